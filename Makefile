@@ -1,0 +1,60 @@
+# One command per gate, the same locally and in CI. `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Touched when everything in the lock file is installed; `make setup` has nothing to do until an input changes.
+STAMP := $(VENV)/.installed
+PACKAGES := $(wildcard analytics bench bymux fuzz logstore peer pyspark_bamboo scripts tests wire)
+# Arguments for pytest: make test ARGS="tests/wire -k lipmaa"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check lint format types soak fuzz bench coverage lock clean
+
+help:  ## lists the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## makes .venv with every extra, from the lock file
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(STAMP)
+
+test: setup  ## runs the default tests
+	$(BIN)/pytest -n 2 $(ARGS)
+
+lint: setup  ## formatting and lint rules, changing nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup  ## mypy, strict
+	$(BIN)/mypy $(PACKAGES)
+
+check: lint types test  ## every gate
+
+format: setup  ## formats and fixes what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+soak: setup  ## the long tests
+	$(BIN)/pytest -m long $(ARGS)
+
+fuzz: setup  ## property tests with many more examples
+	$(BIN)/pytest --hypothesis-profile=long -n 2 $(ARGS)
+
+bench: setup  ## benchmarks; what they measure and how to compare stands in bench/
+	$(BIN)/python -m bench $(ARGS)
+
+coverage: setup  ## the default tests with branch coverage
+	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html $(ARGS)
+
+lock: setup  ## brings requirements-dev.lock up to date with pyproject.toml
+	$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate \
+		--custom-compile-command 'make lock' --output-file requirements-dev.lock
+
+clean:  ## removes what the tools left behind, not .venv
+	rm -rf build dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
