@@ -1,0 +1,1 @@
+"""The tests: a folder per package, mirroring its files, and themes that cross packages."""

@@ -1,0 +1,260 @@
+"""The rules of style that a machine can check, as functions over a file's text.
+
+Each check yields `Fault`s that name file, line and rule. `tests/test_tidy.py` runs all of them over
+the repository, and each of them over small bad inputs.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parent.parent
+
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One broken rule: where, which, and what to do."""
+
+    path: str
+    line: int
+    rule: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A Python file: its path from the top of the repository, and its text."""
+
+    path: str
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, filename=self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What a layer may import: layers of ours, and libraries."""
+
+    layers: frozenset[str]
+    libraries: frozenset[str]
+    sans_io: bool = False
+
+
+def _layer(layers: str = "", libraries: str = "", *, sans_io: bool = False) -> Layer:
+    return Layer(frozenset(layers.split()), frozenset(libraries.split()), sans_io)
+
+
+# The arrows of the architecture, and the libraries that each layer needs. The nearest enclosing
+# name counts: peer/net/node.py is of peer.net, peer/session.py of peer. `bymux.trio_streams` and
+# `peer.api` are single files that stand in the folder of a layer which must not import them.
+LAYERS = {
+    "wire": _layer("", "lz4 nacl", sans_io=True),
+    "bymux": _layer("", "", sans_io=True),
+    "bymux.trio_streams": _layer("bymux", "trio"),
+    "logstore": _layer("wire", "apsw nacl"),
+    "peer": _layer("bymux logstore wire", "", sans_io=True),
+    "peer.net": _layer("bymux bymux.trio_streams logstore peer wire", "nacl outcome trio"),
+    "peer.api": _layer("bymux logstore peer peer.net wire", "nacl trio"),
+    "peer.cli": _layer(
+        "analytics bymux logstore peer peer.api peer.net wire", "apsw nacl rich trio"
+    ),
+    "analytics": _layer("logstore wire", "numpy pandas py4j pyarrow pyspark"),
+    "pyspark_bamboo": _layer("analytics logstore wire", "pandas pyarrow pyspark"),
+}
+PACKAGES = sorted({name.partition(".")[0] for name in LAYERS})
+LIBRARIES = frozenset().union(*(layer.libraries for layer in LAYERS.values()))
+
+# Loading one of these is how a sans-io layer would begin to wait, to look at the clock, to open
+# something or to draw a random number.
+IO_MODULES = frozenset(
+    {
+        "asyncio",
+        "concurrent",
+        "datetime",
+        "glob",
+        "http",
+        "mmap",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "queue",
+        "random",
+        "secrets",
+        "select",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "socketserver",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "trio",
+    }
+)
+
+_MARKER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3)) + r")\b")
+
+
+def module_name(path: str) -> str:
+    """`peer/net/node.py` -> `peer.net.node`; a package's `__init__.py` is the package."""
+    parts = PurePosixPath(path).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer_of(module: str) -> str | None:
+    """The nearest enclosing layer of a module, or None for what is not of ours."""
+    while module:
+        if module in LAYERS:
+            return module
+        module = module.rpartition(".")[0]
+    return None
+
+
+def check_file_length(source: Source) -> Iterator[Fault]:
+    lines = len(source.text.splitlines())
+    if lines > FILE_LINES_MAX:
+        detail = f"{lines} lines, {FILE_LINES_MAX} are the limit: split it"
+        yield Fault(source.path, FILE_LINES_MAX + 1, "file length", detail)
+
+
+def check_function_lengths(source: Source) -> Iterator[Fault]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                detail = f"{node.name} has {lines} lines, {FUNCTION_LINES_MAX} are the limit"
+                yield Fault(source.path, node.lineno, "function length", detail)
+
+
+def check_markers(source: Source) -> Iterator[Fault]:
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if found := _MARKER.search(line):
+            detail = f"{found[1]} is left over: do it, or write an issue"
+            yield Fault(source.path, number, "leftover marker", detail)
+
+
+def check_package_docstring(source: Source) -> Iterator[Fault]:
+    if not source.path.endswith("/__init__.py") or source.path.startswith("tests/"):
+        return
+    if not ast.get_docstring(source.tree):
+        detail = "the first lines of a package say what the layer is"
+        yield Fault(source.path, 1, "package docstring", detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module: `from a import b` is `a.b` where that is a layer or a file of ours."""
+
+    module: str
+    line: int
+    relative: bool
+
+
+def imports(source: Source, files: frozenset[str]) -> Iterator[Import]:
+    """Every import of a file, those inside functions and for types only too."""
+    here = module_name(source.path)
+    package = here if source.path.endswith("/__init__.py") else here.rpartition(".")[0]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, relative=False)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")
+                kept = parents[: len(parents) - node.level + 1]
+                base = ".".join([*kept, base] if base else kept)
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                whole = inner in LAYERS or is_module(inner, files)
+                yield Import(inner if whole else base, node.lineno, relative=node.level > 0)
+
+
+def is_module(name: str, files: frozenset[str]) -> bool:
+    path = name.replace(".", "/")
+    return f"{path}.py" in files or f"{path}/__init__.py" in files
+
+
+def check_imports(source: Source, files: frozenset[str]) -> Iterator[Fault]:
+    """The arrows, the roots, relative inside and absolute outside, and no input or output below."""
+    here = module_name(source.path)
+    own_name = layer_of(here)
+    if own_name is None:
+        return
+    for found in imports(source, files):
+        target = layer_of(found.module)
+        if target is None:
+            yield from _check_library(source, own_name, found)
+        elif target == own_name:
+            if not found.relative:
+                detail = f"{found.module} is of the same package: import it relatively"
+                yield Fault(source.path, found.line, "relative inside", detail)
+        else:
+            yield from _check_crossing(source, own_name, target, found)
+
+
+def _check_crossing(source: Source, own_name: str, target: str, found: Import) -> Iterator[Fault]:
+    if target not in LAYERS[own_name].layers:
+        detail = f"{own_name} must not import {target}"
+        yield Fault(source.path, found.line, "layer arrows", detail)
+    # A single file that is a layer of its own lives inside the package that it builds on.
+    in_folder_of_target = module_name(source.path).rpartition(".")[0] == target
+    if found.relative and not in_folder_of_target:
+        detail = f"{found.module} is of another layer: import it absolutely"
+        yield Fault(source.path, found.line, "absolute across", detail)
+    if not found.relative and found.module != target:
+        detail = f"{found.module}: import from {target}, the package root"
+        yield Fault(source.path, found.line, "package root", detail)
+
+
+def _check_library(source: Source, own_name: str, found: Import) -> Iterator[Fault]:
+    layer = LAYERS[own_name]
+    library = found.module.partition(".")[0]
+    if library in layer.libraries:
+        return
+    if layer.sans_io and library in IO_MODULES:
+        detail = f"{own_name} must not import {found.module}"
+        yield Fault(source.path, found.line, "sans-io", detail)
+    elif library in LIBRARIES:
+        detail = f"{own_name} must not import {library}"
+        yield Fault(source.path, found.line, "libraries", detail)
+
+
+Check = Callable[[Source], Iterator[Fault]]
+CHECKS: tuple[Check, ...] = (
+    check_file_length,
+    check_function_lengths,
+    check_markers,
+    check_package_docstring,
+)
+
+
+def sources(root: Path = ROOT) -> list[Source]:
+    """Every Python file of the repository's own folders."""
+    folders = [*PACKAGES, "bench", "fuzz", "scripts", "tests"]
+    paths = sorted(path for folder in folders for path in (root / folder).rglob("*.py"))
+    return [Source(path.relative_to(root).as_posix(), path.read_text("utf-8")) for path in paths]
+
+
+def check_all(found: list[Source]) -> Iterator[Fault]:
+    """Every fault of these files."""
+    files = frozenset(source.path for source in found)
+    for source in found:
+        for check in CHECKS:
+            yield from check(source)
+        yield from check_imports(source, files)
