@@ -1,4 +1,4 @@
-"""Hypothesis profiles: quick by default, the same examples each time in CI, `make fuzz` for more."""
+"""Hypothesis profiles: quick by default, the same examples in CI, `make fuzz` for more."""
 
 import os
 
