@@ -1,0 +1,76 @@
+"""Ed25519 signatures of entries, with the one verdict that every peer reaches (bamboo.md).
+
+The rule is the equation of libsodium's releases, through PyNaCl, one signature at a time: S < L, a
+canonical key that is not of small order, R not of small order, no cofactor. Other libraries, and
+libsodium after 1.0.22, disagree on crafted signatures, so a start-up self-test pins the verdicts.
+"""
+
+from collections.abc import Callable
+
+from nacl.bindings import crypto_sign_open
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey
+
+from .entry import AUTHOR_BYTES, SIGNATURE_BYTES, encode_unsigned
+from .errors import SignatureLibraryError
+from .speccheck import SPECCHECK, VALID_VECTOR
+
+_SIGNED_BYTES_MIN = 1 + AUTHOR_BYTES + SIGNATURE_BYTES
+
+
+def sign_entry(
+    signing_key: SigningKey,
+    *,
+    log_id: int,
+    seq: int,
+    is_end: bool,
+    lipmaalink: bytes | None,
+    backlink: bytes | None,
+    payload_bytes: int,
+    payload_hash: bytes,
+) -> bytes:
+    """The encoding of a new entry by the owner of `signing_key`; EntryError as `encode_entry`."""
+    unsigned = encode_unsigned(
+        bytes(signing_key.verify_key),
+        log_id=log_id,
+        seq=seq,
+        is_end=is_end,
+        lipmaalink=lipmaalink,
+        backlink=backlink,
+        payload_bytes=payload_bytes,
+        payload_hash=payload_hash,
+    )
+    return unsigned + signing_key.sign(unsigned).signature
+
+
+def signature_is_valid(encoded: bytes) -> bool:
+    """Whether the signature at the end of an entry's encoding is its author's.
+
+    `encoded` is one that `decode_entry` takes or `rebuild_entry` returned; bytes too short to
+    hold a signature have none that is valid.
+    """
+    if len(encoded) < _SIGNED_BYTES_MIN:
+        return False
+    return _verify(encoded[1 : 1 + AUTHOR_BYTES], encoded[:-SIGNATURE_BYTES], encoded[-64:])
+
+
+def _verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
+    try:
+        crypto_sign_open(signature + message, public_key)
+    except BadSignatureError:
+        return False
+    return True
+
+
+def signature_self_test(verify: Callable[[bytes, bytes, bytes], bool] = _verify) -> None:
+    """Checks that the library accepts exactly vector 3 of the twelve "speccheck" signatures.
+
+    `verify` takes public key, message and signature; a test gives another one. Raises
+    SignatureLibraryError otherwise: a node that goes on would split the network.
+    """
+    accepted = [i for i, vector in enumerate(SPECCHECK) if verify(*vector)]
+    if accepted != [VALID_VECTOR]:
+        raise SignatureLibraryError(
+            "the installed libsodium (PyNaCl) judges Ed25519 signatures by another rule than other "
+            f"peers: of the 12 test signatures it accepts {accepted}, not [{VALID_VECTOR}]"
+        )
