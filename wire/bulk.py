@@ -1,0 +1,138 @@
+"""The fast way for runs of whole entries with whole payloads, both directions (point2point.md 4).
+
+Most of a replication is one shape: metadata without a backlink, then the payload in one raw packet.
+A run of it is read in one loop over the buffered bytes, without an object for each packet. The loop
+stops before anything it does not know, a broken rule included: judging is left to the decoder that
+takes packets one by one, so that there is only one judge.
+"""
+
+from collections.abc import Iterable, MutableMapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+from .data import RULE
+from .entry import SIGNATURE_BYTES, LogKey, tail_offset
+from .errors import Violation
+from .lipmaa import has_distinct_lipmaalink, lipmaa
+from .varu64 import U64_MAX, encode_varu64
+from .yamf import HASH_BYTES, HASH_PREFIX
+
+
+class RunEntry(NamedTuple):
+    """An entry that came with its payload; links and signature are not verified yet."""
+
+    seq: int
+    encoded: bytes
+    """Canonical encoding."""
+    entry_hash: bytes
+    """Yamf hash of the encoding."""
+    payload: bytes
+
+
+class Run(NamedTuple):
+    """Consecutive entries, each with its payload."""
+
+    entries: list[RunEntry]
+    mismatch: int | None
+    """Index of the last entry if the hash of its payload is not the one it names, else None."""
+
+
+def parse_run(
+    data: bytes,
+    offset: int,
+    log: LogKey,
+    seq: int,
+    hashes: MutableMapping[int, bytes],
+    *,
+    entries_max: int,
+    payload_bytes_max: int,
+    with_backlink: bool,
+) -> tuple[Run, int]:
+    """Parses the run of packets at `offset`, and tells the offset behind it.
+
+    See `DataDecoder.next_run`.
+    """
+    assert not with_backlink or has_distinct_lipmaalink(seq), "no backlink can be in the packet"
+    entries: list[RunEntry] = []
+    starts = (
+        b"\x00" + log.author + encode_varu64(log.log_id),
+        b"\x01" + log.author + encode_varu64(log.log_id),
+    )
+    size = len(data)
+    last = min(seq + entries_max - 1, U64_MAX)
+    while seq <= last:
+        # 128 or 129 | [backlink, 66] | size, V | payload hash, 66 | signature, 64 | 8 | V n | bytes
+        at = offset + 1 + HASH_BYTES if with_backlink else offset + 1
+        if at >= size or data[offset] >> 1 != 64:
+            break
+        n = data[at]
+        hash_at = at + 1
+        if n >= 248:
+            hash_at += n - 247
+            n = int.from_bytes(data[at + 1 : hash_at], "big")
+            if encode_varu64(n) != data[at:hash_at]:
+                break
+        tail_end = hash_at + HASH_BYTES + SIGNATURE_BYTES
+        # The packet of the payload states the same size, in the same bytes.
+        payload_at = tail_end + 1 + hash_at - at
+        end = payload_at + n
+        if (
+            end > size
+            or n > payload_bytes_max
+            or data[tail_end] != 8
+            or data[tail_end + 1 : payload_at] != data[at:hash_at]
+            or data[hash_at : hash_at + 2] != HASH_PREFIX
+        ):
+            break
+        links = b""
+        if seq > 1:
+            link = lipmaa(seq)
+            back = hashes.get(seq - 1)
+            if with_backlink:
+                given = data[offset + 1 : at]
+                if given[:2] != HASH_PREFIX or back not in (None, given):
+                    break
+                back = given
+                with_backlink = False
+            lipmaalink = b"" if link == seq - 1 else hashes.get(link)
+            if back is None or lipmaalink is None:
+                break
+            links = lipmaalink + back
+        tag = data[offset] & 1
+        number = encode_varu64(seq)
+        encoded = b"".join((starts[tag], number, links, data[at:tail_end]))
+        entry_hash = HASH_PREFIX + blake2b(encoded).digest()
+        payload = data[payload_at:end]
+        hashes[seq] = entry_hash
+        entries.append(RunEntry(seq, encoded, entry_hash, payload))
+        offset = end
+        if blake2b(payload).digest() != data[hash_at + 2 : hash_at + HASH_BYTES]:
+            return Run(entries, len(entries) - 1), offset
+        if tag:
+            break
+        seq += 1
+    return Run(entries, None), offset
+
+
+def encode_run(
+    rows: Iterable[tuple[int, bytes, bytes]], log_id: int, first_with_backlink: bool
+) -> bytes:
+    """The packets of entries with their payloads, each payload in one raw packet.
+
+    `rows` are (seqnum, encoding, payload), ascending and without gaps, so that only the first may
+    need to carry its backlink. Encodings and payloads are trusted to belong together, each payload
+    having the size that its entry states. Raises Violation if the first is to carry a backlink
+    that the receiver always has (see `encode_metadata_packet`).
+    """
+    parts: list[bytes] = []
+    for seq, encoded, payload in rows:
+        offset = tail_offset(log_id, seq)
+        size_end = len(encoded) - HASH_BYTES - SIGNATURE_BYTES
+        header = b"\x08" + encoded[offset:size_end]
+        if first_with_backlink:
+            if not has_distinct_lipmaalink(seq):
+                raise Violation(RULE, f"the metadata of entry {seq} never carries a backlink")
+            offset -= HASH_BYTES
+            first_with_backlink = False
+        parts += (b"\x81" if encoded[0] else b"\x80", encoded[offset:], header, payload)
+    return b"".join(parts)

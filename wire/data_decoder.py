@@ -1,0 +1,236 @@
+"""The incremental decoder of the data channel (point2point.md 4).
+
+It is pulled, packet by packet, because the layout of a metadata packet depends on the request that
+it belongs to, which only the caller knows. Payloads are handed on in pieces as they arrive.
+"""
+
+from collections.abc import Callable, MutableMapping
+from typing import Final
+
+from .bulk import Run, parse_run
+from .data import (
+    PIECE_BYTES_MAX,
+    RULE,
+    Apology,
+    DataPacket,
+    Metadata,
+    Notify,
+    PayloadBytes,
+    PayloadStart,
+    RequestCancelled,
+    SkipAbove,
+    SkipBelow,
+    SkipBytes,
+    SkipUnavailable,
+    Switch,
+)
+from .entry import SIGNATURE_BYTES, LogKey
+from .errors import NeedMore, Violation
+from .lzfoo_decoder import LZFooDecoder
+from .varu64 import decode_varu64, decode_varu64_canonical
+from .yamf import decode_yamf
+
+_WITHOUT_BODY: Final[dict[int, DataPacket]] = {
+    2: Notify(1),
+    4: SkipBelow(),
+    5: SkipAbove(),
+    6: SkipUnavailable(),
+    16: Apology(),
+}
+_WITH_NUMBER: Final[dict[int, Callable[[int], DataPacket]]] = {
+    0: Switch,
+    3: Notify,
+    7: SkipBytes,
+    32: RequestCancelled,
+}
+
+
+class DataDecoder:
+    """Takes the bytes of a data channel in any pieces and gives its packets in order.
+
+    It buffers what it is fed until that is asked for, so the credit that the caller grants bounds
+    it; beside that it keeps one decompression window.
+    """
+
+    __slots__ = (
+        "_data",
+        "_fed",
+        "_lzfoo",
+        "_offset",
+        "_raw_left",
+        "_used",
+        "_violation",
+        "_window",
+    )
+
+    def __init__(self, decompression_window: int) -> None:
+        """`decompression_window`: the negotiated one, in bytes; 0: nothing comes compressed."""
+        self._window = decompression_window
+        self._lzfoo = LZFooDecoder(decompression_window)
+        self._data = b""
+        self._offset = 0  # of the first unused byte in data
+        self._fed = bytearray()  # what came after data
+        self._used = 0  # bytes before data[0]
+        self._raw_left = 0  # bytes of a raw payload packet that are still to come
+        self._violation: Violation | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that were fed and not used yet."""
+        return len(self._data) - self._offset + len(self._fed)
+
+    @property
+    def consumed(self) -> int:
+        """Bytes used since the start: those of all packets, and pieces of payloads, returned."""
+        return self._used + self._offset
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Takes the next bytes of the channel."""
+        self._fed += data
+
+    def next_packet(self, with_backlink: bool) -> DataPacket | None:
+        """The next packet, or the next piece of a payload, or None until more bytes are fed.
+
+        `with_backlink` says whether a metadata packet, if that is what comes next, carries one.
+        Raises Violation at bytes that are no packet, after everything before them, and at every
+        call after that.
+        """
+        if self._violation is not None:
+            raise self._violation
+        if self._fed:
+            self._join()
+        try:
+            if self._raw_left:
+                return self._raw_piece()
+            if not self._lzfoo.finished:
+                piece = self._decompressed_piece()
+                if piece is not None:
+                    return piece
+            return self._packet(with_backlink)
+        except NeedMore:
+            return None
+        except Violation as violation:
+            self._violation = violation
+            raise
+
+    def next_run(
+        self,
+        log: LogKey,
+        seq: int,
+        hashes: MutableMapping[int, bytes],
+        *,
+        entries_max: int,
+        payload_bytes_max: int,
+        with_backlink: bool,
+    ) -> Run:
+        """Takes as many entries of `log` from `seq` on as are buffered whole in the usual shape.
+
+        That is: metadata, and the payload of the size it states in one raw packet of at most
+        `payload_bytes_max` bytes. `with_backlink` is meant for the first metadata packet; later
+        ones carry none. `hashes` (seqnum -> yamf hash) has to know the entries that links name;
+        those of the entries taken are added. The run ends before anything else, at a packet's
+        start, after an end-of-log entry, and after an entry whose payload has another hash; if it
+        is empty, go on with `next_packet`. Never raises on bytes; an assertion fails if
+        `with_backlink` is set for an entry whose backlink the receiver always has.
+        """
+        if self._raw_left or self._violation is not None or not self._lzfoo.finished:
+            return Run([], None)
+        if self._fed:
+            self._join()
+        run, self._offset = parse_run(
+            self._data,
+            self._offset,
+            log,
+            seq,
+            hashes,
+            entries_max=entries_max,
+            payload_bytes_max=payload_bytes_max,
+            with_backlink=with_backlink,
+        )
+        return run
+
+    def _join(self) -> None:
+        """Makes one string of the unused bytes: once for all that came since the last call."""
+        self._used += self._offset
+        self._data = self._data[self._offset :] + self._fed
+        self._offset = 0
+        self._fed.clear()
+
+    def _take(self, n: int) -> bytes:
+        """The next bytes, at most n and at least one."""
+        taken = self._data[self._offset : self._offset + n]
+        if not taken:
+            raise NeedMore("payload")
+        self._offset += len(taken)
+        return taken
+
+    def _raw_piece(self) -> PayloadBytes:
+        piece = self._take(min(self._raw_left, PIECE_BYTES_MAX))
+        self._raw_left -= len(piece)
+        return PayloadBytes(piece)
+
+    def _decompressed_piece(self) -> PayloadBytes | None:
+        """None at the end of the packet."""
+        lzfoo = self._lzfoo
+        while True:
+            piece = lzfoo.read()
+            if piece:
+                return PayloadBytes(piece)
+            if lzfoo.finished:
+                return None
+            lzfoo.feed(self._take(min(lzfoo.wanted, PIECE_BYTES_MAX)))
+
+    # 0 | V request
+    # 2
+    # 3 | V n
+    # 4, 5, 6
+    # 7 | V n
+    # 8 | V n | n bytes
+    # 9 | V uncompressed length | V compressed length | bytes
+    # 16
+    # 32 | V request
+    # 128, 129 | see _metadata
+    def _packet(self, with_backlink: bool) -> DataPacket:
+        data, offset = self._data, self._offset
+        if offset >= len(data):
+            raise NeedMore("packet")
+        first = data[offset]
+        if first == 8:
+            self._raw_left, self._offset = decode_varu64(data, offset + 1)
+            return PayloadStart(self._raw_left, compressed=False)
+        if first >> 1 == 64:
+            return self._metadata(first & 1, offset + 1, with_backlink)
+        bare = _WITHOUT_BODY.get(first)
+        if bare is not None:
+            self._offset = offset + 1
+            return bare
+        kind = _WITH_NUMBER.get(first)
+        if kind is not None:
+            number, self._offset = decode_varu64(data, offset + 1)
+            return kind(number)
+        if first == 9:
+            return self._compressed_start(offset + 1)
+        raise Violation(RULE, f"unused first byte {first} of a data packet")
+
+    def _compressed_start(self, offset: int) -> PayloadStart:
+        if self._window == 0:
+            raise Violation(RULE, "a compressed packet (first byte 9) with window 0")
+        length, offset = decode_varu64(self._data, offset)
+        compressed_bytes, offset = decode_varu64(self._data, offset)
+        self._lzfoo.start(length, compressed_bytes)
+        self._offset = offset
+        return PayloadStart(length, compressed=True)
+
+    # 128 or 129 | [backlink, 66] | size, canonical V | payload hash, 66 | signature, 64
+    def _metadata(self, tag: int, offset: int, with_backlink: bool) -> Metadata:
+        data = self._data
+        backlink = None
+        if with_backlink:
+            backlink, offset = decode_yamf(data, offset, "backlink")
+        _, hash_at = decode_varu64_canonical(data, offset, "size")
+        _, signature_at = decode_yamf(data, hash_at, "payload hash")
+        end = signature_at + SIGNATURE_BYTES
+        if end > len(data):
+            raise NeedMore("signature")
+        self._offset = end
+        return Metadata(tag, backlink, data[offset:end])
