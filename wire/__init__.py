@@ -54,7 +54,9 @@ from .entry import (
     verify_links,
 )
 from .errors import EntryError, LZFooError, NeedMore, SignatureLibraryError, Violation
-from .lipmaa import (
+from .lzfoo_decoder import LZFooDecoder
+from .lzfoo_encoder import LZFooEncoder
+from .pools import (
     has_distinct_lipmaalink,
     in_lower_pool,
     in_upper_pool,
@@ -63,8 +65,6 @@ from .lipmaa import (
     shortest_path,
     upper_pool,
 )
-from .lzfoo_decoder import LZFooDecoder
-from .lzfoo_encoder import LZFooEncoder
 from .setup import Negotiated, Setup, decode_setup, encode_setup, negotiate
 from .signature import sign_entry, signature_is_valid, signature_self_test
 from .varu64 import U64_MAX, VARU64_BYTES_MAX, decode_varu64, decode_varu64_canonical, encode_varu64

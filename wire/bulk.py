@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .data import RULE
 from .entry import SIGNATURE_BYTES, LogKey, tail_offset
 from .errors import Violation
-from .lipmaa import has_distinct_lipmaalink, lipmaa
+from .pools import has_distinct_lipmaalink, lipmaa
 from .varu64 import U64_MAX, encode_varu64
 from .yamf import HASH_BYTES, HASH_PREFIX
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from .entry import tail_offset
 from .errors import Violation
-from .lipmaa import has_distinct_lipmaalink
+from .pools import has_distinct_lipmaalink
 from .varu64 import encode_varu64
 from .yamf import HASH_BYTES
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from .compat import override
 from .errors import EntryError, NeedMore
-from .lipmaa import has_distinct_lipmaalink
+from .pools import has_distinct_lipmaalink
 from .varu64 import U64_MAX, decode_varu64_canonical, encode_varu64
 from .yamf import HASH_BYTES, decode_yamf
 
