@@ -84,20 +84,10 @@ def parse_run(
             or data[hash_at : hash_at + 2] != HASH_PREFIX
         ):
             break
-        links = b""
-        if seq > 1:
-            link = lipmaa(seq)
-            back = hashes.get(seq - 1)
-            if with_backlink:
-                given = data[offset + 1 : at]
-                if given[:2] != HASH_PREFIX or back not in (None, given):
-                    break
-                back = given
-                with_backlink = False
-            lipmaalink = b"" if link == seq - 1 else hashes.get(link)
-            if back is None or lipmaalink is None:
-                break
-            links = lipmaalink + back
+        links = _links(seq, data[offset + 1 : at], hashes)
+        if links is None:
+            break
+        with_backlink = False
         tag = data[offset] & 1
         number = encode_varu64(seq)
         encoded = b"".join((starts[tag], number, links, data[at:tail_end]))
@@ -112,6 +102,25 @@ def parse_run(
             break
         seq += 1
     return Run(entries, None), offset
+
+
+def _links(seq: int, given: bytes, hashes: MutableMapping[int, bytes]) -> bytes | None:
+    """The links of entry `seq`, its backlink being `given` unless that is empty.
+
+    None if they are not known, or the given one is not the one that is.
+    """
+    if seq == 1:
+        return b""
+    back = hashes.get(seq - 1)
+    if given:
+        if given[:2] != HASH_PREFIX or back not in (None, given):
+            return None
+        back = given
+    link = lipmaa(seq)
+    lipmaalink = b"" if link == seq - 1 else hashes.get(link)
+    if back is None or lipmaalink is None:
+        return None
+    return lipmaalink + back
 
 
 def encode_run(

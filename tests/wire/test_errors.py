@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+
 from wire import EntryError, LZFooError, NeedMore, SignatureLibraryError, Violation
 
 
@@ -21,7 +22,9 @@ def test_an_entry_error_names_the_field_too() -> None:
 def test_an_lzfoo_error_names_the_position_too() -> None:
     error = LZFooError(17, "an offset of zero")
     assert error.position == 17
-    assert str(error) == "an offset of zero, at byte 17 of the compressed bytes (encodings.md LZFoo)"
+    assert (
+        str(error) == "an offset of zero, at byte 17 of the compressed bytes (encodings.md LZFoo)"
+    )
     assert isinstance(error, Violation)
 
 

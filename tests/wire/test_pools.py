@@ -1,10 +1,12 @@
 """Lipmaalinks, paths and pools against the definitions of bamboo.md, stated again here."""
 
 from collections import deque
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from wire import (
     U64_MAX,
     has_distinct_lipmaalink,
@@ -16,7 +18,8 @@ from wire import (
     upper_pool,
 )
 
-SPINE = [(3**k - 1) // 2 for k in range(43)]
+POWERS: list[int] = [3**k for k in range(43)]
+SPINE = [(power - 1) // 2 for power in POWERS]
 FIRST_VALUES = (
     "0 1 2 1 4 5 6 4 8 9 10 8 4 13 14 15 13 17 18 19 17 21 22 23 21 13 26 27 28 26 30 31 32 30 34 "
     "35 36 34 26 13 40"
@@ -40,7 +43,7 @@ def defined_g(n: int) -> int:
 
 def defined_lipmaa(n: int) -> int:
     if n in SPINE:
-        return n - 3 ** (SPINE.index(n) - 1)
+        return n - POWERS[SPINE.index(n) - 1]
     return n - SPINE[defined_g(n)]
 
 
@@ -91,7 +94,7 @@ def test_the_greedy_path_is_a_shortest_one() -> None:
             path = shortest_path(a, b)
             assert path[0] == a
             assert path[-1] == b
-            assert all(y in (x - 1, lipmaa(x)) for x, y in zip(path, path[1:], strict=False))
+            assert all(y in (x - 1, lipmaa(x)) for x, y in pairwise(path))
             assert len(path) - 1 == breadth_first_distance(a, b), (a, b)
 
 

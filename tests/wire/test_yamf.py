@@ -5,6 +5,7 @@ from hashlib import blake2b
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from wire import EntryError, NeedMore, PayloadHasher, decode_yamf, yamf_from_digest, yamf_hash
 
 # BLAKE2b-512 of "abc", RFC 7693 appendix A.
