@@ -1,0 +1,113 @@
+"""Replicas of Bamboo logs on disk.
+
+This layer keeps entries, payloads, fork proofs and what a node remembers, in one directory that
+several processes may use at a time. It knows the rules of bamboo.md for what may be stored; that
+signatures are right is checked by whoever brings foreign entries. It blocks, and knows nothing of
+networks or event loops. docs/store.md states what is promised under which assumptions.
+"""
+
+from .errors import (
+    EntryRejected,
+    KeyFileError,
+    KeyFileExposed,
+    KeyFileMissing,
+    KeyFileWrong,
+    LogClosed,
+    NotAFork,
+    NotAStore,
+    OwnLogsReadOnly,
+    PayloadBusy,
+    PayloadMismatch,
+    PayloadUnavailable,
+    SQLiteTooOld,
+    StoreClosed,
+    StoreDamaged,
+    StoreError,
+    StoreExists,
+    StoreFailed,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreTooNew,
+)
+from .files import PayloadFile
+from .keyfile import read_key_file, write_key_file
+from .nodelock import NodeLock
+from .own import OWN_SOURCE
+from .reader import PayloadReader
+from .records import (
+    ALL,
+    INLINE_BYTES_MAX,
+    All,
+    Appended,
+    Change,
+    Dropped,
+    EntryRejectedInfo,
+    Fault,
+    Follow,
+    ForkProof,
+    LogInfo,
+    LogState,
+    LogVerdict,
+    NewEntry,
+    PayloadState,
+    PutResult,
+    Statistics,
+    StoredEntry,
+)
+from .sink import PayloadSink
+from .store import Store
+from .system import PayloadHandle, System
+
+__all__ = [
+    "ALL",
+    "INLINE_BYTES_MAX",
+    "OWN_SOURCE",
+    "All",
+    "Appended",
+    "Change",
+    "Dropped",
+    "EntryRejected",
+    "EntryRejectedInfo",
+    "Fault",
+    "Follow",
+    "ForkProof",
+    "KeyFileError",
+    "KeyFileExposed",
+    "KeyFileMissing",
+    "KeyFileWrong",
+    "LogClosed",
+    "LogInfo",
+    "LogState",
+    "LogVerdict",
+    "NewEntry",
+    "NodeLock",
+    "NotAFork",
+    "NotAStore",
+    "OwnLogsReadOnly",
+    "PayloadBusy",
+    "PayloadFile",
+    "PayloadHandle",
+    "PayloadMismatch",
+    "PayloadReader",
+    "PayloadSink",
+    "PayloadState",
+    "PayloadUnavailable",
+    "PutResult",
+    "SQLiteTooOld",
+    "Statistics",
+    "Store",
+    "StoreClosed",
+    "StoreDamaged",
+    "StoreError",
+    "StoreExists",
+    "StoreFailed",
+    "StoreFull",
+    "StoreLocked",
+    "StoreReadOnly",
+    "StoreTooNew",
+    "StoredEntry",
+    "System",
+    "read_key_file",
+    "write_key_file",
+]

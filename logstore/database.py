@@ -1,0 +1,318 @@
+"""Connections to the database: one that writes, some that read, and what happens when they fail.
+
+Theory. Every process has one writing connection under a lock; a write is one BEGIN IMMEDIATE ..
+COMMIT, so the writers of all processes stand in one queue, and with `synchronous=FULL` COMMIT
+returns after the sync. Reads take a connection of a small pool for one short snapshot, so that they
+neither wait for a write nor keep the write-ahead log from being emptied.
+
+After a failure of the disk nothing that this process believes is worth anything: all connections
+are closed, and the next call opens new ones and reads from disk. At every opening the write-ahead
+log is copied into the database: what a process left behind that was killed between writing a commit
+and syncing it is thereby synced before anybody sees it.
+
+A store in memory, or on a VFS without shared memory, has one connection for everything.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from .errors import NotAStore, StoreClosed, StoreDamaged, StoreFailed, StoreReadOnly, translated
+from .rows import row_tag
+from .schema import check_format, check_sqlite, create_tables, has_tables, prepare
+from .system import System
+
+DATABASE: Final = "store.sqlite3"
+_READERS_KEPT: Final = 4
+
+# These say nothing about the disk: the transaction is rolled back and the connection stays.
+_HARMLESS = (apsw.BusyError, apsw.LockedError, apsw.InterruptError)
+
+
+def close_now(db: apsw.Connection) -> None:
+    """Closes a connection whatever its cursors are doing."""
+    db.close(True)  # noqa: FBT003 (the parameter is positional)
+
+
+class Transaction:
+    """What a write works with: the connection, the time, and the next ingest numbers."""
+
+    __slots__ = ("_authored", "_changed", "_ingest", "db", "now_us")
+
+    def __init__(self, db: apsw.Connection, now_us: int) -> None:
+        self.db = db
+        self.now_us = now_us
+        row = db.execute("SELECT ingest, authored FROM counters WHERE id = 1").fetchone()
+        if row is None:
+            raise apsw.CorruptError("no counters")
+        self._ingest: int = row[0]
+        self._authored: int = row[1]
+        self._changed = False
+
+    @property
+    def authored(self) -> int:
+        """How many own entries were ever signed, those of this transaction included."""
+        return self._authored
+
+    def take_ingest(self, count: int = 1) -> int:
+        """The first of `count` new ingest numbers."""
+        first = self._ingest + 1
+        self._ingest += count
+        self._changed = True
+        return first
+
+    def count_authored(self, count: int) -> None:
+        """Counts own entries that were signed."""
+        self._authored += count
+        self._changed = True
+
+    def finish(self) -> None:
+        """Writes the counters back, right before the commit."""
+        if self._changed:
+            tag = row_tag(self._ingest, self._authored)
+            self.db.execute(
+                "UPDATE counters SET ingest = ?, authored = ?, tag = ? WHERE id = 1",
+                (self._ingest, self._authored, tag),
+            )
+
+
+class Database:
+    """The connections of one process. Every method may be called from any thread."""
+
+    def __init__(self, folder: Path | None, system: System, *, readonly: bool = False) -> None:
+        check_sqlite()
+        self.where: Final[str | Path] = "memory" if folder is None else folder
+        self.readonly: Final = readonly
+        self._path = None if folder is None else folder / DATABASE
+        self._system = system
+        self._single = folder is None or system.single_connection
+        self._lock = threading.RLock()
+        self._writer: apsw.Connection | None = None
+        self._readers: list[apsw.Connection] = []
+        self._watcher: apsw.Connection | None = None
+        self._generation = 0
+        self._commits = 0
+        self._closed = False
+
+    @property
+    def path(self) -> Path | None:
+        """The database file, None in memory."""
+        return self._path
+
+    def create(self) -> apsw.Connection:
+        """The writing connection to a database that may not exist yet, before any table."""
+        with self._lock, translated(self.where):
+            if self._writer is None:
+                self._writer = self._connect(create=True)
+                self._writer.execute("PRAGMA journal_mode = WAL")
+            return self._writer
+
+    def create_tables(self, rows: list[tuple[str, bytes]]) -> None:
+        """Makes the tables with these rows of `meta`, all or nothing."""
+        db = self.create()
+        with self._lock, translated(self.where):
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                create_tables(db)
+                for name, value in rows:
+                    db.execute(
+                        "INSERT INTO meta VALUES (?, ?, ?)", (name, value, row_tag(name, value))
+                    )
+                db.execute("INSERT INTO counters VALUES (1, 0, 0, ?)", (row_tag(0, 0),))
+                db.execute("COMMIT")
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+
+    def is_created(self) -> bool:
+        """Whether the database has tables."""
+        with self._lock, translated(self.where):
+            return has_tables(self.create())
+
+    def open(self) -> None:
+        """Checks that there is a store to open; raises the error that says what is wrong."""
+        if self._path is None or not self._path.is_file():
+            raise NotAStore("there is no store", self.where, "name another directory, or run init")
+        with self.read():
+            pass
+        if not self.readonly:
+            with self._lock, translated(self.where):
+                self._open_writer()
+
+    def close(self) -> None:
+        """Closes every connection that is not in use; the others close when their call ends."""
+        with self._lock:
+            self._closed = True
+            self._close_all()
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """One durable transaction: on disk when the block has been left, or without a trace."""
+        if self.readonly:
+            raise StoreReadOnly("the store was opened for reading", self.where, "open it to write")
+        with self._lock, translated(self.where):
+            db = self._open_writer()
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                transaction = Transaction(db, self._system.now_us())
+                yield transaction
+                transaction.finish()
+                db.execute("COMMIT")
+                self._commits += 1
+            except BaseException as error:
+                self._give_up(db, error)
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[apsw.Connection]:
+        """A connection that sees one moment of the store until the block is left."""
+        if self._single:
+            with self._lock, translated(self.where), self._damage():
+                yield self._open_writer()
+            return
+        with translated(self.where), self._damage():
+            db, generation = self._take_reader()
+            try:
+                db.execute("BEGIN")
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                close_now(db)
+                raise
+            self._return_reader(db, generation)
+
+    @contextmanager
+    def read_alone(self) -> Iterator[apsw.Connection]:
+        """A connection outside of any transaction, for statements that must not be in one."""
+        if self._single:
+            with self._lock, translated(self.where):
+                yield self._open_writer()
+            return
+        with translated(self.where):
+            db, generation = self._take_reader()
+            try:
+                yield db
+            except BaseException:
+                close_now(db)
+                raise
+            self._return_reader(db, generation)
+
+    def data_version(self) -> int:
+        """A number that changes whenever any process has committed something."""
+        with self._lock, translated(self.where):
+            if self._single:
+                self._open_writer()
+                return self._commits
+            if self._watcher is None:
+                self._watcher = self._connect()
+            return self._watcher.data_version()
+
+    def checkpoint(self) -> None:
+        """Copies the write-ahead log into the database as far as nobody reads from it."""
+        with self._lock, translated(self.where):
+            self._open_writer().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        # A flipped bit in a record header turns a blob into a number or NULL.
+        try:
+            yield
+        except (TypeError, ValueError, OverflowError) as error:
+            raise StoreDamaged(
+                f"a row of the database is damaged ({error})", self.where, "run verify"
+            ) from error
+
+    def _connect(self, *, create: bool = False) -> apsw.Connection:
+        if self._closed:
+            raise StoreClosed("the store was closed", self.where, "open it again")
+        if self._path is None:
+            db = apsw.Connection(":memory:")
+        elif self.readonly:
+            db = self._connect_readonly(self._path)
+        else:
+            flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+            db = apsw.Connection(str(self._path), flags=flags, vfs=self._system.vfs)
+        try:
+            prepare(db, exclusive=self._single and self._path is not None, readonly=self.readonly)
+            if not create and self._path is not None:
+                check_format(db, self._path)
+        except BaseException:
+            close_now(db)
+            raise
+        return db
+
+    def _connect_readonly(self, path: Path) -> apsw.Connection:
+        try:
+            db = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY, self._system.vfs)
+            db.execute("SELECT 1 FROM sqlite_schema")
+        except (apsw.CantOpenError, apsw.ReadOnlyError):
+            # Reading a WAL takes a shared-memory file beside it, which a folder that cannot be
+            # written to does not allow. Without a WAL nothing can be going on: no need for it.
+            wal = path.with_name(path.name + "-wal")
+            if wal.exists() and wal.stat().st_size:
+                raise
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            db = apsw.Connection(f"{path.resolve().as_uri()}?immutable=1", flags, self._system.vfs)
+        return db
+
+    def _open_writer(self) -> apsw.Connection:
+        if self._closed:
+            raise StoreClosed("the store was closed", self.where, "open it again")
+        if self._writer is None:
+            db = self._connect()
+            if not self.readonly:
+                try:
+                    if db.execute("PRAGMA journal_mode").get != "wal":
+                        db.execute("PRAGMA journal_mode = WAL")
+                    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                except BaseException:
+                    close_now(db)
+                    raise
+            self._writer = db
+        return self._writer
+
+    def _take_reader(self) -> tuple[apsw.Connection, int]:
+        with self._lock:
+            generation = self._generation
+            if self._readers:
+                return self._readers.pop(), generation
+        return self._connect(), generation
+
+    def _return_reader(self, db: apsw.Connection, generation: int) -> None:
+        with self._lock:
+            fresh = generation == self._generation and not self._closed
+            if fresh and len(self._readers) < _READERS_KEPT:
+                self._readers.append(db)
+                return
+        close_now(db)
+
+    def _give_up(self, db: apsw.Connection, error: BaseException) -> None:
+        """Undoes a transaction; after a failure of the disk forgets everything read so far."""
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except apsw.Error:
+            pass
+        else:
+            failed = isinstance(error, (apsw.Error, OSError, StoreFailed))
+            if not failed or isinstance(error, _HARMLESS):
+                return
+        if self._path is not None:
+            self._close_all()
+
+    def _close_all(self) -> None:
+        self._generation += 1
+        readers, self._readers = self._readers, []
+        for db in (*readers, self._watcher, self._writer):
+            if db is not None:
+                try:
+                    close_now(db)
+                except apsw.Error:
+                    # Closing writes too (the checkpoint), and may fail like any write. What was
+                    # committed stays in the write-ahead log.
+                    continue
+        self._watcher = self._writer = None

@@ -1,0 +1,194 @@
+"""Everything that `logstore` raises. Each message is one line: what happened, where, what to do."""
+
+# ruff: noqa: N818 - names say what happened, and most of them are read in `except` clauses
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import apsw
+
+from .compat import override
+
+if TYPE_CHECKING:
+    from wire import LogKey
+
+
+class StoreError(Exception):
+    """A store that cannot do what it was asked to."""
+
+    what: str
+    where: str
+    remedy: str
+
+    def __init__(self, what: str, where: str | Path, remedy: str) -> None:
+        super().__init__(what, str(where), remedy)
+        self.what = what
+        self.where = str(where)
+        self.remedy = remedy
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.what}: {self.where}; {self.remedy}"
+
+
+class NotAStore(StoreError):
+    """The directory holds no store."""
+
+
+class StoreExists(StoreError):
+    """`create` on a directory that holds a store already."""
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a later version than this one."""
+
+
+class StoreReadOnly(StoreError):
+    """A change was asked of a store that can only be read."""
+
+
+class StoreLocked(StoreError):
+    """Another process holds what can be held by one only, or has been writing for too long."""
+
+
+class StoreFull(StoreError):
+    """The disk, or the quota, is full. What was acknowledged is kept."""
+
+
+class StoreDamaged(StoreError):
+    """Bytes on disk are not those that were written. Other logs can still be read."""
+
+
+class StoreFailed(StoreError):
+    """The disk failed to read, write or sync. What was acknowledged is kept."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed before."""
+
+
+class SQLiteTooOld(StoreError):
+    """The SQLite library has a bug that loses committed data when two processes write."""
+
+
+class KeyFileError(StoreError):
+    """The author key cannot be used."""
+
+
+class KeyFileMissing(KeyFileError):
+    """There is no key file."""
+
+
+class KeyFileWrong(KeyFileError):
+    """The key file holds no key, or another author's."""
+
+
+class KeyFileExposed(KeyFileError):
+    """The key file can be read by other users."""
+
+
+class OwnLogsReadOnly(StoreError):
+    """The store is not where it was, or not as new as it was; appending could fork its logs.
+
+    `Store.confirm_identity` lifts it.
+    """
+
+
+class LogClosed(StoreError):
+    """An append to a log of one's own that has ended, is invalid, or whose links are not held."""
+
+
+class PayloadBusy(StoreError):
+    """Another connection or process is receiving this payload."""
+
+
+class PayloadUnavailable(StoreError):
+    """The payload is not held whole."""
+
+
+class PayloadMismatch(StoreError):
+    """The bytes received are not the payload. They are gone from the store (point2point.md 8)."""
+
+    resumed: bool
+    """Whether a part of the bytes came earlier: then whoever sent the rest is not to blame."""
+    sources: tuple[str, ...]
+    """Who the bytes came from, the earliest first."""
+
+    def __init__(self, where: str, *, resumed: bool, sources: tuple[str, ...]) -> None:
+        super().__init__("the bytes received are not the payload", where, "ask for it again from 0")
+        self.resumed = resumed
+        self.sources = sources
+
+
+class EntryRejected(StoreError):
+    """An entry that breaks a rule of bamboo.md. It was not stored; what came before it was."""
+
+    key: "LogKey"
+    seq: int
+    reason: str
+
+    def __init__(self, key: "LogKey", seq: int, reason: str) -> None:
+        super().__init__(reason, f"{key}/{seq}", "nothing of it was stored")
+        self.key = key
+        self.seq = seq
+        self.reason = reason
+
+
+class NotAFork(StoreError):
+    """Two entries that are said to prove a fork, and do not."""
+
+
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_READ_ONLY = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+
+
+def from_os_error(error: OSError, where: str | Path) -> StoreError:
+    """The store's own error for a failed call of the operating system."""
+    if error.errno in _FULL:
+        return StoreFull("the disk is full", where, "free space and try again")
+    if error.errno in _READ_ONLY:
+        return StoreReadOnly(
+            "no permission to write", where, "use an account that may, or open it for reading"
+        )
+    reason = error.strerror or type(error).__name__
+    return StoreFailed(f"the disk failed ({reason})", where, "look at the disk, then start again")
+
+
+def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:
+    """The store's own error for an error of SQLite."""
+    detail = str(error) or type(error).__name__
+    match error:
+        case apsw.FullError():
+            return StoreFull("the disk is full", where, "free space and try again")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreLocked(
+                "another process has been writing for too long", where, "wait for it or end it"
+            )
+        case apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreReadOnly(
+                "no permission to write", where, "use an account that may, or open it for reading"
+            )
+        case apsw.NotADBError():
+            return NotAStore("not a store", where, "name another directory, or restore a backup")
+        case apsw.CorruptError() | apsw.FormatError() | apsw.ConstraintError():
+            return StoreDamaged(
+                f"the database is damaged ({detail})", where, "run verify, then restore a backup"
+            )
+        case _:
+            return StoreFailed(
+                f"the database failed ({detail})", where, "look at the disk, then start again"
+            )
+
+
+@contextmanager
+def translated(where: str | Path) -> Iterator[None]:
+    """Lets neither an OSError nor an error of SQLite out as such."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise from_apsw_error(error, where) from error
+    except OSError as error:
+        raise from_os_error(error, where) from error

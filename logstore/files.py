@@ -1,0 +1,347 @@
+"""Payloads in files: those above 64 KiB, and unfinished ones.
+
+Every file has a random name for its whole life, and a row in `files` that says what it is. A file
+that is finished is not renamed: the row's state is what counts, and with it the rename, the sync of
+the folder after it and a state between the two fall away.
+
+The order that makes a crash harmless:
+1. row and file are made in one transaction, the file inside it (a crash between leaves an empty
+   file without a row, which `verify` finds and removes);
+2. bytes, then sync, then the row says how many: what is beyond is cut at the next opening;
+3. a payload is whole once its row says so, after hash, sync, and sync of the folder;
+4. an entry takes a whole file over in the transaction that stores the entry;
+5. what goes is first marked as garbage in the transaction that lets go of it, then removed.
+
+A file being written is locked by its writer, so garbage of the living is told from that of the
+dead. `collect.lock` is shared by a backup while it copies; nothing is removed meanwhile.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from wire import LogKey, PayloadHasher, yamf_hash
+
+from .errors import StoreError, translated
+from .records import INLINE_BYTES_MAX
+from .rows import pack_u64, row_tag
+from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_STAGING
+from .system import READ_BYTES_MAX, PayloadHandle, System
+
+if TYPE_CHECKING:
+    import apsw
+
+    from .database import Database, Transaction
+
+PAYLOADS: Final = "payloads"
+COLLECT_LOCK: Final = "collect.lock"
+_ID_BYTES: Final = 16
+_COLLECT_ROWS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFile:
+    """A whole, verified and synced payload that waits for its entry to be stored."""
+
+    id: bytes
+    key: LogKey
+    seq: int
+    payload_bytes: int
+    payload_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A payload that is ready for a transaction: its bytes, or a synced file that is locked."""
+
+    payload_bytes: int
+    payload_hash: bytes
+    inline: bytes | None
+    id: bytes = b""
+    handle: PayloadHandle | None = None
+
+
+def write_all(handle: PayloadHandle, data: bytes | memoryview, offset: int) -> None:
+    """Writes all of `data`; a disk may take less than it was given without an error."""
+    view = memoryview(data)
+    while view:
+        count = handle.write(view, offset)
+        if count <= 0:
+            raise OSError(5, "a write took no bytes")
+        offset += count
+        view = view[count:]
+
+
+def hash_prefix(handle: PayloadHandle, length: int) -> PayloadHasher | None:
+    """The hasher after the first `length` bytes; None if the file is shorter."""
+    hasher = PayloadHasher()
+    offset = 0
+    while offset < length:
+        data = handle.read(min(READ_BYTES_MAX, length - offset), offset)
+        if not data:
+            return None
+        hasher.update(data)
+        offset += len(data)
+    return hasher
+
+
+def file_tag(
+    state: int,
+    name: tuple[bytes | None, bytes | None, bytes | None],
+    payload_hash: bytes | None,
+    payload_bytes: bytes | None,
+    synced: int,
+    sources: str,
+) -> int:
+    """The tag of a row of `files`."""
+    return row_tag(state, *name, payload_hash, payload_bytes, synced, sources)
+
+
+def set_file_state(
+    db: "apsw.Connection", id_: bytes, state: int, *, synced: int | None = None, sources: str = ""
+) -> bool:
+    """Changes the row of a file that is no entry's; False if there is none (any more)."""
+    row = db.execute(
+        "SELECT author, log_id, seq, payload_hash, payload_bytes, synced, sources FROM files"
+        " WHERE id = ? AND state <> ?",
+        (id_, FILE_ATTACHED),
+    ).fetchone()
+    if row is None:
+        return False
+    author, log_id, seq, payload_hash, payload_bytes, old, old_sources = row
+    synced = old if synced is None else synced
+    sources = sources or old_sources
+    tag = file_tag(state, (author, log_id, seq), payload_hash, payload_bytes, synced, sources)
+    db.execute(
+        "UPDATE files SET state = ?, synced = ?, sources = ?, tag = ? WHERE id = ?",
+        (state, synced, sources, tag, id_),
+    )
+    return True
+
+
+def detach_file(db: "apsw.Connection", id_: bytes) -> None:
+    """Makes an entry's file garbage, to be removed by `PayloadFiles.collect` after the commit."""
+    tag = file_tag(FILE_GARBAGE, (None, None, None), None, None, 0, "")
+    db.execute(
+        "UPDATE files SET state = ?, author = NULL, log_id = NULL, seq = NULL,"
+        " payload_hash = NULL, payload_bytes = NULL, synced = 0, sources = '', tag = ?"
+        " WHERE id = ?",
+        (FILE_GARBAGE, tag, id_),
+    )
+
+
+def attach_file(
+    db: "apsw.Connection", id_: bytes, key: LogKey, seq: int, payload_hash: bytes, size: int
+) -> None:
+    """Makes a file the payload of an entry."""
+    name = (key.author, pack_u64(key.log_id), pack_u64(seq))
+    blob = pack_u64(size)
+    tag = file_tag(FILE_ATTACHED, name, payload_hash, blob, size, "")
+    db.execute(
+        "UPDATE files SET state = ?, author = ?, log_id = ?, seq = ?, payload_hash = ?,"
+        " payload_bytes = ?, synced = ?, sources = '', tag = ? WHERE id = ?",
+        (FILE_ATTACHED, *name, payload_hash, blob, size, tag, id_),
+    )
+
+
+class PayloadFiles:
+    """The folder `payloads` of a store."""
+
+    def __init__(self, database: "Database", system: System, folder: Path | None) -> None:
+        self._database = database
+        self._system = system
+        self._folder = folder
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds the files; a temporary one for a store in memory."""
+        if self._folder is not None:
+            return self._folder / PAYLOADS
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="bamboo-store-")
+        return Path(self._temporary.name)
+
+    def close(self) -> None:
+        """Removes the temporary folder of a store in memory."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def path_of(self, id_: bytes) -> Path:
+        """Where a payload file lies."""
+        name = id_.hex()
+        return self.root / name[:2] / name
+
+    def make(
+        self, transaction: "Transaction", state: int, partial: PayloadFile | None, source: str
+    ) -> tuple[bytes, PayloadHandle]:
+        """A new, empty, locked file and its row."""
+        id_ = self._system.random_bytes(_ID_BYTES) if partial is None else partial.id
+        path = self.path_of(id_)
+        if self._system.make_folder(path.parent):
+            self._system.sync_folder(path.parent.parent)
+        handle = self._system.open_file(path, create=True)
+        try:
+            handle.try_lock()
+            name: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None)
+            payload_hash, size = None, None
+            if partial is not None:
+                author, log_id = partial.key
+                name = (author, pack_u64(log_id), pack_u64(partial.seq))
+                payload_hash, size = partial.payload_hash, pack_u64(partial.payload_bytes)
+            tag = file_tag(state, name, payload_hash, size, 0, source)
+            transaction.db.execute(
+                "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                (id_, state, *name, payload_hash, size, source, tag),
+            )
+        except BaseException:
+            handle.close()
+            raise
+        return id_, handle
+
+    def new_id(self) -> bytes:
+        """A name for a file."""
+        return self._system.random_bytes(_ID_BYTES)
+
+    def stage(self, payload: bytes | Path | BinaryIO) -> Staged:
+        """Hashes a payload and, above 64 KiB, brings it to disk. `release` it afterwards.
+
+        Nothing larger than 64 KiB is read into memory whole.
+        """
+        if isinstance(payload, Path):
+            with translated(payload), payload.open("rb") as file:
+                return self._stage_pieces(lambda: file.read(READ_BYTES_MAX))
+        if isinstance(payload, (bytes, bytearray, memoryview)):
+            if len(payload) <= INLINE_BYTES_MAX:
+                return Staged(len(payload), yamf_hash(payload), bytes(payload))
+            whole = iter((payload,))
+            return self._stage_pieces(lambda: next(whole, b""))
+        return self._stage_pieces(lambda: payload.read(READ_BYTES_MAX))
+
+    def _stage_pieces(self, read: Callable[[], bytes]) -> Staged:
+        # A pipe hands out less than it was asked for, so what is small is known only at its end.
+        head = bytearray()
+        while len(head) <= INLINE_BYTES_MAX:
+            piece = read()
+            if not piece:
+                return Staged(len(head), yamf_hash(head), bytes(head))
+            head += piece
+        with self._database.write() as transaction:
+            id_, handle = self.make(transaction, FILE_STAGING, None, "")
+        try:
+            with translated(self._database.where):
+                hasher = PayloadHasher()
+                size = 0
+                piece = bytes(head)
+                del head
+                while piece:
+                    write_all(handle, piece, size)
+                    hasher.update(piece)
+                    size += len(piece)
+                    piece = read()
+                handle.sync()
+                self._system.sync_folder(self.path_of(id_).parent)
+        except BaseException:
+            handle.close()
+            self.tidy()
+            raise
+        return Staged(size, hasher.digest_yamf(), None, id_, handle)
+
+    def release(self, staged: Iterable[Staged]) -> None:
+        """Lets go of staged payloads; the files that no entry took over go away."""
+        files = [each.handle for each in staged if each.handle is not None]
+        for handle in files:
+            handle.close()
+        if files:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Like `collect`, for when something else has been done: what fails is left for later."""
+        with suppress(StoreError):
+            self.collect()
+
+    def collect(self) -> int:
+        """Removes files that are garbage, or whose writer died; returns how many."""
+        collected = 0
+        while True:
+            with self._database.read() as db:
+                rows = db.execute(
+                    "SELECT id FROM files WHERE state <> 3 AND state IN (?, ?) LIMIT ?",
+                    (FILE_STAGING, FILE_GARBAGE, _COLLECT_ROWS),
+                )
+                candidates = [id_ for (id_,) in rows]
+            removed = self._remove(candidates)
+            collected += removed
+            if len(candidates) < _COLLECT_ROWS or not removed:
+                return collected
+
+    def _remove(self, ids: list[bytes]) -> int:
+        if not ids:
+            return 0
+        gone = 0
+        with self._collect_lock() as free:
+            if not free:
+                return 0
+            # Inside the write lock, so that nobody is just making or adopting one of them.
+            with self._database.write() as transaction:
+                for id_ in ids:
+                    if self._is_free(id_):
+                        self._system.remove_file(self.path_of(id_))
+                        transaction.db.execute(
+                            "DELETE FROM files WHERE id = ? AND state IN (?, ?)",
+                            (id_, FILE_STAGING, FILE_GARBAGE),
+                        )
+                        gone += transaction.db.changes()
+        return gone
+
+    def listed(self) -> list[bytes]:
+        """The names of all files that there are."""
+        ids = []
+        for folder in self._system.list_folder(self.root):
+            for name in self._system.list_folder(self.root / folder):
+                try:
+                    ids.append(bytes.fromhex(name))
+                except ValueError:
+                    continue
+        return ids
+
+    def unknown(self, ids: list[bytes]) -> list[bytes]:
+        """Those of the files that have no row."""
+        with self._database.read() as db:
+            known = {id_ for (id_,) in db.execute("SELECT id FROM files")}
+        strays = [id_ for id_ in ids if id_ not in known]
+        if not strays or self._database.readonly:
+            return strays
+        # A file is made before its row is committed, but only under the write lock.
+        with self._database.write() as transaction:
+            query = "SELECT count(*) FROM files WHERE id = ?"
+            return [id_ for id_ in strays if not transaction.db.execute(query, (id_,)).get]
+
+    @contextmanager
+    def _collect_lock(self) -> Iterator[bool]:
+        if self._folder is None:
+            yield True
+            return
+        with self._system.open_file(self._folder / COLLECT_LOCK, create=True) as lock:
+            yield lock.try_lock()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Nothing is removed by any process while the block runs."""
+        if self._folder is None:
+            yield
+            return
+        with self._system.open_file(self._folder / COLLECT_LOCK, create=True) as lock:
+            lock.share()
+            yield
+
+    def _is_free(self, id_: bytes) -> bool:
+        try:
+            with self._system.open_file(self.path_of(id_)) as handle:
+                return handle.try_lock()
+        except FileNotFoundError:
+            return True

@@ -1,0 +1,290 @@
+"""Storing entries whose signatures have been checked: the rules of bamboo.md "Verified".
+
+Theory. Entries of a log are taken in ascending order, so that what an entry links to is held or was
+taken just before. By induction every entry held has a path of entries held down to entry 1: it is
+entry 1, or the target of one of its links is held. A link whose target is held has to be its hash,
+and so has the link of a held entry that names the new one.
+
+A different encoding under a number that is held is a fork, whatever its links (and even if they are
+wrong): both encodings are the proof. What is at or after the fork is kept, and never served again.
+The same number twice in one call counts the same.
+
+Nothing here looks at more rows than the entries given have links, however large the store is. New
+entries in order, the usual case, need one look-up per lipmaalink that leaves the batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from wire import (
+    HASH_BYTES,
+    SIGNATURE_BYTES,
+    LogKey,
+    decode_varu64,
+    encode_varu64,
+    has_distinct_lipmaalink,
+    lipmaa,
+    tail_offset,
+    yamf_hash,
+)
+
+from .payloads import (
+    GivenPayload,
+    WrongPayloadError,
+    WrongSizeError,
+    check_payload,
+    fill_payload,
+    keep_wrong_size,
+)
+from .proofs import load_fork, store_fork
+from .records import EntryRejectedInfo, ForkProof, NewEntry, PutResult
+from .rows import (
+    LogRow,
+    create_log,
+    entry_tag,
+    extend_height,
+    limit_log,
+    load_log,
+    pack_u64,
+    save_log,
+)
+from .schema import PAYLOAD_INLINE, PAYLOAD_MISSING
+
+if TYPE_CHECKING:
+    from .database import Transaction
+
+_POWERS: Final = [3**k for k in range(41)]
+_seq_of = attrgetter("seq")
+
+_InsertRow = tuple[int, int, bytes, int, int, int, bytes, bytes, bytes | None]
+
+
+@dataclass(slots=True)
+class ReadyEntry:
+    """A `NewEntry` whose payload, if it is large, has been brought to disk."""
+
+    seq: int
+    encoded: bytes
+    hash: bytes
+    payload: GivenPayload | None
+
+
+class _RejectedError(Exception):
+    """An entry that breaks a rule; its text is the reason."""
+
+
+def put_log(
+    transaction: "Transaction", key: LogKey, entries: Sequence[NewEntry | ReadyEntry], source: str
+) -> PutResult:
+    """Stores the entries of one log up to the first that breaks a rule."""
+    return _Batch(transaction, key).put(entries, source)
+
+
+class _Batch:
+    """The entries of one log that are being put."""
+
+    __slots__ = (
+        "_db",
+        "_encodings",
+        "_hashes",
+        "_held_newest",
+        "_known",
+        "_prefix",
+        "_row",
+        "_rows",
+        "_stored",
+        "_transaction",
+    )
+
+    def __init__(self, transaction: "Transaction", key: LogKey) -> None:
+        self._transaction = transaction
+        self._db = transaction.db
+        self._row: LogRow = load_log(self._db, key) or create_log(self._db, key)
+        self._held_newest = self._row.newest
+        self._prefix = key.author + encode_varu64(key.log_id)
+        self._hashes: dict[int, bytes] = {}
+        self._encodings: dict[int, bytes] = {}
+        self._rows: list[_InsertRow] = []
+        self._stored = 0
+        self._known = 0
+
+    def put(self, entries: Sequence[NewEntry | ReadyEntry], source: str) -> PutResult:
+        if any(after.seq < before.seq for before, after in pairwise(entries)):
+            entries = sorted(entries, key=_seq_of)
+        row = self._row
+        newest = row.newest
+        rejected = None
+        for entry in entries:
+            try:
+                self._take(entry)
+            except (_RejectedError, WrongPayloadError) as reason:
+                rejected = EntryRejectedInfo(entry.seq, str(reason))
+                break
+        self._flush()
+        if row.newest > newest:
+            row.newest_at = self._transaction.now_us
+            row.newest_from = source
+        if row.entries or row.fork_seq is not None or row.invalid_seq is not None:
+            extend_height(self._db, row)
+            save_log(self._db, row)
+        else:
+            self._db.execute("DELETE FROM logs WHERE id = ?", (row.id,))
+        fork = None if row.fork_seq is None else load_fork(self._db, row)
+        return PutResult(row.key, self._stored, self._known, fork, row.height, row.newest, rejected)
+
+    def _take(self, entry: NewEntry | ReadyEntry) -> None:
+        row, seq, encoded = self._row, entry.seq, entry.encoded
+        if row.fork_seq is not None and seq >= row.fork_seq:
+            return
+        if not encoded.startswith(self._prefix + encode_varu64(seq), 1):
+            raise _RejectedError("the encoding is of another log or number")
+        if yamf_hash(encoded) != entry.hash:
+            raise _RejectedError("the hash is not that of the encoding")
+        if seq <= self._held_newest or seq in self._encodings:
+            held = self._encoding_of(seq)
+            if held is not None:
+                self._take_held(entry, held)
+                return
+        if row.invalid_seq is not None and seq >= row.invalid_seq:
+            raise _RejectedError(f"the log is invalid from entry {row.invalid_seq} on")
+        if row.end_seq is not None and seq > row.end_seq:
+            raise _RejectedError(f"the log ended with entry {row.end_seq}")
+        tail = tail_offset(row.key.log_id, seq)
+        self._check_links(seq, encoded, tail)
+        if seq < self._held_newest:
+            self._check_links_to(seq, entry.hash)
+        self._add(entry, tail)
+
+    def _take_held(self, entry: NewEntry | ReadyEntry, held: bytes) -> None:
+        row, seq = self._row, entry.seq
+        if held != entry.encoded:
+            self._flush()
+            store_fork(self._transaction, row, ForkProof(row.key, seq, held, entry.encoded))
+            return
+        self._known += 1
+        if entry.payload is not None:
+            self._flush()
+            fill_payload(self._transaction, row, seq, entry.payload)
+
+    def _check_links(self, seq: int, encoded: bytes, tail: int) -> None:
+        if seq == 1:
+            return
+        # The links end where the size begins.
+        back = self._hash_of(seq - 1)
+        if back is not None and encoded[tail - HASH_BYTES : tail] != back:
+            raise _RejectedError(f"the backlink is not the hash of entry {seq - 1}")
+        target = lipmaa(seq)
+        far = None
+        if target != seq - 1:
+            far = self._hash_of(target)
+            if far is not None and encoded[tail - 2 * HASH_BYTES : tail - HASH_BYTES] != far:
+                raise _RejectedError(f"the lipmaalink is not the hash of entry {target}")
+        if back is None and far is None:
+            raise _RejectedError("there is no path to entry 1")
+
+    def _check_links_to(self, seq: int, hash_: bytes) -> None:
+        """Entries held above a new one may name it, and then they have to name its hash."""
+        for above in linking_to(seq, self._held_newest):
+            encoded = self._encoding_of(above)
+            if encoded is None:
+                continue
+            end = tail_offset(self._row.key.log_id, above)
+            if above != seq + 1:
+                end -= HASH_BYTES
+            if encoded[end - HASH_BYTES : end] != hash_:
+                raise _RejectedError(f"entry {above}, which is held, links to another entry {seq}")
+
+    def _add(self, entry: NewEntry | ReadyEntry, tail: int) -> None:
+        row, seq, encoded = self._row, entry.seq, entry.encoded
+        size, end = decode_varu64(encoded, tail)
+        if len(encoded) != end + HASH_BYTES + SIGNATURE_BYTES:
+            raise _RejectedError("the encoding has bytes too many or too few")
+        state, payload = self._column(entry, size, encoded[end : end + HASH_BYTES])
+        row.bytes += len(encoded)
+        if state == PAYLOAD_MISSING:
+            row.missing += 1
+        else:
+            row.payloads += 1
+            row.bytes += size
+        row.entries += 1
+        transaction = self._transaction
+        ingest = row.changed = transaction.take_ingest()
+        now = transaction.now_us
+        tag = entry_tag(ingest, row.id, now, state)
+        self._rows.append(
+            (ingest, row.id, pack_u64(seq), now, state, tag, entry.hash, encoded, payload)
+        )
+        self._hashes[seq] = entry.hash
+        self._encodings[seq] = encoded
+        if seq == row.height + 1:
+            row.height = seq
+        row.newest = max(row.newest, seq)
+        if encoded[0]:
+            row.end_seq = seq
+            if row.newest > seq:
+                self._flush()
+                limit_log(self._db, row)
+
+    def _column(
+        self, entry: NewEntry | ReadyEntry, size: int, payload_hash: bytes
+    ) -> tuple[int, bytes | None]:
+        payload = entry.payload
+        if payload is None:
+            return PAYLOAD_MISSING, None
+        # The usual case first: a small payload and the right one.
+        if type(payload) is bytes and len(payload) == size and yamf_hash(payload) == payload_hash:
+            return PAYLOAD_INLINE, payload
+        row = self._row
+        try:
+            column = check_payload(self._db, row.key, entry.seq, payload, size, payload_hash)
+        except WrongSizeError as wrong:
+            self._flush()
+            keep_wrong_size(self._transaction, row, entry.seq, entry.encoded, wrong)
+            raise
+        return column.state, column.payload
+
+    def _hash_of(self, seq: int) -> bytes | None:
+        hash_ = self._hashes.get(seq)
+        if hash_ is None and seq <= self._held_newest:
+            hash_ = self._db.execute(
+                "SELECT hash FROM entries WHERE log = ? AND seq = ?", (self._row.id, pack_u64(seq))
+            ).get
+            if hash_ is not None:
+                self._hashes[seq] = hash_
+        return hash_
+
+    def _encoding_of(self, seq: int) -> bytes | None:
+        encoded = self._encodings.get(seq)
+        if encoded is None:
+            encoded = self._db.execute(
+                "SELECT encoded FROM entries WHERE log = ? AND seq = ?",
+                (self._row.id, pack_u64(seq)),
+            ).get
+        return encoded
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._db.executemany(
+                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._rows
+            )
+            self._stored += len(self._rows)
+            self._rows.clear()
+
+
+def linking_to(seq: int, newest: int) -> Iterator[int]:
+    """The numbers up to `newest` whose backlink or lipmaalink names `seq`, ascending.
+
+    A lipmaalink goes down by (3^k - 1) / 2, or by 3^k from a spine number; so few numbers come in
+    question, and `lipmaa` tells which of them do.
+    """
+    if seq < newest:
+        yield seq + 1
+    for power in _POWERS:
+        for above in (seq + (power - 1) // 2, seq + power):
+            if above > newest:
+                continue
+            if above > seq + 1 and has_distinct_lipmaalink(above) and lipmaa(above) == seq:
+                yield above

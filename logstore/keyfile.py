@@ -1,0 +1,77 @@
+"""The file that holds the author's secret key.
+
+One line of text: the 32-byte Ed25519 seed as 64 hex digits. The mode is 0600, and a file that
+others may read is refused: a key that two machines sign with forks its logs.
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from nacl.signing import SigningKey
+
+from .errors import KeyFileExposed, KeyFileMissing, KeyFileWrong, StoreExists, translated
+
+KEY_FILE: Final = "author.key"
+_BYTES_MAX: Final = 4096
+
+
+def write_key_file(path: Path, key: SigningKey) -> None:
+    """Writes a new key file and syncs it; never overwrites one.
+
+    Raises StoreExists if there is a file already, and the errors of a disk.
+    """
+    with translated(path):
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            raise StoreExists("the key file exists", path, "choose another name") from None
+        with os.fdopen(fd, "wb") as file:
+            file.write(bytes(key).hex().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def read_key_file(path: Path, author: bytes | None = None) -> SigningKey:
+    """The key in a key file, which has to be `author`'s if that is given.
+
+    Raises KeyFileMissing, KeyFileExposed or KeyFileWrong.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(_BYTES_MAX)
+    except FileNotFoundError:
+        raise KeyFileMissing(
+            "the author's key file is missing", path, "put it back, or use key import"
+        ) from None
+    except OSError as error:
+        raise KeyFileWrong(
+            f"the author's key file cannot be read ({error.strerror})", path, "look at its mode"
+        ) from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise KeyFileExposed(
+            f"other users may read the author's key (mode {stat.S_IMODE(mode):04o})",
+            path,
+            "chmod 600 it",
+        )
+    try:
+        key = SigningKey(bytes.fromhex(text.decode("ascii").strip()))
+    except (ValueError, TypeError):
+        raise KeyFileWrong(
+            "the author's key file does not hold 64 hex digits", path, "restore it"
+        ) from None
+    if author is not None and bytes(key.verify_key) != author:
+        raise KeyFileWrong(
+            f"the key is that of {bytes(key.verify_key).hex()}, the store's author is "
+            f"{author.hex()}",
+            path,
+            "put the right key file back",
+        )
+    return key

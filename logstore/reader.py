@@ -1,0 +1,100 @@
+"""Reading one payload, hashed while it is read as long as that goes from the start to the end."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from wire import LogKey, PayloadHasher
+
+from .errors import translated
+from .reading import PAYLOAD_HASH, damaged, locate_payload
+
+if TYPE_CHECKING:
+    from .database import Database
+    from .files import PayloadFiles
+    from .system import PayloadHandle, System
+
+_ATTEMPTS: Final = 2
+
+
+class PayloadReader:
+    """An open payload. Stays readable while it is dropped. Not for two threads at a time."""
+
+    def __init__(
+        self,
+        key: LogKey,
+        seq: int,
+        content: "bytes | PayloadHandle",
+        payload_bytes: int,
+        payload_hash: bytes,
+    ) -> None:
+        self.key: Final = key
+        self.seq: Final = seq
+        self.payload_bytes: Final = payload_bytes
+        self._inline = content if isinstance(content, bytes) else None
+        self._handle = None if isinstance(content, bytes) else content
+        self._payload_hash = payload_hash
+        self._hasher = PayloadHasher()
+        self._hashed = 0
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        """Bytes from `offset` on, `bytes_max` at most, none at the end.
+
+        Raises StoreDamaged where the file is short, and, read in order from the start, in place of
+        the last bytes if the whole has not the hash that the entry names.
+        """
+        count = min(bytes_max, self.payload_bytes - offset)
+        if count <= 0:
+            return b""
+        if self._inline is not None:
+            return self._inline[offset : offset + count]
+        if self._handle is None:
+            raise ValueError("the reader is closed")
+        with translated(f"{self.key}/{self.seq}"):
+            data = self._handle.read(count, offset)
+        if not data:
+            raise damaged(self.key, self.seq, "the payload's file is short")
+        if offset == self._hashed:
+            self._hasher.update(data)
+            self._hashed += len(data)
+            whole = self._hashed == self.payload_bytes
+            if whole and self._hasher.digest_yamf() != self._payload_hash:
+                raise damaged(self.key, self.seq, "the payload is damaged")
+        return data
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_payload(
+    database: "Database", files: "PayloadFiles", system: "System", key: LogKey, seq: int
+) -> PayloadReader:
+    """A reader of a payload that is held whole. Raises PayloadUnavailable and StoreDamaged."""
+    for _ in range(_ATTEMPTS):
+        with database.read() as db:
+            entry, file_id = locate_payload(db, key, seq)
+        payload_hash = entry.encoded[PAYLOAD_HASH]
+        if entry.payload is not None:
+            return PayloadReader(key, seq, entry.payload, entry.payload_bytes, payload_hash)
+        assert file_id is not None
+        with translated(f"{key}/{seq}"):
+            try:
+                handle = system.open_file(files.path_of(file_id), write=False)
+            except FileNotFoundError:
+                # Dropped between the two; then looking again says so.
+                continue
+        return PayloadReader(key, seq, handle, entry.payload_bytes, payload_hash)
+    raise damaged(key, seq, "the payload's file is missing")

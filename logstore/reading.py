@@ -1,0 +1,165 @@
+"""Reading entries. Whatever leaves is hashed first, since a disk hands out flipped bits in silence.
+
+Only what may be served as verified is read: below a fork or an invalid entry, up to an end.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from wire import LogKey, decode_varu64, tail_offset, yamf_hash
+
+from .errors import PayloadUnavailable, StoreDamaged
+from .records import PayloadState, StoredEntry
+from .rows import LogRow, load_log, pack_u64, unpack_u64
+from .schema import FILE_PARTIAL, PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
+
+if TYPE_CHECKING:
+    import apsw
+
+_STATES: Final = {
+    PAYLOAD_MISSING: PayloadState.MISSING,
+    PAYLOAD_INLINE: PayloadState.PRESENT,
+    PAYLOAD_FILE: PayloadState.PRESENT,
+    PAYLOAD_DELETED: PayloadState.DELETED,
+}
+# The payload hash and the signature are what an encoding ends with.
+PAYLOAD_HASH: Final = slice(-130, -64)
+_COLUMNS: Final = "ingest, seq, received_at, payload_state, hash, encoded, payload"
+
+
+def damaged(key: LogKey, seq: int, what: str) -> StoreDamaged:
+    """The error for an entry whose bytes are not those that were stored."""
+    return StoreDamaged(what, f"{key}/{seq}", "run verify, then get it from a peer or a backup")
+
+
+def load_servable(db: "apsw.Connection", key: LogKey) -> LogRow | None:
+    """The row of a log of which something is held."""
+    row = load_log(db, key)
+    return None if row is None or row.newest == 0 else row
+
+
+def read_entries(
+    db: "apsw.Connection",
+    key: LogKey,
+    start: int,
+    end: int | None,
+    entries_max: int,
+    bytes_max: int,
+) -> list[StoredEntry]:
+    """Entries from `start` on, ascending: at least one, if there is one, whatever its size."""
+    row = load_servable(db, key)
+    if row is None or start > row.newest:
+        return []
+    last = row.servable if end is None else min(end, row.servable)
+    rows = db.execute(
+        f"SELECT {_COLUMNS} FROM entries WHERE log = ? AND seq BETWEEN ? AND ? ORDER BY seq"  # noqa: S608 (constant)
+        " LIMIT ?",
+        (row.id, pack_u64(max(start, 0)), pack_u64(last), entries_max),
+    )
+    entries: list[StoredEntry] = []
+    room = bytes_max
+    partials: dict[int, int] | None = None
+    for ingest, blob, received_at, state, hash_, encoded, payload in rows:
+        seq = unpack_u64(blob)
+        if partials is None and state == PAYLOAD_MISSING:
+            partials = load_partials(db, key)
+        entry = checked_entry(
+            key, seq, (ingest, received_at, state, hash_, encoded, payload), partials
+        )
+        room -= len(encoded) + len(entry.payload or b"")
+        if room < 0 and entries:
+            break
+        entries.append(entry)
+    return entries
+
+
+def checked_entry(
+    key: LogKey,
+    seq: int,
+    row: tuple[int, int, int, bytes, bytes, bytes | None],
+    partials: dict[int, int] | None,
+) -> StoredEntry:
+    """A row of `entries` after its hashes were found to be right; raises StoreDamaged."""
+    ingest, received_at, stored_state, hash_, encoded, payload = row
+    if yamf_hash(encoded) != hash_:
+        raise damaged(key, seq, "the entry is damaged")
+    state = _STATES.get(stored_state)
+    partial = 0
+    if stored_state == PAYLOAD_INLINE:
+        if payload is None or yamf_hash(payload) != encoded[PAYLOAD_HASH]:
+            raise damaged(key, seq, "the entry's payload is damaged")
+        size = len(payload)
+    else:
+        payload = None
+        size = decode_varu64(encoded, tail_offset(key.log_id, seq))[0]
+        if partials and stored_state == PAYLOAD_MISSING:
+            partial = partials.get(seq, 0)
+            if partial:
+                state = PayloadState.PARTIAL
+    if state is None:
+        raise damaged(key, seq, "the entry's row is damaged")
+    return StoredEntry(key, seq, ingest, encoded, hash_, received_at, state, payload, size, partial)
+
+
+def load_partials(db: "apsw.Connection", key: LogKey) -> dict[int, int]:
+    """How much is held of the log's unfinished payloads. There are as many as were interrupted."""
+    rows = db.execute(
+        "SELECT seq, synced FROM files WHERE author = ? AND log_id = ? AND state <> 3"
+        " AND state = ? AND synced > 0",
+        (key.author, pack_u64(key.log_id), FILE_PARTIAL),
+    )
+    return {unpack_u64(seq): synced for seq, synced in rows}
+
+
+def load_hashes(db: "apsw.Connection", key: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
+    """The hashes of those entries that are held and may be served, each computed anew."""
+    row = load_servable(db, key)
+    if row is None:
+        return {}
+    servable = row.servable
+    hashes = {}
+    for seq in seqs:
+        if not 0 < seq <= servable:
+            continue
+        found = db.execute(
+            "SELECT hash, encoded FROM entries WHERE log = ? AND seq = ?", (row.id, pack_u64(seq))
+        ).fetchone()
+        if found is not None:
+            if yamf_hash(found[1]) != found[0]:
+                raise damaged(key, seq, "the entry is damaged")
+            hashes[seq] = found[0]
+    return hashes
+
+
+def first_missing(db: "apsw.Connection", key: LogKey, start: int) -> int | None:
+    """The first entry from `start` on whose payload is neither held whole nor deleted."""
+    row = load_servable(db, key)
+    if row is None:
+        return None
+    blob = db.execute(
+        "SELECT seq FROM entries WHERE log = ? AND seq >= ? AND seq <= ? AND payload_state = 0"
+        " ORDER BY seq LIMIT 1",
+        (row.id, pack_u64(start), pack_u64(row.newest)),
+    ).get
+    return None if blob is None else unpack_u64(blob)
+
+
+def locate_payload(
+    db: "apsw.Connection", key: LogKey, seq: int
+) -> tuple[StoredEntry, bytes | None]:
+    """An entry whose payload is present, and the id of its file unless it is inline.
+
+    Raises PayloadUnavailable.
+    """
+    found = read_entries(db, key, seq, seq, 1, 0)
+    if not found:
+        raise PayloadUnavailable("the entry is not held", f"{key}/{seq}", "get it from a peer")
+    entry = found[0]
+    if entry.payload_state is not PayloadState.PRESENT:
+        raise PayloadUnavailable(
+            f"the payload is {entry.payload_state}", f"{key}/{seq}", "get it from a peer"
+        )
+    if entry.payload is not None:
+        return entry, None
+    id_: bytes = db.execute("SELECT payload FROM entries WHERE ingest = ?", (entry.ingest,)).get
+    return entry, id_

@@ -1,0 +1,221 @@
+"""The values that go in and out of a store.
+
+Numbers called `seq`, `log_id` and `payload_bytes` take all of u64. Hashes are 66-byte yamf hashes.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from wire import U64_MAX, LogKey
+
+from .compat import override
+
+if TYPE_CHECKING:
+    from .files import PayloadFile
+
+INLINE_BYTES_MAX: Final = 65536
+"""Payloads up to this size live in the entry's row, larger ones in files."""
+
+
+class LogState(StrEnum):
+    """What may still happen to a log (bamboo.md Verified)."""
+
+    LIVE = "live"
+    ENDED = "ended"
+    FORKED = "forked"
+    INVALID = "invalid"
+    """A payload's hash matches and its size does not."""
+
+
+class PayloadState(StrEnum):
+    """How much of an entry's payload is held."""
+
+    MISSING = "missing"
+    PARTIAL = "partial"
+    PRESENT = "present"
+    DELETED = "deleted"
+
+
+class All(Enum):
+    """The type of `ALL`."""
+
+    ALL = "all"
+
+
+ALL: Final = All.ALL
+"""Follow every log that anybody offers."""
+
+Follow = LogKey | bytes | All
+"""A log, an author (32 bytes) or everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """An own entry that is on disk."""
+
+    key: LogKey
+    seq: int
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """A foreign entry whose signature has been checked by the caller."""
+
+    seq: int
+    encoded: bytes
+    hash: bytes
+    """The yamf hash of `encoded`."""
+    payload: "bytes | PayloadFile | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkProof:
+    """Two valid encodings of one entry (bamboo.md Fork); `first` is the one that was held."""
+
+    key: LogKey
+    seq: int
+    first: bytes
+    second: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """What became of the entries of one log that were put."""
+
+    key: LogKey
+    stored: int
+    """Entries that are new."""
+    known: int
+    """Entries that were held already; a payload that was missing has been added."""
+    fork: ForkProof | None
+    """The log's fork proof. Entries at or after it are not taken in."""
+    height: int
+    newest: int
+    rejected: "EntryRejectedInfo | None" = None
+    """The first entry that breaks a rule; it and what followed it was not stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRejectedInfo:
+    """Which entry was refused and why."""
+
+    seq: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogInfo:
+    """What is held of a log."""
+
+    key: LogKey
+    height: int
+    """Entries without a gap from 1; payloads do not count."""
+    newest: int
+    """The largest sequence number held that may be served, 0 if there is none."""
+    entries: int
+    payloads: int
+    """Payloads held whole."""
+    missing_payloads: int
+    """Payloads that are neither held whole nor deleted."""
+    bytes: int
+    """Bytes of all encodings and of all payloads held whole."""
+    state: LogState
+    end_seq: int | None
+    fork_seq: int | None
+    invalid_seq: int | None
+    """The entry whose payload has the right hash and the wrong size."""
+    newest_at: int | None
+    """When the newest entry was stored, microseconds since 1970 by this node's clock."""
+    newest_from: str | None
+    """The `source` it came from."""
+
+    @property
+    def servable(self) -> int:
+        """The largest sequence number that is valid by what is held, 2^64 - 1 without a limit."""
+        limit = U64_MAX if self.end_seq is None else self.end_seq
+        for seq in (self.fork_seq, self.invalid_seq):
+            if seq is not None:
+                limit = min(limit, seq - 1)
+        return limit
+
+
+class StoredEntry(NamedTuple):
+    """An entry as it is held. A tuple: hundreds of thousands are made a second."""
+
+    key: LogKey
+    seq: int
+    ingest: int
+    """This store's arrival number; larger once the payload arrives later or is deleted."""
+    encoded: bytes
+    hash: bytes
+    received_at: int
+    """Microseconds since 1970 by this node's clock."""
+    payload_state: PayloadState
+    payload: bytes | None
+    """The payload if it is present and lives in the row; see `Store.open_payload`."""
+    payload_bytes: int
+    """The payload's size, held or not."""
+    partial_bytes: int
+    """Bytes of a partial payload that are held, in no way verified."""
+
+
+class Change(NamedTuple):
+    """One step of the change feed."""
+
+    ingest: int
+    key: LogKey
+    seq: int
+    payload_state: PayloadState
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What `drop` deleted."""
+
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that `verify` found to be wrong."""
+
+    where: str
+    what: str
+    key: LogKey | None = None
+    seq: int | None = None
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogVerdict:
+    """The outcome of `verify` for one log."""
+
+    info: LogInfo
+    entries: int
+    """Entries rechecked."""
+    payloads: int
+    """Payloads rechecked."""
+    faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Sizes of the whole store."""
+
+    logs: int
+    entries: int
+    payloads: int
+    missing_payloads: int
+    bytes: int
+    partial_payloads: int
+    partial_bytes: int
+    forked_logs: int
+    position: int
+    database_bytes: int
+    wal_bytes: int

@@ -1,0 +1,235 @@
+"""Rows of the database as Python values: u64 blobs, tags, and the row of a log."""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+import apsw
+
+from wire import U64_MAX, LogKey
+
+from .records import LogInfo, LogState
+
+pack_u64: Final = struct.Struct(">Q").pack
+"""The 8-byte blob of a u64."""
+
+_ENTRY_TAG: Final = struct.Struct(">qqqB")
+
+
+def unpack_u64(blob: bytes) -> int:
+    """The u64 of an 8-byte blob."""
+    return int.from_bytes(blob, "big")
+
+
+def pack_optional(number: int | None) -> bytes | None:
+    """Like `pack_u64`; NULL for None."""
+    return None if number is None else pack_u64(number)
+
+
+def unpack_optional(blob: bytes | None) -> int | None:
+    """The reverse of `pack_optional`."""
+    return None if blob is None else unpack_u64(blob)
+
+
+def row_tag(*values: bytes | str | int | None) -> int:
+    """The tag of a row: a CRC-32 of the columns given, in the order of the table."""
+    return crc32(repr(values).encode())
+
+
+def entry_tag(ingest: int, log: int, received_at: int, payload_state: int) -> int:
+    """The tag of a row of `entries`. The other columns vouch for each other by hash."""
+    return crc32(_ENTRY_TAG.pack(ingest, log, received_at, payload_state))
+
+
+_LOG_COLUMNS: Final = (
+    "id, author, log_id, height, newest, entries, payloads, missing, bytes, end_seq, fork_seq,"
+    " invalid_seq, newest_at, newest_from, changed"
+)
+
+
+@dataclass(slots=True)
+class LogRow:
+    """The row of a log, changed in place and saved in the transaction that changed the log."""
+
+    id: int
+    key: LogKey
+    height: int = 0
+    newest: int = 0
+    entries: int = 0
+    payloads: int = 0
+    missing: int = 0
+    bytes: int = 0
+    end_seq: int | None = None
+    fork_seq: int | None = None
+    invalid_seq: int | None = None
+    newest_at: int | None = None
+    newest_from: str | None = None
+    changed: int = 0
+
+    @property
+    def servable(self) -> int:
+        """The largest sequence number that may be served."""
+        limit = U64_MAX if self.end_seq is None else self.end_seq
+        if self.fork_seq is not None:
+            limit = min(limit, self.fork_seq - 1)
+        if self.invalid_seq is not None:
+            limit = min(limit, self.invalid_seq - 1)
+        return limit
+
+    @property
+    def state(self) -> LogState:
+        """What may still happen to the log."""
+        if self.fork_seq is not None:
+            return LogState.FORKED
+        if self.invalid_seq is not None:
+            return LogState.INVALID
+        if self.end_seq is not None:
+            return LogState.ENDED
+        return LogState.LIVE
+
+    @property
+    def tag(self) -> int:
+        """Vouches for the columns that cannot be counted again."""
+        author, log_id = self.key
+        return row_tag(
+            self.id, author, log_id, self.newest_at, self.newest_from or None, self.changed
+        )
+
+    def info(self) -> LogInfo:
+        """What callers get to see."""
+        return LogInfo(
+            key=self.key,
+            height=self.height,
+            newest=self.newest,
+            entries=self.entries,
+            payloads=self.payloads,
+            missing_payloads=self.missing,
+            bytes=self.bytes,
+            state=self.state,
+            end_seq=self.end_seq,
+            fork_seq=self.fork_seq,
+            invalid_seq=self.invalid_seq,
+            newest_at=self.newest_at,
+            newest_from=self.newest_from,
+        )
+
+
+def _log_row(row: "tuple[apsw.SQLiteValue, ...]") -> LogRow:
+    # The types are the table's; what a damaged file may hold instead ends in a struct or type
+    # error, which `Database` reports as damage.
+    (id_, author, log_id, height, newest, entries, payloads, missing, size, *rest) = row
+    end_seq, fork_seq, invalid_seq, newest_at, newest_from, changed = rest
+    return LogRow(
+        id_,  # type: ignore[arg-type]
+        LogKey(author, unpack_u64(log_id)),  # type: ignore[arg-type]
+        unpack_u64(height),  # type: ignore[arg-type]
+        unpack_u64(newest),  # type: ignore[arg-type]
+        entries,  # type: ignore[arg-type]
+        payloads,  # type: ignore[arg-type]
+        missing,  # type: ignore[arg-type]
+        size,  # type: ignore[arg-type]
+        unpack_optional(end_seq),  # type: ignore[arg-type]
+        unpack_optional(fork_seq),  # type: ignore[arg-type]
+        unpack_optional(invalid_seq),  # type: ignore[arg-type]
+        newest_at,  # type: ignore[arg-type]
+        newest_from,  # type: ignore[arg-type]
+        changed,  # type: ignore[arg-type]
+    )
+
+
+def load_log(db: apsw.Connection, key: LogKey) -> LogRow | None:
+    """The row of a log, None if nothing was ever stored of it."""
+    author, log_id = key
+    row = db.execute(
+        f"SELECT {_LOG_COLUMNS} FROM logs WHERE author = ? AND log_id = ?",  # noqa: S608 (constant)
+        (author, pack_u64(log_id)),
+    ).fetchone()
+    return None if row is None else _log_row(row)
+
+
+def load_logs_after(
+    db: apsw.Connection, author: bytes | None, after: LogKey | None, limit: int
+) -> list[LogRow]:
+    """The next rows in the order of author and log id, of one author or of all."""
+    low = (b"", b"") if after is None else (after.author, pack_u64(after.log_id))
+    if author is not None:
+        low = max(low, (author, b""))
+    rows = db.execute(
+        f"SELECT {_LOG_COLUMNS} FROM logs WHERE (author, log_id) > (?, ?)"  # noqa: S608 (constant)
+        " AND author <= ? ORDER BY author, log_id LIMIT ?",
+        (*low, b"\xff" * 32 if author is None else author, limit),
+    )
+    return [_log_row(row) for row in rows]
+
+
+def load_changed_logs(db: apsw.Connection, after: int) -> list[LogKey]:
+    """The logs that changed after an ingest number, the latest last."""
+    rows = db.execute(
+        "SELECT author, log_id FROM logs WHERE changed > ? ORDER BY changed", (after,)
+    )
+    return [LogKey(author, unpack_u64(log_id)) for author, log_id in rows]
+
+
+def create_log(db: apsw.Connection, key: LogKey) -> LogRow:
+    """A new, empty row for a log that has none."""
+    zero = pack_u64(0)
+    id_ = db.execute(
+        "INSERT INTO logs(author, log_id, height, newest, entries, payloads, missing, bytes,"
+        " servable, changed, tag) VALUES (?, ?, ?, ?, 0, 0, 0, 0, ?, 0, 0) RETURNING id",
+        (key.author, pack_u64(key.log_id), zero, zero, pack_u64(U64_MAX)),
+    ).get
+    return LogRow(id_, key)
+
+
+def save_log(db: apsw.Connection, row: LogRow) -> None:
+    """Writes a changed row back."""
+    db.execute(
+        "UPDATE logs SET height = ?, newest = ?, entries = ?, payloads = ?, missing = ?, bytes = ?,"
+        " end_seq = ?, fork_seq = ?, invalid_seq = ?, servable = ?, newest_at = ?,"
+        " newest_from = ?, changed = ?, tag = ? WHERE id = ?",
+        (
+            pack_u64(row.height),
+            pack_u64(row.newest),
+            row.entries,
+            row.payloads,
+            row.missing,
+            row.bytes,
+            pack_optional(row.end_seq),
+            pack_optional(row.fork_seq),
+            pack_optional(row.invalid_seq),
+            pack_u64(row.servable),
+            row.newest_at,
+            row.newest_from,
+            row.changed,
+            row.tag,
+            row.id,
+        ),
+    )
+
+
+def extend_height(db: apsw.Connection, row: LogRow) -> None:
+    """Moves the height up over entries that are held, row by row, never number by number."""
+    if row.height >= row.newest:
+        return
+    blobs = db.execute(
+        "SELECT seq FROM entries WHERE log = ? AND seq > ? AND seq <= ? ORDER BY seq",
+        (row.id, pack_u64(row.height), pack_u64(row.newest)),
+    )
+    height = row.height
+    for (blob,) in blobs:
+        if unpack_u64(blob) != height + 1:
+            break
+        height += 1
+    row.height = height
+
+
+def limit_log(db: apsw.Connection, row: LogRow) -> None:
+    """Brings height and newest below a limit that was just set: a fork, an end, a bad entry."""
+    limit = row.servable
+    row.height = min(row.height, limit)
+    if row.newest > limit:
+        blob = db.execute(
+            "SELECT max(seq) FROM entries WHERE log = ? AND seq <= ?", (row.id, pack_u64(limit))
+        ).get
+        row.newest = 0 if blob is None else unpack_u64(blob)

@@ -1,0 +1,186 @@
+"""The format of the database, and how a connection is set up.
+
+    store.sqlite3       what this file describes
+    payloads/ab/abcd..  payloads above 64 KiB and unfinished ones; every file has a row in `files`
+    author.key          the secret key, readable by its owner only
+    authored            how many entries were ever signed here (identity.py)
+    node.lock, collect.lock   lock files
+
+Sequence numbers, log ids and sizes take all of u64, which SQLite's integers do not: they are 8-byte
+big-endian blobs, which sort like the numbers. `ingest` numbers and byte counts of what is really
+held fit an integer.
+
+`logs` caches what could be counted from `entries`; every change of `entries` changes it in the same
+transaction and `verify` counts again. An entry whose payload arrives later or goes away gets a new
+`ingest` number, so that `ORDER BY ingest` is a feed of changes with one row for each entry.
+
+A `tag` is a CRC-32 over those columns of its row that nothing else vouches for (rows.py).
+"""
+
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from .errors import NotAStore, SQLiteTooOld, StoreDamaged, StoreTooNew
+
+APPLICATION_ID: Final = 0x42616D62
+FORMAT: Final = 1
+"""Kept in `user_version`. A store of a later format is refused; tests/fixtures keeps one of each."""
+
+SQLITE_MIN: Final = (3, 51, 3)
+
+PAYLOAD_MISSING: Final = 0
+PAYLOAD_INLINE: Final = 1
+PAYLOAD_FILE: Final = 2
+PAYLOAD_DELETED: Final = 3
+
+FILE_STAGING: Final = 0
+"""Being written by a process that holds the file's lock; garbage once nobody does."""
+FILE_PARTIAL: Final = 1
+"""The first `synced` bytes of a payload, unverified."""
+FILE_WHOLE: Final = 2
+"""A verified payload whose entry is not stored yet."""
+FILE_ATTACHED: Final = 3
+"""The payload of an entry."""
+FILE_GARBAGE: Final = 4
+"""To be removed."""
+
+TABLES: Final = (
+    """CREATE TABLE meta(
+    name TEXT PRIMARY KEY, value BLOB NOT NULL, tag INTEGER NOT NULL
+) WITHOUT ROWID""",
+    """CREATE TABLE counters(
+    id INTEGER PRIMARY KEY,
+    ingest INTEGER NOT NULL,
+    authored INTEGER NOT NULL,
+    tag INTEGER NOT NULL
+)""",
+    """CREATE TABLE logs(
+    id INTEGER PRIMARY KEY,
+    author BLOB NOT NULL,
+    log_id BLOB NOT NULL,
+    height BLOB NOT NULL,
+    newest BLOB NOT NULL,
+    entries INTEGER NOT NULL,
+    payloads INTEGER NOT NULL,
+    missing INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    end_seq BLOB,
+    fork_seq BLOB,
+    invalid_seq BLOB,
+    servable BLOB NOT NULL,
+    newest_at INTEGER,
+    newest_from TEXT,
+    changed INTEGER NOT NULL,
+    tag INTEGER NOT NULL
+)""",
+    "CREATE UNIQUE INDEX logs_by_key ON logs(author, log_id)",
+    "CREATE INDEX logs_by_change ON logs(changed)",
+    """CREATE TABLE entries(
+    ingest INTEGER PRIMARY KEY,
+    log INTEGER NOT NULL,
+    seq BLOB NOT NULL,
+    received_at INTEGER NOT NULL,
+    payload_state INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    encoded BLOB NOT NULL,
+    payload BLOB
+)""",
+    "CREATE UNIQUE INDEX entries_by_seq ON entries(log, seq)",
+    "CREATE INDEX entries_missing ON entries(log, seq) WHERE payload_state = 0",
+    """CREATE TABLE files(
+    id BLOB PRIMARY KEY,
+    state INTEGER NOT NULL,
+    author BLOB,
+    log_id BLOB,
+    seq BLOB,
+    payload_hash BLOB,
+    payload_bytes BLOB,
+    synced INTEGER NOT NULL,
+    sources TEXT NOT NULL,
+    tag INTEGER NOT NULL
+) WITHOUT ROWID""",
+    "CREATE INDEX files_unattached ON files(author, log_id, seq) WHERE state <> 3",
+    """CREATE TABLE proofs(
+    log INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    seq BLOB NOT NULL,
+    first BLOB NOT NULL,
+    second BLOB NOT NULL,
+    tag INTEGER NOT NULL,
+    PRIMARY KEY (log, kind)
+) WITHOUT ROWID""",
+    """CREATE TABLE follows(
+    author BLOB NOT NULL, log_id BLOB NOT NULL, tag INTEGER NOT NULL, PRIMARY KEY (author, log_id)
+) WITHOUT ROWID""",
+    """CREATE TABLE memory(
+    name TEXT PRIMARY KEY, value BLOB NOT NULL, tag INTEGER NOT NULL
+) WITHOUT ROWID""",
+)
+
+BUSY_TIMEOUT_MS: Final = 20_000
+CACHE_KIB: Final = 16_384
+WAL_PAGES: Final = 4_000
+"""The write-ahead log is copied into the database each 16 MiB or so."""
+WAL_BYTES_KEPT: Final = 64 << 20
+
+
+def check_sqlite() -> None:
+    """Raises SQLiteTooOld where SQLite has the bug of writing processes that reset the WAL."""
+    version = apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")) < SQLITE_MIN:
+        raise SQLiteTooOld(
+            "this SQLite can lose data when two processes write",
+            f"SQLite {version}",
+            "install apsw 3.51.3 or newer",
+        )
+
+
+def prepare(db: apsw.Connection, *, exclusive: bool, readonly: bool) -> None:
+    """Settings that every connection needs."""
+    db.set_busy_timeout(BUSY_TIMEOUT_MS)
+    if exclusive:
+        # Without shared memory the WAL works as long as one connection keeps the file locked.
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+    db.execute("PRAGMA mmap_size = 0")
+    if not readonly:
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+
+
+def create_tables(db: apsw.Connection) -> None:
+    """Makes an empty database into a store's, inside the caller's transaction."""
+    for statement in TABLES:
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def has_tables(db: apsw.Connection) -> bool:
+    """Whether anything was ever created in the database."""
+    count: int = db.execute("SELECT count(*) FROM sqlite_schema").get
+    return count != 0
+
+
+def check_format(db: apsw.Connection, path: Path) -> None:
+    """Raises NotAStore, StoreTooNew or StoreDamaged unless the database is one of ours."""
+    application_id = db.execute("PRAGMA application_id").get
+    version = db.execute("PRAGMA user_version").get
+    if application_id != APPLICATION_ID:
+        raise NotAStore("not a store", path, "name another directory, or run init")
+    if version > FORMAT:
+        raise StoreTooNew(
+            f"the store has format {version}, this version knows {FORMAT}",
+            path,
+            "install a newer version",
+        )
+    if version != FORMAT:
+        raise StoreDamaged(
+            f"the store says format {version}, which never existed", path, "restore a backup"
+        )

@@ -1,0 +1,304 @@
+"""Receiving one payload, piece by piece, across broken connections (point2point.md 8).
+
+A sink takes the bytes in order. Above 64 KiB they go to a file that is locked by its sink; every
+8 MiB they are synced and the row is told, so that at most that much is fetched again after a crash.
+Small payloads stay in memory until they are finished, and go to a file only to be continued later.
+Bytes count as nothing until `finish` has found their hash to be right.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from wire import LogKey, PayloadHasher
+
+from .errors import PayloadBusy, PayloadMismatch, translated
+from .files import PayloadFile, PayloadFiles, hash_prefix, set_file_state, write_all
+from .records import INLINE_BYTES_MAX
+from .rows import pack_u64
+from .schema import FILE_GARBAGE, FILE_PARTIAL, FILE_WHOLE
+
+if TYPE_CHECKING:
+    import apsw
+
+    from .database import Database
+    from .system import PayloadHandle, System
+
+SYNC_BYTES: Final = 8 << 20
+"""How much is written between two syncs."""
+_SOURCES_MAX: Final = 16
+
+Claim = tuple[LogKey, int, bytes]
+"""What one sink at a time may receive: log, sequence number, payload hash."""
+
+
+class PayloadSink:
+    """One payload on its way in. Not for two threads at a time; closes as a context manager."""
+
+    def __init__(
+        self,
+        database: "Database",
+        files: PayloadFiles,
+        system: "System",
+        wanted: PayloadFile,
+        source: str,
+        release: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._files = files
+        self._system = system
+        self._wanted = wanted
+        self._source = source
+        self._release = release
+        self._hasher = PayloadHasher()
+        self._memory: bytearray | None = None
+        self._handle: PayloadHandle | None = None
+        self._file_id = b""
+        self._offset = 0
+        self._synced = 0
+        self._earlier: tuple[str, ...] = ()
+        self._resumed = False
+        self._open = True
+        try:
+            self._resume()
+        except BaseException:
+            self._close()
+            raise
+
+    @property
+    def offset(self) -> int:
+        """The bytes that are held already: the next one to be written."""
+        return self._offset
+
+    @property
+    def payload_bytes(self) -> int:
+        """The size that the payload is to have."""
+        return self._wanted.payload_bytes
+
+    @property
+    def resumed(self) -> bool:
+        """Whether a part of the bytes was received earlier."""
+        return self._resumed
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Who the bytes came from, the earliest first."""
+        if self._source in self._earlier:
+            return self._earlier
+        return (*self._earlier[: _SOURCES_MAX - 1], self._source)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Takes the next bytes. ValueError beyond the payload's size; the errors of a disk."""
+        self._check_open()
+        if self._offset + len(data) > self._wanted.payload_bytes:
+            raise ValueError(f"more than the {self._wanted.payload_bytes} bytes of the payload")
+        if self._memory is not None:
+            self._memory += data
+        else:
+            with self._failing():
+                write_all(self._file(), data, self._offset)
+        self._hasher.update(data)
+        self._offset += len(data)
+        if self._memory is None and self._offset - self._synced >= SYNC_BYTES:
+            self._sync(FILE_PARTIAL)
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        """Bytes that were received, not verified: for passing them on greedily."""
+        self._check_open()
+        count = max(0, min(bytes_max, self._offset - offset))
+        if self._memory is not None:
+            return bytes(self._memory[offset : offset + count])
+        if self._handle is None or not count:
+            return b""
+        with translated(self._where):
+            return self._handle.read(count, offset)
+
+    def finish(self) -> bytes | PayloadFile:
+        """The payload, verified and, unless it is small, on disk: for `put` or `complete_payload`.
+
+        Raises PayloadMismatch, after which nothing is left of the bytes, and ValueError if some
+        are still to come.
+        """
+        self._check_open()
+        wanted = self._wanted
+        if self._offset != wanted.payload_bytes:
+            raise ValueError(f"{self._offset} of {wanted.payload_bytes} bytes have come")
+        if self._hasher.digest_yamf() != wanted.payload_hash:
+            mismatch = PayloadMismatch(self._where, resumed=self._resumed, sources=self.sources)
+            self.discard()
+            raise mismatch
+        if self._memory is not None:
+            whole = bytes(self._memory)
+            self.discard()
+            return whole
+        self._sync(FILE_WHOLE)
+        self._close()
+        return PayloadFile(
+            self._file_id, wanted.key, wanted.seq, wanted.payload_bytes, wanted.payload_hash
+        )
+
+    def suspend(self) -> None:
+        """Keeps what was received, so that a later sink for the same payload goes on from there."""
+        if not self._open:
+            return
+        try:
+            if self._memory and self._offset:
+                if self._handle is None:
+                    self._make_file()
+                with self._failing():
+                    write_all(self._file(), bytes(self._memory), 0)
+            if self._handle is not None and not self._offset:
+                self.discard()
+            elif self._handle is not None and self._offset != self._synced:
+                self._sync(FILE_PARTIAL)
+        finally:
+            self._close()
+
+    def discard(self) -> None:
+        """Forgets everything that was received."""
+        if not self._open:
+            return
+        try:
+            if self._file_id:
+                with self._database.write() as transaction:
+                    set_file_state(transaction.db, self._file_id, FILE_GARBAGE)
+        finally:
+            had_file = bool(self._file_id)
+            self._close()
+        if had_file:
+            self._files.tidy()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.suspend()
+
+    @property
+    def _where(self) -> str:
+        return f"{self._wanted.key}/{self._wanted.seq}"
+
+    def _resume(self) -> None:
+        with self._database.read() as db:
+            found = self._find(db)
+        small = self._wanted.payload_bytes <= INLINE_BYTES_MAX
+        if found is not None:
+            self._take_over(found)
+        elif not small:
+            self._make_file()
+        if small:
+            self._memory = bytearray()
+            if self._offset and self._handle is not None:
+                with translated(self._where):
+                    self._memory += self._handle.read(self._offset, 0)
+
+    def _find(self, db: "apsw.Connection") -> bytes | None:
+        wanted = self._wanted
+        id_: bytes | None = db.execute(
+            "SELECT id FROM files WHERE author = ? AND log_id = ? AND seq = ? AND state <> 3"
+            " AND state IN (?, ?) AND payload_hash = ? AND payload_bytes = ?",
+            (
+                wanted.key.author,
+                pack_u64(wanted.key.log_id),
+                pack_u64(wanted.seq),
+                FILE_PARTIAL,
+                FILE_WHOLE,
+                wanted.payload_hash,
+                pack_u64(wanted.payload_bytes),
+            ),
+        ).get
+        return id_
+
+    def _take_over(self, id_: bytes) -> None:
+        with translated(self._where):
+            handle = self._handle = self._system.open_file(self._files.path_of(id_), create=True)
+        if not handle.try_lock():
+            raise _busy(self._where)
+        with self._database.read() as db:
+            row = db.execute(
+                "SELECT synced, sources FROM files WHERE id = ? AND state IN (?, ?)",
+                (id_, FILE_PARTIAL, FILE_WHOLE),
+            ).fetchone()
+        if row is None:
+            raise _busy(self._where)
+        self._file_id = id_
+        synced, sources = row
+        with translated(self._where):
+            hasher = hash_prefix(handle, synced)
+            if hasher is None:
+                hasher, synced = PayloadHasher(), 0
+            if handle.size() != synced:
+                handle.truncate(synced)
+        self._hasher, self._offset, self._synced = hasher, synced, synced
+        if synced:
+            self._resumed = True
+            self._earlier = tuple(sources.split("\n"))
+
+    def _make_file(self) -> None:
+        with self._database.write() as transaction:
+            if self._find(transaction.db) is not None:
+                raise _busy(self._where)
+            wanted = self._wanted
+            new = PayloadFile(
+                self._files.new_id(),
+                wanted.key,
+                wanted.seq,
+                wanted.payload_bytes,
+                wanted.payload_hash,
+            )
+            self._file_id, self._handle = self._files.make(
+                transaction, FILE_PARTIAL, new, self._source
+            )
+        with translated(self._where):
+            self._system.sync_folder(self._files.path_of(self._file_id).parent)
+
+    def _sync(self, state: int) -> None:
+        with self._failing():
+            self._file().sync()
+        with self._database.write() as transaction:
+            set_file_state(
+                transaction.db,
+                self._file_id,
+                state,
+                synced=self._offset,
+                sources="\n".join(self.sources),
+            )
+        self._synced = self._offset
+
+    def _file(self) -> "PayloadHandle":
+        assert self._handle is not None
+        return self._handle
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """After a failed write or sync nothing beyond the last good sync is known to be there."""
+        try:
+            with translated(self._where):
+                yield
+        except BaseException:
+            self._close()
+            raise
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ValueError("the sink is finished, suspended, discarded or has failed")
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            if self._handle is not None:
+                self._handle.close()
+                self._handle = None
+            self._release()
+
+
+def _busy(where: str) -> PayloadBusy:
+    return PayloadBusy(
+        "another connection or process is receiving this payload", where, "try again later"
+    )

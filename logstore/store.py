@@ -1,0 +1,476 @@
+"""The façade: one class that routes to the files beside it."""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+from nacl.signing import SigningKey
+
+from wire import U64_MAX, LogKey
+
+from . import feed, proofs, reading, upkeep
+from .backup import write_backup
+from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError
+from .files import PayloadFile, PayloadFiles, Staged
+from .foreign import ReadyEntry, put_log
+from .identity import write_witness
+from .keyfile import KEY_FILE, read_key_file
+from .nodelock import NodeLock
+from .opening import (
+    Opened,
+    confirm_identity,
+    create_in_memory,
+    create_store,
+    open_store,
+    own_logs_read_only,
+)
+from .own import append_entries
+from .payloads import WrongPayloadError, WrongSizeError, fill_payload, let_go
+from .reader import PayloadReader, open_payload
+from .records import (
+    INLINE_BYTES_MAX,
+    Appended,
+    Change,
+    Dropped,
+    Fault,
+    Follow,
+    ForkProof,
+    LogInfo,
+    LogVerdict,
+    NewEntry,
+    PutResult,
+    Statistics,
+    StoredEntry,
+)
+from .rows import create_log, load_changed_logs, load_log, load_logs_after, save_log
+from .sink import Claim, PayloadSink
+from .system import System
+from .verify import Verifier
+
+_PAGE_ROWS: Final = 500
+
+
+class Store:
+    """Replicas of logs in one directory. Blocks; may be used from any thread.
+
+    Several processes may have a store open. What a method has returned from is on disk. Every
+    method raises subclasses of StoreError: StoreFull, StoreFailed, StoreDamaged, StoreLocked and
+    StoreReadOnly wherever the disk is touched, others where it says so.
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._database = opened.database
+        self._system = opened.system
+        self._files = PayloadFiles(opened.database, opened.system, opened.folder)
+        self._signing_key = opened.signing_key
+        self._read_only_reason: OwnLogsReadOnly | None = own_logs_read_only(opened)
+        self._receiving: set[Claim] = set()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        *,
+        signing_key: SigningKey | None = None,
+        system: System | None = None,
+    ) -> Self:
+        """A new store with a new author key, or the one given. Raises StoreExists, KeyFileError."""
+        return cls(create_store(Path(path), signing_key, system or System()))
+
+    @classmethod
+    def open(
+        cls, path: Path | str, *, readonly: bool = False, system: System | None = None
+    ) -> Self:
+        """An existing store. Raises NotAStore, StoreTooNew, StoreDamaged, SQLiteTooOld."""
+        store = cls(open_store(Path(path), system or System(), readonly=readonly))
+        if not readonly:
+            store._files.tidy()
+        return store
+
+    @classmethod
+    def memory(cls, *, signing_key: SigningKey | None = None, system: System | None = None) -> Self:
+        """A store of which nothing survives `close`; large payloads go to a temporary folder."""
+        return cls(create_in_memory(signing_key, system or System()))
+
+    def close(self) -> None:
+        """Closes the store; a second time does nothing."""
+        self._database.close()
+        self._files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def author(self) -> bytes:
+        """The public key whose logs are appended to here, 32 bytes."""
+        return self._opened.author
+
+    @property
+    def path(self) -> Path | None:
+        """The directory, None in memory."""
+        return self._opened.folder
+
+    @property
+    def readonly(self) -> bool:
+        """Whether nothing can be changed."""
+        return self._database.readonly
+
+    # --- one's own logs -------------------------------------------------------------------------
+
+    def append(
+        self,
+        payloads: Sequence[bytes | Path | BinaryIO],
+        *,
+        log_id: int = 0,
+        end_of_log: bool = False,
+    ) -> list[Appended]:
+        """Signs one entry for each payload: all of them are on disk, or none exists.
+
+        `end_of_log` makes the last one the last of the log. Files are read in pieces. Raises
+        LogClosed, OwnLogsReadOnly, KeyFileError; ValueError without payloads to sign.
+        """
+        if not payloads:
+            raise ValueError("nothing to append")
+        signing_key = self._key_to_sign()
+        staged: list[Staged] = []
+        try:
+            staged.extend(self._files.stage(payload) for payload in payloads)
+            with self._database.write() as transaction:
+                appended = append_entries(
+                    transaction, signing_key, log_id, staged, end_of_log=end_of_log
+                )
+                authored = transaction.authored
+        finally:
+            self._files.release(staged)
+        if self._opened.folder is not None:
+            write_witness(self._opened.folder, authored)
+        return appended
+
+    @property
+    def own_logs_read_only(self) -> OwnLogsReadOnly | None:
+        """Why `append` is refused, None if it is not (bamboo.md One's own logs)."""
+        if self._read_only_reason is not None:
+            # Another process may have confirmed it meanwhile.
+            self._read_only_reason = own_logs_read_only(self._opened)
+        return self._read_only_reason
+
+    def confirm_identity(self) -> None:
+        """Lets own logs be appended to again.
+
+        To be called when a peer has told the newest own entries it knows and they are held here,
+        or when a person insists.
+        """
+        confirm_identity(self._opened)
+        self._read_only_reason = own_logs_read_only(self._opened)
+
+    def signing_key(self) -> SigningKey:
+        """The author's secret key. Raises KeyFileMissing, KeyFileWrong or KeyFileExposed."""
+        if self._signing_key is None:
+            assert self._opened.folder is not None
+            path = self._opened.folder / KEY_FILE
+            self._signing_key = read_key_file(path, self.author)
+        return self._signing_key
+
+    def _key_to_sign(self) -> SigningKey:
+        reason = self.own_logs_read_only
+        if reason is not None:
+            raise reason
+        return self.signing_key()
+
+    # --- foreign entries and payloads -----------------------------------------------------------
+
+    def put_entries(self, key: LogKey, entries: Sequence[NewEntry], *, source: str) -> PutResult:
+        """Stores entries of one log whose signatures the caller has checked (bamboo.md Verified).
+
+        In any order. Raises EntryRejected at the first that breaks a rule, after storing those
+        below it. A fork is no error but in the result.
+        """
+        (result,) = self.put_many([(key, entries)], source=source)
+        if result.rejected is not None:
+            raise EntryRejected(key, result.rejected.seq, result.rejected.reason)
+        return result
+
+    def put_many(
+        self, batches: Iterable[tuple[LogKey, Sequence[NewEntry]]], *, source: str
+    ) -> list[PutResult]:
+        """Like `put_entries` for several logs in one transaction; `rejected` is in the results."""
+        staged: list[Staged] = []
+        try:
+            ready = [(key, [self._ready(entry, staged) for entry in new]) for key, new in batches]
+            with self._database.write() as transaction:
+                return [put_log(transaction, key, new, source) for key, new in ready]
+        finally:
+            self._files.release(staged)
+
+    def _ready(self, entry: NewEntry, staged: list[Staged]) -> NewEntry | ReadyEntry:
+        payload = entry.payload
+        if not isinstance(payload, bytes) or len(payload) <= INLINE_BYTES_MAX:
+            return entry
+        staged.append(self._files.stage(payload))
+        return ReadyEntry(entry.seq, entry.encoded, entry.hash, staged[-1])
+
+    def payload_sink(
+        self, key: LogKey, seq: int, payload_bytes: int, payload_hash: bytes, *, source: str
+    ) -> PayloadSink:
+        """Receives a payload, also before its entry is stored, from where it was left last time.
+
+        Raises PayloadBusy while another connection or process receives it. Reads what is held
+        already once through, to hash it.
+        """
+        claim = (key, seq, payload_hash)
+        with self._lock:
+            if claim in self._receiving:
+                raise PayloadBusy(
+                    "another connection is receiving this payload", f"{key}/{seq}", "try later"
+                )
+            self._receiving.add(claim)
+        wanted = PayloadFile(b"", key, seq, payload_bytes, payload_hash)
+        return PayloadSink(
+            self._database,
+            self._files,
+            self._system,
+            wanted,
+            source,
+            lambda: self._receiving.discard(claim),
+        )
+
+    def complete_payload(self, key: LogKey, seq: int, payload: PayloadFile | bytes) -> bool:
+        """Adds the payload to an entry that is held; False if it has its payload already.
+
+        Raises PayloadUnavailable if the entry is not held, EntryRejected if the payload is not the
+        one it names; one of the right hash and the wrong size also invalidates the log from there.
+        """
+        staged: list[Staged] = []
+        wrong: WrongPayloadError | None = None
+        done = False
+        try:
+            given: PayloadFile | Staged | bytes = payload
+            if isinstance(payload, bytes) and len(payload) > INLINE_BYTES_MAX:
+                given = self._files.stage(payload)
+                staged.append(given)
+            with self._database.write() as transaction:
+                row = load_log(transaction.db, key)
+                if row is None:
+                    raise StoreError("the log is not held", str(key), "store its entries first")
+                try:
+                    done = fill_payload(transaction, row, seq, given)
+                except WrongSizeError as error:
+                    wrong = error
+                save_log(transaction.db, row)
+        except WrongPayloadError as error:
+            wrong = error
+        finally:
+            self._files.release(staged)
+        if wrong is not None:
+            raise EntryRejected(key, seq, str(wrong))
+        return done
+
+    def discard_payload(self, payload: PayloadFile) -> None:
+        """Forgets a finished payload whose entry will not be stored."""
+        with self._database.write() as transaction:
+            let_go(transaction.db, payload)
+        self._files.tidy()
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def log(self, key: LogKey) -> LogInfo | None:
+        """What is held of a log, None if nothing is."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+        return None if row is None else row.info()
+
+    def logs(self, author: bytes | None = None) -> Iterator[LogInfo]:
+        """All logs, or those of one author, in the order of author and log id."""
+        after = None
+        while True:
+            with self._database.read() as db:
+                rows = load_logs_after(db, author, after, _PAGE_ROWS)
+            yield from (row.info() for row in rows)
+            if len(rows) < _PAGE_ROWS:
+                return
+            after = rows[-1].key
+
+    def hashes(self, key: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
+        """The hashes of those of the entries that are held and may be served."""
+        with self._database.read() as db:
+            return reading.load_hashes(db, key, seqs)
+
+    def entry(self, key: LogKey, seq: int) -> StoredEntry | None:
+        """One entry, None if it is not held or may not be served. Raises StoreDamaged."""
+        found = self.read(key, seq, entries_max=1, bytes_max=0, end=seq)
+        return found[0] if found else None
+
+    def read(
+        self, key: LogKey, start: int, *, entries_max: int, bytes_max: int, end: int | None = None
+    ) -> list[StoredEntry]:
+        """Entries from `start` on, ascending, gaps left out; at least one if there is one.
+
+        Ends after `entries_max` entries, before `bytes_max` bytes of encodings and inline payloads
+        are exceeded, and at `end`. Raises StoreDamaged, naming the entry, where bytes on disk are
+        not those that were stored.
+        """
+        with self._database.read() as db:
+            return reading.read_entries(db, key, start, end, entries_max, bytes_max)
+
+    def open_payload(self, key: LogKey, seq: int) -> PayloadReader:
+        """A payload that is held whole. Raises PayloadUnavailable."""
+        return open_payload(self._database, self._files, self._system, key, seq)
+
+    def first_incomplete_payload(self, key: LogKey, from_seq: int = 1) -> int | None:
+        """The first entry from there on whose payload is neither held whole nor deleted."""
+        with self._database.read() as db:
+            return reading.first_missing(db, key, from_seq)
+
+    # --- the change feed ------------------------------------------------------------------------
+
+    def position(self) -> int:
+        """The newest number of the ingest sequence, 0 in an empty store."""
+        with self._database.read() as db:
+            return feed.load_position(db)
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        """What was stored, completed or deleted after a place, one change for each entry."""
+        with self._database.read() as db:
+            return feed.load_changes(db, after, limit)
+
+    def read_changes(self, after: int, *, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Like `changes`, the entries themselves, limited as by `read`."""
+        with self._database.read() as db:
+            return feed.read_changes(db, after, entries_max, bytes_max)
+
+    def changed_logs(self, after: int) -> tuple[int, list[LogKey]]:
+        """The position now, and the logs of which anything changed after an earlier one."""
+        with self._database.read() as db:
+            return feed.load_position(db), load_changed_logs(db, after)
+
+    def data_version(self) -> int:
+        """A number that is another one once any process has committed something. Cheap to poll."""
+        return self._database.data_version()
+
+    # --- forks ----------------------------------------------------------------------------------
+
+    def record_fork(self, key: LogKey, first: bytes, second: bytes) -> ForkProof:
+        """Keeps a fork proof, of a log that need not be held; returns the earliest of the log.
+
+        Checks both signatures. Raises NotAFork.
+        """
+        proof = proofs.check_fork(key, first, second)
+        with self._database.write() as transaction:
+            row = load_log(transaction.db, key) or create_log(transaction.db, key)
+            if proofs.store_fork(transaction, row, proof):
+                save_log(transaction.db, row)
+            return proofs.load_fork(transaction.db, row) or proof
+
+    def fork(self, key: LogKey) -> ForkProof | None:
+        """The log's earliest fork proof, None if it is not known to be forked."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return None if row is None else proofs.load_fork(db, row)
+
+    def forks(self) -> Iterator[ForkProof]:
+        """All fork proofs, in the order of author and log id."""
+        after = None
+        while True:
+            with self._database.read() as db:
+                found = proofs.load_forks(db, after, _PAGE_ROWS)
+            yield from found
+            if len(found) < _PAGE_ROWS:
+                return
+            after = found[-1].key
+
+    # --- what a node remembers ------------------------------------------------------------------
+
+    def follow(self, target: Follow) -> bool:
+        """Remembers to follow a log, an author (32 bytes) or `ALL`; False if it was known."""
+        with self._database.write() as transaction:
+            return upkeep.follow(transaction.db, target)
+
+    def unfollow(self, target: Follow) -> bool:
+        """Takes back `follow`; False if exactly that was not followed."""
+        with self._database.write() as transaction:
+            return upkeep.unfollow(transaction.db, target)
+
+    def follows(self) -> list[Follow]:
+        """What is followed: `ALL` first, then authors and logs in order."""
+        with self._database.read() as db:
+            return upkeep.load_follows(db)
+
+    def remember(self, name: str, value: bytes | None) -> None:
+        """Keeps a small value under a name; None forgets it."""
+        with self._database.write() as transaction:
+            upkeep.remember(transaction.db, name, value)
+
+    def recall(self, name: str) -> bytes | None:
+        """The value kept under a name."""
+        with self._database.read() as db:
+            return upkeep.recall(db, name)
+
+    def recall_all(self, prefix: str) -> dict[str, bytes]:
+        """All values kept under names that begin with `prefix`."""
+        with self._database.read() as db:
+            return upkeep.recall_all(db, prefix)
+
+    # --- upkeep ---------------------------------------------------------------------------------
+
+    def drop(self, key: LogKey, first: int = 1, last: int = U64_MAX) -> Dropped:
+        """Deletes payloads, and what is unfinished of any; the entries stay (bamboo.md)."""
+        count = freed = 0
+        at: int | None = first
+        while at is not None:
+            with self._database.write() as transaction:
+                row = load_log(transaction.db, key)
+                if row is None:
+                    break
+                dropped, size, at = upkeep.drop_payloads(transaction, row, at, last)
+                save_log(transaction.db, row)
+                if at is None:
+                    upkeep.drop_partials(transaction.db, key, first, last)
+            count += dropped
+            freed += size
+        self._files.tidy()
+        return Dropped(count, freed)
+
+    def verify(
+        self, key: LogKey | None = None, *, collect: bool = False
+    ) -> Iterator[Fault | LogVerdict]:
+        """Rechecks everything, or one log: each fault, and a verdict at the end of each log.
+
+        `collect` also removes payload files that belong to nothing. Payloads and link targets that
+        are not held are no faults.
+        """
+        return Verifier(self._opened, self._files).run(key, collect=collect)
+
+    def backup(self, path: Path | str) -> None:
+        """Writes a consistent copy to a new directory, also while others write.
+
+        Own logs of the copy are read-only until `confirm_identity`. Raises StoreExists.
+        """
+        write_backup(self._opened, self._files, Path(path))
+
+    def statistics(self) -> Statistics:
+        """Sizes of the whole store."""
+        path = self._database.path
+        sizes = [0, 0]
+        if path is not None:
+            for index, name in enumerate((path, path.with_name(path.name + "-wal"))):
+                if name.exists():
+                    sizes[index] = name.stat().st_size
+        with self._database.read() as db:
+            return upkeep.load_statistics(db, *sizes)
+
+    def lock_node(self) -> NodeLock:
+        """The right to serve this store. Raises StoreLocked, naming the process that has it."""
+        return NodeLock(self._opened.folder, self._system, os.getpid())
