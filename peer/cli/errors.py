@@ -1,0 +1,14 @@
+"""What ends a command early. The message is one line: what is wrong, where, and what to do."""
+
+DONE = 0
+FAILED = 1
+WRONG_USAGE = 2
+INTERRUPTED = 130
+
+
+class Problem(Exception):  # noqa: N818 - no fault of the program's
+    """The work cannot be done, or the answer is no: exit status 1."""
+
+
+class WrongUsage(Exception):  # noqa: N818 - no fault of the program's
+    """The command line, the environment or the configuration makes no sense: exit status 2."""

@@ -1,0 +1,85 @@
+"""`follow`, `unfollow` and `follows`: whose logs are taken in. It is remembered in the store."""
+
+from typing import TYPE_CHECKING
+
+from logstore import ALL, Follow
+from wire import LogKey
+
+from .errors import DONE, Problem, WrongUsage
+from .opening import opened_store
+from .reading import log_fields
+from .registry import Definition
+from .settings import Parser
+from .values import follow_target
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+
+def _target_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "targets",
+        metavar="TARGET",
+        nargs="*",
+        type=follow_target,
+        help="AUTHOR/LOGID: this log; AUTHOR: this author's log 0, and every log that is offered",
+    )
+    parser.add_argument("--all", action="store_true", help="every log that anybody offers")
+
+
+def _targets(args: "Namespace", command: str) -> list[Follow]:
+    targets: list[Follow] = [*args.targets, *([ALL] if args.all else [])]
+    if not targets:
+        raise WrongUsage(f"{command}: name a LOG or an AUTHOR, or say --all")
+    return targets
+
+
+def _follow(args: "Namespace", _: "Terminal") -> int:
+    targets = _targets(args, "follow")
+    with opened_store(args) as store:
+        for target in targets:
+            store.follow(target)
+    return DONE
+
+
+def _unfollow(args: "Namespace", _: "Terminal") -> int:
+    targets = _targets(args, "unfollow")
+    with opened_store(args) as store:
+        followed = set(store.follows())
+        for target in targets:
+            if target not in followed:
+                raise Problem(f"{_name(target)} is not followed (`follows` lists what is)")
+            store.unfollow(target)
+    return DONE
+
+
+def _no_arguments(_: Parser) -> None:
+    """Nothing but the flags of every command."""
+
+
+def _follows(args: "Namespace", terminal: "Terminal") -> int:
+    with opened_store(args, readonly=True) as store:
+        for target in store.follows():
+            terminal.result(_fields(target), _name(target))
+    return DONE
+
+
+def _name(target: Follow) -> str:
+    if isinstance(target, bytes):
+        return target.hex()
+    return str(target) if isinstance(target, LogKey) else "all"
+
+
+def _fields(target: Follow) -> dict[str, object]:
+    if isinstance(target, bytes):
+        return {"kind": "author", "author": target.hex()}
+    return {"kind": "log"} | log_fields(target) if isinstance(target, LogKey) else {"kind": "all"}
+
+
+COMMANDS = {
+    "follow": Definition(arguments=_target_arguments, run=_follow),
+    "unfollow": Definition(arguments=_target_arguments, run=_unfollow),
+    "follows": Definition(arguments=_no_arguments, run=_follows),
+}

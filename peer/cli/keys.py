@@ -1,0 +1,91 @@
+"""`key`: the author key moves to another file or comes from one; a restored store is confirmed.
+
+A key that two machines sign with forks its logs, for ever. So nothing here goes without a warning.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from logstore import NotAStore, Store, StoreError, read_key_file, write_key_file
+
+from .errors import DONE, Problem, WrongUsage
+from .opening import KEY_FILE, opened_store
+from .registry import Definition
+from .settings import Parser, store_path
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+WARNING = "warning: a key that is used on two machines forks its logs for ever; keep one of them"
+
+
+def _key_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "action",
+        metavar="export|import|confirm",
+        help="export: write the key to FILE; import: make a store with the key in FILE, or give a "
+        "store its lost key back; confirm: append again in a store that was moved or restored",
+    )
+    parser.add_argument("file", metavar="FILE", nargs="?", type=Path)
+
+
+def _key(args: "Namespace", terminal: "Terminal") -> int:
+    match args.action, args.file:
+        case "export" | "import", None:
+            raise WrongUsage(f"key {args.action}: name a FILE")
+        case "export", Path() as file:
+            return _export(args, file, terminal)
+        case "import", Path() as file:
+            return _import(args, file, terminal)
+        case "confirm", None:
+            return _confirm(args, terminal)
+        case "confirm", _:
+            raise WrongUsage("key confirm takes no FILE")
+        case _:
+            raise WrongUsage(f"key: {args.action!r} is none of export, import and confirm")
+
+
+def _export(args: "Namespace", file: Path, terminal: "Terminal") -> int:
+    with opened_store(args, readonly=True) as store:
+        write_key_file(file, store.signing_key())
+        author = store.author.hex()
+    terminal.note(WARNING)
+    terminal.result({"author": author, "file": str(file.absolute())}, author)
+    return DONE
+
+
+def _import(args: "Namespace", file: Path, terminal: "Terminal") -> int:
+    path = store_path(args)
+    try:
+        key = read_key_file(file)
+        author = bytes(key.verify_key)
+        try:
+            with Store.open(path, readonly=True) as store:
+                if store.author != author:
+                    raise Problem(
+                        f"{path}: is the store of {store.author.hex()}; name another with --store"
+                    )
+            write_key_file(path / KEY_FILE, key)
+        except NotAStore:
+            Store.create(path, signing_key=key).close()
+    except StoreError as error:
+        raise Problem(str(error)) from error
+    terminal.note(WARNING)
+    terminal.result({"author": author.hex(), "store": str(path.absolute())}, author.hex())
+    return DONE
+
+
+def _confirm(args: "Namespace", terminal: "Terminal") -> int:
+    with opened_store(args) as store:
+        reason = store.own_logs_read_only
+        store.confirm_identity()
+        author = store.author.hex()
+    if reason is not None:
+        terminal.note(f"confirmed, although {reason.what}; append only here from now on")
+    terminal.result({"author": author, "was_read_only": reason is not None}, author)
+    return DONE
+
+
+COMMANDS = {"key": Definition(arguments=_key_arguments, run=_key)}

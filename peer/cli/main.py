@@ -1,0 +1,159 @@
+"""From an argument list to an exit status; the one place where errors become lines."""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from .errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, Problem, WrongUsage
+from .registry import COMMANDS, Command
+from .settings import (
+    PROGRAM,
+    HelpWanted,
+    Parser,
+    check_config_names,
+    common_arguments,
+    config_path,
+    named_config,
+    read_config,
+)
+from .terminal import OutputClosed, Terminal
+
+_VALUE_FLAGS = frozenset(("--store", "--config"))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; `argv` is `sys.argv[1:]` unless given. Returns the exit status."""
+    _occupy_standard_descriptors()
+    terminal = Terminal()
+    try:
+        try:
+            status = _run(list(sys.argv[1:] if argv is None else argv), terminal)
+        except WrongUsage as error:
+            terminal.note(f"{PROGRAM}: {error}")
+            status = WRONG_USAGE
+        except Problem as error:
+            terminal.note(f"{PROGRAM}: {error}")
+            status = FAILED
+        except OSError as error:
+            terminal.note(f"{PROGRAM}: {_os_error_line(error)}")
+            status = FAILED
+        terminal.flush()
+    except OutputClosed:
+        _discard_standard_output()
+        return FAILED
+    except KeyboardInterrupt:
+        with suppress(OutputClosed, Problem):
+            terminal.flush()
+        return INTERRUPTED
+    except Problem as error:
+        terminal.note(f"{PROGRAM}: {error}")
+        _discard_standard_output()
+        return FAILED
+    return status
+
+
+def _run(argv: list[str], terminal: Terminal) -> int:
+    position = _command_position(argv)
+    if position is None:
+        return _without_command(argv, terminal)
+    name = argv.pop(position)
+    command = COMMANDS.get(name)
+    if command is None:
+        raise WrongUsage(f"there is no command {name!r}{_similar(name)} (see `{PROGRAM} --help`)")
+    definition = command.load()
+    parser = Parser(name, command.summary)
+    common_arguments(parser)
+    definition.arguments(parser)
+    _preset(parser, command, argv)
+    try:
+        args = parser.parse_intermixed_args(argv)
+    except HelpWanted as wanted:
+        terminal.data(str(wanted).encode())
+        return DONE
+    terminal.as_json = args.json
+    terminal.verbose = args.verbose
+    return definition.run(args, terminal)
+
+
+def _command_position(argv: Sequence[str]) -> int | None:
+    """Where the command stands: the first argument that is no flag and no flag's value."""
+    position = 0
+    while position < len(argv):
+        if not argv[position].startswith("-"):
+            return position
+        position += 2 if argv[position] in _VALUE_FLAGS else 1
+    return None
+
+
+def _without_command(argv: Sequence[str], terminal: Terminal) -> int:
+    if "--version" in argv:
+        from .about import print_version
+
+        terminal.as_json = "--json" in argv
+        print_version(terminal)
+        return DONE
+    if "-h" in argv or "--help" in argv:
+        terminal.data(_overview().encode())
+        return DONE
+    unknown = [text for text in argv if text not in {"--json", "-v", "--verbose"}]
+    about = f"what is {unknown[0]!r}?" if unknown else "a command is needed"
+    raise WrongUsage(f"{about} (see `{PROGRAM} --help`)")
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS.values()]
+    return "\n".join(
+        [
+            f"usage: {PROGRAM} COMMAND [ARGUMENT...] [--store DIR] [--json] [-v]",
+            f"       {PROGRAM} COMMAND --help | --version",
+            "",
+            "Keeps signed append-only logs and replicates them between machines.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "Exit status: 0 done, 1 the answer is no or the work failed, 2 wrong usage,",
+            "130 interrupted.",
+            "",
+        ]
+    )
+
+
+def _similar(name: str) -> str:
+    import difflib  # needed for misspellings only
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _preset(parser: Parser, command: Command, argv: Sequence[str]) -> None:
+    """Gives the parser's flags what environment and configuration say."""
+    path = config_path(named_config(argv))
+    config = read_config(path, command.name, list(COMMANDS))
+    check_config_names(parser, config, path)
+    parser.preset(os.environ, config, str(path))
+
+
+def _os_error_line(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _occupy_standard_descriptors() -> None:
+    """Keeps a store's files from getting the number of a closed standard stream."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _discard_standard_output() -> None:
+    """Lets the interpreter's last flush find nothing to complain about."""
+    with suppress(OSError, ValueError, AttributeError):
+        number = sys.stdout.fileno()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, number)
+        os.close(null)

@@ -1,0 +1,53 @@
+"""Opening the store that a command works on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from logstore import NotAStore, Store, StoreError
+
+from .errors import Problem
+from .settings import store_path
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from logstore import LogInfo, StoredEntry
+    from wire import LogKey
+
+    from .values import SeqRange
+
+KEY_FILE = "author.key"
+"""The author's secret key inside a store."""
+READ_ENTRIES = 256
+READ_BYTES = 1 << 20
+
+
+@contextmanager
+def opened_store(args: "Namespace", *, readonly: bool = False) -> Iterator[Store]:
+    """The store of this command. Raises Problem for everything that goes wrong with it."""
+    path = store_path(args)
+    try:
+        with Store.open(path, readonly=readonly) as store:
+            yield store
+    except NotAStore as error:
+        raise Problem(f"{error.what}: {error.where}; `init` makes one, --store names one") from None
+    except StoreError as error:
+        raise Problem(str(error)) from error
+
+
+def held_log(store: Store, key: "LogKey") -> "LogInfo":
+    """What is held of a log. Raises Problem if that is nothing."""
+    info = store.log(key)
+    if info is None:
+        raise Problem(f"{key}: nothing is held of this log (`logs` lists what is)")
+    return info
+
+
+def entries_of(store: Store, key: "LogKey", span: "SeqRange") -> Iterator["StoredEntry"]:
+    """The entries held in a range, ascending; a few at a time, so that no read lasts long."""
+    start: int | None = span.first
+    while start is not None:
+        rows = store.read(key, start, entries_max=READ_ENTRIES, bytes_max=READ_BYTES, end=span.last)
+        yield from rows
+        start = rows[-1].seq + 1 if rows else None

@@ -1,0 +1,114 @@
+"""`init` and `append`: the author's own logs."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from logstore import Appended, Store, StoreError
+
+from .errors import DONE, Problem, WrongUsage
+from .lines import LineBytes, Readable, line_batches
+from .opening import opened_store
+from .reading import log_fields
+from .registry import Definition
+from .settings import Parser, store_path
+from .values import json_number, u64
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+BATCH_ENTRIES_MAX = 1000
+"""Entries that become durable together: many a sync, and still soon."""
+
+
+def _no_arguments(_: Parser) -> None:
+    """Nothing but the flags of every command."""
+
+
+def _init(args: "Namespace", terminal: "Terminal") -> int:
+    path = store_path(args)
+    try:
+        with Store.create(path) as store:
+            author = store.author
+    except StoreError as error:
+        raise Problem(str(error)) from error
+    terminal.detail(f"created {path.absolute()}; keep {path.absolute() / 'author.key'} secret")
+    terminal.result({"author": author.hex()}, author.hex())
+    return DONE
+
+
+def _append_arguments(parser: Parser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="*", help="one entry each; - is stdin")
+    parser.add_argument("--log-id", metavar="N", type=u64, default=0, help="the log (default: 0)")
+    parser.add_argument("--lines", action="store_true", help="every line of stdin is an entry")
+    parser.add_argument("--end-of-log", action="store_true", help="the last entry ends the log")
+
+
+def _append(args: "Namespace", terminal: "Terminal") -> int:
+    files: list[str] = args.files or ["-"]
+    if args.lines and files != ["-"]:
+        raise WrongUsage("append --lines reads standard input and takes no FILE")
+    if files.count("-") > 1:
+        raise WrongUsage("append: standard input (-) can be one entry only")
+    with opened_store(args) as store:
+        if args.lines:
+            return _append_lines(store, args, terminal)
+        payloads = [_payload(name, terminal) for name in files]
+        added = store.append(payloads, log_id=args.log_id, end_of_log=args.end_of_log)
+        _print(added, terminal)
+    return DONE
+
+
+def _append_lines(store: Store, args: "Namespace", terminal: "Terminal") -> int:
+    ended = False
+    for lines, is_last in _batches(terminal.input, hold_last=args.end_of_log):
+        ended = args.end_of_log and is_last
+        # On disk when it returns; only then does anybody read its name.
+        _print(store.append(lines, log_id=args.log_id, end_of_log=ended), terminal)
+        terminal.flush()
+    if args.end_of_log and not ended:
+        raise Problem("append --end-of-log: standard input held no line to end the log with")
+    return DONE
+
+
+def _batches(stream: Readable, *, hold_last: bool) -> Iterator[tuple[list[LineBytes], bool]]:
+    """Lines to append at once; with `hold_last` the very last one comes alone and is marked."""
+    waiting: list[LineBytes] = []
+    for lines in line_batches(stream):
+        waiting += lines
+        kept = 1 if hold_last else 0
+        while len(waiting) > kept:
+            count = min(len(waiting) - kept, BATCH_ENTRIES_MAX)
+            yield waiting[:count], False
+            del waiting[:count]
+    if waiting:
+        yield waiting, True
+
+
+def _payload(name: str, terminal: "Terminal") -> Path | BinaryIO:
+    """What one FILE stands for. Raises Problem or OSError before anything is appended."""
+    if name == "-":
+        return terminal.input
+    path = Path(name)
+    if path.is_dir():
+        raise Problem(f"{name}: is a directory; name files")
+    # A pipe must not be opened twice: whoever writes into it would be told that nobody reads.
+    if path.is_file() or not path.exists():
+        path.open("rb").close()
+    return path
+
+
+def _print(added: Sequence[Appended], terminal: "Terminal") -> None:
+    for entry in added:
+        terminal.result(
+            log_fields(entry.key) | {"seq": json_number(entry.seq), "hash": entry.hash.hex()},
+            f"{entry.key}/{entry.seq}",
+        )
+
+
+COMMANDS = {
+    "init": Definition(arguments=_no_arguments, run=_init),
+    "append": Definition(arguments=_append_arguments, run=_append),
+}

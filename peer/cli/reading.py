@@ -1,0 +1,187 @@
+"""`logs`, `entry`, `cat` and `forks`: what the store holds."""
+
+from typing import TYPE_CHECKING
+
+from logstore import LogInfo, PayloadState, Store, StoredEntry
+from wire import LogKey, decode_entry
+
+from .errors import DONE, Problem
+from .opening import entries_of, held_log, opened_store
+from .registry import Definition
+from .settings import Parser
+from .values import EVERYTHING, SeqRange, json_number, log_key, rfc3339, seq, seq_range, size
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+COPY_BYTES = 1 << 18
+
+
+def log_fields(key: LogKey) -> dict[str, object]:
+    """How JSON output names a log."""
+    return {"author": key.author.hex(), "log_id": json_number(key.log_id)}
+
+
+def _logs_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG", nargs="?", type=log_key, help="only this log")
+
+
+_COLUMNS = "{:<66}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {}"
+
+
+def _logs(args: "Namespace", terminal: "Terminal") -> int:
+    with opened_store(args, readonly=True) as store:
+        if not terminal.as_json:
+            terminal.heading(
+                _COLUMNS.format("LOG", "HEIGHT", "NEWEST", "ENTRIES", "PAYLOADS", "SIZE", "STATE")
+            )
+        infos = store.logs() if args.log is None else [held_log(store, args.log)]
+        for info in infos:
+            _print_log(store, info, terminal)
+    return DONE
+
+
+def _print_log(store: Store, info: LogInfo, terminal: "Terminal") -> None:
+    if not terminal.as_json:
+        counts = (info.height, info.newest, info.entries, info.payloads, size(info.bytes))
+        terminal.line(_COLUMNS.format(str(info.key), *counts, info.state))
+        return
+    terminal.record(
+        log_fields(info.key)
+        | {
+            "height": json_number(info.height),
+            "newest": json_number(info.newest),
+            "entries": info.entries,
+            "payloads": info.payloads,
+            "bytes": json_number(info.bytes),
+            "state": str(info.state),
+            "missing_payloads": info.missing_payloads,
+            "own": info.key.author == store.author,
+            "end_seq": _optional(info.end_seq),
+            "fork_seq": _optional(info.fork_seq),
+            "invalid_seq": _optional(info.invalid_seq),
+            "newest_at": None if info.newest_at is None else rfc3339(info.newest_at),
+            "newest_from": info.newest_from,
+        }
+    )
+
+
+def _optional(number: int | None) -> int | str | None:
+    return None if number is None else json_number(number)
+
+
+def _entry_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG", type=log_key)
+    parser.add_argument("seq", metavar="SEQ", type=seq)
+    parser.add_argument("--raw", action="store_true", help="print its canonical bytes, and no more")
+
+
+def _entry(args: "Namespace", terminal: "Terminal") -> int:
+    with opened_store(args, readonly=True) as store:
+        held_log(store, args.log)
+        stored = store.entry(args.log, args.seq)
+    if stored is None:
+        raise Problem(f"{args.log}/{args.seq}: this entry is not held")
+    if args.raw:
+        terminal.data(stored.encoded)
+    elif terminal.as_json:
+        terminal.record(entry_fields(stored))
+    else:
+        terminal.listing(entry_fields(stored).items())
+    return DONE
+
+
+def entry_fields(stored: StoredEntry) -> dict[str, object]:
+    """An entry and what is known of it, as JSON output names it."""
+    entry = decode_entry(stored.encoded)
+    return log_fields(stored.key) | {
+        "seq": json_number(entry.seq),
+        "end_of_log": entry.is_end,
+        "lipmaalink": None if entry.lipmaalink is None else entry.lipmaalink.hex(),
+        "backlink": None if entry.backlink is None else entry.backlink.hex(),
+        "payload_bytes": json_number(entry.payload_bytes),
+        "payload_hash": entry.payload_hash.hex(),
+        "signature": entry.signature.hex(),
+        "hash": stored.hash.hex(),
+        "payload_state": str(stored.payload_state),
+        "received_at": rfc3339(stored.received_at),
+    }
+
+
+def _cat_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG", type=log_key)
+    parser.add_argument(
+        "range",
+        metavar="RANGE",
+        nargs="?",
+        type=seq_range,
+        default=EVERYTHING,
+        help="SEQ, A..B, A.. or ..B, both ends included (default: the whole log)",
+    )
+
+
+def _cat(args: "Namespace", terminal: "Terminal") -> int:
+    span: SeqRange = args.range
+    with opened_store(args, readonly=True) as store:
+        held_log(store, args.log)
+        due = span.first
+        for stored in entries_of(store, args.log, span):
+            if stored.seq != due or stored.payload_state is not PayloadState.PRESENT:
+                break
+            _print_payload(store, stored, terminal)
+            due += 1
+        else:
+            # An open range ends with what is held; a closed one has to be there to its end.
+            if span.last is None or due > span.last:
+                return DONE
+        terminal.flush()
+        raise Problem(f"{args.log}/{due}: {_why_not_held(store, args.log, due)}")
+
+
+def _why_not_held(store: Store, key: LogKey, due: int) -> str:
+    stored = store.entry(key, due)
+    if stored is None:
+        return "this entry is not held"
+    if stored.payload_state is PayloadState.DELETED:
+        return "its payload was deleted here"
+    return "its payload is not held"
+
+
+def _print_payload(store: Store, stored: StoredEntry, terminal: "Terminal") -> None:
+    if stored.payload is not None:
+        terminal.data(stored.payload)
+        return
+    with store.open_payload(stored.key, stored.seq) as reader:
+        offset = 0
+        while piece := reader.read(offset, COPY_BYTES):
+            terminal.data(piece)
+            offset += len(piece)
+
+
+def _no_arguments(_: Parser) -> None:
+    """Nothing but the flags of every command."""
+
+
+def _forks(args: "Namespace", terminal: "Terminal") -> int:
+    with opened_store(args, readonly=True) as store:
+        for proof in store.forks():
+            if terminal.as_json:
+                fields = {
+                    "seq": json_number(proof.seq),
+                    "first": proof.first.hex(),
+                    "second": proof.second.hex(),
+                }
+                terminal.record(log_fields(proof.key) | fields)
+            else:
+                terminal.line(f"{proof.key}/{proof.seq}")
+    return DONE
+
+
+COMMANDS = {
+    "logs": Definition(arguments=_logs_arguments, run=_logs),
+    "entry": Definition(arguments=_entry_arguments, run=_entry),
+    "cat": Definition(arguments=_cat_arguments, run=_cat),
+    "forks": Definition(arguments=_no_arguments, run=_forks),
+}

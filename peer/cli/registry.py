@@ -1,0 +1,60 @@
+"""The table of commands: a new one is one line here, and a module that defines it.
+
+A module has `COMMANDS`, a dictionary from a command's name to its `Definition`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .settings import Parser
+    from .terminal import Terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a command takes, and what it does."""
+
+    arguments: Callable[["Parser"], None]
+    run: Callable[["Namespace", "Terminal"], int]
+    """Returns the exit status. Raises `Problem` or `StoreError` for what ends with one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A line of the table."""
+
+    name: str
+    module: str
+    summary: str
+
+    def load(self) -> Definition:
+        """The definition, from the module that nobody has needed until now."""
+        commands: dict[str, Definition] = import_module(f".{self.module}", __package__).COMMANDS
+        return commands[self.name]
+
+
+_TABLE = (
+    Command("init", "own", "create the store and its author key"),
+    Command("append", "own", "sign and append entries to a log of one's own"),
+    Command("logs", "reading", "list the logs held"),
+    Command("entry", "reading", "show one entry"),
+    Command("cat", "reading", "print payloads"),
+    Command("forks", "reading", "list the proofs that an author forked a log"),
+    Command("dump", "dumping", "print entries and payloads as JSON lines"),
+    Command("import", "importing", "verify and store what `dump` printed"),
+    Command("drop", "upkeep", "delete payloads, keeping their entries"),
+    Command("verify", "upkeep", "recheck every signature, link, hash and size"),
+    Command("backup", "upkeep", "copy the store, also while a node runs on it"),
+    Command("follow", "following", "take in a log, an author's logs, or all"),
+    Command("unfollow", "following", "no longer take in new entries"),
+    Command("follows", "following", "list what is followed"),
+    Command("key", "keys", "export the author key, or import one"),
+    Command("paths", "about", "print where configuration, store and key are"),
+)
+
+COMMANDS = {command.name: command for command in _TABLE}

@@ -1,0 +1,224 @@
+"""Where a flag's value comes from: command line, environment, configuration or default.
+
+The first of these that says something wins. Every flag `--some-flag` of every command has the
+variable BAMBOO_PEER_SOME_FLAG. The configuration is a TOML file: what goes for all commands
+(`store`, `json`, `verbose`) stands at its top, what goes for one stands in that command's table.
+
+    store = "~/logs"
+
+    [append]
+    log-id = 3
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .errors import WrongUsage
+
+PROGRAM = "bamboo-peer"
+_YES = frozenset(("1", "true", "yes", "on"))
+_NO = frozenset(("", "0", "false", "no", "off"))
+
+
+class HelpWanted(Exception):  # noqa: N818 - what was asked for
+    """The user asked what a command takes; the argument is the answer."""
+
+
+class _Help(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        raise HelpWanted(parser.format_help())
+
+
+class _Repeated(argparse.Action):
+    """`append`, but the command line replaces what comes from elsewhere."""
+
+    def __call__(
+        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, *__: object
+    ) -> None:
+        so_far = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, [*([] if so_far is self.default else so_far), values])
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose flags can also be set from outside, and whose errors are a line."""
+
+    def __init__(self, command: str, summary: str) -> None:
+        super().__init__(
+            prog=f"{PROGRAM} {command}",
+            description=summary[:1].upper() + summary[1:] + ".",
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self.flags: list[argparse.Action] = []
+        super().add_argument("-h", "--help", action=_Help, nargs=0, help="print this and end")
+
+    # As untyped as the method that it stands for.
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:  # noqa: ANN401
+        """As always; but a ValueError of `type` says what is wrong with a value."""
+        convert: Callable[[str], object] | None = kwargs.get("type")
+        if convert is not None:
+            kwargs["type"] = _explaining(convert)
+        if kwargs.get("action") == "append":
+            kwargs["action"] = _Repeated
+        action = super().add_argument(*args, **kwargs)
+        if action.option_strings:
+            self.flags.append(action)
+        return action
+
+    def error(self, message: str) -> NoReturn:
+        """One line instead of the usage and a line."""
+        raise WrongUsage(f"{message} (see `{self.prog} --help`)")
+
+    def preset(
+        self, environment: Mapping[str, str], config: Mapping[str, object], config_name: str
+    ) -> None:
+        """Turns environment and configuration into defaults. Raises WrongUsage."""
+        for action in self.flags:
+            name = flag_name(action)
+            variable = environment_name(name)
+            if variable in environment:
+                self._set(action, environment[variable], variable)
+            elif name in config:
+                self._set(action, config[name], f"{config_name}: {name}")
+
+    def _set(self, action: argparse.Action, value: object, origin: str) -> None:
+        try:
+            self.set_defaults(**{action.dest: self._converted(action, value)})
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            raise WrongUsage(f"{origin}: {error}") from None
+
+    def _converted(self, action: argparse.Action, value: object) -> object:
+        """A value from outside, as the flag itself would have made it."""
+        if action.nargs == 0:
+            return _truth(value)
+        if isinstance(action, _Repeated):
+            items = value if isinstance(value, list) else str(value).split()
+            return [_one(action, item) for item in items]
+        return _one(action, value)
+
+
+def _explaining(convert: Callable[[str], object]) -> Callable[[str], object]:
+    def converted(text: str) -> object:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return converted
+
+
+def _one(action: argparse.Action, value: object) -> object:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no value for it")  # noqa: TRY004 - the user's mistake
+    text = str(value)
+    return action.type(text) if callable(action.type) else text
+
+
+def _truth(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _YES | _NO:
+        return value.strip().lower() in _YES
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def flag_name(action: argparse.Action) -> str:
+    """`--log-id` -> `log-id`."""
+    return max(action.option_strings, key=len).lstrip("-")
+
+
+def environment_name(flag: str) -> str:
+    """`log-id` -> BAMBOO_PEER_LOG_ID."""
+    return "BAMBOO_PEER_" + flag.upper().replace("-", "_")
+
+
+def common_arguments(parser: Parser) -> None:
+    """The flags of every command."""
+    parser.add_argument(
+        "--store",
+        metavar="DIR",
+        default=None,
+        help="the store (default: $BAMBOO_PEER_STORE, else the data directory, see `paths`)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say more on standard error")
+    parser.add_argument("--config", metavar="FILE", help="the configuration (see `paths`)")
+
+
+COMMON_FLAGS = frozenset(("store", "json", "verbose"))
+
+
+def store_path(args: argparse.Namespace) -> Path:
+    """The directory of the store that a command works on."""
+    named: str | None = args.store
+    return (
+        Path(named).expanduser()
+        if named
+        else _base("XDG_DATA_HOME", "Library/Application Support", ".local/share")
+    )
+
+
+def named_config(argv: Sequence[str]) -> str | None:
+    """The value of `--config`, which is needed before the other flags can be read."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    early.add_argument("--config")
+    try:
+        named: str | None = early.parse_known_args(argv)[0].config
+    except argparse.ArgumentError:
+        return None
+    return named or os.environ.get("BAMBOO_PEER_CONFIG")
+
+
+def config_path(named: str | None) -> Path:
+    """The configuration file, there or not."""
+    if named:
+        return Path(named).expanduser()
+    return _base("XDG_CONFIG_HOME", "Library/Preferences", ".config") / "config.toml"
+
+
+def _base(variable: str, on_macos: str, elsewhere: str) -> Path:
+    # The XDG specification: a relative path in these variables is to be ignored.
+    named = Path(os.environ.get(variable, ""))
+    if named.is_absolute():
+        return named / PROGRAM
+    folder = on_macos if sys.platform == "darwin" else elsewhere
+    return Path("~", folder, PROGRAM).expanduser()
+
+
+def read_config(path: Path, command: str, commands: Sequence[str]) -> dict[str, object]:
+    """The settings for one command, its own before those for all. Raises WrongUsage.
+
+    A missing file is an empty one. A name that means nothing is an error: it is a misspelling.
+    """
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise WrongUsage(f"{path}: cannot be read: {error.strerror}") from None
+    import tomllib  # half of this command's start-up time, and most users have no configuration
+
+    try:
+        tables = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise WrongUsage(f"{path}: {error}") from None
+    settings: dict[str, object] = {}
+    for name, value in tables.items():
+        if name in COMMON_FLAGS:
+            settings[name] = value
+        elif name not in commands or not isinstance(value, dict):
+            raise WrongUsage(f"{path}: {name!r} is neither a setting for all commands nor a table")
+    own: dict[str, object] = tables.get(command, {})
+    return settings | {name.replace("_", "-"): value for name, value in own.items()}
+
+
+def check_config_names(parser: Parser, config: Mapping[str, object], path: Path) -> None:
+    """Raises WrongUsage for a setting that no flag of this command has."""
+    known = {flag_name(action) for action in parser.flags}
+    for name in config:
+        if name not in known:
+            raise WrongUsage(f"{path}: {parser.prog} has no setting {name!r}")

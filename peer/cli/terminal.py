@@ -1,0 +1,134 @@
+"""What is printed: data on standard output, everything else on standard error.
+
+Names and reasons may come from a peer, so everything but a payload is escaped before it is
+printed. Standard output is written in large pieces; `flush` before anybody waits for it.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, TextIO, cast
+
+from .errors import Problem
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+_WRITE_BYTES: Final = 1 << 16
+
+
+class OutputClosed(Exception):  # noqa: N818 - the reader had enough, as with `| head`
+    """Nobody reads standard output any more."""
+
+
+def escape(text: str) -> str:
+    """`text` with everything that could move a terminal's cursor, or hide, as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode()
+        for char in text
+    )
+
+
+class Terminal:
+    """The three standard streams, any of which may be closed."""
+
+    def __init__(self, *, as_json: bool = False, verbose: bool = False) -> None:
+        self.as_json = as_json
+        self.verbose = verbose
+        self._pending = bytearray()
+
+    @property
+    def input(self) -> "BufferedReader":
+        """Standard input, as bytes."""
+        if sys.stdin is None or sys.stdin.closed:
+            raise Problem("standard input is closed; name a file, or send the data into a pipe")
+        return cast("BufferedReader", sys.stdin.buffer)
+
+    @property
+    def wide(self) -> bool:
+        """Whether people look at standard output."""
+        return sys.stdout is not None and sys.stdout.isatty()
+
+    @property
+    def coloured(self) -> bool:
+        """Whether colours are wanted on standard output."""
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        return self.wide and not plain
+
+    def data(self, data: bytes) -> None:
+        """Prints bytes as they are."""
+        self._pending += data
+        if len(self._pending) >= _WRITE_BYTES:
+            self.flush()
+
+    def line(self, text: str) -> None:
+        """Prints a line."""
+        self.data(escape(text).encode("utf-8", "backslashreplace") + b"\n")
+
+    def heading(self, text: str) -> None:
+        """Prints a line above a table, for people only."""
+        if self.coloured:
+            self.data(b"\x1b[1m" + text.encode() + b"\x1b[0m\n")
+        elif self.wide:
+            self.line(text)
+
+    def record(self, fields: Mapping[str, object]) -> None:
+        """Prints one JSON object."""
+        self.data(json.dumps(fields, separators=(", ", ": ")).encode() + b"\n")
+
+    def result(self, fields: Mapping[str, object], text: str) -> None:
+        """Prints one thing: `fields` under --json, else `text`."""
+        if self.as_json:
+            self.record(fields)
+        else:
+            self.line(text)
+
+    def listing(self, fields: Iterable[tuple[str, object]]) -> None:
+        """Prints names and values, one below the other."""
+        words = {None: "-", True: "yes", False: "no"}
+        pairs = [
+            (name, words[value] if value is None or isinstance(value, bool) else str(value))
+            for name, value in fields
+        ]
+        width = max(len(name) for name, _ in pairs)
+        for name, value in pairs:
+            self.line(f"{name:<{width}}  {value}")
+
+    def note(self, text: str) -> None:
+        """Says something on standard error."""
+        error: TextIO | None = sys.stderr
+        if error is None or error.closed:
+            return
+        # Whoever reads both streams sees them in the order in which things happened.
+        self.flush()
+        try:
+            error.write(escape(text) + "\n")
+            error.flush()
+        except OSError:
+            return
+
+    def detail(self, text: str) -> None:
+        """Says something on standard error under --verbose."""
+        if self.verbose:
+            self.note(text)
+
+    def flush(self) -> None:
+        """Returns once everything printed so far is with the operating system.
+
+        Raises OutputClosed if nobody reads it, Problem if it cannot be written.
+        """
+        if not self._pending:
+            return
+        data, self._pending = bytes(self._pending), bytearray()
+        if sys.stdout is None or sys.stdout.closed:
+            raise OutputClosed
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise OutputClosed from None
+        except OSError as error:
+            raise Problem(f"standard output cannot be written: {error.strerror}") from None

@@ -1,0 +1,104 @@
+"""`drop`, `verify` and `backup`: what keeps a store small, sound and safe."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from logstore import Fault, LogVerdict
+from wire import U64_MAX
+
+from .errors import DONE, FAILED
+from .opening import held_log, opened_store
+from .reading import log_fields
+from .registry import Definition
+from .settings import Parser
+from .values import json_number, log_key, seq_range, size
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+
+def _drop_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG", type=log_key)
+    parser.add_argument(
+        "range",
+        metavar="RANGE",
+        type=seq_range,
+        help="SEQ, A..B, A.. or ..B, both ends included",
+    )
+
+
+def _drop(args: "Namespace", terminal: "Terminal") -> int:
+    with opened_store(args) as store:
+        held_log(store, args.log)
+        last = U64_MAX if args.range.last is None else args.range.last
+        dropped = store.drop(args.log, args.range.first, last)
+    terminal.result(
+        log_fields(args.log) | {"count": dropped.count, "bytes": json_number(dropped.bytes)},
+        f"{dropped.count} payloads, {dropped.bytes} bytes freed",
+    )
+    return DONE
+
+
+def _verify_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG", nargs="?", type=log_key, help="only this log")
+
+
+def _verify(args: "Namespace", terminal: "Terminal") -> int:
+    faults = 0
+    with opened_store(args, readonly=True) as store:
+        if args.log is not None:
+            held_log(store, args.log)
+        for found in store.verify(args.log):
+            if isinstance(found, Fault):
+                faults += 1
+                terminal.note(f"fault: {found}")
+            else:
+                _print_verdict(found, terminal)
+    return FAILED if faults else DONE
+
+
+def _print_verdict(verdict: LogVerdict, terminal: "Terminal") -> None:
+    info = verdict.info
+    fields = {
+        "ok": not verdict.faults,
+        "faults": verdict.faults,
+        "entries": verdict.entries,
+        "payloads": verdict.payloads,
+        "bytes": json_number(info.bytes),
+        "state": str(info.state),
+    }
+    counts = f"{verdict.entries} entries, {verdict.payloads} payloads, {size(info.bytes)}"
+    outcome = f"{verdict.faults} faults" if verdict.faults else "ok"
+    terminal.result(log_fields(info.key) | fields, f"{info.key}  {outcome}  {counts}")
+
+
+def _backup_arguments(parser: Parser) -> None:
+    parser.add_argument("directory", metavar="DIR", type=Path, help="made; must not exist yet")
+
+
+def _backup(args: "Namespace", terminal: "Terminal") -> int:
+    directory: Path = args.directory
+    with opened_store(args) as store:
+        store.backup(directory)
+        sums = store.statistics()
+    terminal.result(
+        {
+            "directory": str(directory.absolute()),
+            "logs": sums.logs,
+            "entries": sums.entries,
+            "payloads": sums.payloads,
+            "bytes": json_number(sums.bytes),
+        },
+        f"{directory.absolute()}: {sums.logs} logs, {sums.entries} entries, "
+        f"{sums.payloads} payloads, {size(sums.bytes)}",
+    )
+    return DONE
+
+
+COMMANDS = {
+    "drop": Definition(arguments=_drop_arguments, run=_drop),
+    "verify": Definition(arguments=_verify_arguments, run=_verify),
+    "backup": Definition(arguments=_backup_arguments, run=_backup),
+}

@@ -1,0 +1,85 @@
+"""What people type and scripts read: logs, ranges, times, 64-bit numbers."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from wire import U64_MAX, LogKey
+
+# JSON numbers above this are not exact in every reader, so they are printed as strings.
+JSON_NUMBER_MAX = 2**53 - 1
+
+_SEQ = re.compile(r"0*([0-9]{1,20})", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SeqRange(NamedTuple):
+    """Sequence numbers, both ends included."""
+
+    first: int
+    last: int | None
+    """None: up to the newest entry held."""
+
+
+def u64(text: str) -> int:
+    """A decimal number from 0 to 2^64 - 1. Raises ValueError."""
+    match = _SEQ.fullmatch(text)
+    if match is None or int(match[1]) > U64_MAX:
+        raise ValueError(f"{text[:40]!r} is no number from 0 to 2^64 - 1")
+    return int(match[1])
+
+
+def seq(text: str) -> int:
+    """A sequence number. Raises ValueError."""
+    number = u64(text)
+    if number == 0:
+        raise ValueError("sequence numbers count from 1")
+    return number
+
+
+def seq_range(text: str) -> SeqRange:
+    """`N`, `A..B`, `A..`, `..B` or `..`. Raises ValueError."""
+    first, dots, last = text.partition("..")
+    if not dots:
+        number = seq(text)
+        return SeqRange(number, number)
+    found = SeqRange(seq(first) if first else 1, seq(last) if last else None)
+    if found.last is not None and found.first > found.last:
+        raise ValueError(f"{text[:60]!r} ends before it begins")
+    return found
+
+
+EVERYTHING = SeqRange(1, None)
+
+
+def log_key(text: str) -> LogKey:
+    """`AUTHOR` or `AUTHOR/LOGID`. Raises ValueError."""
+    return LogKey.parse(text)
+
+
+def follow_target(text: str) -> LogKey | bytes:
+    """`AUTHOR/LOGID` is one log, `AUTHOR` alone all of that author's. Raises ValueError."""
+    if "/" in text:
+        return LogKey.parse(text)
+    return LogKey.parse(text).author
+
+
+def json_number(number: int) -> int | str:
+    """As a number while every JSON reader gets it right, as a string of digits above."""
+    return number if number <= JSON_NUMBER_MAX else str(number)
+
+
+def rfc3339(microseconds: int) -> str:
+    """Microseconds since 1970 as a UTC time."""
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1023.95:
+            return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"

@@ -1,0 +1,146 @@
+"""Runs the command line in this process, and makes logs that no store has seen."""
+
+import io
+import json
+import random
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+
+from peer.cli import main
+from wire import LogKey, has_distinct_lipmaalink, lipmaa, sign_entry, yamf_hash
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended and what it printed."""
+
+    status: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode().rstrip("\n")
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.decode().splitlines()
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        [record] = self.records
+        return record
+
+
+class Stream(io.TextIOWrapper):
+    """A standard stream that remembers what was written; a terminal if asked to be one."""
+
+    def __init__(self, data: bytes = b"", *, terminal: bool = False) -> None:
+        self.bytes = io.BytesIO(data)
+        super().__init__(self.bytes, encoding="utf-8", write_through=True)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+class CommandLine:
+    """`cli("append", "--lines", stdin=b"x")` is what a shell would do."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.author = ""
+        self._monkeypatch = monkeypatch
+
+    def __call__(
+        self, *argv: str | Path | int, stdin: bytes | None = b"", terminal: bool = False
+    ) -> Result:
+        out, err = Stream(terminal=terminal), Stream()
+        with self._monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", None if stdin is None else Stream(stdin))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            status = main([str(each) for each in argv])
+        return Result(status, out.bytes.getvalue(), err.bytes.getvalue().decode())
+
+    def setenv(self, name: str, value: str) -> None:
+        self._monkeypatch.setenv(name, value)
+
+    def file(self, name: str, data: bytes) -> Path:
+        path = self.folder / name
+        path.write_bytes(data)
+        return path
+
+
+@dataclass(frozen=True)
+class Made:
+    """An entry of a log made by hand."""
+
+    key: LogKey
+    seq: int
+    encoded: bytes
+    payload: bytes
+
+    @property
+    def name(self) -> str:
+        return f"{self.key}/{self.seq}"
+
+    def line(self, *, payload: bool = True) -> str:
+        fields = {"encoded": self.encoded.hex(), "payload": self.payload.hex() if payload else None}
+        return json.dumps(fields)
+
+
+AUTHOR_KEY = SigningKey(bytes(range(32)))
+
+
+def make_log(
+    payloads: Sequence[bytes],
+    *,
+    log_id: int = 0,
+    signing_key: SigningKey = AUTHOR_KEY,
+    ended: bool = False,
+) -> list[Made]:
+    """A whole log, signed; `ended` makes the last entry its end."""
+    key = LogKey(bytes(signing_key.verify_key), log_id)
+    made: list[Made] = []
+    for seq, payload in enumerate(payloads, 1):
+        encoded = sign_entry(
+            signing_key,
+            log_id=log_id,
+            seq=seq,
+            is_end=ended and seq == len(payloads),
+            lipmaalink=(
+                yamf_hash(made[lipmaa(seq) - 1].encoded) if has_distinct_lipmaalink(seq) else None
+            ),
+            backlink=yamf_hash(made[-1].encoded) if made else None,
+            payload_bytes=len(payload),
+            payload_hash=yamf_hash(payload),
+        )
+        made.append(Made(key, seq, encoded, payload))
+    return made
+
+
+def words(count: int) -> list[bytes]:
+    """Small payloads, each different."""
+    return [f"payload {number}".encode() for number in range(1, count + 1)]
+
+
+def lines_of(made: Iterable[Made]) -> bytes:
+    return "".join(each.line() + "\n" for each in made).encode()
+
+
+def shuffled(made: Sequence[Made], seed: int) -> list[Made]:
+    mixed = list(made)
+    random.Random(seed).shuffle(mixed)
+    return mixed

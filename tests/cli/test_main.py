@@ -1,0 +1,101 @@
+"""From arguments to an exit status: help, versions, wrong usage."""
+
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from peer.cli.registry import COMMANDS
+from tests.cli.harness import CommandLine
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_names_every_command(cli: CommandLine, flag: str) -> None:
+    result = cli(flag)
+    assert (result.status, result.err) == (0, "")
+    for name, command in COMMANDS.items():
+        assert f"  {name} " in result.text
+        assert command.summary in result.text
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_says_what_it_takes(cli: CommandLine, name: str) -> None:
+    result = cli(name, "--help")
+    assert (result.status, result.err) == (0, "")
+    assert result.text.startswith(f"usage: bamboo-peer {name} ")
+    assert "--store DIR" in result.text
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_an_unknown_flag_is_wrong_usage_and_one_line(cli: CommandLine, name: str) -> None:
+    result = cli(name, "--no-such-flag")
+    assert (result.status, result.out) == (2, b"")
+    assert result.err.count("\n") == 1
+    assert f"bamboo-peer {name} --help" in result.err
+
+
+def test_no_command_is_wrong_usage(cli: CommandLine) -> None:
+    result = cli()
+    assert (result.status, result.out) == (2, b"")
+    assert result.err == "bamboo-peer: a command is needed (see `bamboo-peer --help`)\n"
+
+
+def test_an_unknown_flag_without_a_command_is_named(cli: CommandLine) -> None:
+    assert cli("--nonsense").err == (
+        "bamboo-peer: what is '--nonsense'? (see `bamboo-peer --help`)\n"
+    )
+
+
+def test_a_misspelled_command_is_answered_with_a_guess(cli: CommandLine) -> None:
+    result = cli("appendd")
+    assert result.status == 2
+    assert "'appendd'; did you mean 'append'?" in result.err
+    assert "did you mean" not in cli("qqqqqq").err
+
+
+def test_flags_may_stand_before_and_after_the_command(own: CommandLine) -> None:
+    before = own("--json", "--store", own.store, "append", stdin=b"x")
+    after = own("append", "--json", "--store", own.store, stdin=b"x")
+    assert (before.record["seq"], after.record["seq"]) == (1, 2)
+
+
+def test_flags_may_stand_between_arguments(own: CommandLine) -> None:
+    own("append", "--lines", stdin=b"a\nb\n")
+    assert own("cat", own.author, "--store", own.store, "2").out == b"b"
+
+
+def test_version_names_what_decides_how_it_behaves(cli: CommandLine) -> None:
+    lines = dict(line.split(" ", 1) for line in cli("--version").lines)
+    declared = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
+    assert lines["bamboo-peer"] == declared
+    assert lines["PyNaCl"] == version("pynacl")
+    assert lines["libsodium"].startswith("1.0.")
+    assert set(lines) == {"bamboo-peer", "PyNaCl", "libsodium", "SQLite", "apsw", "Python"}
+    assert lines["apsw"].startswith(lines["SQLite"])
+
+
+def test_version_as_json(cli: CommandLine) -> None:
+    record = cli("--version", "--json").record
+    assert record["bamboo_peer"] == version("bamboo-peer")
+    assert record["libsodium"].startswith("1.0.")
+
+
+def test_paths_are_absolute_and_of_this_store(cli: CommandLine) -> None:
+    record = cli("paths", "--json").record
+    assert record["store"] == str(cli.store)
+    assert record["key"] == str(cli.store / "author.key")
+    assert record["config"] == str(cli.folder / "home/.config/bamboo-peer/config.toml")
+    lines = dict(line.split() for line in cli("paths").lines)
+    assert lines == record
+
+
+def test_xdg_directories_are_kept_to(cli: CommandLine) -> None:
+    cli.setenv("BAMBOO_PEER_STORE", "")
+    cli.setenv("XDG_DATA_HOME", "/data")
+    cli.setenv("XDG_CONFIG_HOME", "relative/is/ignored")
+    record = cli("paths", "--json").record
+    assert record["store"] == "/data/bamboo-peer"
+    assert record["config"] == str(cli.folder / "home/.config/bamboo-peer/config.toml")
