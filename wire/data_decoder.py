@@ -103,9 +103,7 @@ class DataDecoder:
             if self._raw_left:
                 return self._raw_piece()
             if not self._lzfoo.finished:
-                piece = self._decompressed_piece()
-                if piece is not None:
-                    return piece
+                return self._decompressed_piece()
             return self._packet(with_backlink)
         except NeedMore:
             return None
@@ -169,16 +167,11 @@ class DataDecoder:
         self._raw_left -= len(piece)
         return PayloadBytes(piece)
 
-    def _decompressed_piece(self) -> PayloadBytes | None:
-        """None at the end of the packet."""
+    def _decompressed_piece(self) -> PayloadBytes:
         lzfoo = self._lzfoo
-        while True:
-            piece = lzfoo.read()
-            if piece:
-                return PayloadBytes(piece)
-            if lzfoo.finished:
-                return None
+        while not (piece := lzfoo.read()):
             lzfoo.feed(self._take(min(lzfoo.wanted, PIECE_BYTES_MAX)))
+        return PayloadBytes(piece)
 
     # 0 | V request
     # 2

@@ -125,7 +125,8 @@ class LZFooDecoder:
     def _elements(self, room: int) -> None:
         """Decodes whole elements until input or room ends; one that does not fit is begun."""
         data, pos, out = self._input, self._pos, self._out
-        end = len(data)
+        end, window = len(data), self._window
+        unused = self._out_left - room  # of the declared length, beyond this step
         while room and pos < end:
             first = data[pos]
             n = first & 127
@@ -135,17 +136,19 @@ class LZFooDecoder:
                 if after > end:
                     break
                 n = int.from_bytes(data[pos + 1 : after], "big")
-            if not 0 < n <= self._out_left:
+            if not 0 < n <= room + unused:
+                self._out_left = room + unused
                 raise self._bad_length(pos, n)
             if first < 128:
-                if after + n <= end and n <= room:
-                    out += data[after : after + n]
-                    pos = after + n
-                    room -= n
-                    self._out_left -= n
-                    continue
-                self._begin_literal(pos, after, n, room)
-                return
+                past = after + n
+                if past > end or n > room:
+                    self._out_left = room + unused
+                    self._begin_literal(pos, after, n, room)
+                    return
+                out += data[after:past]
+                pos = past
+                room -= n
+                continue
             if after >= end:
                 break
             offset = data[after]
@@ -156,18 +159,19 @@ class LZFooDecoder:
                     break
                 offset = int.from_bytes(data[after:past], "big")
                 after = past
-            size = len(out)
-            if not 0 < offset <= self._window or offset > size:
+            start = len(out) - offset
+            if start < 0 or not 0 < offset <= window:
                 raise self._bad_offset(pos, offset)
             pos = after
             if n <= offset and n <= room:
-                out += out[size - offset : size - offset + n]
+                out += out[start : start + n]
                 room -= n
-                self._out_left -= n
             else:
+                self._out_left = room + unused
                 self._copy_left, self._copy_offset = n, offset
                 room -= self._continue_copy(room)
         self._pos = pos
+        self._out_left = room + unused
         if room and pos < end and self._compressed_left == 0:
             raise LZFooError(self._input_start + pos, "a truncated element")
 

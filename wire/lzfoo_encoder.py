@@ -119,6 +119,6 @@ def _rewrite(block: bytes, data: bytes, window: int) -> bytes:
                 out += encode_varu64(offset)
             literal = at + n
         at += n
-    if literal < at:
-        out += _header(0, at - literal) + data[literal:]
+    # LZ4 ends every block with literals.
+    out += _header(0, at - literal) + data[literal:]
     return bytes(out)

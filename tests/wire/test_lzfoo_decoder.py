@@ -1,5 +1,6 @@
 """LZFoo decompression (encodings.md), against golden bytes and a naive decoder."""
 
+import random
 import tracemalloc
 
 import pytest
@@ -148,6 +149,15 @@ def test_history_is_kept_exactly_while_old_output_is_dropped() -> None:
         declared = len(fresh) + 20_007
         expected = decode_packet(history, declared, packet, 1000)
         assert decompress(decoder, declared, [packet]) == (expected, None)
+
+
+def test_elements_larger_than_a_step_go_on_in_the_next() -> None:
+    decoder, history = LZFooDecoder(200_000), bytearray()
+    noise = random.Random(1).randbytes(150_000)
+    packet = literal(noise) + copy(140_000, 149_999) + copy(100_000, 70_000) + copy(1, 150_000)
+    expected = decode_packet(history, 390_001, packet, 200_000)
+    chunks = pieces(packet, [1, 2, 3, 70_000, 149_990, 150_003, 150_009])
+    assert decompress(decoder, 390_001, chunks) == (expected, None)
 
 
 def test_more_bytes_than_declared_are_not_taken() -> None:
