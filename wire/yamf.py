@@ -34,10 +34,11 @@ def decode_yamf(data: bytes, offset: int, field: str) -> tuple[bytes, int]:
     digest length. A wrong type is told from its own bytes, without waiting for the rest.
     """
     end = offset + HASH_BYTES
-    if data[offset : offset + 2] == HASH_PREFIX:
+    value = data[offset:end]
+    if value.startswith(HASH_PREFIX):
         if end > len(data):
             raise NeedMore(field)
-        return bytes(data[offset:end]), end
+        return value, end
     kind, after_kind = decode_varu64_canonical(data, offset, field)
     if kind != 0:
         raise EntryError(field, f"yamf type {kind} is unknown, only 0 (BLAKE2b) is", _RULE)
