@@ -58,7 +58,7 @@ class _Tail:
         self._memory += data
         if len(self._memory) > IN_MEMORY_BYTES_MAX:
             if self._file is None:
-                # Whoever takes the line lets go of it; the file has no name and goes with it.
+                # Whoever takes the line closes it; the file has no name and is gone then.
                 self._file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115
             self._file.write(self._memory)
             self._memory.clear()

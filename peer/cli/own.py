@@ -68,6 +68,9 @@ def _append_lines(store: Store, args: "Namespace", terminal: "Terminal") -> int:
         # On disk when it returns; only then does anybody read its name.
         _print(store.append(lines, log_id=args.log_id, end_of_log=ended), terminal)
         terminal.flush()
+        for line in lines:
+            if not isinstance(line, bytes):
+                line.close()
     if args.end_of_log and not ended:
         raise Problem("append --end-of-log: standard input held no line to end the log with")
     return DONE

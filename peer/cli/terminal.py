@@ -45,6 +45,10 @@ class Terminal:
         """Standard input, as bytes."""
         if sys.stdin is None or sys.stdin.closed:
             raise Problem("standard input is closed; name a file, or send the data into a pipe")
+        if sys.stdin.isatty():
+            self.note("reading from the terminal; Ctrl-D at the start of a line ends it")
+        else:
+            self.detail("reading standard input")
         return cast("BufferedReader", sys.stdin.buffer)
 
     @property

@@ -1,0 +1,106 @@
+"""`key`: export, import, confirm."""
+
+import shutil
+import stat
+
+import pytest
+
+from tests.cli.harness import CommandLine
+
+WARNING = "forks its logs"
+
+
+def test_a_key_moves_to_another_store(own: CommandLine) -> None:
+    file = own.folder / "key"
+    exported = own("key", "export", file)
+    assert (exported.status, exported.text) == (0, own.author)
+    assert WARNING in exported.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    other = own.folder / "other"
+    imported = own("key", "import", file, "--store", other)
+    assert (imported.status, imported.text) == (0, own.author)
+    assert WARNING in imported.err
+    assert own("append", "--store", other, stdin=b"x").text == f"{own.author}/0/1"
+
+
+def test_a_key_as_json(own: CommandLine) -> None:
+    file = own.folder / "key"
+    record = own("key", "export", file, "--json").record
+    assert record == {"author": own.author, "file": str(file)}
+    other = own.folder / "other"
+    record = own("key", "import", file, "--store", other, "--json").record
+    assert record == {"author": own.author, "store": str(other)}
+
+
+def test_export_overwrites_nothing(own: CommandLine) -> None:
+    file = own.file("key", b"precious")
+    result = own("key", "export", file)
+    assert (result.status, result.out) == (1, b"")
+    assert file.read_bytes() == b"precious"
+
+
+def test_import_gives_a_store_its_lost_key_back(own: CommandLine) -> None:
+    file = own.folder / "key"
+    own("key", "export", file)
+    own("append", stdin=b"x")
+    (own.store / "author.key").unlink()
+    assert own("append", stdin=b"x").status == 1
+    assert own("key", "import", file).status == 0
+    assert own("append", stdin=b"x").text == f"{own.author}/0/2"
+
+
+def test_import_refuses_another_authors_store_and_a_key_that_is_there(own: CommandLine) -> None:
+    other = own.folder / "other"
+    own("init", "--store", other)
+    for file in (other / "author.key", own.store / "author.key"):
+        before = (own.store / "author.key").read_bytes()
+        result = own("key", "import", file)
+        assert (result.status, result.out, result.err.count("\n")) == (1, b"", 1)
+        assert (own.store / "author.key").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "reason"),
+    [(b"nonsense", 0o600, "64 hex digits"), (b"ab" * 32, 0o644, "mode 0644")],
+)
+def test_import_of_a_bad_key_file_makes_no_store(
+    cli: CommandLine, content: bytes, mode: int, reason: str
+) -> None:
+    file = cli.file("key", content)
+    file.chmod(mode)
+    result = cli("key", "import", file)
+    assert (result.status, result.out, result.err.count("\n")) == (1, b"", 1)
+    assert reason in result.err
+    assert not cli.store.exists()
+
+
+def test_import_of_a_missing_file(cli: CommandLine) -> None:
+    result = cli("key", "import", cli.folder / "missing")
+    assert (result.status, result.out) == (1, b"")
+    assert str(cli.folder / "missing") in result.err
+
+
+def test_a_copied_store_appends_only_after_confirm(own: CommandLine) -> None:
+    own("append", stdin=b"x")
+    moved = own.folder / "moved"
+    shutil.copytree(own.store, moved)
+    refused = own("append", "--store", moved, stdin=b"y")
+    assert (refused.status, refused.out) == (1, b"")
+    confirmed = own("key", "confirm", "--store", moved, "--json")
+    assert confirmed.record == {"author": own.author, "was_read_only": True}
+    assert "append only here" in confirmed.err
+    assert own("append", "--store", moved, stdin=b"y").text == f"{own.author}/0/2"
+
+
+def test_confirm_where_nothing_is_to_be_confirmed(own: CommandLine) -> None:
+    result = own("key", "confirm", "--json")
+    assert (result.status, result.err) == (0, "")
+    assert result.record["was_read_only"] is False
+
+
+@pytest.mark.parametrize(
+    "argv", [(), ("export",), ("import",), ("delete", "x"), ("confirm", "x"), ("export", "a", "b")]
+)
+def test_wrong_usage(own: CommandLine, argv: tuple[str, ...]) -> None:
+    result = own("key", *argv)
+    assert (result.status, result.out, result.err.count("\n")) == (2, b"", 1)

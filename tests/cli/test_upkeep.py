@@ -1,0 +1,143 @@
+"""`drop`, `verify` and `backup`."""
+
+import apsw
+import pytest
+
+from logstore import Store
+from tests.cli.harness import CommandLine, lines_of, make_log, words
+
+
+def test_drop_deletes_payloads_and_says_how_much(own: CommandLine) -> None:
+    own("append", "--lines", stdin=b"aa\nbbb\ncccc\nddddd\n")
+    assert own("drop", own.author, "2..3").text == "2 payloads, 7 bytes freed"
+    record = own("drop", own.author, "..", "--json").record
+    assert (record["author"], record["log_id"]) == (own.author, 0)
+    assert (record["count"], record["bytes"]) == (2, 7)
+    held = own("logs", own.author, "--json").record
+    assert (held["entries"], held["payloads"], held["missing_payloads"]) == (4, 0, 0)
+
+
+def test_drop_of_what_is_gone_is_nothing(own: CommandLine) -> None:
+    own("append", stdin=b"x")
+    own("drop", own.author, 1)
+    assert own("drop", own.author, "1..").text == "0 payloads, 0 bytes freed"
+
+
+@pytest.mark.parametrize("argv", [(), ("3..1",), ("x",), ("1", "2")])
+def test_drop_wants_one_range(own: CommandLine, argv: tuple[str, ...]) -> None:
+    own("append", stdin=b"x")
+    result = own("drop", own.author, *argv)
+    assert (result.status, result.out) == (2, b"")
+    assert own("cat", own.author).out == b"x"
+
+
+def test_drop_of_a_log_that_is_not_held(own: CommandLine) -> None:
+    assert own("drop", "ab" * 32, "1").status == 1
+
+
+def test_verify_prints_a_line_for_each_log(own: CommandLine) -> None:
+    made = make_log(words(3))
+    own("append", stdin=b"x")
+    own("append", "--log-id", 4, stdin=b"x")
+    own("import", stdin=lines_of(made))
+    lines = own("verify").lines
+    assert len(lines) == 3
+    assert f"{own.author}/4  ok  1 entries, 1 payloads, 167 B" in lines
+    [record] = own("verify", str(made[0].key), "--json").records
+    assert (record["ok"], record["faults"], record["entries"]) == (True, 0, 3)
+
+
+def test_what_is_not_held_is_no_fault(own: CommandLine) -> None:
+    made = make_log(words(13))
+    own("import", stdin=lines_of([made[0], made[3], made[12]]))
+    own("drop", str(made[0].key), "4")
+    assert own("verify").status == 0
+
+
+def test_verify_names_what_is_damaged(own: CommandLine) -> None:
+    own("append", "--lines", stdin=b"one\ntwo\nthree\n")
+    database = apsw.Connection(str(own.store / "store.sqlite3"))
+    database.execute(
+        "UPDATE entries SET payload = CAST('twO' AS BLOB) WHERE payload = CAST('two' AS BLOB)"
+    )
+    database.close()
+    result = own("verify")
+    assert result.status == 1
+    assert len(result.lines) == 1
+    assert "ok" not in result.text
+    assert f"fault: {own.author}/0/2: " in result.err
+    record = own("verify", "--json").record
+    assert (record["ok"], record["faults"]) == (False, 1)
+
+
+def test_reading_a_damaged_payload_is_one_line(own: CommandLine) -> None:
+    own("append", stdin=b"x")
+    database = apsw.Connection(str(own.store / "store.sqlite3"))
+    database.execute("UPDATE entries SET payload = CAST('y' AS BLOB)")
+    database.close()
+    result = own("cat", own.author)
+    assert (result.status, result.out, result.err.count("\n")) == (1, b"", 1)
+    assert f"{own.author}/0/1" in result.err
+
+
+def test_backup_makes_a_store_that_reads_and_does_not_sign(own: CommandLine) -> None:
+    own("append", "--lines", stdin=b"one\ntwo\n")
+    copy = own.folder / "copy"
+    record = own("backup", copy, "--json").record
+    assert (record["directory"], record["logs"], record["entries"]) == (str(copy), 1, 2)
+    assert own("cat", own.author, "--store", copy).out == b"onetwo"
+    assert own("verify", "--store", copy).status == 0
+    result = own("append", "--store", copy, stdin=b"x")
+    assert (result.status, result.out) == (1, b"")
+    assert own("append", stdin=b"x").text == f"{own.author}/0/3"
+
+
+def test_backup_says_what_it_copied(own: CommandLine) -> None:
+    own("append", stdin=b"x")
+    copy = own.folder / "copy"
+    assert own("backup", copy).text == f"{copy}: 1 logs, 1 entries, 1 payloads, 167 B"
+
+
+def test_backup_overwrites_nothing(own: CommandLine) -> None:
+    copy = own.folder / "copy"
+    copy.mkdir()
+    (copy / "precious").write_text("data")
+    result = own("backup", copy)
+    assert (result.status, result.out, result.err.count("\n")) == (1, b"", 1)
+    assert [path.name for path in copy.iterdir()] == ["precious"]
+
+
+def test_a_store_of_a_later_version_is_refused(own: CommandLine) -> None:
+    database = apsw.Connection(str(own.store / "store.sqlite3"))
+    database.execute("PRAGMA user_version = 1000")
+    database.close()
+    for argv in (("logs",), ("append",), ("verify",)):
+        result = own(*argv, stdin=b"x")
+        assert (result.status, result.out, result.err.count("\n")) == (1, b"", 1)
+        assert str(own.store) in result.err
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all" * 500])
+def test_what_is_no_store_is_named(own: CommandLine, content: bytes) -> None:
+    for name in ("store.sqlite3-wal", "store.sqlite3-shm"):
+        (own.store / name).unlink(missing_ok=True)
+    (own.store / "store.sqlite3").write_bytes(content)
+    for argv in (("logs",), ("append",), ("verify",)):
+        result = own(*argv, stdin=b"x")
+        assert (result.status, result.out, result.err.count("\n")) == (1, b"", 1)
+        assert str(own.store) in result.err
+
+
+def test_a_change_while_another_writes_for_too_long(
+    own: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logstore.schema.BUSY_TIMEOUT_MS", 1)
+    database = apsw.Connection(str(own.store / "store.sqlite3"))
+    database.execute("BEGIN IMMEDIATE")
+    result = own("append", stdin=b"x")
+    database.execute("ROLLBACK")
+    database.close()
+    assert (result.status, result.out) == (1, b"")
+    assert "another process" in result.err
+    with Store.open(own.store) as store:
+        assert list(store.logs()) == []
