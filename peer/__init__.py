@@ -1,0 +1,121 @@
+"""The session engine of a peer: bytes and events in, commands and bytes out.
+
+No clock, no sockets, no disk and no randomness of its own: peer.net gives it those, and `peer.api`
+is what programs embed. Names are loaded when they are first used, so that commands start fast and
+`import peer` loads neither the engine nor Trio.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .commands import (
+        CheckEvidence,
+        ClosePayload,
+        Command,
+        FinishPayload,
+        Ingest,
+        IngestItem,
+        LookUp,
+        OpenPayload,
+        ReadEntries,
+        ReadPayload,
+        WritePayload,
+    )
+    from .config import SessionConfig, default_setup
+    from .errors import LocalMisuse, RemoteViolation, SessionTimeout, Violation
+    from .events import (
+        EntriesRead,
+        Event,
+        HeldEntry,
+        Ingested,
+        IngestFailed,
+        Interests,
+        InterestsChanged,
+        LogChanged,
+        LogView,
+        LookedUp,
+        PayloadFinished,
+        PayloadOpened,
+        PayloadRead,
+        PayloadWritten,
+        Refusal,
+        StorageFailed,
+        Verdict,
+    )
+    from .notices import (
+        EntriesReceived,
+        EntriesSent,
+        NewestLearned,
+        Notice,
+        PayloadReceived,
+        RequestCancelled,
+        RequestConfirmed,
+        RequestGivenUp,
+        SetUp,
+        SyncFinished,
+    )
+    from .session import Session, SessionStatistics
+
+_HOMES = ("commands", "config", "errors", "events", "notices", "session")
+_IN_API = frozenset(("Peer", "sync"))
+
+__all__ = [
+    "CheckEvidence",
+    "ClosePayload",
+    "Command",
+    "EntriesRead",
+    "EntriesReceived",
+    "EntriesSent",
+    "Event",
+    "FinishPayload",
+    "HeldEntry",
+    "Ingest",
+    "IngestFailed",
+    "IngestItem",
+    "Ingested",
+    "Interests",
+    "InterestsChanged",
+    "LocalMisuse",
+    "LogChanged",
+    "LogView",
+    "LookUp",
+    "LookedUp",
+    "NewestLearned",
+    "Notice",
+    "OpenPayload",
+    "PayloadFinished",
+    "PayloadOpened",
+    "PayloadRead",
+    "PayloadReceived",
+    "PayloadWritten",
+    "ReadEntries",
+    "ReadPayload",
+    "Refusal",
+    "RemoteViolation",
+    "RequestCancelled",
+    "RequestConfirmed",
+    "RequestGivenUp",
+    "Session",
+    "SessionConfig",
+    "SessionStatistics",
+    "SessionTimeout",
+    "SetUp",
+    "StorageFailed",
+    "SyncFinished",
+    "Verdict",
+    "Violation",
+    "WritePayload",
+    "default_setup",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        homes = ("api",) if name in _IN_API else _HOMES
+        for home in homes if name in _IN_API or name in __all__ else ():
+            value = getattr(import_module(f".{home}", __name__), name, None)
+            if value is not None:
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
