@@ -15,7 +15,7 @@ A store in memory, or on a VFS without shared memory, has one connection for eve
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -135,7 +135,7 @@ class Database:
 
     def open(self) -> None:
         """Checks that there is a store to open; raises the error that says what is wrong."""
-        if self._path is None or not self._path.is_file():
+        if self._path is None or not self._is_there(self._path):
             raise NotAStore("there is no store", self.where, "name another directory, or run init")
         with self.read():
             pass
@@ -226,6 +226,10 @@ class Database:
                 f"a row of the database is damaged ({error})", self.where, "run verify"
             ) from error
 
+    def _is_there(self, path: Path) -> bool:
+        with translated(self.where):
+            return self._system.file_size(path) is not None
+
     def _connect(self, *, create: bool = False) -> apsw.Connection:
         if self._closed:
             raise StoreClosed("the store was closed", self.where, "open it again")
@@ -253,7 +257,7 @@ class Database:
             # Reading a WAL takes a shared-memory file beside it, which a folder that cannot be
             # written to does not allow. Without a WAL nothing can be going on: no need for it.
             wal = path.with_name(path.name + "-wal")
-            if wal.exists() and wal.stat().st_size:
+            if self._system.file_size(wal):
                 raise
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
             db = apsw.Connection(f"{path.resolve().as_uri()}?immutable=1", flags, self._system.vfs)
@@ -268,7 +272,10 @@ class Database:
                 try:
                     if db.execute("PRAGMA journal_mode").get != "wal":
                         db.execute("PRAGMA journal_mode = WAL")
-                    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                    # A full disk stops it after the write-ahead log has been synced, and that is
+                    # enough: the store can be read, and written again once there is space.
+                    with suppress(apsw.FullError):
+                        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 except BaseException:
                     close_now(db)
                     raise

@@ -266,6 +266,10 @@ class PayloadFiles:
 
     def collect(self) -> int:
         """Removes files that are garbage, or whose writer died; returns how many."""
+        with translated(self._database.where):
+            return self._collect()
+
+    def _collect(self) -> int:
         collected = 0
         while True:
             with self._database.read() as db:

@@ -43,7 +43,7 @@ def create_store(folder: Path, signing_key: SigningKey | None, system: System) -
     with translated(folder):
         folder.mkdir(parents=True, exist_ok=True)
         database = Database(folder, system)
-        taken = (folder / DATABASE).exists() and database.is_created()
+        taken = system.file_size(folder / DATABASE) is not None and database.is_created()
         if not taken:
             (folder / PAYLOADS).mkdir(exist_ok=True)
     if taken:

@@ -230,6 +230,9 @@ class PayloadSink:
         self._file_id = id_
         synced, sources = row
         with translated(self._where):
+            # The file may have been made anew just now: a crash can take one whose folder was not
+            # synced yet, and leave its row.
+            self._system.sync_folder(self._files.path_of(id_).parent)
             hasher = hash_prefix(handle, synced)
             if hasher is None:
                 hasher, synced = PayloadHasher(), 0
@@ -261,14 +264,14 @@ class PayloadSink:
     def _sync(self, state: int) -> None:
         with self._failing():
             self._file().sync()
-        with self._database.write() as transaction:
-            set_file_state(
-                transaction.db,
-                self._file_id,
-                state,
-                synced=self._offset,
-                sources="\n".join(self.sources),
-            )
+            with self._database.write() as transaction:
+                set_file_state(
+                    transaction.db,
+                    self._file_id,
+                    state,
+                    synced=self._offset,
+                    sources="\n".join(self.sources),
+                )
         self._synced = self._offset
 
     def _file(self) -> "PayloadHandle":

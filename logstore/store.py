@@ -13,7 +13,7 @@ from wire import U64_MAX, LogKey
 
 from . import feed, proofs, reading, upkeep
 from .backup import write_backup
-from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError
+from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError, translated
 from .files import PayloadFile, PayloadFiles, Staged
 from .foreign import ReadyEntry, put_log
 from .identity import write_witness
@@ -465,9 +465,9 @@ class Store:
         path = self._database.path
         sizes = [0, 0]
         if path is not None:
-            for index, name in enumerate((path, path.with_name(path.name + "-wal"))):
-                if name.exists():
-                    sizes[index] = name.stat().st_size
+            with translated(path):
+                wal = path.with_name(path.name + "-wal")
+                sizes = [self._system.file_size(each) or 0 for each in (path, wal)]
         with self._database.read() as db:
             return upkeep.load_statistics(db, *sizes)
 

@@ -123,6 +123,13 @@ class System:
         except FileNotFoundError:
             return []
 
+    def file_size(self, path: Path) -> int | None:
+        """A file's length in bytes, None if there is no such file."""
+        try:
+            return path.stat().st_size if path.is_file() else None
+        except FileNotFoundError:
+            return None
+
     def inode(self, path: Path) -> int:
         """A number that a copy of the file or folder does not share."""
         return path.stat().st_ino

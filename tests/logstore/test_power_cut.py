@@ -1,0 +1,253 @@
+"""Power cuts and failing disks, simulated: nothing acknowledged is lost, nothing half is seen."""
+
+import errno
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from logstore import LogVerdict, Store, StoreError, StoreFailed, StoreFull
+from tests.logstore.authors import AuthorLog, signing_key
+from tests.logstore.disk import PowerCutError, SimDisk
+from wire import LogKey, yamf_hash
+
+LARGE = 150_000
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints and syncs of partial payloads come often."""
+    monkeypatch.setattr("logstore.schema.WAL_PAGES", 12)
+    monkeypatch.setattr("logstore.sink.SYNC_BYTES", 40_000)
+
+
+@dataclass
+class World:
+    """A store on a simulated disk, and what it has acknowledged."""
+
+    folder: Path
+    disk: SimDisk
+    rng: random.Random
+    own: dict[int, bytes] = field(default_factory=dict)
+    """Own entries that were returned: their hashes."""
+    shown: dict[int, bytes] = field(default_factory=dict)
+    """Own entries that were ever read."""
+    foreign: AuthorLog = field(default_factory=AuthorLog)
+    put: set[int] = field(default_factory=set)
+    payloads: dict[int, bytes] = field(default_factory=dict)
+    synced: dict[int, int] = field(default_factory=dict)
+    store: Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = Store.create(self.folder, signing_key=signing_key(7), system=self.disk)
+
+    @property
+    def own_key(self) -> LogKey:
+        return LogKey(self.store.author, 0)
+
+    def act(self) -> None:
+        """Something that a node does, chosen by chance."""
+        action = self.rng.choice([self._append, self._append, self._put, self._receive, self._drop])
+        action()
+
+    def _append(self) -> None:
+        payloads = [
+            self.rng.randbytes(LARGE if self.rng.random() < 0.1 else self.rng.randint(0, 3000))
+            for _ in range(self.rng.randint(1, 4))
+        ]
+        for appended in self.store.append(payloads):
+            assert self.own.get(appended.seq, appended.hash) == appended.hash
+            self.own[appended.seq] = appended.hash
+
+    def _put(self) -> None:
+        first = max(self.put, default=0) + 1
+        entries = [
+            self.foreign.entries.get(seq) or self.foreign.add(seq, self.rng.randbytes(600))
+            for seq in range(first, first + self.rng.randint(1, 6))
+        ]
+        self.store.put_entries(self.foreign.key, entries, source="peer")
+        self.put.update(entry.seq for entry in entries)
+
+    def _receive(self) -> None:
+        seq = self.rng.randint(1001, 1003)
+        payload = self.payloads.setdefault(seq, self.rng.randbytes(LARGE))
+        key = self.foreign.key
+        sink = self.store.payload_sink(key, seq, LARGE, yamf_hash(payload), source="peer")
+        assert sink.offset >= self.synced.get(seq, 0)
+        while sink.offset < LARGE and self.rng.random() < 0.9:
+            sink.write(payload[sink.offset : sink.offset + 20_000])
+        if sink.offset < LARGE:
+            sink.suspend()
+            self.synced[seq] = sink.offset
+            return
+        file = sink.finish()
+        assert not isinstance(file, bytes)
+        # Once it was asked to go it may be there or not.
+        self.synced[seq] = 0
+        self.store.discard_payload(file)
+
+    def _drop(self) -> None:
+        if self.put:
+            self.store.drop(self.foreign.key, min(self.put), min(self.put) + 2)
+
+    def reopen(self) -> None:
+        """After a crash; looks at everything that was promised."""
+        self.store.close()
+        self.store = Store.open(self.folder, system=self.disk)
+        self.check()
+
+    def check(self) -> None:
+        """Nothing acknowledged is lost, nothing that was seen has changed, nothing is half there."""
+        assert self.store.own_logs_read_only is None
+        read = self.store.read(self.own_key, 1, entries_max=10_000, bytes_max=1 << 30)
+        hashes = {entry.seq: entry.hash for entry in read}
+        assert self.own.items() <= hashes.items()
+        assert self.shown.items() <= hashes.items()
+        self.shown |= hashes
+        assert list(hashes) == list(range(1, len(hashes) + 1))
+        held = self.store.read(self.foreign.key, 1, entries_max=10_000, bytes_max=1 << 30)
+        assert self.put <= {entry.seq for entry in held}
+        assert {e.seq: e.hash for e in held}.items() <= {
+            seq: e.hash for seq, e in self.foreign.entries.items()
+        }.items()
+        faults = [str(found) for found in self.store.verify() if not isinstance(found, LogVerdict)]
+        assert [fault for fault in faults if "belongs to nothing" not in fault] == []
+        # Taken as acknowledged from here on, which makes the next check the stricter.
+        self.put |= {entry.seq for entry in held}
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """A world of the seed that the test is parametrized with."""
+    seed = request.param
+    disk = SimDisk(seed)
+    made = World(tmp_path / "store", disk, random.Random(seed))
+    yield made
+    made.store.close()
+    disk.unregister()
+
+
+def run_until_cut(world: World, operations: int) -> None:
+    """Works until the power is cut before the given number of operations from now."""
+    last = world.disk.operations + operations
+
+    def fault(kind: str, number: int) -> None:
+        if number >= last:
+            raise PowerCutError(errno.EIO, "no power")
+
+    world.disk.fault = fault
+    with pytest.raises(StoreError):
+        while True:
+            world.act()
+    world.store.close()
+    world.disk.cut_power()
+
+
+def cut_often(world: World, cuts: int) -> None:
+    for _ in range(cuts):
+        run_until_cut(world, world.rng.randint(1, 60))
+        world.reopen()
+
+
+@pytest.mark.parametrize("world", range(15), indirect=True)
+def test_a_power_cut_loses_nothing_that_was_acknowledged(world: World) -> None:
+    """20 cuts at random operations for each seed: 300 in all."""
+    cut_often(world, 20)
+    assert world.own
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("world", range(1000, 1100), indirect=True)
+def test_thousands_of_power_cuts_lose_nothing(world: World) -> None:
+    """100 cuts for each seed: 10,000 in all."""
+    cut_often(world, 100)
+
+
+@pytest.mark.parametrize("world", range(3), indirect=True)
+def test_a_cut_while_opening_after_a_cut_loses_nothing(world: World) -> None:
+    for _ in range(15):
+        run_until_cut(world, world.rng.randint(20, 80))
+        last = world.disk.operations + world.rng.randint(1, 6)
+
+        def fault(kind: str, number: int, last: int = last) -> None:
+            if number >= last:
+                raise PowerCutError(errno.EIO, "no power")
+
+        world.disk.fault = fault
+        try:
+            world.reopen()
+        except StoreError:
+            world.disk.cut_power()
+        world.disk.cut_power()
+        world.reopen()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize("world", [1], indirect=True)
+def test_each_write_and_sync_may_fail_once(world: World, kind: str, code: int) -> None:
+    """The n-th write or sync fails: the error says so, and work goes on with nothing lost."""
+    failures: set[type[StoreError]] = set()
+    for nth in range(1, 60):
+        remaining = nth
+
+        def fault(what: str, number: int) -> None:
+            nonlocal remaining
+            if what == kind:
+                remaining -= 1
+                if remaining == 0:
+                    raise OSError(code, "simulated")
+
+        world.disk.fault = fault
+        while remaining > 0:
+            try:
+                world.act()
+            except StoreError as error:
+                failures.add(type(error))
+        world.disk.fault = lambda what, number: None
+        world.check()
+        world.act()
+    assert (StoreFull if code == errno.ENOSPC and kind == "write" else StoreFailed) in failures
+
+
+@pytest.mark.parametrize("world", range(4), indirect=True)
+def test_a_failed_sync_and_then_a_power_cut_lose_nothing(world: World) -> None:
+    """A sync that failed forgets what it should have written; the next one says it worked."""
+    for _ in range(12):
+        remaining = world.rng.randint(1, 8)
+
+        def fault(what: str, number: int) -> None:
+            nonlocal remaining
+            remaining -= what == "sync"
+            if what == "sync" and remaining == 0:
+                raise OSError(errno.EIO, "simulated")
+
+        world.disk.fault = fault
+        while remaining > 0:
+            try:
+                world.act()
+            except StoreError:
+                break
+        run_until_cut(world, world.rng.randint(1, 30))
+        world.reopen()
+
+
+@pytest.mark.parametrize("world", [5], indirect=True)
+def test_a_full_disk_stays_readable_and_goes_on_when_there_is_space(world: World) -> None:
+    for _ in range(5):
+        world.act()
+
+    def full(what: str, number: int) -> None:
+        if what in ("write", "create"):
+            raise OSError(errno.ENOSPC, "simulated")
+
+    world.disk.fault = full
+    for _ in range(20):
+        with pytest.raises(StoreFull, match="disk is full"):
+            world.store.append([b"x" * 3000])
+    world.check()
+    world.disk.fault = lambda what, number: None
+    world.store.append([b"space"])
+    world.check()
