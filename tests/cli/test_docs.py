@@ -1,0 +1,51 @@
+"""docs/cli.md names every command, flag and output field that there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from peer.cli.registry import COMMANDS
+from peer.cli.settings import Parser, flag_name
+from tests.cli.harness import CommandLine, lines_of, make_log, words
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text()
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^## .*\b{title}\b.*\n((?:(?!## ).*\n)*)", TEXT, re.MULTILINE)
+    assert found is not None, f"docs/cli.md has no section {title}"
+    return found[0]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_and_flag_is_documented(name: str) -> None:
+    parser = Parser(name, "")
+    COMMANDS[name].load().arguments(parser)
+    text = section(name)
+    for action in parser.flags:
+        assert f"--{flag_name(action)}" in text
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("logs",),
+        ("entry", "LOG", "1"),
+        ("verify",),
+        ("drop", "LOG", "1"),
+        ("forks",),
+        ("follows",),
+        ("paths",),
+        ("key", "confirm"),
+    ],
+    ids=lambda argv: argv[0],
+)
+def test_every_json_field_is_documented(own: CommandLine, argv: tuple[str, ...]) -> None:
+    made, other = make_log(words(2)), make_log([*words(1), b"other"])
+    own("import", stdin=lines_of([*made, other[1]]))
+    own("follow", str(made[0].key))
+    records = own(*(str(made[0].key) if each == "LOG" else each for each in argv), "--json").records
+    assert records
+    for name in records[0]:
+        assert f"`{name}`" in section(argv[0])
