@@ -1,0 +1,155 @@
+"""What the engine asks of its host: imperatives, each with at most one kind of reply.
+
+The engine has no disk, no clock and no socket. It puts commands into a list; the host (peer.net, or
+a test) carries them out in any order and answers with the event named here. Replies to different
+commands may arrive in any order, except that chunks of one sink are written in the order given.
+"""
+
+from dataclasses import dataclass
+
+from wire import LogKey
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Say what is held of a log. Answered by `LookedUp` with the same ticket.
+
+    `hashes_of` are the seqnums whose entry hashes are wanted (those not held are left out of the
+    answer); `entry` is a seqnum whose whole entry is wanted, if any.
+    """
+
+    ticket: int
+    log: LogKey
+    hashes_of: tuple[int, ...] = ()
+    entry: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntries:
+    """Read verified entries for sending. Answered by `EntriesRead` for the same request.
+
+    Either the consecutive entries from `first` to `last` (as many as fit; stop at the first that
+    is not held), or exactly `seqs`, ascending, when that is given. `payloads` says whether inline
+    payloads are wanted too.
+    """
+
+    request: int
+    log: LogKey
+    first: int
+    last: int
+    seqs: tuple[int, ...] | None
+    entries_max: int
+    bytes_max: int
+    payloads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPayload:
+    """Read payload bytes for sending. Answered by `PayloadRead` for the same request."""
+
+    request: int
+    log: LogKey
+    seq: int
+    offset: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class IngestItem:
+    """One received entry. Its links name entries that are held or came before it.
+
+    `payload` is the whole payload when it came with the entry and is small, already checked
+    against the entry's payload hash; None when it comes later, through a sink, or not at all.
+    `position` is the position in the request's sequence just behind what this item proves.
+    """
+
+    request: int
+    position: int
+    log: LogKey
+    seq: int
+    encoded: bytes
+    hash: bytes
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """Check the signatures of these entries and store them durably, in the order given.
+
+    Answered, per request, by `Ingested` (several items at once as they become durable) or by one
+    `IngestFailed` for the first that is refused; what was before it is stored, what is behind it in
+    the same log is not.
+    """
+
+    items: list[IngestItem]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPayload:
+    """Make a sink for a payload that comes in pieces. Answered by `PayloadOpened`.
+
+    `offset` is where the incoming bytes begin: what is held before it stays. The entry may not be
+    stored yet. A sink that cannot be had for storing (another connection feeds that payload, or
+    it is held already) still checks the hash and stores nothing.
+    """
+
+    sink: int
+    log: LogKey
+    seq: int
+    payload_bytes: int
+    payload_hash: bytes
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritePayload:
+    """Append bytes to a sink. Answered by `PayloadWritten` with the number of bytes."""
+
+    sink: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FinishPayload:
+    """All bytes have been written and the entry is stored: check and pronounce.
+
+    Answered by `PayloadFinished`.
+    """
+
+    sink: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePayload:
+    """The sink ends before its payload is whole. Not answered.
+
+    `discard`: what came is known to be wrong and must not be kept for resuming.
+    """
+
+    sink: int
+    discard: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckEvidence:
+    """A peer sent entries that may prove a fork of `log` (cancels 133 and 135). Not answered.
+
+    The host checks the signatures itself, compares one entry against the held entry of that seqnum,
+    or two with each other, and records a fork only if it is proved (bamboo.md, Verified).
+    """
+
+    log: LogKey
+    entries: tuple[bytes, ...]
+
+
+Command = (
+    LookUp
+    | ReadEntries
+    | ReadPayload
+    | Ingest
+    | OpenPayload
+    | WritePayload
+    | FinishPayload
+    | ClosePayload
+    | CheckEvidence
+)

@@ -1,0 +1,84 @@
+"""Every limit of a session in one place, with where its number is from."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from wire import Setup
+
+MIB = 1024 * 1024
+
+DEFAULT_WINDOW_BYTES = 65_536
+
+
+def default_setup() -> Setup:
+    """Greedy wanted and accepted, windows of 65,536 bytes both ways (point2point.md 1)."""
+    return Setup(
+        send_greedily=True,
+        accept_greedily=True,
+        send_window=DEFAULT_WINDOW_BYTES,
+        receive_window=DEFAULT_WINDOW_BYTES,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """How a session behaves. Times in seconds, sizes in bytes.
+
+    `policy`: "follow" keeps all wanted logs in step for as long as the connection lasts, "sync"
+    brings both sides to what they have now and reports `SyncFinished` (point2point.md 10).
+    """
+
+    policy: Literal["follow", "sync"] = "follow"
+    setup: Setup = field(default_factory=default_setup)
+
+    setup_timeout_s: float = 10.0
+    """point2point.md 1: from accept or connect to the end of the other side's setup."""
+    ping_after_s: float = 30.0
+    """Silence after which we ask whether the other side is alive."""
+    idle_timeout_s: float = 60.0
+    """Silence after which the connection is taken for dead."""
+    close_timeout_s: float = 5.0
+    """point2point.md 1: how long the closer waits for the other side's Close."""
+
+    data_credit_bytes: int = MIB
+    """point2point.md 1: what we are ready to buffer on the data channel."""
+    write_ahead_bytes: int = 256 * 1024
+    """Encoded data waiting for the transport; bounds how late an urgent change can be."""
+    quantum_bytes: int = 64 * 1024
+    """How much one request sends before the next one gets its turn."""
+    read_entries_max: int = 512
+    read_bytes_max: int = 256 * 1024
+    small_payload_bytes_max: int = 64 * 1024
+    """Payloads up to this size are gathered in memory and stored together with their entry."""
+    skipped_max: int = 100_000
+    """Skipped payloads ahead of our own cursor that are remembered for one request."""
+    sinks_max: int = 64
+    """Payloads that one peer may have under way in pieces; each holds a file."""
+
+    request_credit: int = 64
+    """point2point.md 2: proposals that may be unanswered."""
+    requests_max: int = 65_536
+    """point2point.md 2: active requests of the other side for which credit is given back."""
+    refused_credit_per_s: float = 20.0
+    """Pace at which credit for refused proposals is given back (Rapid Reset)."""
+    refusals_in_a_row_max: int = 1024
+    """Cancels that a peer makes us send without one confirmed request between them."""
+    idle_work_max: float = 1000.0
+    idle_work_per_s: float = 33.0
+    """Bucket for packets that cost us work and move nothing."""
+    payload_bytes_max: int = 2**63
+    """Larger payloads are not taken in: the request is cancelled with 129."""
+
+    unanswered_timeout_s: float = 60.0
+    """An own proposal without an answer for so long ends the connection."""
+    held_data_timeout_s: float = 30.0
+    """point2point.md 8: data waiting for the answer to an own proposal."""
+    complete_timeout_s: float = 5.0
+    """point2point.md 6: a finite request in which nothing moves is ended by its proposer."""
+    retry_first_s: float = 1.0
+    retry_max_s: float = 60.0
+    """Back-off after a cancel 129."""
+    sync_settle_s: float = 0.5
+    """How long a sync waits for further proposals when all else is done and the peer answers."""
+    offered_logs_max: int = 10_000
+    """Logs taken in from one peer because it offered them, not because they are followed."""

@@ -1,0 +1,200 @@
+"""What the host tells the engine: past participles, mostly replies to commands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from wire import LogKey
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEntry:
+    """A stored, verified entry as the engine needs it.
+
+    `payload` is set only for small payloads that are held whole; `payload_held` says whether the
+    payload is held whole in any form; `payload_arriving` whether some session of this node is
+    receiving it at this moment; `partial_bytes` how much of an incomplete one is held.
+    """
+
+    seq: int
+    encoded: bytes
+    hash: bytes
+    payload: bytes | None
+    payload_held: bool
+    payload_arriving: bool = False
+    partial_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What is held of a log at one moment.
+
+    `height`: entries without a gap from 1, `newest`: the largest held seqnum (0: none), both below
+    any fork. `end`: the seqnum of the end-of-log entry if held. `fork`: the earliest forked seqnum,
+    `fork_proof` its two encodings. `hashes`: entry hashes (66 bytes) by seqnum, of those asked for
+    that are held, and always those of `height`, lipmaa(height) and lipmaa(height + 1), unless these
+    are 0.
+    `tail_partial_bytes`: None if the payload of the entry `height` needs nothing more (held,
+    skipped or deleted on purpose), else how many bytes of it are held.
+    """
+
+    log: LogKey
+    height: int = 0
+    newest: int = 0
+    end: int | None = None
+    fork: int | None = None
+    fork_proof: tuple[bytes, bytes] | None = None
+    hashes: Mapping[int, bytes] = field(default_factory=dict)
+    entry: HeldEntry | None = None
+    tail_partial_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    ticket: int
+    view: LogView
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesRead:
+    """Reply to `ReadEntries`; empty `entries`: nothing (more) is held there now."""
+
+    request: int
+    entries: tuple[HeldEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadRead:
+    """Reply to `ReadPayload`; empty `data`: the payload is no longer held."""
+
+    request: int
+    seq: int
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """Everything of this request before `position` is verified and durable; `items` were done."""
+
+    request: int
+    position: int
+    items: int
+
+
+class Refusal(Enum):
+    """Why an entry was not stored."""
+
+    INVALID = "invalid"
+    """Signature or link wrong: the sender's fault."""
+    FORKED = "forked"
+    """It contradicts a held entry with a valid signature: the author's fault."""
+    STORAGE = "storage"
+    """Our disk or a limit of ours: nobody's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestFailed:
+    """The item of this request that ends at `position` was refused, and all behind it."""
+
+    request: int
+    position: int
+    seq: int
+    refusal: Refusal
+    detail: str
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadOpened:
+    """Reply to `OpenPayload`. `storing` is False when the bytes are only checked."""
+
+    sink: int
+    storing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadWritten:
+    sink: int
+    bytes_written: int
+
+
+class Verdict(Enum):
+    """What became of a payload whose bytes have all come."""
+
+    VALID = "valid"
+    INVALID = "invalid"
+    """Hash or size wrong, and all of its bytes came on this connection."""
+    INVALID_RESUMED = "invalid after resuming"
+    """Wrong, but some of its bytes came from elsewhere: nobody is blamed."""
+    STORAGE = "storage"
+    """Our disk failed; the bytes are not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFinished:
+    sink: int
+    verdict: Verdict
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFailed:
+    """A read, look-up or write failed for a reason of ours; `request` ends with cancel 129."""
+
+    request: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogChanged:
+    """Something new of a log is held (any process of this host may have put it there)."""
+
+    log: LogKey
+    height: int
+    newest: int
+    end: int | None = None
+    fork: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interests:
+    """What this node wants and offers (point2point.md 10).
+
+    `logs`: followed one by one; `authors`: every log of theirs that is offered; `everything`: every
+    log that is offered; `own`: the logs authored here. `serve_held`: give out logs that are merely
+    held.
+    """
+
+    logs: frozenset[LogKey] = frozenset()
+    authors: frozenset[bytes] = frozenset()
+    everything: bool = False
+    own: frozenset[LogKey] = frozenset()
+    serve_held: bool = True
+
+    def wants(self, log: LogKey) -> bool:
+        """Whether new entries of this log are taken in."""
+        return self.everything or log in self.logs or log.author in self.authors or log in self.own
+
+
+@dataclass(frozen=True, slots=True)
+class InterestsChanged:
+    """`offers` are the logs to propose: authored here or followed, in ascending order."""
+
+    interests: Interests
+    offers: tuple[LogKey, ...]
+
+
+Event = (
+    LookedUp
+    | EntriesRead
+    | PayloadRead
+    | Ingested
+    | IngestFailed
+    | PayloadOpened
+    | PayloadWritten
+    | PayloadFinished
+    | StorageFailed
+    | LogChanged
+    | InterestsChanged
+)

@@ -1,0 +1,29 @@
+"""Packets that cost us work and move nothing are legal, so they are bounded, not forbidden.
+
+A bucket that leaks: each such packet adds one, time takes `idle_work_per_s` out, and verified data
+empties it. An endpoint may always end a connection; this is when ours does
+(design: what is free for the sender must not be free of limits).
+"""
+
+from .config import SessionConfig
+from .errors import Violation
+
+
+class IdleWork:
+    """Counts idle work of the other side; raises Violation above the limit."""
+
+    def __init__(self, config: SessionConfig, now: float) -> None:
+        self._max = config.idle_work_max
+        self._per_s = config.idle_work_per_s
+        self._level = 0.0
+        self._at = now
+
+    def add(self, now: float) -> None:
+        self._level = max(0.0, self._level - (now - self._at) * self._per_s) + 1
+        self._at = now
+        if self._level > self._max:
+            raise Violation("too much idle work", f"more than {self._max:.0f} packets of no effect")
+
+    def forgive(self) -> None:
+        """Something useful came."""
+        self._level = 0.0

@@ -1,0 +1,321 @@
+"""The data channel, incoming half: packets move the other side's cursors (point2point.md 4, 6, 8).
+
+The half reads packets as long as it can judge them. It stops reading, for all requests, while
+
+- the current request is a proposal of ours that has no answer yet (section 8),
+- links or sizes that only the store knows are being looked up,
+- an apology waits for the verdict on the piece that it is about.
+
+What is read but not yet durable is counted by the prover; credit for it is given back only once it
+is, so that what the other side sends costs no more memory than the data credit.
+"""
+
+from typing import Protocol, assert_never
+
+from wire import (
+    U64_MAX,
+    Apology,
+    DataDecoder,
+    DataPacket,
+    Metadata,
+    Notify,
+    PayloadBytes,
+    PayloadStart,
+    RequestCancelled,
+    SkipAbove,
+    SkipBelow,
+    SkipBytes,
+    SkipUnavailable,
+    Switch,
+)
+
+from .commands import Command, LookUp
+from .config import SessionConfig
+from .errors import Violation
+from .events import LookedUp
+from .proving import Prover
+from .receiving import GivenUp, Lacking, Receiver, remember_hash, set_looked_up_entry
+from .request import Request
+from .sequence import METADATA
+from .table import RequestTable
+
+RUN_ENTRIES_MAX = 1024
+
+
+class InboundListener(Protocol):
+    """Who is told what the data channel brought."""
+
+    def request_given_up(self, request: Request, detail: str) -> None:
+        """We cannot take in what comes for this request, and why."""
+
+    def cursor_moved(self, request: Request) -> None:
+        """The other side's cursor moved; perhaps ours may now."""
+
+    def idle_work(self) -> None:
+        """The other side sent something that costs us work and moves nothing."""
+
+    def new_ticket(self) -> int:
+        """A ticket for a look-up."""
+
+
+class Inbound:
+    """Reads the data channel of a session."""
+
+    def __init__(
+        self,
+        decoder: DataDecoder,
+        table: RequestTable,
+        prover: Prover,
+        receiver: Receiver,
+        commands: list[Command],
+        config: SessionConfig,
+        listener: InboundListener,
+    ) -> None:
+        self._decoder = decoder
+        self._table = table
+        self._prover = prover
+        self._receiver = receiver
+        self._commands = commands
+        self._config = config
+        self._listener = listener
+        self._current: Request | None = None
+        self._switched_ever = False
+        self._ended = False
+        self._retry: DataPacket | None = None
+        self._ticket: int | None = None
+        self._credit_released = 0
+        self.held_for: Request | None = None
+        """The own proposal whose answer has to come before reading goes on."""
+
+    def feed(self, data: bytes) -> None:
+        self._decoder.feed(data)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that wait to be read."""
+        return self._decoder.buffered
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything that came has been read as far as it goes."""
+        return self._retry is None and self._ticket is None and self.held_for is None
+
+    def credit_to_release(self) -> int:
+        """Bytes that are done with since the last call."""
+        free = self._decoder.consumed - self._prover.in_flight_bytes - self._credit_released
+        if free <= 0:
+            return 0
+        self._credit_released += free
+        return free
+
+    def run(self) -> None:
+        """Read as far as possible. Raises Violation."""
+        while self._ticket is None:
+            if self.held_for is not None:
+                if not self.held_for.answered:
+                    break
+                self.held_for = None
+            if self._retry is None and self._take_run():
+                continue
+            packet = self._retry or self._next_packet()
+            if packet is None:
+                break
+            self._retry = None
+            if not self._apply(packet):
+                self._retry = packet
+                break
+        self._prover.flush()
+
+    def _next_packet(self) -> DataPacket | None:
+        current = self._current
+        return self._decoder.next_packet(
+            current is not None and self._receiver.with_backlink(current)
+        )
+
+    def _apply(self, packet: DataPacket) -> bool:
+        """Apply a packet; False if it has to be tried again later."""
+        match packet:
+            case Switch():
+                self._switch(packet.request)
+                return True
+            case RequestCancelled():
+                self._end(packet.request)
+                return True
+        request = self._current
+        if request is None:
+            where = "after the end of the current request" if self._ended else "before a switch"
+            raise Violation("point2point.md 9, Data", f"{type(packet).__name__} {where}")
+        try:
+            return self._apply_to(request, packet)
+        except Lacking as lacking:
+            self._ticket = self._listener.new_ticket()
+            self._commands.append(
+                LookUp(self._ticket, request.log, lacking.hashes_of, lacking.entry)
+            )
+            return False
+        except GivenUp as given_up:
+            self.discard(request)
+            self._listener.request_given_up(request, str(given_up))
+            return self._apply_to(request, packet)
+
+    def _apply_to(self, request: Request, packet: DataPacket) -> bool:
+        receiver = self._receiver
+        match packet:
+            case PayloadBytes():
+                receiver.payload_bytes(request, packet.data)
+            case PayloadStart():
+                receiver.payload_start(request, packet.length)
+            case Metadata():
+                receiver.metadata(request, packet)
+            case Notify():
+                if packet.count == 0:
+                    self._listener.idle_work()
+                receiver.notify(request, packet.count)
+            case SkipBelow():
+                receiver.skip(request, 4)
+            case SkipAbove():
+                receiver.skip(request, 5)
+            case SkipUnavailable():
+                receiver.skip(request, 6)
+            case SkipBytes():
+                receiver.skip_bytes(request, packet.count)
+            case Apology():
+                self._listener.idle_work()
+                if not receiver.apology(request):
+                    return False
+            case Switch() | RequestCancelled():
+                raise AssertionError("handled before")
+            case _:
+                assert_never(packet)
+        self._listener.cursor_moved(request)
+        return True
+
+    def _take_run(self) -> bool:
+        """The fast way: many whole entries with small payloads at once."""
+        request = self._current
+        if request is None or request.base is None or not request.base.is_full:
+            return False
+        incoming, base = request.incoming, request.base
+        length = base.length
+        if (
+            incoming.in_piece
+            or incoming.entry is not None
+            or incoming.discarding
+            or incoming.invalid is not None
+            or request.our_interest.data_up_to != U64_MAX
+            or (length is not None and incoming.position + 2 > length - len(base.upper))
+            or incoming.position < len(base.lower)
+        ):
+            return False
+        kind, seq = base.piece(incoming.position)
+        if kind is not METADATA:
+            return False
+        run = self._decoder.next_run(
+            request.log,
+            seq,
+            incoming.hashes,
+            entries_max=RUN_ENTRIES_MAX
+            if base.end is None
+            else min(RUN_ENTRIES_MAX, base.end - seq + 1),
+            payload_bytes_max=self._config.small_payload_bytes_max,
+            with_backlink=self._receiver.with_backlink(request),
+        )
+        if not run.entries:
+            return False
+        last = len(run.entries) - 1
+        for index, entry in enumerate(run.entries):
+            position = incoming.position
+            incoming.position = position + 2
+            if run.mismatch is not None and index == last:
+                row = (entry.seq, entry.encoded, entry.entry_hash, None)
+                self._prover.ingest_whole(request, position, position + 1, row)
+                self._receiver.sent_wrong_payload(request, position, entry)
+            else:
+                self._prover.ingest_whole(request, position, position + 2, entry)
+        incoming.last_was_sent = True
+        if run.mismatch is None:
+            incoming.last_entry = None
+        remember_hash(request, run.entries[-1].seq, run.entries[-1].entry_hash)
+        self._listener.cursor_moved(request)
+        return True
+
+    def _switch(self, number: int) -> None:
+        request = self._table.get(number)
+        if request is None or request.end_received:
+            raise Violation("point2point.md 9, Data", "switch to a request not active", number)
+        if not request.ours and not request.confirmed and request.cancel_sent is None:
+            raise Violation(
+                "point2point.md 8", "switch to an own request that is not confirmed", number
+            )
+        if request is self._current:
+            self._listener.idle_work()
+        elif self._current is not None:
+            self._leave(self._current)
+        self._current = request
+        self._ended = False
+        if request.ours and not request.answered:
+            self.held_for = request
+
+    def _leave(self, request: Request) -> None:
+        try:
+            self._receiver.leave(request)
+        except GivenUp as given_up:
+            self.discard(request)
+            self._listener.request_given_up(request, str(given_up))
+
+    def _end(self, number: int) -> None:
+        current = self._current
+        if self._ended:
+            raise Violation(
+                "point2point.md 6", "only a switch may follow the end of a request", number
+            )
+        request = self._table.get(number)
+        if request is not None and not request.end_received:
+            self._leave(request)
+            self._close_sinks(request)
+        request = self._table.receive_end(number)
+        if request is current:
+            self._current = None
+            self._ended = True
+
+    def _close_sinks(self, request: Request) -> None:
+        sink, request.incoming.sink = request.incoming.sink, None
+        if sink is not None:
+            self._prover.close_sink(sink, discard=False)
+
+    def discard(self, request: Request) -> None:
+        """From now on what comes for this request is only read past."""
+        self._close_sinks(request)
+        request.incoming.discarding = True
+        request.incoming.gathered.clear()
+
+    def looked_up(self, event: LookedUp) -> bool:
+        """The answer to a look-up of ours; False if it is somebody else's."""
+        if event.ticket != self._ticket:
+            return False
+        self._ticket = None
+        request = self._current
+        if request is None:
+            raise AssertionError("the current request cannot change during a look-up")
+        for seq, entry_hash in event.view.hashes.items():
+            request.incoming.hashes.setdefault(seq, entry_hash)
+        if isinstance(self._retry, Metadata):
+            return True
+        entry = event.view.entry
+        base = request.base
+        if base is not None:
+            seq = base.piece(request.incoming.position).seq
+            if entry is None:
+                set_looked_up_entry(request, seq, None, b"")
+            else:
+                set_looked_up_entry(request, seq, entry.encoded, entry.hash)
+        return True
+
+    def ended(self) -> None:
+        """The connection is gone: keep what is whole, and unfinished payloads for resuming."""
+        current = self._current
+        if current is not None and not current.incoming.discarding:
+            incoming = current.incoming
+            if incoming.entry is not None and not incoming.entry.ingested:
+                self._leave(current)
+        self._prover.suspend_all()

@@ -1,0 +1,103 @@
+"""What the engine tells observers (status screen, JSON events, traces): facts, not commands.
+
+Nobody has to listen: the engine behaves the same whether notices are taken or not.
+"""
+
+from dataclasses import dataclass
+
+from wire import CancelReason, LogKey
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """Both setup messages are there (point2point.md 1); windows in bytes."""
+
+    send_greedily: bool
+    receive_greedily: bool
+    compression_window: int
+    decompression_window: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestConfirmed:
+    """A request is active: both sides may send. `end` is None for an open range."""
+
+    request: int
+    log: LogKey
+    ours: bool
+    start: int
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCancelled:
+    """One side cancelled a request; `by_us` says which."""
+
+    request: int
+    log: LogKey
+    reason: CancelReason
+    by_us: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGivenUp:
+    """We cancelled a request because we could not take in what came, for the reason given."""
+
+    request: int
+    log: LogKey
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesReceived:
+    """Entries were verified and are durable. `payload_bytes`: of payloads that came with them."""
+
+    log: LogKey
+    newest: int
+    entries: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadReceived:
+    """A payload that came in pieces was verified and is durable."""
+
+    log: LogKey
+    seq: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesSent:
+    log: LogKey
+    newest: int
+    entries: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewestLearned:
+    """The other side said which entry of a log is its newest."""
+
+    log: LogKey
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFinished:
+    """A one-time sync has nothing left to do in either direction (point2point.md 10)."""
+
+    logs: int
+
+
+Notice = (
+    SetUp
+    | RequestConfirmed
+    | RequestCancelled
+    | RequestGivenUp
+    | EntriesReceived
+    | PayloadReceived
+    | EntriesSent
+    | NewestLearned
+    | SyncFinished
+)

@@ -1,0 +1,151 @@
+"""The data channel, outgoing half: our cursors, what is read ahead for them, whose turn it is.
+
+Pulled: bytes are made only when the transport is about to take them, so that nothing is read from
+the store that may not be sent. Requests that have something to send take turns, a quantum each.
+"""
+
+from collections import deque
+from typing import Protocol
+
+from wire import Cancel, CancelReason, encode_switch
+from wire import encode_request_cancelled as encode_end
+
+from .commands import Command
+from .config import SessionConfig
+from .events import EntriesRead, PayloadRead
+from .notices import Notice
+from .request import Request
+from .sending import Sender
+from .table import RequestTable
+
+
+class OutboundListener(Protocol):
+    """Who is asked when sending cannot go on by itself."""
+
+    def cancel(self, request: Request, cancel: Cancel) -> None:
+        """Cancel a request of ours or theirs."""
+
+
+class Outbound:
+    """Writes the data channel of a session."""
+
+    def __init__(
+        self,
+        table: RequestTable,
+        commands: list[Command],
+        notices: list[Notice],
+        config: SessionConfig,
+        listener: OutboundListener,
+    ) -> None:
+        self._table = table
+        self._config = config
+        self._listener = listener
+        self._sender = Sender(commands, notices, config)
+        self._out = bytearray()
+        self._turns: deque[Request] = deque()
+        self._ends: deque[Request] = deque()
+        self._current: Request | None = None
+        self._ended = False
+
+    @property
+    def wants_to_send(self) -> bool:
+        return bool(self._out or self._ends or self._turns)
+
+    def wake(self, request: Request) -> None:
+        """Something changed for this request: perhaps it has something to send now."""
+        if request.active and not request.outgoing.queued:
+            request.outgoing.queued = True
+            self._turns.append(request)
+
+    def end_due(self, request: Request) -> None:
+        """Our packet 32 for this request goes out next."""
+        self._ends.append(request)
+
+    def take_bytes(self, bytes_max: int) -> bytes:
+        """Up to `bytes_max` bytes of the data channel; they count as sent."""
+        self._fill(min(bytes_max, self._config.write_ahead_bytes))
+        if len(self._out) <= bytes_max:
+            data = bytes(self._out)
+            self._out.clear()
+        else:
+            data = bytes(self._out[:bytes_max])
+            del self._out[:bytes_max]
+        return data
+
+    def _fill(self, bytes_wanted: int) -> None:
+        self._write_ends()
+        while len(self._out) < bytes_wanted and self._turns:
+            request = self._turns.popleft()
+            request.outgoing.queued = False
+            if not request.active:
+                continue
+            data = self._sender.pieces(request, self._config.quantum_bytes)
+            if data:
+                self._switch_to(request)
+                self._out += data
+            self._after_turn(request, progressed=bool(data))
+            self._write_ends()
+
+    def _after_turn(self, request: Request, *, progressed: bool) -> None:
+        reason = self._sender.take_cancel()
+        if reason is not None:
+            self._listener.cancel(request, Cancel(request.number, reason))
+            return
+        limit = request.limit
+        if limit is not None and request.outgoing.position >= limit:
+            self._listener.cancel(request, Cancel(request.number, CancelReason.COMPLETE))
+        elif progressed:
+            request.progress_at = self._table.now
+            self.wake(request)
+
+    def _switch_to(self, request: Request) -> None:
+        if self._current is not request:
+            self._out += encode_switch(request.number)
+            self._current = request
+            self._ended = False
+
+    def _write_ends(self) -> None:
+        while self._ends:
+            request = self._ends.popleft()
+            if self._ended:
+                self._switch_to(request)
+            self._out += encode_end(request.number)
+            if self._current is request:
+                self._current = None
+                self._ended = True
+            self._table.end_sent(request)
+
+    # Replies of the host
+
+    def entries_read(self, request: Request, event: EntriesRead) -> None:
+        outgoing = request.outgoing
+        outgoing.reading = False
+        outgoing.rows.extend(event.entries)
+        if event.entries:
+            self.wake(request)
+        elif outgoing.changed:
+            outgoing.changed = False
+            self.wake(request)
+        else:
+            outgoing.dry = True
+
+    def payload_read(self, request: Request, event: PayloadRead) -> None:
+        outgoing = request.outgoing
+        outgoing.reading = False
+        if (event.seq, event.offset) == outgoing.chunk_at:
+            outgoing.chunk = event.data
+            if not event.data:
+                outgoing.chunk_at = (0, 0)
+                outgoing.rows.clear()
+        self.wake(request)
+
+    def log_changed(self, request: Request, newest: int) -> None:
+        """More of the log is held than when we last looked."""
+        outgoing = request.outgoing
+        outgoing.known = max(outgoing.known, newest)
+        outgoing.dry = False
+        outgoing.changed = outgoing.reading
+        if outgoing.waiting:
+            outgoing.waiting = False
+            outgoing.rows.clear()
+        self.wake(request)

@@ -1,0 +1,247 @@
+"""What was received and is not proved yet: entries being checked, payloads coming in pieces.
+
+A request's `pending` names the positions at which something unproved begins; the books kept here
+say what each of them costs in memory and which command will prove it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from .commands import (
+    ClosePayload,
+    Command,
+    FinishPayload,
+    Ingest,
+    IngestItem,
+    OpenPayload,
+    WritePayload,
+)
+from .config import SessionConfig
+from .errors import Violation
+from .events import Ingested, IngestFailed, PayloadFinished, PayloadWritten, Refusal, Verdict
+from .notices import EntriesReceived, Notice, PayloadReceived
+from .request import OpenEntry, Request
+
+_RULE = "point2point.md 8"
+
+
+@dataclass(slots=True)
+class _Sent:
+    """An entry that was handed to the host."""
+
+    begin: int
+    memory_bytes: int
+    seq: int
+    payload_bytes: int
+
+
+@dataclass(slots=True)
+class _Sink:
+    request: Request
+    position: int
+    entry: OpenEntry
+    in_flight_bytes: int = 0
+    complete: bool = False
+    finishing: bool = False
+
+
+class Prover:
+    """Hands received entries and payloads to the host and books its verdicts."""
+
+    def __init__(
+        self,
+        commands: list[Command],
+        notices: list[Notice],
+        config: SessionConfig,
+        *,
+        receive_greedily: bool,
+    ) -> None:
+        self._commands = commands
+        self._notices = notices
+        self._config = config
+        self._greedy = receive_greedily
+        self._batch: list[IngestItem] = []
+        self._sent: dict[int, tuple[Request, deque[_Sent]]] = {}
+        self._sinks: dict[int, _Sink] = {}
+        self._next_sink = 0
+        self.in_flight_bytes = 0
+        """Memory held by what is not durable yet."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything received is durable or refused."""
+        return not self._sent and not self._batch and not self._sinks
+
+    # Entries
+
+    def ingest(self, request: Request, entry: OpenEntry, payload: bytes | None, end: int) -> None:
+        """Hand over an entry; `end` is the position behind what it proves."""
+        entry.ingested = True
+        self.ingest_whole(
+            request, entry.begin, end, (entry.seq, entry.encoded, entry.hash, payload)
+        )
+
+    def ingest_whole(
+        self, request: Request, begin: int, end: int, row: tuple[int, bytes, bytes, bytes | None]
+    ) -> None:
+        """Hand over (seq, encoding, hash, payload or None) that begins at position `begin`."""
+        seq, encoded, entry_hash, payload = row
+        payload_bytes = 0 if payload is None else len(payload)
+        memory = len(encoded) + payload_bytes
+        request.incoming.pending[begin] = None
+        booked = self._sent.get(request.ident)
+        if booked is None:
+            booked = self._sent[request.ident] = (request, deque())
+        booked[1].append(_Sent(begin, memory, seq, payload_bytes))
+        self.in_flight_bytes += memory
+        self._batch.append(
+            IngestItem(request.ident, end, request.log, seq, encoded, entry_hash, payload)
+        )
+
+    def flush(self) -> None:
+        """Emit what was gathered as one command."""
+        if self._batch:
+            self._commands.append(Ingest(self._batch))
+            self._batch = []
+
+    def ingested(self, event: Ingested) -> Request | None:
+        """Some entries are durable; returns their request."""
+        return self._settle(event.request, event.items, proved=True)
+
+    def failed(self, event: IngestFailed) -> Request | None:
+        """An entry was refused, and those behind it. Raises Violation if the sender is to blame.
+
+        Returns the request if it has to be given up for another reason.
+        """
+        booked = self._sent.get(event.request)
+        if booked is None:
+            return None
+        request, sent = booked
+        begin = sent[0].begin
+        self._settle(event.request, event.items, proved=False)
+        if event.refusal is not Refusal.INVALID:
+            return request
+        self._blame(request, begin, f"entry {event.seq}: {event.detail}")
+        return None
+
+    def _settle(self, ident: int, items: int, *, proved: bool) -> Request | None:
+        booked = self._sent.get(ident)
+        if booked is None:
+            return None
+        request, sent = booked
+        pending = request.incoming.pending
+        done = [sent.popleft() for _ in range(min(items, len(sent)))]
+        for item in done:
+            self.in_flight_bytes -= item.memory_bytes
+            if proved:
+                pending.pop(item.begin, None)
+        if not sent:
+            del self._sent[ident]
+        if proved and done:
+            total = sum(item.payload_bytes for item in done)
+            self._notices.append(EntriesReceived(request.log, done[-1].seq, len(done), total))
+            self._finish_ready(request)
+        return request
+
+    def _blame(self, request: Request, position: int, detail: str) -> None:
+        """A piece is wrong and came whole from the other side."""
+        incoming = request.incoming
+        if incoming.discarding or request.end_received:
+            return
+        moved_on = incoming.position > position + 1 or incoming.in_piece
+        if not self._greedy or moved_on:
+            raise Violation(_RULE, f"invalid data: {detail}", request.number)
+        incoming.invalid = (position, detail)
+
+    # Payloads in pieces
+
+    def sinks_of(self, request: Request) -> list[int]:
+        return [ident for ident, sink in self._sinks.items() if sink.request is request]
+
+    def open_sink(self, request: Request, entry: OpenEntry, offset: int) -> bool:
+        """Begin a payload in pieces at the cursor; False if there are too many already."""
+        if len(self._sinks) >= self._config.sinks_max:
+            return False
+        incoming = request.incoming
+        self._next_sink += 1
+        incoming.sink = self._next_sink
+        incoming.pending[incoming.position] = None
+        self._sinks[self._next_sink] = _Sink(request, incoming.position, entry)
+        self._commands.append(
+            OpenPayload(
+                self._next_sink,
+                request.log,
+                entry.seq,
+                entry.payload_bytes,
+                entry.payload_hash,
+                offset,
+            )
+        )
+        return True
+
+    def write(self, ident: int, data: bytes) -> None:
+        self._sinks[ident].in_flight_bytes += len(data)
+        self.in_flight_bytes += len(data)
+        self._commands.append(WritePayload(ident, data))
+
+    def written(self, event: PayloadWritten) -> None:
+        sink = self._sinks.get(event.sink)
+        if sink is not None:
+            sink.in_flight_bytes -= event.bytes_written
+            self.in_flight_bytes -= event.bytes_written
+
+    def complete(self, ident: int) -> None:
+        """All bytes of a payload have come; it is finished once its entry is durable."""
+        sink = self._sinks[ident]
+        sink.complete = True
+        self._finish_ready(sink.request)
+
+    def _finish_ready(self, request: Request) -> None:
+        pending = request.incoming.pending
+        for ident in self.sinks_of(request):
+            sink = self._sinks[ident]
+            if sink.complete and not sink.finishing and sink.entry.begin not in pending:
+                sink.finishing = True
+                self._commands.append(FinishPayload(ident))
+
+    def close_sink(self, ident: int, *, discard: bool) -> None:
+        """A payload ends before it is whole."""
+        sink = self._sinks.pop(ident)
+        self.in_flight_bytes -= sink.in_flight_bytes
+        sink.request.incoming.pending.pop(sink.position, None)
+        self._commands.append(ClosePayload(ident, discard))
+
+    def request_of(self, ident: int) -> Request | None:
+        sink = self._sinks.get(ident)
+        return None if sink is None else sink.request
+
+    def finished(self, event: PayloadFinished) -> Request | None:
+        """A verdict on a payload. Raises Violation if the sender is to blame.
+
+        Returns the request if it has to be given up for another reason.
+        """
+        sink = self._sinks.pop(event.sink, None)
+        if sink is None:
+            return None
+        self.in_flight_bytes -= sink.in_flight_bytes
+        request, entry = sink.request, sink.entry
+        if event.verdict is Verdict.VALID:
+            request.incoming.pending.pop(sink.position, None)
+            self._notices.append(PayloadReceived(request.log, entry.seq, entry.payload_bytes))
+            return None
+        if event.verdict is Verdict.INVALID:
+            self._blame(request, sink.position, f"payload of entry {entry.seq}: {event.detail}")
+            return None
+        return request
+
+    def wrong_payload(self, request: Request, position: int, seq: int) -> None:
+        """A payload that was gathered here has the wrong hash."""
+        request.incoming.pending[position] = None
+        self._blame(request, position, f"payload of entry {seq}: its hash does not match")
+
+    def suspend_all(self) -> None:
+        """The connection ends: keep what came of unfinished payloads for resuming."""
+        self.flush()
+        for ident, sink in list(self._sinks.items()):
+            if not sink.finishing:
+                self.close_sink(ident, discard=False)

@@ -1,0 +1,466 @@
+"""What each packet does to the other side's cursor in one request (point2point.md 3, 4, 8).
+
+Two things may be missing here although the other side is right: the hash of an entry that a link
+names, and the entry whose payload comes. Then `Lacking` is raised before anything has changed, the
+channel waits for the look-up, and the same packet is tried again.
+"""
+
+from wire import (
+    U64_MAX,
+    Metadata,
+    RunEntry,
+    decode_entry,
+    lipmaa,
+    lower_pool,
+    rebuild_entry,
+    tail_fields,
+    tail_offset,
+    yamf_hash,
+)
+
+from .config import SessionConfig
+from .errors import Violation
+from .proving import Prover
+from .request import OpenEntry, Request
+from .sequence import METADATA, PAYLOAD, Piece, PieceKind
+
+_RULE_SEQUENCE = "point2point.md 3"
+_RULE_PACKETS = "point2point.md 4"
+_RULE_APOLOGY = "point2point.md 8"
+
+HASHES_KEPT_MAX = 512
+"""Known links of a request above which those that no later entry can name are forgotten."""
+
+
+class Lacking(Exception):  # noqa: N818 - no error: something has to be looked up first
+    """The store has to say these hashes, and perhaps one whole entry, before we can go on."""
+
+    def __init__(self, hashes_of: tuple[int, ...], entry: int | None = None) -> None:
+        super().__init__(hashes_of, entry)
+        self.hashes_of = hashes_of
+        self.entry = entry
+
+
+class GivenUp(Exception):  # noqa: N818 - no error of the other side
+    """We cannot take in what comes, for a reason of ours: the request ends with 129."""
+
+
+class Receiver:
+    """Applies packets to requests. Stateless but for its counters: the state is the request's."""
+
+    def __init__(self, prover: Prover, config: SessionConfig, *, receive_greedily: bool) -> None:
+        self._prover = prover
+        self._config = config
+        self._greedy = receive_greedily
+
+    # Metadata
+
+    def with_backlink(self, request: Request) -> bool:
+        """Whether a metadata packet at the cursor carries its backlink."""
+        base, incoming = request.base, request.incoming
+        if base is None or _past_end(request, 1):
+            return False
+        kind, seq = base.piece(incoming.position)
+        if kind is not METADATA or seq == 1 or lipmaa(seq) == seq - 1:
+            return False
+        return not base.holds_metadata_before(seq - 1, incoming.position)
+
+    def metadata(self, request: Request, packet: Metadata) -> None:
+        incoming = request.incoming
+        piece = _piece(request, METADATA, "metadata")
+        if not request.our_interest.metadata_ever:
+            raise Violation(
+                _RULE_PACKETS,
+                f"metadata of {piece.seq} where only notifies are due",
+                request.number,
+            )
+        payload_bytes, payload_hash = tail_fields(packet.tail)
+        encoded = entry_hash = b""
+        if not incoming.discarding:
+            lipmaalink, backlink = _links(request, piece.seq, packet.backlink)
+            encoded = rebuild_entry(
+                request.log, piece.seq, packet.tag, lipmaalink, backlink, packet.tail
+            )
+            entry_hash = yamf_hash(encoded)
+        self._begin_piece(request)
+        entry = OpenEntry(
+            piece.seq, encoded, entry_hash, payload_bytes, payload_hash, begin=incoming.position
+        )
+        incoming.entry, incoming.last_entry = entry, None
+        incoming.position += 1
+        incoming.last_was_sent = True
+        if incoming.discarding:
+            entry.ingested = True
+            return
+        remember_hash(request, piece.seq, entry_hash)
+        incoming.pending[entry.begin] = None
+        payload_follows = not _past_end(request, 1) and _next_kind(request) is PAYLOAD
+        if not payload_follows or payload_bytes > self._config.small_payload_bytes_max:
+            self._prover.ingest(request, entry, None, incoming.position)
+
+    # Payloads
+
+    def payload_start(self, request: Request, length: int) -> None:
+        """A packet 8 or 9 announces `length` bytes; nothing is kept yet."""
+        incoming = request.incoming
+        entry = self._entry_of_payload(request, "payload")
+        if entry is None:
+            raise Violation(
+                _RULE_PACKETS, "payload of an entry that was never transmitted", request.number
+            )
+        if entry.payload_bytes > request.our_interest.data_up_to:
+            raise Violation(
+                _RULE_PACKETS,
+                f"payload of {entry.payload_bytes} bytes against the eagerness",
+                request.number,
+            )
+        _judge_length(request, entry, length)
+        if not incoming.in_piece:
+            self._begin_piece(request)
+            incoming.in_piece = True
+            incoming.entry = entry
+            if entry.payload_bytes > self._config.payload_bytes_max and not incoming.discarding:
+                raise GivenUp(f"payload of {entry.payload_bytes} bytes is above our limit")
+            self._choose_way(request, entry)
+        if entry.payload_bytes == incoming.progress:
+            self._payload_whole(request, entry)
+
+    def payload_bytes(self, request: Request, data: bytes) -> None:
+        incoming = request.incoming
+        entry = incoming.entry
+        if entry is None:
+            raise AssertionError("payload_start has judged this")
+        incoming.progress += len(data)
+        if incoming.sink is not None:
+            self._prover.write(incoming.sink, data)
+        elif not incoming.discarding and not incoming.held_already:
+            incoming.gathered += data
+        if incoming.progress == entry.payload_bytes:
+            self._payload_whole(request, entry)
+
+    def _choose_way(self, request: Request, entry: OpenEntry) -> None:
+        """Small payloads are gathered, all others go through a sink."""
+        incoming = request.incoming
+        small = entry.payload_bytes <= self._config.small_payload_bytes_max
+        if incoming.discarding or incoming.held_already:
+            return
+        if not small or entry.ingested:
+            self._to_sink(request, entry, incoming.progress)
+
+    def _to_sink(self, request: Request, entry: OpenEntry, offset: int) -> None:
+        if not entry.ingested:
+            self._prover.ingest(request, entry, None, request.incoming.position)
+        if not self._prover.open_sink(request, entry, offset):
+            raise GivenUp("too many payloads under way in pieces")
+
+    def _payload_whole(self, request: Request, entry: OpenEntry) -> None:
+        incoming = request.incoming
+        position = incoming.position
+        incoming.position += 1
+        incoming.progress = 0
+        incoming.in_piece = False
+        incoming.entry, incoming.last_entry = None, entry
+        incoming.last_was_sent = True
+        if incoming.sink is not None:
+            sink, incoming.sink = incoming.sink, None
+            self._prover.complete(sink)
+        elif incoming.held_already:
+            incoming.held_already = False
+            self._keep_entry(request, entry, position)
+        elif not incoming.discarding:
+            self._small_payload_whole(request, entry, position)
+
+    def _small_payload_whole(self, request: Request, entry: OpenEntry, position: int) -> None:
+        incoming = request.incoming
+        payload = bytes(incoming.gathered)
+        incoming.gathered.clear()
+        if yamf_hash(payload) == entry.payload_hash:
+            self._prover.ingest(request, entry, payload, incoming.position)
+            return
+        self._keep_entry(request, entry, position)
+        self._prover.wrong_payload(request, position, entry.seq)
+
+    def sent_wrong_payload(self, request: Request, position: int, row: RunEntry) -> None:
+        """The last entry of a run came with a payload that is not its own."""
+        payload_bytes, payload_hash = tail_fields(
+            row.encoded[tail_offset(request.log.log_id, row.seq) :]
+        )
+        entry = OpenEntry(
+            row.seq, row.encoded, row.entry_hash, payload_bytes, payload_hash, begin=position
+        )
+        entry.ingested = True
+        request.incoming.last_entry = entry
+        self._prover.wrong_payload(request, position + 1, row.seq)
+
+    def _keep_entry(self, request: Request, entry: OpenEntry, end: int) -> None:
+        """The entry goes on without its payload."""
+        if not entry.ingested:
+            self._prover.ingest(request, entry, None, end)
+
+    def leave(self, request: Request) -> None:
+        """The other side turns to another request: gathered bytes go to a sink.
+
+        So that at most one small payload is held in memory, however many requests there are.
+        """
+        incoming = request.incoming
+        if incoming.gathered and incoming.entry is not None:
+            data = bytes(incoming.gathered)
+            incoming.gathered.clear()
+            self._to_sink(request, incoming.entry, 0)
+            if incoming.sink is not None:
+                self._prover.write(incoming.sink, data)
+        elif incoming.entry is not None and not incoming.discarding:
+            self._keep_entry(request, incoming.entry, incoming.position)
+
+    # Passing over
+
+    def notify(self, request: Request, count: int) -> None:
+        incoming = request.incoming
+        if _past_end(request, count):
+            raise Violation(
+                _RULE_SEQUENCE, f"notify of {count} pieces moves past the end", request.number
+            )
+        covered = request.outgoing.position - incoming.position
+        if not request.our_interest.notify_only_ever and count > covered:
+            self._judge_notify(request, count, covered)
+        self._pass_over(request, count)
+
+    def _judge_notify(self, request: Request, count: int, covered: int) -> None:
+        """Pieces beyond our cursor may be notified only if they are payloads above eager size."""
+        incoming, above = request.incoming, request.our_interest.notify_above
+        wrong = Violation(
+            _RULE_PACKETS, f"notify of {count} pieces where data is due", request.number
+        )
+        position = incoming.position + max(covered, 0)
+        if above == U64_MAX or incoming.position + count - position > 1 or request.base is None:
+            raise wrong
+        piece = request.base.piece(position)
+        if piece.kind is not PAYLOAD:
+            raise wrong
+        if position == incoming.position:
+            entry = self._entry_of_payload(request, "notify")
+            if entry is not None and entry.payload_bytes <= above:
+                raise wrong
+
+    def skip(self, request: Request, packet: int) -> None:
+        """Packets 4, 5 and 6."""
+        incoming, interest = request.incoming, request.our_interest
+        if incoming.in_piece:
+            raise Violation(_RULE_PACKETS, "skip after the first byte of a payload", request.number)
+        piece = _piece(request, PAYLOAD, "skip")
+        if packet == 6:
+            if interest.mandatory:
+                raise Violation(
+                    _RULE_PACKETS, f"payload {piece.seq} is skipped but mandatory", request.number
+                )
+        else:
+            entry = self._entry_of_payload(request, "skip")
+            size = None if entry is None else entry.payload_bytes
+            if packet == 4 and size is not None and size >= interest.min_bytes:
+                raise Violation(
+                    _RULE_PACKETS,
+                    f"payload of {size} bytes is not below the minimum {interest.min_bytes}",
+                    request.number,
+                )
+            if packet == 5 and size is not None and size <= interest.max_bytes:
+                raise Violation(
+                    _RULE_PACKETS,
+                    f"payload of {size} bytes is not above the maximum {interest.max_bytes}",
+                    request.number,
+                )
+        if incoming.position >= request.outgoing.position:
+            if len(incoming.skipped) >= self._config.skipped_max:
+                raise GivenUp(f"more than {self._config.skipped_max} skipped payloads to remember")
+            incoming.skipped.append(incoming.position)
+        self._pass_over(request, 1)
+
+    def skip_bytes(self, request: Request, count: int) -> None:
+        """Packet 7: only to catch up with what we sent ourselves."""
+        incoming, outgoing = request.incoming, request.outgoing
+        entry = self._entry_of_payload(request, "skip")
+        if entry is None:
+            raise Violation(
+                _RULE_PACKETS, "payload of an entry that was never transmitted", request.number
+            )
+        _judge_length(request, entry, count)
+        reached = (incoming.position, incoming.progress + count)
+        if reached > (outgoing.position, outgoing.progress):
+            raise Violation(
+                _RULE_PACKETS, f"skip of {count} bytes that we have not sent", request.number
+            )
+        if not incoming.in_piece:
+            self._begin_piece(request)
+        incoming.in_piece = True
+        incoming.entry = entry
+        incoming.held_already = True
+        self._drop_partial(request, discard=False)
+        incoming.progress += count
+        if incoming.progress == entry.payload_bytes:
+            self._payload_whole(request, entry)
+
+    def _pass_over(self, request: Request, count: int) -> None:
+        incoming = request.incoming
+        self._begin_piece(request)
+        self._drop_partial(request, discard=False)
+        if incoming.entry is not None:
+            self._keep_entry(request, incoming.entry, incoming.position)
+        incoming.held_already = False
+        incoming.entry = incoming.last_entry = None
+        incoming.position += count
+        incoming.progress = 0
+        incoming.in_piece = False
+        incoming.last_was_sent = False
+
+    def _drop_partial(self, request: Request, *, discard: bool) -> None:
+        incoming = request.incoming
+        incoming.gathered.clear()
+        if incoming.sink is not None:
+            sink, incoming.sink = incoming.sink, None
+            self._prover.close_sink(sink, discard=discard)
+
+    # Apologies
+
+    def apology(self, request: Request) -> bool:
+        """Go back one piece. False: the piece has no verdict yet, try again when it has."""
+        incoming = request.incoming
+        if not self._greedy:
+            raise Violation(_RULE_APOLOGY, "apology in a safe direction", request.number)
+        begin = incoming.position if incoming.in_piece else incoming.position - 1
+        if begin == incoming.apologised_at:
+            raise Violation(_RULE_APOLOGY, "second apology for the same piece", request.number)
+        if incoming.in_piece:
+            self._drop_partial(request, discard=True)
+            incoming.held_already = False
+        else:
+            if not incoming.last_was_sent:
+                raise Violation(_RULE_APOLOGY, "apology for a piece not sent", request.number)
+            if not incoming.discarding and not self._is_wrong(request, begin):
+                return False
+            incoming.position = begin
+            incoming.entry, incoming.last_entry = incoming.last_entry, None
+            incoming.pending.pop(begin, None)
+        incoming.invalid = None
+        incoming.in_piece = False
+        incoming.last_was_sent = False
+        incoming.apologised_at = begin
+        offset = request.base.offset if begin == 0 and request.base is not None else 0
+        incoming.progress = offset
+        return True
+
+    def _is_wrong(self, request: Request, begin: int) -> bool:
+        """Whether the last piece is known to be invalid; Violation if it is known to be valid."""
+        incoming = request.incoming
+        if incoming.invalid is not None and incoming.invalid[0] == begin:
+            return True
+        if incoming.entry is not None:
+            self._keep_entry(request, incoming.entry, incoming.position)
+        if incoming.verified > begin:
+            raise Violation(_RULE_APOLOGY, "apology for valid data", request.number)
+        return False
+
+    # Shared
+
+    def _begin_piece(self, request: Request) -> None:
+        invalid = request.incoming.invalid
+        if invalid is not None:
+            raise Violation(
+                _RULE_APOLOGY, f"invalid data without an apology: {invalid[1]}", request.number
+            )
+
+    def _entry_of_payload(self, request: Request, what: str) -> OpenEntry | None:
+        """The entry whose payload is at the cursor; None if nobody here knows it."""
+        incoming = request.incoming
+        piece = _piece(request, PAYLOAD, what)
+        if incoming.entry is not None and incoming.entry.seq == piece.seq:
+            return incoming.entry
+        if incoming.looked_up != piece.seq:
+            raise Lacking((), piece.seq)
+        return None
+
+
+def set_looked_up_entry(request: Request, seq: int, encoded: bytes | None, digest: bytes) -> None:
+    """The store's answer to a `Lacking` that named an entry."""
+    incoming = request.incoming
+    incoming.looked_up = seq
+    if encoded is not None:
+        entry = decode_entry(encoded)
+        incoming.entry = OpenEntry(
+            seq, encoded, digest, entry.payload_bytes, entry.payload_hash, ingested=True
+        )
+
+
+def remember_hash(request: Request, seq: int, entry_hash: bytes) -> None:
+    """Keep a hash for later links, and forget those that no later entry can name."""
+    hashes = request.incoming.hashes
+    hashes[seq] = entry_hash
+    if len(hashes) > HASHES_KEPT_MAX:
+        forget_hashes(request, seq)
+
+
+def forget_hashes(request: Request, seq: int) -> None:
+    """Keep only what entries behind `seq` can link to."""
+    hashes = request.incoming.hashes
+    keep = {*lower_pool(seq + 1), seq}
+    request.incoming.hashes = {n: value for n, value in hashes.items() if n in keep}
+
+
+def _links(
+    request: Request, seq: int, packet_backlink: bytes | None
+) -> tuple[bytes | None, bytes | None]:
+    """Lipmaalink and backlink of an entry, from the packet and from what is known."""
+    if seq == 1:
+        return None, None
+    hashes = request.incoming.hashes
+    target = lipmaa(seq)
+    distinct = target != seq - 1
+    wanted = [target] if packet_backlink is not None or not distinct else [target, seq - 1]
+    missing = [n for n in wanted if n not in hashes]
+    if missing:
+        if request.incoming.hashes_looked_up_for == seq:
+            raise GivenUp(f"entry {missing[0]}, which entry {seq} links to, is not held")
+        request.incoming.hashes_looked_up_for = seq
+        raise Lacking(tuple({*lower_pool(seq), seq - 1} - {seq}))
+    if not distinct:
+        return None, hashes[target]
+    return hashes[target], packet_backlink or hashes[seq - 1]
+
+
+def _piece(request: Request, kind: PieceKind, what: str) -> Piece:
+    base, position = request.base, request.incoming.position
+    if base is None:
+        raise AssertionError("data is read only for confirmed requests")
+    if _past_end(request, 1):
+        raise Violation(_RULE_SEQUENCE, f"{what} past the end", request.number)
+    piece = base.piece(position)
+    if piece.kind is not kind:
+        raise Violation(
+            _RULE_SEQUENCE,
+            f"{what} where the {piece.kind.name.lower()} of entry {piece.seq} is due",
+            request.number,
+        )
+    return piece
+
+
+def _past_end(request: Request, count: int) -> bool:
+    if request.base is None:
+        raise AssertionError("data is read only for confirmed requests")
+    length = request.base.length
+    return length is not None and request.incoming.position + count > length
+
+
+def _next_kind(request: Request) -> PieceKind:
+    if request.base is None:
+        raise AssertionError("data is read only for confirmed requests")
+    return request.base.piece(request.incoming.position).kind
+
+
+def _judge_length(request: Request, entry: OpenEntry, length: int) -> None:
+    left = entry.payload_bytes - request.incoming.progress
+    if length > left:
+        raise Violation(
+            _RULE_PACKETS,
+            f"{length} bytes of a payload of which {left} are left",
+            request.number,
+        )
+    if length == 0 and entry.payload_bytes > 0:
+        raise Violation(_RULE_PACKETS, "payload packet of length 0", request.number)

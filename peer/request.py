@@ -1,0 +1,263 @@
+"""One request: what was agreed, how far each side's cursor is, and which of its ends have come.
+
+Four messages end a request (point2point.md 6): a cancel on the control channel and an end (packet
+32) on the data channel, by each side. The flags below are these four; `Request.released` is all of
+them. Requests are changed by the table (control), the inbound and the outbound half (data).
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from wire import Adjust, CancelReason, LogKey, Propose, in_upper_pool, shortest_path
+
+from .errors import Violation
+from .events import HeldEntry
+from .interest import Interest
+from .sequence import Sequence, sequence_of
+
+OPEN_END = 2**64
+"""Stands for the end of an open range where ranges are compared."""
+
+
+@dataclass(slots=True)
+class OpenEntry:
+    """The entry whose payload the other side's cursor is at.
+
+    `begin` is the position of its metadata, -1 if that was not sent in this request.
+    """
+
+    seq: int
+    encoded: bytes
+    hash: bytes
+    payload_bytes: int
+    payload_hash: bytes
+    ingested: bool = False
+    """Whether the entry has been handed to the host (else it waits for its small payload)."""
+    begin: int = -1
+
+
+@dataclass(slots=True)
+class Incoming:
+    """The other side's cursor, and what of it is not proved yet.
+
+    `pending` holds the positions at which something in flight begins, in order: everything before
+    the first of them is verified and durable here.
+    """
+
+    position: int = 0
+    progress: int = 0
+    in_piece: bool = False
+    """Whether some bytes of the payload at the cursor have come, but not all."""
+    entry: OpenEntry | None = None
+    hashes: dict[int, bytes] = field(default_factory=dict)
+    hashes_looked_up_for: int = 0
+    looked_up: int = 0
+    """The last entry that was looked up for its payload's size (0: none)."""
+    gathered: bytearray = field(default_factory=bytearray)
+    sink: int | None = None
+    discarding: bool = False
+    last_entry: OpenEntry | None = None
+    """The entry whose payload is the piece before the cursor, for an apology to go back to."""
+    last_was_sent: bool = False
+    """Whether the piece before the cursor came as data, so that an apology may be for it."""
+    held_already: bool = False
+    """The rest of the current payload is held and only passed over (packet 7)."""
+    apologised_at: int = -1
+    invalid: tuple[int, str] | None = None
+    """The position and the reason of a piece that did not verify and may be apologised for."""
+    pending: dict[int, None] = field(default_factory=dict)
+    skipped: deque[int] = field(default_factory=deque)
+    """Positions, ahead of our cursor, of payloads that the other side skipped: not transmitted."""
+
+    @property
+    def verified(self) -> int:
+        return next(iter(self.pending), self.position)
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Our cursor, and what was read ahead for it."""
+
+    position: int = 0
+    progress: int = 0
+    in_piece: bool = False
+    """Whether some bytes of the payload at the cursor have been sent, but not all."""
+    known: int = 0
+    """The newest seqnum that we are known to hold."""
+    rows: deque[HeldEntry] = field(default_factory=deque)
+    reading: bool = False
+    """A read command is with the host."""
+    dry: bool = False
+    """The last read found nothing; only a change of the log makes another one worth it."""
+    changed: bool = False
+    """The log changed while a read was with the host, which may have missed it."""
+    waiting: bool = False
+    """The next payload is arriving from somewhere else; the rows read ahead are out of date."""
+    chunk: bytes = b""
+    chunk_at: tuple[int, int] = (0, 0)
+    """The seqnum and offset of the payload bytes in `chunk`, or of those being read."""
+    queued: bool = False
+    """Whether it is in the line of those that may have something to send."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A proposal and all that followed from it. `ours`: we proposed it.
+
+    A peer may use a `number` again; `ident` names the request in commands and events and is unique.
+    """
+
+    ident: int
+    number: int
+    ours: bool
+    proposal: Propose
+    our_interest: Interest
+    their_interest: Interest
+    created_at: float
+    base: Sequence | None = None
+    cut_end: int | None = None
+    cut_upper: int | None = None
+    cancel_sent: CancelReason | None = None
+    cancel_received: CancelReason | None = None
+    end_sent: bool = False
+    end_received: bool = False
+    credit_returned: bool = False
+    credit_paced: bool = True
+    progress_at: float = 0.0
+    incoming: Incoming = field(default_factory=Incoming)
+    outgoing: Outgoing = field(default_factory=Outgoing)
+
+    @property
+    def log(self) -> LogKey:
+        return self.proposal.log
+
+    @property
+    def confirmed(self) -> bool:
+        return self.base is not None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the side that did not propose has said anything about it."""
+        if self.ours:
+            return self.confirmed or self.cancel_received is not None
+        return self.confirmed or self.cancel_sent is not None
+
+    @property
+    def active(self) -> bool:
+        """Whether both sides may still send pieces."""
+        return self.confirmed and self.cancel_sent is None and self.cancel_received is None
+
+    @property
+    def released(self) -> bool:
+        return (
+            self.cancel_sent is not None
+            and self.cancel_received is not None
+            and self.end_sent
+            and self.end_received
+        )
+
+    @property
+    def may_send_end(self) -> bool:
+        """Whether our packet 32 is due (not before an own request is known to exist)."""
+        if self.cancel_sent is None or self.end_sent:
+            return False
+        return not self.ours or self.confirmed or self.cancel_received is not None
+
+    @property
+    def limit(self) -> int | None:
+        """The position at which a cursor is done, cuts included; None if there is no end."""
+        if self.base is None:
+            raise AssertionError("only a confirmed request has a sequence")
+        length = self.base.length
+        if self.cut_end is not None and (self.base.end is None or self.cut_end < self.base.end):
+            return self.base.positions_up_to(self.cut_end)
+        if self.cut_upper is not None and length is not None:
+            return length - sum(n > self.cut_upper for n in self.base.upper)
+        return length
+
+    def overlaps(self, start: int, end: int | None) -> bool:
+        """Whether its range as proposed shares a seqnum with start to end (section 7)."""
+        own_end = OPEN_END if self.proposal.end is None else self.proposal.end
+        return self.proposal.start <= (OPEN_END if end is None else end) and start <= own_end
+
+    def judge_range(self, adjust: Adjust, *, confirming: bool) -> None:
+        """Raise Violation if a new end or upper info breaks section 5.
+
+        A value that is not below the old one is ignored and not checked further. A confirmation
+        is judged against the proposal alone.
+        """
+        proposal = self.proposal
+        if adjust.end == 0 or adjust.upper_info == 0:
+            raise Violation("point2point.md 5", "seqnum 0", self.number)
+        old_end = proposal.end if confirming else self.lowest_end()
+        end = adjust.end
+        if end is not None and (old_end is None or end < old_end):
+            if end < proposal.start:
+                raise Violation(
+                    "point2point.md 5", f"end {end} below start {proposal.start}", self.number
+                )
+            on_path_to = self.base.end if self.base is not None else proposal.end
+            if (
+                proposal.sparse
+                and on_path_to is not None
+                and end not in shortest_path(on_path_to, proposal.start)
+            ):
+                raise Violation(
+                    "point2point.md 3", f"end {end} is not on the sparse path", self.number
+                )
+        else:
+            end = old_end
+        old_upper = self.proposal.upper_info
+        if not confirming and self.cut_upper is not None:
+            old_upper = self.cut_upper
+        self._judge_upper(adjust.upper_info, end, old_upper)
+
+    def _judge_upper(self, upper_info: int | None, end: int | None, old: int | None) -> None:
+        if upper_info is None or (old is not None and upper_info >= old):
+            return
+        if end is None:
+            raise Violation("point2point.md 5", "upper info without an end", self.number)
+        if upper_info < end:
+            raise Violation(
+                "point2point.md 5", f"upper info {upper_info} below end {end}", self.number
+            )
+        if not in_upper_pool(upper_info, end):
+            raise Violation(
+                "point2point.md 5",
+                f"upper info {upper_info} is not in the upper pool of {end}",
+                self.number,
+            )
+
+    def lowest_end(self) -> int | None:
+        """The end in force: the lowest that was ever said."""
+        ends = [self.proposal.end, self.cut_end, None if self.base is None else self.base.end]
+        known = [end for end in ends if end is not None]
+        return min(known, default=None)
+
+    def confirm(self, end: int | None, upper_info: int | None) -> None:
+        """Fix the base sequence: the proposal as changed by the confirmation alone."""
+        proposal = self.proposal
+        base_end, base_upper = proposal.end, proposal.upper_info
+        if end is not None and (base_end is None or end < base_end):
+            lowers_upper = upper_info is not None and (
+                base_upper is None or upper_info < base_upper
+            )
+            base_end, base_upper = end, upper_info if lowers_upper else end
+        elif upper_info is not None and base_upper is not None and upper_info < base_upper:
+            base_upper = upper_info
+        if proposal.sparse and base_end is None:
+            raise Violation(
+                "point2point.md 3", "confirmation of an open sparse request has no end", self.number
+            )
+        self.base = sequence_of(proposal, base_end, base_upper)
+        self.outgoing.progress = self.incoming.progress = self.base.offset
+
+    def cut(self, end: int | None, upper_info: int | None) -> bool:
+        """Apply a judged end or upper info that only cuts; returns whether anything changed."""
+        before = (self.cut_end, self.cut_upper)
+        lowest = self.lowest_end()
+        if end is not None and (lowest is None or end < lowest):
+            self.cut_end = end
+        if upper_info is not None and (self.cut_upper is None or upper_info < self.cut_upper):
+            self.cut_upper = upper_info
+        return before != (self.cut_end, self.cut_upper)

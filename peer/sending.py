@@ -1,0 +1,353 @@
+"""What one request has to send next (point2point.md 3, 4, 8).
+
+Only verified data is sent, so there is nothing to apologise for. Pieces that the other side has
+sent and that verified here are passed with one notify, and only when something of our own follows.
+"""
+
+from wire import (
+    U64_MAX,
+    CancelReason,
+    Eagerness,
+    encode_metadata_packet,
+    encode_notify,
+    encode_payload_header,
+    encode_run,
+    encode_skip_above,
+    encode_skip_below,
+    encode_skip_unavailable,
+    has_distinct_lipmaalink,
+    tail_fields,
+    tail_offset,
+)
+
+from .commands import Command, ReadEntries, ReadPayload
+from .config import SessionConfig
+from .events import HeldEntry
+from .notices import EntriesSent, Notice
+from .request import Request
+from .sequence import METADATA, Sequence
+
+_PACKET_BYTES_MIN = 4096
+"""A quantum that is nearly used up makes no tiny packets."""
+
+_READ_AHEAD_ROWS = 128
+"""With fewer rows than this at hand the next ones are read while these are sent."""
+
+
+class Sender:
+    """Makes packets from rows; asks for rows and payload bytes when they run out."""
+
+    def __init__(
+        self, commands: list[Command], notices: list[Notice], config: SessionConfig
+    ) -> None:
+        self._commands = commands
+        self._notices = notices
+        self._config = config
+        self._cancel: CancelReason | None = None
+
+    def take_cancel(self) -> CancelReason | None:
+        """Why the request just served has to be cancelled, if it has."""
+        reason, self._cancel = self._cancel, None
+        return reason
+
+    def pieces(self, request: Request, bytes_max: int) -> bytes:
+        """The next packets of an active request, about `bytes_max` bytes; the cursor moves.
+
+        Empty if there is nothing to send, if rows have to be read first, or if the request is
+        complete or has to be cancelled.
+        """
+        parts: list[bytes] = []
+        size = 0
+        while size < bytes_max and self._cancel is None:
+            part = self._step(request, bytes_max - size)
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+
+    def _step(self, request: Request, bytes_max: int) -> bytes:
+        base, outgoing = _base(request), request.outgoing
+        limit = request.limit
+        if limit is not None and outgoing.position >= limit:
+            return b""
+        available = _available(request, base)
+        if available <= outgoing.position:
+            return b""
+        if not outgoing.in_piece and request.incoming.position >= outgoing.position:
+            notify = self._catch_up(request, available)
+            if notify is not None:
+                return notify
+        piece = base.piece(outgoing.position)
+        row = self._row(request, base, piece.seq)
+        if row is None:
+            return b""
+        if piece.kind is not METADATA:
+            return self._payload(request, row, bytes_max)
+        if request.their_interest.eagerness is Eagerness.NOTIFY:
+            return self._notifies(request, base)
+        run = self._run(request, base, bytes_max)
+        if run:
+            return run
+        return self._metadata(request, base, row)
+
+    def _catch_up(self, request: Request, available: int) -> bytes | None:
+        """Pass what the other side has sent. Empty: wait; None: nothing to pass."""
+        incoming, outgoing = request.incoming, request.outgoing
+        if incoming.position > incoming.verified or incoming.in_piece:
+            return b""
+        skipped = self._skipped_and_held(request)
+        if skipped is None:
+            return b""
+        until = skipped if skipped >= 0 else incoming.verified
+        if skipped < 0 and (available <= until or not self._has_own_at(request, until)):
+            return b""
+        behind = until - outgoing.position
+        return self._pass_over(request, behind) if behind else None
+
+    def _skipped_and_held(self, request: Request) -> int | None:
+        """The first payload that the other side skipped and we hold; -1: none, None: reading."""
+        base, skipped = _base(request), request.incoming.skipped
+        while skipped:
+            if skipped[0] >= request.outgoing.position:
+                row = self._row(request, base, base.piece(skipped[0]).seq)
+                if row is None:
+                    return None
+                if row.payload_held:
+                    return skipped[0]
+            skipped.popleft()
+        return -1
+
+    def _has_own_at(self, request: Request, position: int) -> bool:
+        """Whether we hold the piece at a position, so that passing what is before it is due.
+
+        Not so for a payload that the other side has still to send or to skip.
+        """
+        base, incoming = _base(request), request.incoming
+        length = base.length
+        if length is not None and position >= length:
+            return True
+        piece = base.piece(position)
+        row = self._row(request, base, piece.seq)
+        if row is None:
+            return False
+        theirs = position == incoming.position and incoming.entry is not None
+        return piece.kind is METADATA or row.payload_held or not theirs
+
+    def _pass_over(self, request: Request, count: int) -> bytes:
+        outgoing = request.outgoing
+        outgoing.position += count
+        outgoing.progress = 0
+        outgoing.in_piece = False
+        return encode_notify(count)
+
+    # Rows
+
+    def _row(self, request: Request, base: Sequence, seq: int) -> HeldEntry | None:
+        rows = request.outgoing.rows
+        while rows and rows[0].seq != seq:
+            rows.popleft()
+        if len(rows) < _READ_AHEAD_ROWS:
+            self._read(request, base, seq)
+        return rows[0] if rows else None
+
+    def _read(self, request: Request, base: Sequence, seq: int) -> None:
+        """Ask for the rows behind those at hand, unless that is under way or in vain."""
+        outgoing = request.outgoing
+        if outgoing.reading or outgoing.dry:
+            return
+        last_at_hand = outgoing.rows[-1].seq if outgoing.rows else None
+        first = seq if last_at_hand is None else last_at_hand + 1
+        seqs = None
+        last = min(outgoing.known, U64_MAX)
+        end = request.lowest_end()
+        in_body = base.start <= first and (base.end is None or first <= base.end)
+        if base.path is None and in_body:
+            last = last if end is None else min(last, end)
+            if first > last:
+                return
+        else:
+            named = (*base.lower, *(base.path or ()), *base.upper)
+            seqs = tuple(n for n in named if n >= first)[: self._config.read_entries_max]
+            if not seqs:
+                return
+        outgoing.reading = True
+        self._commands.append(
+            ReadEntries(
+                request.ident,
+                request.log,
+                first,
+                last,
+                seqs,
+                self._config.read_entries_max,
+                self._config.read_bytes_max,
+                request.their_interest.eagerness is not Eagerness.NOTIFY,
+            )
+        )
+
+    # Metadata
+
+    def _run(self, request: Request, base: Sequence, bytes_max: int) -> bytes:
+        """Many whole entries with small payloads at once, if that is what comes next."""
+        outgoing, interest = request.outgoing, request.their_interest
+        if (
+            not base.is_full
+            or outgoing.position < len(base.lower)
+            or interest.eagerness is not Eagerness.ALL
+            or interest.min_bytes > 0
+            or interest.max_bytes < U64_MAX
+        ):
+            return b""
+        seq = base.piece(outgoing.position).seq
+        last = request.lowest_end()
+        rows: list[tuple[int, bytes, bytes]] = []
+        size = payload_bytes = 0
+        for row in outgoing.rows:
+            if (
+                row.seq != seq + len(rows)
+                or row.payload is None
+                or (last is not None and row.seq > last)
+                or size >= bytes_max
+            ):
+                break
+            rows.append((row.seq, row.encoded, row.payload))
+            size += len(row.encoded) + len(row.payload)
+            payload_bytes += len(row.payload)
+        if not rows:
+            return b""
+        for _ in rows:
+            outgoing.rows.popleft()
+        data = encode_run(rows, request.log.log_id, _with_backlink(base, seq, outgoing.position))
+        outgoing.position += 2 * len(rows)
+        self._notices.append(EntriesSent(request.log, rows[-1][0], len(rows), payload_bytes))
+        return data
+
+    def _metadata(self, request: Request, base: Sequence, row: HeldEntry) -> bytes:
+        outgoing = request.outgoing
+        with_backlink = _with_backlink(base, row.seq, outgoing.position)
+        outgoing.position += 1
+        self._notices.append(EntriesSent(request.log, row.seq, 1, 0))
+        return encode_metadata_packet(row.encoded, request.log.log_id, row.seq, with_backlink)
+
+    def _notifies(self, request: Request, base: Sequence) -> bytes:
+        """Notify of as many pieces as the rows at hand allow, in one packet."""
+        outgoing, interest = request.outgoing, request.their_interest
+        limit = request.limit
+        count = 0
+        for row in outgoing.rows:
+            position = outgoing.position + count
+            if limit is not None and position >= limit:
+                break
+            piece = base.piece(position)
+            if piece.seq != row.seq:
+                break
+            if piece.kind is METADATA:
+                count += 1
+                position += 1
+                follows = base.length is None or position < base.length
+                if not follows or base.piece(position).kind is METADATA:
+                    continue
+            payload_bytes = _payload_bytes(request, row)
+            if not row.payload_held or not (
+                interest.min_bytes <= payload_bytes <= interest.max_bytes
+            ):
+                break
+            count += 1
+        return self._pass_over(request, count)
+
+    # Payloads
+
+    def _payload(self, request: Request, row: HeldEntry, bytes_max: int) -> bytes:
+        outgoing, interest = request.outgoing, request.their_interest
+        payload_bytes = _payload_bytes(request, row)
+        if not outgoing.in_piece:
+            skip = self._skip(request, row, payload_bytes)
+            if skip is not None:
+                return skip
+            if not interest.wants_payload_data(payload_bytes):
+                return self._pass_over(request, 1)
+        if row.payload is not None:
+            data = row.payload[outgoing.progress :]
+        else:
+            data = self._chunk(request, row, payload_bytes, bytes_max)
+            if not data and payload_bytes > outgoing.progress:
+                return b""
+        outgoing.in_piece = True
+        outgoing.progress += len(data)
+        if outgoing.progress == payload_bytes:
+            outgoing.position += 1
+            outgoing.progress = 0
+            outgoing.in_piece = False
+            self._notices.append(EntriesSent(request.log, row.seq, 0, payload_bytes))
+        elif row.payload is None and not outgoing.chunk:
+            self._read_payload(request, row.seq, outgoing.progress)
+        return encode_payload_header(len(data)) + data
+
+    def _skip(self, request: Request, row: HeldEntry, payload_bytes: int) -> bytes | None:
+        """A skip if one is right here; b"" to wait or to cancel; None if none is."""
+        interest = request.their_interest
+        if payload_bytes < interest.min_bytes:
+            packet = encode_skip_below()
+        elif payload_bytes > interest.max_bytes:
+            packet = encode_skip_above()
+        elif row.payload_held:
+            return None
+        elif row.payload_arriving:
+            request.outgoing.waiting = True
+            return b""
+        elif interest.mandatory:
+            self._cancel = CancelReason.PAYLOAD_MANDATORY
+            return b""
+        else:
+            packet = encode_skip_unavailable()
+        self._pass_over(request, 1)
+        return packet
+
+    def _chunk(self, request: Request, row: HeldEntry, payload_bytes: int, bytes_max: int) -> bytes:
+        """Bytes of a large payload at the cursor; empty while they are being read."""
+        outgoing = request.outgoing
+        if outgoing.chunk and outgoing.chunk_at == (row.seq, outgoing.progress):
+            data = outgoing.chunk[: max(bytes_max, _PACKET_BYTES_MIN)]
+            outgoing.chunk = outgoing.chunk[len(data) :]
+            outgoing.chunk_at = (row.seq, outgoing.progress + len(data))
+            return data
+        if not row.payload_held:
+            # It was dropped while we were sending it, and a skip is not allowed any more.
+            self._cancel = CancelReason.NO_RESOURCES
+            return b""
+        outgoing.chunk = b""
+        if payload_bytes > outgoing.progress:
+            self._read_payload(request, row.seq, outgoing.progress)
+        return b""
+
+    def _read_payload(self, request: Request, seq: int, offset: int) -> None:
+        outgoing = request.outgoing
+        if outgoing.reading:
+            return
+        outgoing.reading = True
+        outgoing.chunk_at = (seq, offset)
+        self._commands.append(
+            ReadPayload(request.ident, request.log, seq, offset, self._config.read_bytes_max)
+        )
+
+
+def _base(request: Request) -> Sequence:
+    if request.base is None:
+        raise AssertionError("data is sent only for confirmed requests")
+    return request.base
+
+
+def _available(request: Request, base: Sequence) -> int:
+    """The position up to which we may hold something to send."""
+    known = request.outgoing.known
+    if base.end is not None and known >= base.end and base.length is not None:
+        return base.length
+    return base.positions_up_to(known)
+
+
+def _with_backlink(base: Sequence, seq: int, position: int) -> bool:
+    return has_distinct_lipmaalink(seq) and not base.holds_metadata_before(seq - 1, position)
+
+
+def _payload_bytes(request: Request, row: HeldEntry) -> int:
+    return tail_fields(row.encoded[tail_offset(request.log.log_id, row.seq) :])[0]

@@ -1,0 +1,350 @@
+"""A whole session over one byte stream: setup, then bymux, then the engine (point2point.md 1).
+
+Sans-io like everything it is made of: bytes, events and the time go in; bytes, commands and notices
+come out.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import bymux
+from bymux import CloseReceived, Connection, DataReceived, InitialStream, PongReceived, Role
+from wire import NeedMore, Negotiated, decode_setup, encode_setup, negotiate
+
+from .commands import Command
+from .config import SessionConfig
+from .engine import Engine
+from .errors import RemoteViolation, SessionTimeout
+from .events import Event
+from .notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
+
+CONTROL = 0
+DATA = 1
+
+_SETUP_BYTES_MAX = 19
+"""One byte and two VarU64."""
+
+_QUEUED_BYTES_MIN = 64 * 1024
+"""Data handed to bymux ahead of the transport, so that a write is never short of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatistics:
+    """Counters of one session. Bytes are those of the transport; payload bytes are uncompressed."""
+
+    bytes_received: int
+    bytes_sent: int
+    entries_received: int
+    entries_sent: int
+    payload_bytes_received: int
+    payload_bytes_sent: int
+    requests: int
+
+
+class Session:
+    """One side of a connection between two peers.
+
+    After every call the host takes `commands` and `notices`, and writes `bytes_to_send` until that
+    is empty. Whatever raises RemoteViolation or SessionTimeout ends the connection: the host calls
+    `receive_eof`, carries out the commands that are left, and closes the transport.
+    """
+
+    def __init__(self, role: Role, config: SessionConfig, now: float) -> None:
+        self._role = role
+        self._config = config
+        self._now = now
+        self._out = bytearray(encode_setup(config.setup))
+        self._setup_bytes = bytearray()
+        self._engine: Engine | None = None
+        self._waiting: list[Event] = []
+        self._notices: list[Notice] = []
+        credit = config.data_credit_bytes
+        self._mux = Connection(
+            role,
+            bymux.Config(
+                initial_streams=(
+                    InitialStream(CONTROL, bymux.INFINITE, bymux.INFINITE),
+                    InitialStream(DATA, 0, 0),
+                ),
+                streams_creatable=False,
+                answer_close=False,
+            ),
+        )
+        self._mux.grant(DATA, credit)
+        self._started_at = now
+        self._heard_at = now
+        self._pinged_at: float | None = None
+        self._sync_ping = False
+        self._closing_at: float | None = None
+        self._peer_closes = False
+        self._lost = False
+        self._bytes_received = 0
+        self._bytes_sent = 0
+        self._entries = [0, 0]
+        self._payload_bytes = [0, 0]
+
+    # State
+
+    @property
+    def established(self) -> bool:
+        """Whether the other side's setup has been read."""
+        return self._engine is not None
+
+    @property
+    def closing(self) -> bool:
+        """Whether either side has begun to end the session in good order."""
+        return self._closing_at is not None or self._peer_closes
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended in good order, or we have waited long enough for it."""
+        if self._lost or (self._closing_at is not None and self._engine is None):
+            return True
+        if self._mux.is_finished and not self._mux.wants_to_send:
+            return True
+        return (
+            self._closing_at is not None
+            and self._now - self._closing_at >= self._config.close_timeout_s
+        )
+
+    def statistics(self) -> SessionStatistics:
+        return SessionStatistics(
+            bytes_received=self._bytes_received,
+            bytes_sent=self._bytes_sent,
+            entries_received=self._entries[0],
+            entries_sent=self._entries[1],
+            payload_bytes_received=self._payload_bytes[0],
+            payload_bytes_sent=self._payload_bytes[1],
+            requests=0 if self._engine is None else self._engine.requests,
+        )
+
+    # What comes in
+
+    def receive_bytes(self, data: bytes, now: float) -> None:
+        """Bytes from the transport. Raises RemoteViolation."""
+        self._at(now)
+        self._heard_at = now
+        self._pinged_at = None
+        self._bytes_received += len(data)
+        if self._engine is None:
+            self._setup_bytes += data
+            data = self._read_setup()
+            if self._engine is None:
+                return
+        try:
+            events = self._mux.receive_data(data, now)
+        except bymux.RemoteProtocolError as error:
+            for event in error.events:
+                self._route(event)
+            raise RemoteViolation(error.rule, error.detail) from None
+        for event in events:
+            self._route(event)
+        self._after_input()
+
+    def receive_eof(self, now: float) -> None:
+        """The transport is gone; `commands` then holds what is to be kept."""
+        self._at(now)
+        self._lost = True
+        if self._engine is not None:
+            self._engine.ended()
+
+    def handle(self, event: Event, now: float) -> None:
+        """A reply to a command, or something that happened on this host.
+
+        Raises RemoteViolation if it proves that the other side broke a rule.
+        """
+        self._at(now)
+        if self._engine is None:
+            self._waiting.append(event)
+        elif not self._lost:
+            self._engine.handle(event)
+            self._after_input()
+
+    def advance(self, now: float) -> None:
+        """Time has passed. Raises SessionTimeout, or RemoteViolation as above."""
+        self._at(now)
+        config = self._config
+        if self._engine is None:
+            if now - self._started_at >= config.setup_timeout_s:
+                raise SessionTimeout(f"setup not finished after {config.setup_timeout_s:.0f} s")
+            return
+        silence = now - self._heard_at
+        if silence >= config.idle_timeout_s:
+            raise SessionTimeout(f"no sign of life for {config.idle_timeout_s:.0f} s")
+        if silence >= config.ping_after_s and self._pinged_at is None:
+            self._mux.ping(None)
+            self._pinged_at = now
+        self._engine.advance()
+        self._after_input()
+
+    def next_deadline(self) -> float | None:
+        """When `advance` has to be called although nothing came; None: not at all."""
+        config = self._config
+        if self._engine is None:
+            return self._started_at + config.setup_timeout_s
+        after = config.ping_after_s if self._pinged_at is None else config.idle_timeout_s
+        times = [self._heard_at + after]
+        if self._closing_at is not None:
+            times.append(self._closing_at + config.close_timeout_s)
+        engine_deadline = self._engine.next_deadline()
+        if engine_deadline is not None:
+            times.append(engine_deadline)
+        return min(times)
+
+    def close(self, now: float) -> None:
+        """End the session in good order; `closed` tells when that is done."""
+        self._at(now)
+        if self._closing_at is not None:
+            return
+        self._closing_at = now
+        if self._engine is not None:
+            self._hand_over()
+            for stream in (CONTROL, DATA):
+                if self._mux.is_active(stream):
+                    self._close_stream(stream)
+
+    # What goes out
+
+    def commands(self) -> list[Command]:
+        """What the host has to do; taken once."""
+        return [] if self._engine is None else self._engine.commands()
+
+    def notices(self) -> list[Notice]:
+        """What observers may want to know; taken once."""
+        taken = self._notices
+        self._notices = []
+        if self._engine is not None:
+            taken.extend(self._engine.notices())
+        for notice in taken:
+            self._count(notice)
+        return taken
+
+    def bytes_to_send(self, bytes_max: int) -> bytes:
+        """The next bytes for the transport, about `bytes_max` at most; b"" if there are none."""
+        if self._out:
+            data = bytes(self._out)
+            self._out.clear()
+        elif self._engine is None or self._lost:
+            return b""
+        else:
+            self._hand_over()
+            self._fill(bytes_max)
+            data = self._mux.data_to_send(bytes_max)
+        self._bytes_sent += len(data)
+        return data
+
+    def _hand_over(self) -> None:
+        """Control bytes have infinite credit and go to bymux at once."""
+        if self._engine is None:
+            return
+        control = self._engine.control_to_send()
+        if control and self._mux.sendable(CONTROL):
+            self._mux.send(CONTROL, control)
+        if self._engine.wants_pong and not self._sync_ping:
+            self._sync_ping = True
+            self._mux.ping(None)
+
+    def _fill(self, bytes_max: int) -> None:
+        """Pull data from the engine as far as the credit goes."""
+        if self._engine is None:
+            return
+        wanted = max(bytes_max, _QUEUED_BYTES_MIN)
+        while self._mux.queued(DATA) < wanted:
+            room = min(self._mux.sendable(DATA), wanted - self._mux.queued(DATA))
+            if room <= 0:
+                break
+            data = self._engine.data_to_send(room)
+            self._hand_over()
+            if not data:
+                break
+            self._mux.send(DATA, data)
+
+    # Inside
+
+    def _at(self, now: float) -> None:
+        self._now = now
+        if self._engine is not None:
+            self._engine.now = now
+
+    def _read_setup(self) -> bytes:
+        """Read the other side's setup; returns the bytes behind it."""
+        try:
+            theirs, used = decode_setup(bytes(self._setup_bytes[:_SETUP_BYTES_MAX]))
+        except NeedMore:
+            return b""
+        rest = bytes(self._setup_bytes[used:])
+        self._setup_bytes.clear()
+        negotiated = negotiate(self._config.setup, theirs)
+        self._start(negotiated)
+        return rest
+
+    def _start(self, negotiated: Negotiated) -> None:
+        self._engine = Engine(
+            negotiated, self._config, proactive=self._role is Role.PROACTIVE, now=self._now
+        )
+        self._notices.append(
+            SetUp(
+                negotiated.send_greedily,
+                negotiated.receive_greedily,
+                negotiated.compression_window,
+                negotiated.decompression_window,
+            )
+        )
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            self._engine.handle(event)
+
+    def _route(self, event: bymux.Event) -> None:
+        if self._engine is None:
+            raise AssertionError("bymux begins behind the setup")
+        match event:
+            case DataReceived(stream=0, data=data):
+                self._engine.receive_control(data)
+            case DataReceived(data=data):
+                self._engine.receive_data(data)
+            case CloseReceived():
+                self._peer_closes = True
+            case PongReceived():
+                if self._sync_ping:
+                    self._sync_ping = False
+                    self._engine.pong_arrived()
+            case _:
+                pass
+
+    def _after_input(self) -> None:
+        engine = self._engine
+        if engine is None:
+            return
+        released = engine.data_credit_to_release()
+        if released:
+            self._mux.consumed(DATA, released)
+        if self._peer_closes:
+            self._answer_close()
+
+    def _answer_close(self) -> None:
+        """Answer a Close once everything that came is stored (point2point.md 1)."""
+        if self._engine is None or not self._engine.drained:
+            return
+        self._hand_over()
+        for stream in (CONTROL, DATA):
+            if self._mux.is_active(stream):
+                self._close_stream(stream)
+
+    def _close_stream(self, stream: int) -> None:
+        # Either may have been said already: bymux answers a StopRead with Close by itself.
+        for say in (self._mux.close, self._mux.stop_read):
+            with suppress(bymux.LocalProtocolError):
+                say(stream)
+
+    def _count(self, notice: Notice) -> None:
+        match notice:
+            case EntriesReceived():
+                self._entries[0] += notice.entries
+                self._payload_bytes[0] += notice.payload_bytes
+            case PayloadReceived():
+                self._payload_bytes[0] += notice.payload_bytes
+            case EntriesSent():
+                self._entries[1] += notice.entries
+                self._payload_bytes[1] += notice.payload_bytes
+            case _:
+                pass

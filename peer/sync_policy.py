@@ -1,0 +1,242 @@
+"""The policy of a one-time sync: bring both sides to what they have now (point2point.md 10).
+
+Per log: a sparse, open, notify-only proposal from entry 1 finds the other side's newest entry (its
+confirmation carries the end). Then one finite range brings what is missing here, or one finite
+range takes there what is missing there. The sync is done when all of these have ended, nothing of
+the other side is unanswered, and the other side has answered a ping without proposing more.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from wire import Cancel, CancelReason, Eagerness, LogKey, Propose, lipmaa
+
+from .config import SessionConfig
+from .events import InterestsChanged, LogChanged, LogView
+from .policy import Actions, Policy, full_proposal, range_proposal
+from .request import Request
+
+
+class _Stage(Enum):
+    PROBE = auto()
+    """Find out what the other side has."""
+    MOVE = auto()
+    """Bring or take what is missing."""
+    DONE = auto()
+
+
+@dataclass(slots=True)
+class _LogState:
+    stage: _Stage = _Stage.PROBE
+    busy: bool = False
+    """A look-up or a proposal of ours is under way."""
+    theirs: int = 0
+    retries: int = 0
+    retry_at: float | None = None
+
+
+class SyncPolicy(Policy):
+    """Probes every log once, moves what is missing, and says when it is done."""
+
+    def __init__(self, actions: Actions, config: SessionConfig, *, proactive: bool) -> None:
+        super().__init__(actions, config, proactive=proactive)
+        self._logs: dict[LogKey, _LogState] = {}
+        self._queue: deque[LogKey] = deque()
+        self._open = 0
+        self._looking = 0
+        self._retrying: set[LogKey] = set()
+        self._serving: set[Request] = set()
+        self._started = False
+        self._finished = False
+        self._last_activity = 0.0
+        self._pong_after_activity = False
+
+    def interests_changed(self, event: InterestsChanged) -> None:
+        super().interests_changed(event)
+        self._started = True
+        self._active()
+        for log in event.offers:
+            self._include(log)
+
+    def _include(self, log: LogKey) -> None:
+        if log not in self._logs:
+            self._logs[log] = _LogState()
+            self._open += 1
+            self._queue.append(log)
+
+    def _active(self) -> None:
+        self._last_activity = self._actions.now
+        self._pong_after_activity = False
+
+    def advance(self) -> None:
+        now = self._actions.now
+        for log in [log for log in self._retrying if (self._logs[log].retry_at or 0) <= now]:
+            self._retrying.discard(log)
+            self._logs[log].retry_at = None
+            self._queue.append(log)
+        while self._queue and self._looking < self._actions.request_credit:
+            log = self._queue.popleft()
+            state = self._logs[log]
+            if state.busy or state.stage is _Stage.DONE:
+                continue
+            state.busy = True
+            self._looking += 1
+            named = (lipmaa(state.theirs + 1),) if state.theirs > 0 else ()
+            self._actions.look_up(log, named, None, self._propose)
+        settled = now - self._last_activity >= self._config.sync_settle_s
+        if self._quiet and self._pong_after_activity and settled and not self._finished:
+            self._finished = True
+            self._actions.finished_sync(len(self._logs))
+
+    @property
+    def _quiet(self) -> bool:
+        return self._started and self._open == 0 and not self._serving
+
+    @property
+    def wants_pong(self) -> bool:
+        """Whether a ping's answer is the next thing to wait for."""
+        return self._quiet and not self._pong_after_activity and not self._finished
+
+    def pong_arrived(self) -> None:
+        """The other side answered a ping that was sent while `wants_pong`."""
+        if self._quiet:
+            self._pong_after_activity = True
+
+    def next_deadline(self) -> float | None:
+        times = [self._logs[log].retry_at for log in self._retrying]
+        if self._quiet and self._pong_after_activity and not self._finished:
+            times.append(self._last_activity + self._config.sync_settle_s)
+        return min((time for time in times if time is not None), default=None)
+
+    def _propose(self, view: LogView) -> None:
+        log = view.log
+        state = self._logs[log]
+        state.busy = False
+        self._looking -= 1
+        self._active()
+        proposal = self._probe(view) if state.stage is _Stage.PROBE else self._move(view, state)
+        if proposal is None:
+            self._done(log)
+        elif self._actions.request_credit == 0:
+            self._queue.appendleft(log)
+        elif self._actions.may_propose(log, proposal.start, proposal.end):
+            state.busy = True
+            self._actions.propose(proposal, view.newest)
+        else:
+            # An unanswered proposal of the other side is in the way; our answer comes first.
+            self._retry(log, 0.0)
+
+    def _probe(self, view: LogView) -> Propose:
+        return range_proposal(
+            self._actions.next_number(),
+            view,
+            1,
+            end=None,
+            eagerness=Eagerness.NOTIFY,
+            sparse=True,
+        )
+
+    def _move(self, view: LogView, state: _LogState) -> Propose | None:
+        number, theirs = self._actions.next_number(), state.theirs
+        wanted = self.wants(view.log)
+        stop = None if view.fork is None else view.fork - 1
+        payload_missing = view.tail_partial_bytes is not None and theirs >= view.height
+        if wanted and (theirs > view.height or payload_missing):
+            end = theirs if stop is None else min(theirs, stop)
+            if end > view.height or payload_missing:
+                return full_proposal(number, view, end=end)
+        if theirs < view.height and theirs + 1 <= view.height:
+            return range_proposal(
+                number, view, theirs + 1, end=view.height, eagerness=Eagerness.NOTIFY
+            )
+        return None
+
+    def _done(self, log: LogKey) -> None:
+        state = self._logs[log]
+        if state.stage is not _Stage.DONE:
+            state.stage = _Stage.DONE
+            self._open -= 1
+        self._active()
+
+    def _next_stage(self, log: LogKey, theirs: int) -> None:
+        state = self._logs[log]
+        state.stage, state.theirs = _Stage.MOVE, theirs
+        self._queue.append(log)
+
+    def _retry(self, log: LogKey, delay: float) -> None:
+        state = self._logs[log]
+        state.retry_at = self._actions.now + delay
+        self._retrying.add(log)
+
+    # What became of requests
+
+    def _answer(self, request: Request, view: LogView) -> None:
+        self._active()
+        if request.answered or request.cancel_received is not None:
+            return
+        if self.takes_in(request.log):
+            self._include(request.log)
+        if request.log in self._logs and not request.proposal.sparse:
+            # We probe and move this log ourselves, both ways.
+            cancel = Cancel(request.number, CancelReason.NOT_WANTED)
+            self._actions.cancel(request, cancel, paced=False)
+            return
+        super()._answer(request, view)
+        if request.active:
+            self._serving.add(request)
+
+    def took_over(self, log: LogKey) -> None:
+        self._include(log)
+
+    def request_confirmed(self, request: Request) -> None:  # noqa: ARG002 - of the interface
+        self._active()
+
+    def request_cancelled(self, request: Request, cancel: Cancel) -> None:
+        self._active()
+        log = request.log
+        state = self._logs.get(log)
+        if cancel.reason in (CancelReason.HASH_MISMATCH, CancelReason.FORKED):
+            self._actions.check_evidence(log, cancel.entries)
+        if not request.ours or state is None or request.confirmed:
+            return
+        state.busy = False
+        if state.stage is _Stage.PROBE and cancel.reason is CancelReason.NO_RESOURCES:
+            self._next_stage(log, 0)
+        elif cancel.reason is CancelReason.NO_RESOURCES and state.retries < 8:
+            state.retries += 1
+            self._retry(log, self._config.retry_first_s * 2.0 ** (state.retries - 1))
+        else:
+            self._done(log)
+
+    def request_released(self, request: Request) -> None:
+        self._active()
+        self._serving.discard(request)
+        if not request.ours or not request.confirmed or request.base is None:
+            return
+        state = self._logs[request.log]
+        if state.retry_at is not None:
+            return
+        state.busy = False
+        if state.stage is _Stage.PROBE:
+            self._next_stage(request.log, request.base.end or 0)
+        else:
+            self._done(request.log)
+
+    def request_lost(self, request: Request) -> None:
+        state = self._logs[request.log]
+        state.busy = False
+        self._retry(request.log, 0.0)
+
+    def given_up(self, request: Request) -> None:
+        state = self._logs.get(request.log)
+        if state is not None and request.ours and state.retries < 8:
+            state.retries += 1
+            state.busy = False
+            self._retry(request.log, self._config.retry_first_s)
+
+    def contradicted(self, log: LogKey, seq: int) -> None:
+        """A one-time sync leaves forks to nodes that stay; what is proved is kept all the same."""
+
+    def log_changed(self, event: LogChanged) -> None:
+        """What is appended during a one-time sync is the next one's."""

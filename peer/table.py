@@ -1,0 +1,421 @@
+"""The requests of a session and the rules of the control channel (point2point.md 2, 5, 6, 7).
+
+Everything that a message on the control channel may do is decided here; what a node *wants* is the
+policy's business, and data is moved by the inbound and the outbound half. The table tells its
+`Listener` what happened, in the order in which it happened.
+"""
+
+from collections import deque
+from typing import Protocol
+
+from wire import (
+    U64_MAX,
+    Adjust,
+    Cancel,
+    CancelReason,
+    ControlMessage,
+    Grant,
+    LogKey,
+    Propose,
+    encode_control,
+    in_lower_pool,
+    in_upper_pool,
+)
+
+from .config import SessionConfig
+from .errors import LocalMisuse, Violation
+from .interest import Interest
+from .request import Request
+
+
+class Listener(Protocol):
+    """Who is told what the control channel brought."""
+
+    def request_proposed(self, request: Request) -> None:
+        """The other side proposed it; it wants an answer."""
+
+    def request_confirmed(self, request: Request) -> None:
+        """The other side confirmed a proposal of ours."""
+
+    def request_adjusted(self, request: Request) -> None:
+        """The other side changed its interest or cut the range."""
+
+    def request_cancelled(self, request: Request, cancel: Cancel) -> None:
+        """The other side cancelled; our answer is under way already."""
+
+    def request_lost(self, request: Request) -> None:
+        """A proposal of ours gave way to one of the other side (section 7): it never existed."""
+
+    def request_released(self, request: Request) -> None:
+        """All four messages have passed."""
+
+    def end_due(self, request: Request) -> None:
+        """Our packet 32 may be sent now."""
+
+    def idle_work(self) -> None:
+        """The other side sent something that costs us work and moves nothing."""
+
+    def credit_arrived(self) -> None:
+        """We may propose more than before."""
+
+
+class RequestTable:
+    """All requests of a session, its request credit, and the control bytes to send."""
+
+    def __init__(self, *, proactive: bool, config: SessionConfig, listener: Listener) -> None:
+        self._config = config
+        self._listener = listener
+        self._next_number = 0 if proactive else 1
+        self._next_ident = 0
+        self._proactive = proactive
+        self._by_number: dict[int, Request] = {}
+        self._by_log: dict[LogKey, list[Request]] = {}
+        self._held: dict[int, Request] = {}
+        self._ignored: dict[int, int] = {}
+        self._refused_in_a_row = 0
+        self._out: deque[bytes] = deque()
+        self.now = 0.0
+        self.their_active = 0
+        self.credit = 0
+        """Proposals that we may still send."""
+        self.their_credit = 0
+        """Proposals that the other side may still send."""
+        self.credit_owed = 0
+        """Credit for refused proposals that goes back slowly."""
+
+    # What is there
+
+    def get(self, number: int) -> Request | None:
+        return self._by_number.get(number)
+
+    def of_log(self, log: LogKey) -> list[Request]:
+        """All requests about a log, those that wait for their number included."""
+        return self._by_log.get(log, [])
+
+    def all(self) -> list[Request]:
+        return list(self._by_number.values())
+
+    def __len__(self) -> int:
+        return len(self._by_number) + len(self._held)
+
+    def take_bytes(self) -> bytes:
+        """The control bytes to send, in order; they are not kept."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    # What we do
+
+    def open_credit(self) -> None:
+        """Grant the credit that the other side starts with."""
+        self._grant(self._config.request_credit)
+
+    def may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
+        """Whether section 7 lets us propose this range now (credit is another matter)."""
+        return not any(
+            not request.ours and not request.answered and request.overlaps(start, end)
+            for request in self.of_log(log)
+        )
+
+    def next_number(self) -> int:
+        """The number of our next proposal; numbers are never used twice (section 6)."""
+        return self._next_number
+
+    def propose(self, proposal: Propose) -> Request:
+        """Send a proposal. Raises LocalMisuse without credit or against section 7."""
+        if self.credit == 0:
+            raise LocalMisuse("a proposal without credit")
+        if proposal.request != self._next_number:
+            raise LocalMisuse(f"request {proposal.request} is not the next number")
+        if not self.may_propose(proposal.log, proposal.start, proposal.end):
+            raise LocalMisuse(f"an unanswered proposal overlaps request {proposal.request}")
+        self.credit -= 1
+        self._next_number += 2
+        request = self._new_request(proposal, ours=True)
+        self._by_number[proposal.request] = request
+        self._by_log.setdefault(proposal.log, []).append(request)
+        self._send(proposal)
+        return request
+
+    def confirm(self, request: Request, adjust: Adjust) -> None:
+        """Answer a proposal of the other side with our first adjust."""
+        if request.ours or request.answered or request.cancel_received is not None:
+            raise LocalMisuse(f"request {request.number} wants no confirmation")
+        request.confirm(adjust.end, adjust.upper_info)
+        request.our_interest.apply(adjust)
+        request.progress_at = self.now
+        self._refused_in_a_row = 0
+        self.their_active += 1
+        self._send(adjust)
+        if self.their_active <= self._config.requests_max:
+            request.credit_returned = True
+            self._grant(1)
+
+    def adjust(self, request: Request, adjust: Adjust) -> None:
+        """Change our interest in a confirmed request, or cut its range."""
+        if not request.active:
+            raise LocalMisuse(f"request {request.number} is not active")
+        request.our_interest.apply(adjust)
+        request.cut(adjust.end, adjust.upper_info)
+        self._send(adjust)
+
+    def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
+        """Cancel a request; our packet 32 follows as soon as it may.
+
+        `paced`: a refused proposal's credit goes back slowly. Not so when we refuse because we
+        propose what we need ourselves.
+        """
+        if request.cancel_sent is not None:
+            return
+        request.cancel_sent = cancel.reason
+        if not request.ours and not request.confirmed:
+            request.credit_paced = paced
+            if request.cancel_received is None and paced:
+                self._refused_in_a_row += 1
+        self._send(cancel)
+        if request.may_send_end:
+            self._listener.end_due(request)
+
+    def end_sent(self, request: Request) -> None:
+        """Our packet 32 has been written."""
+        request.end_sent = True
+        self._release_if_done(request)
+
+    def return_credit(self, units: int) -> None:
+        """Give back credit of refused proposals, at most what is owed."""
+        units = min(units, self.credit_owed)
+        if units > 0:
+            self.credit_owed -= units
+            self._grant(units)
+
+    # What the other side does
+
+    def receive(self, message: ControlMessage) -> None:
+        """Judge and apply one control message. Raises Violation."""
+        match message:
+            case Grant():
+                self._receive_grant(message)
+            case Propose():
+                self._receive_propose(message)
+            case Adjust():
+                self._receive_adjust(message)
+            case Cancel():
+                self._receive_cancel(message)
+
+    def receive_end(self, number: int) -> Request:
+        """Judge and apply a packet 32. Raises Violation."""
+        request = self._by_number.get(number)
+        if request is None or request.end_received:
+            raise Violation("point2point.md 9", "end of a request that is not active", number)
+        if not request.ours and not request.answered:
+            raise Violation(
+                "point2point.md 6", "end of an own proposal that has no answer yet", number
+            )
+        request.end_received = True
+        self._release_if_done(request)
+        return request
+
+    def _receive_grant(self, grant: Grant) -> None:
+        if self.credit + grant.units > U64_MAX:
+            raise Violation(
+                "point2point.md 2", f"credit of {self.credit} + {grant.units} is above 2^64 - 1"
+            )
+        self.credit += grant.units
+        if grant.units == 0:
+            self._listener.idle_work()
+        else:
+            self._listener.credit_arrived()
+
+    def _receive_propose(self, proposal: Propose) -> None:
+        number = proposal.request
+        if self.their_credit == 0:
+            raise Violation("point2point.md 2", "a proposal without credit", number)
+        if (number % 2 == 0) is self._proactive:
+            raise Violation("point2point.md 2", "a number of the wrong parity", number)
+        old = self._by_number.get(number)
+        waits_for_end = (
+            old is not None
+            and old.cancel_sent is not None
+            and old.cancel_received is not None
+            and old.end_sent
+        )
+        if number in self._held or (old is not None and not waits_for_end):
+            raise Violation("point2point.md 2", "a number in use", number)
+        _judge_proposal(proposal)
+        self.their_credit -= 1
+        self._ignored.pop(number, None)
+        request = self._new_request(proposal, ours=False)
+        if not self._survives(request):
+            self.their_credit += 1
+            return
+        self._by_log.setdefault(proposal.log, []).append(request)
+        if old is None:
+            self._by_number[number] = request
+            self._listener.request_proposed(request)
+        else:
+            self._held[number] = request
+
+    def _survives(self, received: Request) -> bool:
+        """Section 7: compare a received proposal with our unanswered ones, oldest first."""
+        proposal = received.proposal
+        for own in [r for r in self.of_log(proposal.log) if r.ours and not r.answered]:
+            if not own.overlaps(proposal.start, proposal.end):
+                continue
+            ours_wins = own.proposal.start < proposal.start or (
+                own.proposal.start == proposal.start and self._proactive
+            )
+            if ours_wins:
+                self._ignored[received.number] = own.number
+                return False
+            self._forget(own)
+            self.credit += 1
+            self._listener.request_lost(own)
+        return True
+
+    def _find(self, number: int, what: str) -> Request | None:
+        """The request that an adjust or cancel is about; None if it is to be ignored."""
+        held = self._held.get(number)
+        request = self._by_number.get(number) if held is None else held
+        if request is None and number in self._ignored:
+            return None
+        if request is None or request.cancel_received is not None:
+            raise Violation("point2point.md 9", f"{what} a request that is not active", number)
+        return request
+
+    def _answered(self, request: Request) -> None:
+        """An own proposal has its answer: numbers dropped before it mean nothing any more."""
+        for number, winner in list(self._ignored.items()):
+            if request.number >= winner:
+                del self._ignored[number]
+
+    def _receive_adjust(self, adjust: Adjust) -> None:
+        request = self._find(adjust.request, "adjusting")
+        if request is None:
+            return
+        confirms = request.ours and not request.confirmed
+        if confirms and adjust.eagerness is None:
+            raise Violation("point2point.md 2", "a confirmation without eagerness", request.number)
+        request.their_interest.judge_adjust(adjust)
+        request.judge_range(adjust, confirming=confirms)
+        if confirms:
+            request.confirm(adjust.end, adjust.upper_info)
+            request.their_interest.apply(adjust)
+            request.progress_at = self.now
+            self._answered(request)
+            self._listener.request_confirmed(request)
+            if request.may_send_end:
+                self._listener.end_due(request)
+            return
+        changed = request.their_interest.apply(adjust)
+        changed = request.cut(adjust.end, adjust.upper_info) or changed
+        if not changed:
+            self._listener.idle_work()
+        elif request.confirmed:
+            self._listener.request_adjusted(request)
+
+    def _receive_cancel(self, cancel: Cancel) -> None:
+        request = self._find(cancel.request, "cancelling")
+        if request is None:
+            return
+        unanswered = request.ours and not request.answered
+        request.cancel_received = cancel.reason
+        if unanswered:
+            self._answered(request)
+        elif not request.ours and not request.confirmed:
+            self._listener.idle_work()
+        if request.number in self._held and self._held[request.number] is request:
+            return
+        self._answer_cancel(request)
+        self._listener.request_cancelled(request, cancel)
+        self._release_if_done(request)
+
+    def _answer_cancel(self, request: Request) -> None:
+        if request.cancel_sent is None:
+            self.cancel(request, Cancel(request.number, CancelReason.YOU_CANCELLED))
+        elif request.may_send_end:
+            self._listener.end_due(request)
+
+    # Housekeeping
+
+    def _release_if_done(self, request: Request) -> None:
+        if not request.released:
+            return
+        self._forget(request)
+        if not request.ours:
+            if request.confirmed:
+                self.their_active -= 1
+            if not request.credit_returned:
+                request.credit_returned = True
+                if request.confirmed or not request.credit_paced:
+                    self._grant(1)
+                else:
+                    self.credit_owed += 1
+        self._listener.request_released(request)
+        held = self._held.pop(request.number, None)
+        if held is not None:
+            self._by_number[held.number] = held
+            if held.cancel_received is None:
+                self._listener.request_proposed(held)
+            else:
+                self._answer_cancel(held)
+
+    def _forget(self, request: Request) -> None:
+        del self._by_number[request.number]
+        requests = self._by_log[request.log]
+        requests.remove(request)
+        if not requests:
+            del self._by_log[request.log]
+
+    def _new_request(self, proposal: Propose, *, ours: bool) -> Request:
+        proposer = Interest(
+            min_bytes=proposal.min_bytes,
+            max_bytes=proposal.max_bytes,
+            mandatory=proposal.mandatory,
+        )
+        proposer.set_eagerness(proposal.eagerness, proposal.eager_bytes)
+        other = Interest()
+        self._next_ident += 1
+        return Request(
+            ident=self._next_ident,
+            number=proposal.request,
+            ours=ours,
+            proposal=proposal,
+            our_interest=proposer if ours else other,
+            their_interest=other if ours else proposer,
+            created_at=self.now,
+        )
+
+    @property
+    def refused_too_often(self) -> bool:
+        """Whether the other side made us refuse more in a row than an honest one would."""
+        return self._refused_in_a_row > self._config.refusals_in_a_row_max
+
+    def _grant(self, units: int) -> None:
+        self.their_credit += units
+        self._send(Grant(units))
+
+    def _send(self, message: ControlMessage) -> None:
+        self._out.append(encode_control(message))
+
+
+def _judge_proposal(proposal: Propose) -> None:
+    """The limits of section 5 on a proposal's own numbers. Raises Violation."""
+    number, start, end = proposal.request, proposal.start, proposal.end
+
+    def refuse(detail: str) -> Violation:
+        return Violation("point2point.md 5", detail, number)
+
+    if start == 0 or end == 0 or proposal.lower_info == 0 or proposal.upper_info == 0:
+        raise refuse("seqnum 0")
+    if proposal.lower_info is not None:
+        if proposal.lower_info > start:
+            raise refuse(f"lower info {proposal.lower_info} above start {start}")
+        if not in_lower_pool(proposal.lower_info, start):
+            raise refuse(f"lower info {proposal.lower_info} is not in the lower pool of {start}")
+    if end is not None and proposal.upper_info is not None:
+        if end < start:
+            raise refuse(f"end {end} below start {start}")
+        if proposal.upper_info < end:
+            raise refuse(f"upper info {proposal.upper_info} below end {end}")
+        if not in_upper_pool(proposal.upper_info, end):
+            raise refuse(f"upper info {proposal.upper_info} is not in the upper pool of {end}")

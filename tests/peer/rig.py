@@ -1,0 +1,435 @@
+"""Two engines in memory: a naive host with a store of dictionaries, and the links between them.
+
+Nothing happens by itself. A test (or Hypothesis) chooses which channel delivers how many bytes and
+which command of which host is carried out next.
+"""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from nacl.signing import SigningKey
+
+from peer.commands import (
+    CheckEvidence,
+    ClosePayload,
+    Command,
+    FinishPayload,
+    Ingest,
+    LookUp,
+    OpenPayload,
+    ReadEntries,
+    ReadPayload,
+    WritePayload,
+)
+from peer.config import SessionConfig
+from peer.engine import Engine
+from peer.events import (
+    EntriesRead,
+    Event,
+    HeldEntry,
+    Ingested,
+    IngestFailed,
+    Interests,
+    InterestsChanged,
+    LogChanged,
+    LogView,
+    LookedUp,
+    PayloadFinished,
+    PayloadOpened,
+    PayloadRead,
+    PayloadWritten,
+    Refusal,
+    Verdict,
+)
+from peer.notices import Notice
+from wire import (
+    Entry,
+    LogKey,
+    Setup,
+    decode_entry,
+    has_distinct_lipmaalink,
+    lipmaa,
+    negotiate,
+    sign_entry,
+    signature_is_valid,
+    yamf_hash,
+)
+
+INLINE_BYTES_MAX = 64
+
+
+@dataclass
+class Author:
+    """Makes entries of its logs."""
+
+    key: SigningKey
+
+    @property
+    def id(self) -> bytes:
+        return bytes(self.key.verify_key)
+
+    def entry(
+        self, known: dict[int, "Held"], log_id: int, payload: bytes, *, is_end: bool = False
+    ) -> tuple[int, "Held"]:
+        seq = max(known, default=0) + 1
+        link = lipmaa(seq)
+        encoded = sign_entry(
+            self.key,
+            log_id=log_id,
+            seq=seq,
+            is_end=is_end,
+            lipmaalink=known[link].hash if has_distinct_lipmaalink(seq) else None,
+            backlink=known[seq - 1].hash if seq > 1 else None,
+            payload_bytes=len(payload),
+            payload_hash=yamf_hash(payload),
+        )
+        return seq, Held(encoded, yamf_hash(encoded), payload)
+
+
+@dataclass
+class Held:
+    encoded: bytes
+    hash: bytes
+    payload: bytes | None
+
+    @property
+    def entry(self) -> Entry:
+        return decode_entry(self.encoded)
+
+
+@dataclass
+class Sink:
+    command: OpenPayload
+    data: bytearray
+    resumed: bool
+
+
+@dataclass
+class Store:
+    """What survives a lost connection."""
+
+    logs: dict[LogKey, dict[int, Held]] = field(default_factory=lambda: defaultdict(dict))
+    partial: dict[tuple[LogKey, int], bytes] = field(default_factory=dict)
+    forks: dict[LogKey, tuple[int, tuple[bytes, bytes]]] = field(default_factory=dict)
+    watchers: list["Host"] = field(default_factory=list)
+
+    def height(self, log: LogKey) -> int:
+        height = 0
+        while height + 1 in self.logs[log]:
+            height += 1
+        if log in self.forks:
+            height = min(height, self.forks[log][0] - 1)
+        return height
+
+    def append(self, author: Author, log_id: int, payload: bytes, *, is_end: bool = False) -> int:
+        log = LogKey(author.id, log_id)
+        seq, held = author.entry(self.logs[log], log_id, payload, is_end=is_end)
+        self.logs[log][seq] = held
+        self.changed(log)
+        return seq
+
+    def changed(self, log: LogKey) -> None:
+        for host in self.watchers:
+            host.note_change(log)
+
+    def end(self, log: LogKey) -> int | None:
+        ends = [seq for seq, held in self.logs[log].items() if held.entry.is_end]
+        return min(ends, default=None)
+
+    def record_fork(self, log: LogKey, seq: int, proof: tuple[bytes, bytes]) -> None:
+        if log not in self.forks or seq < self.forks[log][0]:
+            self.forks[log] = (seq, proof)
+            self.changed(log)
+
+
+class Host:
+    """Carries out the commands of one engine against a store, one at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.todo: deque[Command | Event] = deque()
+        self.sinks: dict[int, Sink] = {}
+        self.engine: Engine | None = None
+        self.notices: list[Notice] = []
+        store.watchers.append(self)
+
+    def note_change(self, log: LogKey) -> None:
+        height = self.store.height(log)
+        fork = self.store.forks.get(log)
+        self.todo.append(
+            LogChanged(log, height, height, self.store.end(log), fork[0] if fork else None)
+        )
+
+    def collect(self) -> None:
+        if self.engine is not None:
+            self.todo.extend(self.engine.commands())
+            self.notices.extend(self.engine.notices())
+
+    def step(self) -> bool:
+        """Carry out the oldest command; False if there is none."""
+        self.collect()
+        if not self.todo:
+            return False
+        item = self.todo.popleft()
+        for event in self._replies(item):
+            if self.engine is not None:
+                self.engine.handle(event)
+        self.collect()
+        return True
+
+    def _replies(self, item: Command | Event) -> list[Event]:
+        match item:
+            case LookUp():
+                return [LookedUp(item.ticket, self.view(item))]
+            case ReadEntries():
+                return [EntriesRead(item.request, self._rows(item))]
+            case ReadPayload():
+                held = self.store.logs[item.log].get(item.seq)
+                data = (held.payload or b"") if held else b""
+                chunk = data[item.offset : item.offset + item.bytes_max]
+                return [PayloadRead(item.request, item.seq, item.offset, chunk)]
+            case Ingest():
+                return self._ingest(item)
+            case OpenPayload():
+                return self._open(item)
+            case WritePayload():
+                self.sinks[item.sink].data += item.data
+                return [PayloadWritten(item.sink, len(item.data))]
+            case FinishPayload():
+                return self._finish(item)
+            case ClosePayload():
+                sink = self.sinks.pop(item.sink)
+                if not item.discard:
+                    self.store.partial[sink.command.log, sink.command.seq] = bytes(sink.data)
+                return []
+            case CheckEvidence():
+                self._evidence(item)
+                return []
+            case _:
+                return [item]
+
+    def view(self, item: LookUp) -> LogView:
+        held = self.store.logs[item.log]
+        height = self.store.height(item.log)
+        named = {*item.hashes_of, height, lipmaa(height) if height else 0, lipmaa(height + 1)}
+        entry = held.get(item.entry) if item.entry is not None else None
+        tail = held.get(height)
+        fork = self.store.forks.get(item.log)
+        partial = None
+        if tail is not None and tail.payload is None:
+            partial = len(self.store.partial.get((item.log, height), b""))
+        return LogView(
+            log=item.log,
+            height=height,
+            newest=height,
+            end=self.store.end(item.log),
+            fork=fork[0] if fork else None,
+            fork_proof=fork[1] if fork else None,
+            hashes={n: held[n].hash for n in named if n in held},
+            entry=None if entry is None or item.entry is None else _row(item.entry, entry),
+            tail_partial_bytes=partial,
+        )
+
+    def _rows(self, item: ReadEntries) -> tuple[HeldEntry, ...]:
+        held = self.store.logs[item.log]
+        top = self.store.height(item.log)
+        if item.seqs is not None:
+            seqs = [n for n in item.seqs if n in held and n <= top]
+        else:
+            last = min(item.last, top, item.first + item.entries_max - 1)
+            seqs = list(range(item.first, last + 1))
+        arriving = {s.command.seq for s in self.sinks.values() if s.command.log == item.log}
+        return tuple(_row(n, held[n], arriving=n in arriving) for n in seqs)
+
+    def _ingest(self, item: Ingest) -> list[Event]:
+        replies: list[Event] = []
+        failed: set[int] = set()
+        for entry in item.items:
+            if entry.request in failed:
+                continue
+            refusal = self._put(entry.log, entry.seq, entry.encoded, entry.payload)
+            if refusal is None:
+                replies.append(Ingested(entry.request, entry.position, 1))
+            else:
+                failed.add(entry.request)
+                left = [other for other in item.items if other.request == entry.request]
+                count = len(left) - left.index(entry)
+                replies.append(
+                    IngestFailed(
+                        entry.request, entry.position, entry.seq, refusal, "refused", count
+                    )
+                )
+        return replies
+
+    def _put(self, log: LogKey, seq: int, encoded: bytes, payload: bytes | None) -> Refusal | None:
+        held = self.store.logs[log]
+        if not signature_is_valid(encoded):
+            return Refusal.INVALID
+        entry = decode_entry(encoded)
+        for target, link in ((lipmaa(seq), entry.lipmaalink), (seq - 1, entry.backlink)):
+            if link is not None and target in held and held[target].hash != link:
+                return Refusal.FORKED
+        if seq in held and held[seq].encoded != encoded:
+            self.store.record_fork(log, seq, (held[seq].encoded, encoded))
+            return Refusal.FORKED
+        end = self.store.end(log)
+        if end is not None and seq > end:
+            return Refusal.INVALID
+        if seq not in held:
+            held[seq] = Held(encoded, yamf_hash(encoded), payload)
+            self.store.changed(log)
+        elif held[seq].payload is None and payload is not None:
+            held[seq].payload = payload
+            self.store.changed(log)
+        return None
+
+    def _open(self, item: OpenPayload) -> list[Event]:
+        prefix = self.store.partial.pop((item.log, item.seq), b"")[: item.offset]
+        assert len(prefix) == item.offset, "resumed where nothing is held"
+        self.sinks[item.sink] = Sink(item, bytearray(prefix), resumed=bool(prefix))
+        return [PayloadOpened(item.sink, storing=True)]
+
+    def _finish(self, item: FinishPayload) -> list[Event]:
+        sink = self.sinks.pop(item.sink)
+        held = self.store.logs[sink.command.log][sink.command.seq]
+        if yamf_hash(bytes(sink.data)) != sink.command.payload_hash:
+            wrong = Verdict.INVALID_RESUMED if sink.resumed else Verdict.INVALID
+            return [PayloadFinished(item.sink, wrong, "wrong hash")]
+        held.payload = bytes(sink.data)
+        self.store.changed(sink.command.log)
+        return [PayloadFinished(item.sink, Verdict.VALID)]
+
+    def _evidence(self, item: CheckEvidence) -> None:
+        entries = list(item.entries)
+        if len(entries) == 1:
+            ours = self.store.logs[item.log].get(decode_entry(entries[0]).seq)
+            entries += [] if ours is None else [ours.encoded]
+        if len(entries) != 2 or entries[0] == entries[1]:
+            return
+        first, second = (decode_entry(encoded) for encoded in entries)
+        same = first.key == second.key == item.log and first.seq == second.seq
+        if same and all(signature_is_valid(encoded) for encoded in entries):
+            self.store.record_fork(item.log, first.seq, (entries[0], entries[1]))
+
+
+def _row(seq: int, held: Held, *, arriving: bool = False) -> HeldEntry:
+    small = held.payload is not None and len(held.payload) <= INLINE_BYTES_MAX
+    return HeldEntry(
+        seq=seq,
+        encoded=held.encoded,
+        hash=held.hash,
+        payload=held.payload if small else None,
+        payload_held=held.payload is not None,
+        payload_arriving=arriving,
+    )
+
+
+SETUP = Setup(send_greedily=True, accept_greedily=True, send_window=1024, receive_window=1024)
+
+
+class Pair:
+    """Two hosts and, while they are connected, four byte streams between their engines."""
+
+    def __init__(self, config: SessionConfig | None = None, *, credit: int = 4096) -> None:
+        small = SessionConfig(small_payload_bytes_max=INLINE_BYTES_MAX, quantum_bytes=256)
+        self.config = config or small
+        self.credit = credit
+        self.hosts = (Host(Store()), Host(Store()))
+        self.now = 0.0
+        self.control: tuple[bytearray, bytearray] = (bytearray(), bytearray())
+        self.data: tuple[bytearray, bytearray] = (bytearray(), bytearray())
+        self.data_credit = [credit, credit]
+
+    def connect(self, interests: tuple[Interests, Interests], *, policy: str = "follow") -> None:
+        """`policy` is that of host 0, which is proactive."""
+        for side, host in enumerate(self.hosts):
+            config = self.config
+            if side == 0 and policy == "sync":
+                config = SessionConfig(
+                    policy="sync",
+                    small_payload_bytes_max=config.small_payload_bytes_max,
+                    quantum_bytes=config.quantum_bytes,
+                )
+            negotiated = negotiate(SETUP, SETUP)
+            host.engine = Engine(negotiated, config, proactive=side == 0, now=self.now)
+            own = interests[side]
+            offers = sorted({*own.logs, *own.own, *_held_by_interest(host.store, own)})
+            host.todo.append(InterestsChanged(own, tuple(offers)))
+
+    def engine(self, side: int) -> Engine:
+        engine = self.hosts[side].engine
+        assert engine is not None
+        return engine
+
+    def pump(self, side: int, *, data_max: int = 1 << 20) -> None:
+        """Take what an engine has to send."""
+        engine = self.engine(side)
+        self.control[side].extend(engine.control_to_send())
+        data = engine.data_to_send(min(self.data_credit[side], data_max))
+        assert len(data) <= self.data_credit[side]
+        self.data_credit[side] -= len(data)
+        self.data[side].extend(data)
+        self.control[side].extend(engine.control_to_send())
+
+    def deliver_control(self, side: int, size: int) -> None:
+        """Hand `size` bytes that `side` sent to the other engine."""
+        chunk = bytes(self.control[side][:size])
+        del self.control[side][:size]
+        self.engine(1 - side).receive_control(chunk)
+
+    def deliver_data(self, side: int, size: int) -> None:
+        chunk = bytes(self.data[side][:size])
+        del self.data[side][:size]
+        engine = self.engine(1 - side)
+        engine.receive_data(chunk)
+        self.data_credit[side] += engine.data_credit_to_release()
+
+    def disconnect(self) -> None:
+        for side, host in enumerate(self.hosts):
+            if host.engine is not None:
+                host.engine.ended()
+                while host.step():
+                    pass
+                host.engine = None
+                host.todo.clear()
+                host.sinks.clear()
+            self.control[side].clear()
+            self.data[side].clear()
+            self.data_credit[side] = self.credit
+
+    def run(self, *, rounds_max: int = 10_000, advance_s: float = 0.0) -> int:
+        """Let everything happen, in a plain order, until nothing is left to do."""
+        for count in range(rounds_max):
+            before = (len(self.hosts[0].todo), len(self.hosts[1].todo))
+            busy = any(before)
+            for side in (0, 1):
+                host = self.hosts[side]
+                while host.step():
+                    busy = True
+                if host.engine is None:
+                    continue
+                self.data_credit[1 - side] += host.engine.data_credit_to_release()
+                self.pump(side)
+                if self.control[side]:
+                    busy = True
+                    self.deliver_control(side, len(self.control[side]))
+                if self.data[side]:
+                    busy = True
+                    self.deliver_data(side, len(self.data[side]))
+            if not busy:
+                if advance_s <= 0:
+                    return count
+                self.tick(advance_s)
+                advance_s = 0.0
+        raise AssertionError(f"still busy after {rounds_max} rounds")
+
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        for host in self.hosts:
+            if host.engine is not None:
+                host.engine.now = self.now
+                host.engine.advance()
+
+
+def _held_by_interest(store: Store, interests: Interests) -> list[LogKey]:
+    return [log for log in store.logs if interests.wants(log)]
