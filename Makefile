@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 # Touched when everything in the lock file is installed; `make setup` has nothing to do until an input changes.
 STAMP := $(VENV)/.installed
 PACKAGES := $(wildcard analytics bench bymux fuzz logstore peer pyspark_bamboo scripts tests wire)
-# Arguments for pytest: make test ARGS="tests/wire -k lipmaa"
+FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wildcard fuzz/*.py))
+BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
+# Arguments for the tool that is run: make test ARGS="tests/wire -k lipmaa"
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -42,11 +44,14 @@ format: setup  ## formats and fixes what can be fixed
 soak: setup  ## the long tests
 	$(BIN)/pytest -m long $(ARGS)
 
-fuzz: setup  ## property tests with many more examples
-	$(BIN)/pytest --hypothesis-profile=long -n 2 $(ARGS)
+fuzz: setup  ## property tests with many more examples, then the fuzz targets
+	$(BIN)/pytest --hypothesis-profile=long -n 2
+	set -e; for target in $(basename $(notdir $(FUZZ_TARGETS))); do \
+		$(BIN)/python -m fuzz.$$target $(ARGS); \
+	done
 
-bench: setup  ## benchmarks; what they measure and how to compare stands in bench/
-	$(BIN)/python -m bench $(ARGS)
+bench: setup  ## every benchmark; each says at its top what it measures
+	set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python $$benchmark; done
 
 coverage: setup  ## the default tests with branch coverage
 	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html $(ARGS)
