@@ -5,6 +5,17 @@ loaded when that command is run and not before, so that each starts fast; `regis
 of commands, `settings` knows where a flag's value comes from, `terminal` is what is printed how.
 """
 
-from .main import main
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; `argv` is `sys.argv[1:]` unless given. Returns the exit status."""
+    try:
+        # Most of the time until a command runs goes into imports: Ctrl-C is to be quiet there too.
+        from .dispatch import dispatch
+
+        return dispatch(argv)
+    except KeyboardInterrupt:
+        return 130

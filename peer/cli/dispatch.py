@@ -22,8 +22,8 @@ from .terminal import OutputClosed, Terminal
 _VALUE_FLAGS = frozenset(("--store", "--config"))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; `argv` is `sys.argv[1:]` unless given. Returns the exit status."""
+def dispatch(argv: Sequence[str] | None) -> int:
+    """Runs one command and returns the exit status, having printed the reason if it is not 0."""
     _occupy_standard_descriptors()
     terminal = Terminal()
     try:
