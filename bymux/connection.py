@@ -156,6 +156,13 @@ class Connection:
         target = self._registry.streams.get(stream)
         return target.send.queued if target is not None else 0
 
+    def owes(self, stream: int) -> bool:
+        """Whether data, Close or StopRead of a stream is still to be sent."""
+        target = self._registry.streams.get(stream)
+        return target is not None and (
+            target.close_owed or target.stop_owed or bool(target.send.queued)
+        )
+
     @_command
     def consumed(self, stream: int, count: int) -> None:
         """The application is done with `count` received bytes: their credit is restored.

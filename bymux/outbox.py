@@ -64,11 +64,10 @@ class Outbox:
     def collect(self, bytes_max: int) -> bytes:
         """The next packets, as many as fit; none is cut. `bytes_max` >= BYTES_MAX_LEAST."""
         parts: Parts = []
+        # Where not all that is urgent fits, the room that is left is too small for data too. So a
+        # stream's Pong or Credit is never left behind by the Close that follows its data.
         room = self._collect_urgent(parts, bytes_max)
-        # What is urgent did not all fit: data has to wait, also so that a Pong or a Credit never
-        # comes after the Close and StopRead of its stream.
-        if not self._urgent:
-            self._collect_data(parts, room)
+        self._collect_data(parts, room)
         return b"".join(parts)
 
     def _collect_urgent(self, parts: Parts, room: int) -> int:
@@ -76,9 +75,7 @@ class Outbox:
         while urgent:
             channel = next(iter(urgent))
             room = self._collect_signals(channel, parts, room)
-            if room < HEADER_BYTES_MAX:
-                if not _owes(channel):
-                    self._settle(channel)
+            if _owes(channel):
                 break
             self._settle(channel)
         return room
@@ -152,7 +149,7 @@ class Outbox:
 
 
 def _owes(channel: Channel) -> bool:
-    """Whether anything urgent is left."""
+    """Whether anything urgent is left, for want of room."""
     if channel.pongs_owed or channel.pings_due or channel.stop_owed:
         return True
     if isinstance(channel, Stream):
