@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 SOURCE = "import"
-BATCH_LINES = 256
-BATCH_BYTES = 4 << 20
+BATCH_LINES, BATCH_BYTES = 256, 4 << 20
 
 
 def _import_arguments(parser: Parser) -> None:
@@ -228,12 +227,11 @@ class _Importer:
         self._terminal.result(fields, f"{key}/{seq}")
 
     def _report_unconnected(self, candidate: Candidate) -> None:
+        reason = "there is no path to entry 1, neither here nor in the input"
         info = self._store.log(candidate.key)
-        fork = None if info is None else info.fork_seq
-        if fork is not None and candidate.seq >= fork:
-            self._report(candidate, _fork_reason(candidate, fork))
-        else:
-            self._report(candidate, "there is no path to entry 1, neither here nor in the input")
+        if info is not None and info.fork_seq is not None and candidate.seq >= info.fork_seq:
+            reason = _fork_reason(candidate, info.fork_seq)
+        self._report(candidate, reason)
 
     def _report(self, candidate: Candidate, reason: str) -> None:
         self._report_line(candidate.number, f"{candidate.key}/{candidate.seq}: {reason}")

@@ -152,7 +152,7 @@ def test_a_payload_that_was_missing_or_deleted_is_added(own: CommandLine) -> Non
 @pytest.mark.parametrize("in_one_go", [True, False])
 def test_a_fork_is_a_bad_line_and_its_proof_is_kept(own: CommandLine, in_one_go: bool) -> None:
     made = make_log(words(4))
-    other = make_log([*words(2), b"other", b"branch"])
+    other = make_log([*words(2), b"other", b"branch", b"more"])
     if in_one_go:
         result = own("import", stdin=lines_of([*made, *other[2:]]))
     else:
@@ -164,8 +164,8 @@ def test_a_fork_is_a_bad_line_and_its_proof_is_kept(own: CommandLine, in_one_go:
     assert own("forks").lines == [made[2].name]
     again = own("import", stdin=lines_of(other[3:]))
     assert (again.status, again.out) == (1, b"")
-    assert "line 1" in again.err
-    assert "forked at entry 3" in again.err
+    # One of them has a path by its lipmaalink, the other leads to the fork only.
+    assert again.err.count("the log is forked at entry 3, nothing after it is taken in") == 2
 
 
 def test_as_json_each_entry_stored_is_an_object(own: CommandLine) -> None:
