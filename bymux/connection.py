@@ -201,7 +201,7 @@ class Connection:
 
         An honest peer answers each, but ends the connection over a flood: a few at a time.
         """
-        channel = self._channel(stream)
+        channel = self._registry.creation if stream is None else self._registry[stream]
         if not channel.ping_always:
             check_may_ping(channel.ours, "Ping", stream)
         channel.pings_due += 1
@@ -268,6 +268,24 @@ class Connection:
         """Whether a stream exists and not both sides have sent Close and StopRead yet."""
         return stream in self._registry.streams
 
+    def has_closed(self, stream: int | None) -> bool:
+        """Whether we write no more on a stream, or (None) create no more: `close` is misuse then.
+
+        So it is after `close`, after the peer's StopRead, which is answered by Close, and for a
+        stream that is not active.
+        """
+        channel = self._find(stream)
+        return channel is None or not MAY_WRITE[channel.ours]
+
+    def has_stopped(self, stream: int | None) -> bool:
+        """Whether we grant no more credit: `stop_read` and `grant` are misuse then.
+
+        So it is after `stop_read`, after the peer's Close if it is answered of itself, and for a
+        stream that is not active.
+        """
+        channel = self._find(stream)
+        return channel is None or not MAY_GRANT[channel.ours]
+
     @property
     def active_streams(self) -> tuple[int, ...]:
         """The ids of the active streams."""
@@ -294,8 +312,8 @@ class Connection:
             idle_work=self._inbox.idle.used,
         )
 
-    def _channel(self, stream: int | None) -> Channel:
-        return self._registry.creation if stream is None else self._registry[stream]
+    def _find(self, stream: int | None) -> Channel | None:
+        return self._registry.creation if stream is None else self._registry.streams.get(stream)
 
     def _close(self, channel: Channel) -> None:
         channel.ours = advance(channel.ours, Input.CLOSE, channel.id)

@@ -26,7 +26,6 @@ from . import (
     Connection,
     DataReceived,
     Event,
-    LocalProtocolError,
     PongReceived,
     RemoteProtocolError,
     Role,
@@ -113,7 +112,7 @@ class MultiplexedStream(trio.abc.HalfCloseableStream):
             received[0] = received[0][room:]
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self._received_bytes -= len(data)
-        if not self._has_ended and self._multiplexer.failure is None:
+        if self._is_alive:
             self._connection.consumed(self.id, len(data))
             self._multiplexer.wake_writer()
         return data
@@ -183,18 +182,21 @@ class MultiplexedStream(trio.abc.HalfCloseableStream):
         self._received.clear()
         self._received_bytes = 0
         self._say_eof()
-        if not self._has_ended:
-            with suppress(LocalProtocolError):  # said already, in answer to the peer's Close
-                self._connection.stop_read(self.id)
+        if self._is_alive and not self._connection.has_stopped(self.id):
+            self._connection.stop_read(self.id)
         self._multiplexer.wake_writer()
         self.wake()
 
     def _say_eof(self) -> None:
         self._eof_sent = True
-        if not self._has_ended:
-            with suppress(LocalProtocolError):  # said already, by `send_eof` or for a StopRead
-                self._connection.close(self.id)
+        if self._is_alive and not self._connection.has_closed(self.id):
+            self._connection.close(self.id)
         self._multiplexer.wake_writer()
+
+    @property
+    def _is_alive(self) -> bool:
+        """Whether the connection knows this stream and takes commands."""
+        return not self._has_ended and self._multiplexer.failure is None
 
     @property
     def is_sent(self) -> bool:
@@ -226,7 +228,7 @@ class MultiplexedStream(trio.abc.HalfCloseableStream):
 
     def allow(self, window_bytes: int) -> None:
         """Fills the first credit up to the window, unless the peer is done or has more."""
-        if self._receive_credit < window_bytes and not (self._eof_received or self._has_ended):
+        if self._receive_credit < window_bytes and not self._connection.has_stopped(self.id):
             self._connection.grant(self.id, window_bytes - self._receive_credit)
 
     def overflows(self, bytes_max: int) -> bool:
@@ -371,9 +373,10 @@ class Multiplexer(trio.abc.AsyncResource):
         Give it a time limit: cancelled, it ends the connection at once.
         """
         try:
-            for command in (self.connection.close_creation, self.connection.stop_creation):
-                with suppress(LocalProtocolError):  # said already, or agreed on from the start
-                    command()
+            if self.failure is None and not self.connection.has_closed(None):
+                self.connection.close_creation()
+            if self.failure is None and not self.connection.has_stopped(None):
+                self.connection.stop_creation()
             for stream in tuple(self._streams.values()):
                 stream.close_nowait()
             self.wake_writer()
@@ -430,8 +433,8 @@ class Multiplexer(trio.abc.AsyncResource):
         try:
             events = self.connection.receive_data(data, trio.current_time())
         except RemoteProtocolError as broken:
-            self._dispatch(broken.events)
             self._fail(broken)
+            self._dispatch(broken.events)
         else:
             self._dispatch(events)
 
@@ -506,9 +509,9 @@ class Multiplexer(trio.abc.AsyncResource):
     def _forget(self, number: int) -> None:
         """A stream is over; if the peer made it, it may make another."""
         del self._streams[number]
-        if number % 2 != self._role.parity and self._is_creatable:
-            with suppress(LocalProtocolError):  # not any more: creation was stopped
-                self.connection.grant_streams(1)
+        is_theirs = number % 2 != self._role.parity
+        if is_theirs and self.failure is None and not self.connection.has_stopped(None):
+            self.connection.grant_streams(1)
 
     def _check_buffers(self, events: list[Event]) -> None:
         """Credit bounds what waits to be read; where it is infinite, this does."""

@@ -275,6 +275,17 @@ def test_impossible_agreements_are_refused(make: Callable[[], object]) -> None:
         make()
 
 
+def test_one_can_ask_what_was_said_already_also_by_way_of_answer() -> None:
+    connection = Connection(Role.REACTIVE, Config(initial_streams=CONTROL_AND_DATA.initial_streams))
+    assert not connection.has_closed(1)
+    assert not connection.has_stopped(1)
+    connection.receive_data(packet(CLOSE, 1) + packet(STOP_READ, None))
+    assert (connection.has_closed(1), connection.has_stopped(1)) == (False, True)
+    assert (connection.has_closed(None), connection.has_stopped(None)) == (True, False)
+    assert connection.has_closed(9)
+    assert connection.has_stopped(9)
+
+
 def test_statistics_count_bytes_packets_and_what_is_owed() -> None:
     connection = Connection(Role.REACTIVE, CONTROL_AND_DATA)
     connection.receive_data(b"\x50" + write(0, b"abc"))
