@@ -50,6 +50,8 @@ _TABLE = (
     Command("drop", "upkeep", "delete payloads, keeping their entries"),
     Command("verify", "upkeep", "recheck every signature, link, hash and size"),
     Command("backup", "upkeep", "copy the store, also while a node runs on it"),
+    Command("export", "exporting", "bring a Parquet export up to date"),
+    Command("analyze", "analyzing", "check and describe an export with Spark"),
     Command("follow", "following", "take in a log, an author's logs, or all"),
     Command("unfollow", "following", "no longer take in new entries"),
     Command("follows", "following", "list what is followed"),

@@ -1,0 +1,68 @@
+"""An export beside a running node: new files when what is pending is old or large enough."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from logstore import Store
+
+from .export import Exporter
+from .manifest import Settings
+from .ranges import FILE_BYTES_MAX, ExportResult
+
+FILE_AGE_MAX: Final = timedelta(seconds=60)
+_ROW_BYTES_GUESS: Final = 650
+"""An entry with a payload of 256 bytes."""
+
+
+class ContinuousExport:
+    """Keeps an export up to date while a node runs. For one thread at a time.
+
+    Who runs it calls `step` every second or so, in a thread, and `finish` at the end. `now` is a
+    monotonic time in seconds. Memory is that of an `Exporter`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        root: Path | str,
+        settings: Settings | None = None,
+        *,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        file_age_max: timedelta = FILE_AGE_MAX,
+    ) -> None:
+        self._store = store
+        self._exporter = Exporter(store, root, settings, file_bytes_max=file_bytes_max)
+        self._file_bytes_max = file_bytes_max
+        self._age_max_s = file_age_max.total_seconds()
+        self._row_bytes = float(_ROW_BYTES_GUESS)
+        self._exported: int | None = None
+        self._pending_since: float | None = None
+
+    def step(self, now: float) -> ExportResult | None:
+        """Exports if it is time to; None if it is not. Cheap when nothing has happened."""
+        if self._exported is None:
+            # What a run before this one left behind is old already.
+            return self._run()
+        pending = self._store.position() - self._exported
+        if pending == 0:
+            self._pending_since = None
+            return None
+        if self._pending_since is None:
+            self._pending_since = now
+        large = pending * self._row_bytes >= self._file_bytes_max
+        if large or now - self._pending_since >= self._age_max_s:
+            return self._run()
+        return None
+
+    def finish(self) -> ExportResult:
+        """Exports what is left."""
+        return self._run()
+
+    def _run(self) -> ExportResult:
+        result = self._exporter.run()
+        self._exported = result.last
+        self._pending_since = None
+        if result.rows:
+            self._row_bytes = sum(file.bytes for file in result.files) / result.rows
+        return result

@@ -1,0 +1,86 @@
+"""The columns of an export, for Parquet, Arrow and Spark.
+
+One row per entry. Version 1; a later version only adds columns. `date` is no column of the files
+but a part of their path.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+SCHEMA_VERSION: Final = 1
+
+# name, type in Spark, whether it may be null
+COLUMNS: Final = (
+    ("author", "STRING", False),
+    ("log_id", "DECIMAL(20,0)", False),
+    ("seq", "BIGINT", False),
+    ("is_end", "BOOLEAN", False),
+    ("entry_hash", "BINARY", False),
+    ("backlink", "BINARY", True),
+    ("lipmaalink", "BINARY", True),
+    ("payload_hash", "BINARY", False),
+    ("payload_size", "BIGINT", False),
+    ("payload", "BINARY", True),
+    ("payload_state", "STRING", False),
+    ("signature", "BINARY", False),
+    ("received_at", "TIMESTAMP", False),
+    ("ingest_seq", "BIGINT", False),
+    ("node", "STRING", False),
+)
+PARTITION: Final = ("date", "DATE", False)
+KEY: Final = ("author", "log_id", "seq")
+
+NAMES: Final = tuple(name for name, _, _ in COLUMNS)
+
+PRESENT: Final = "present"
+MISSING: Final = "missing"
+DELETED: Final = "deleted"
+TOO_LARGE: Final = "too_large"
+
+SIGNED_MAX: Final = 2**63 - 1
+"""The largest BIGINT; a seq or a size above it has no row."""
+
+
+def spark_ddl(*, partition: bool = True) -> str:
+    """The schema as Spark's DDL, with or without the partition column."""
+    columns = (*COLUMNS, PARTITION) if partition else COLUMNS
+    return ", ".join(f"{name} {kind}{'' if null else ' NOT NULL'}" for name, kind, null in columns)
+
+
+def spark_schema() -> "StructType":
+    """The schema as `spark.readStream.schema` takes it. Needs no running Spark."""
+    from pyspark.sql import types
+
+    kinds: dict[str, types.DataType] = {
+        "STRING": types.StringType(),
+        "DECIMAL(20,0)": types.DecimalType(20, 0),
+        "BIGINT": types.LongType(),
+        "BOOLEAN": types.BooleanType(),
+        "BINARY": types.BinaryType(),
+        "TIMESTAMP": types.TimestampType(),
+        "DATE": types.DateType(),
+    }
+    fields = [types.StructField(name, kinds[kind], null) for name, kind, null in COLUMNS]
+    name, kind, null = PARTITION
+    return types.StructType([*fields, types.StructField(name, kinds[kind], null)])
+
+
+def arrow_schema(metadata: dict[str, str] | None = None, *, partition: bool = False) -> "pa.Schema":
+    """The schema of the files, as Arrow has it; with `partition`, of the data source's batches."""
+    import pyarrow as pa
+
+    kinds = {
+        "STRING": pa.string(),
+        "DECIMAL(20,0)": pa.decimal128(20, 0),
+        "BIGINT": pa.int64(),
+        "BOOLEAN": pa.bool_(),
+        "BINARY": pa.binary(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+        "DATE": pa.date32(),
+    }
+    columns = (*COLUMNS, PARTITION) if partition else COLUMNS
+    fields = [pa.field(name, kinds[kind], nullable=null) for name, kind, null in columns]
+    return pa.schema(fields, metadata=metadata)

@@ -1,0 +1,195 @@
+"""`export`: brings a Parquet export up to date with the store, once or until interrupted."""
+
+import re
+import signal
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analytics import AnalyticsError, ContinuousExport, Exporter, ExportResult, Progress, Settings
+from logstore import Store, StoreError
+from wire import LogKey
+
+from .errors import DONE, FAILED, Problem
+from .opening import opened_store
+from .registry import Definition
+from .settings import Parser
+from .values import json_number, log_key, size, u64
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_POLL_S = 1.0
+_PROGRESS_EVERY_S = 1.0
+
+
+def byte_count(text: str) -> int:
+    """`1000`, `64MiB`. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]+) ?(KiB|MiB|GiB|)", text, re.ASCII)
+    if match is None or u64(match[1]) == 0:
+        raise ValueError(f"{text[:40]!r} is no number of bytes above 0, like 1000000 or 64MiB")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def seconds(text: str) -> timedelta:
+    """A number of seconds above 0. Raises ValueError."""
+    match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text, re.ASCII)
+    if match is None or float(text) == 0:
+        raise ValueError(f"{text[:40]!r} is no number of seconds above 0")
+    return timedelta(seconds=float(text))
+
+
+def author_key(text: str) -> bytes:
+    """64 hex digits. Raises ValueError."""
+    if "/" in text:
+        raise ValueError(f"{text[:100]!r} names a log, not an author; use --log for it")
+    return LogKey.parse(text).author
+
+
+def _export_arguments(parser: Parser) -> None:
+    parser.add_argument("directory", metavar="DIR", type=Path, help="made if it does not exist")
+    parser.add_argument(
+        "--log", metavar="LOG", action="append", type=log_key, default=[], help="only these logs"
+    )
+    parser.add_argument(
+        "--author",
+        metavar="AUTHOR",
+        action="append",
+        type=author_key,
+        default=[],
+        help="only the logs of these authors",
+    )
+    parser.add_argument("--no-payload", action="store_true", help="leave payloads out")
+    parser.add_argument(
+        "--max-payload-bytes",
+        metavar="N",
+        type=byte_count,
+        default=1 << 30,
+        help="leave larger payloads out, and say so in their rows (default: 1GiB)",
+    )
+    parser.add_argument(
+        "--max-file-bytes",
+        metavar="N",
+        type=byte_count,
+        default=64 << 20,
+        help="bytes of rows in one file (default: 64MiB); it bounds memory too",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be added, and end")
+    parser.add_argument("--watch", action="store_true", help="go on until SIGINT or SIGTERM")
+    parser.add_argument(
+        "--max-file-age",
+        metavar="S",
+        type=seconds,
+        default=timedelta(seconds=60),
+        help="with --watch: seconds that an entry waits for its file at most (default: 60)",
+    )
+
+
+def _export(args: "Namespace", terminal: "Terminal") -> int:
+    settings = Settings(
+        logs=tuple(sorted({str(log) for log in args.log})),
+        authors=tuple(sorted({author.hex() for author in args.author})),
+        payloads=not args.no_payload,
+        payload_bytes_max=args.max_payload_bytes,
+    )
+    with opened_store(args, readonly=True) as store:
+        try:
+            if args.watch and not args.dry_run:
+                return _watch(args, store, settings, terminal)
+            exporter = Exporter(
+                store, args.directory, settings, file_bytes_max=args.max_file_bytes
+            )
+            if args.dry_run:
+                result = exporter.plan()
+            else:
+                result = exporter.run(_ProgressLines(terminal))
+        except (AnalyticsError, StoreError) as error:
+            raise Problem(str(error)) from error
+    return _report(args, result, terminal)
+
+
+class _ProgressLines:
+    """Says now and then how far the work is, if somebody looks or asked for it."""
+
+    def __init__(self, terminal: "Terminal") -> None:
+        self._terminal = terminal
+        self._wanted = terminal.verbose or (sys.stderr is not None and sys.stderr.isatty())
+        self._started = self._said = time.monotonic()
+        self._first: Progress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        first = self._first = self._first or progress
+        if not self._wanted or now - self._said < _PROGRESS_EVERY_S:
+            return
+        self._said = now
+        done = progress.position - first.position
+        left = progress.target - progress.position
+        passed = now - self._started
+        rate = done / passed
+        remaining = f", {left / rate:.0f} s left" if rate else ""
+        self._terminal.note(
+            f"{progress.rows} rows, {size(progress.bytes)}, {rate:.0f} rows/s{remaining}"
+        )
+
+
+def _report(args: "Namespace", result: ExportResult, terminal: "Terminal") -> int:
+    written = sum(file.bytes for file in result.files)
+    fields = {
+        "directory": str(args.directory.absolute()),
+        "dry_run": bool(args.dry_run),
+        "rows": result.rows,
+        "files": len(result.files),
+        "bytes": json_number(written),
+        "first_ingest": result.first,
+        "last_ingest": result.last,
+        "left_out": len(result.left_out),
+        "total_rows": result.total_rows,
+        "total_files": result.total_files,
+    }
+    if args.dry_run:
+        text = f"{result.rows} entries would be added"
+    else:
+        text = f"{result.rows} entries added, {len(result.files)} files written, {size(written)}"
+    terminal.result(fields, text)
+    for each in result.left_out:
+        terminal.note(f"left out: {each.where}: {each.why}")
+    terminal.flush()
+    return FAILED if result.left_out else DONE
+
+
+def _watch(args: "Namespace", store: Store, settings: Settings, terminal: "Terminal") -> int:
+    continuous = ContinuousExport(
+        store,
+        args.directory,
+        settings,
+        file_bytes_max=args.max_file_bytes,
+        file_age_max=args.max_file_age,
+    )
+    stop = threading.Event()
+    status = DONE
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in kept:
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        while not stop.is_set():
+            result = continuous.step(time.monotonic())
+            if result is not None and (result.rows or result.left_out):
+                status = max(status, _report(args, result, terminal))
+            stop.wait(min(_POLL_S, args.max_file_age.total_seconds() / 2))
+        result = continuous.finish()
+        if result.rows or result.left_out:
+            status = max(status, _report(args, result, terminal))
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    return status
+
+
+COMMANDS = {"export": Definition(arguments=_export_arguments, run=_export)}
