@@ -8,7 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .stages import Stage, analyze
+    from .auditing import KINDS, Audit, audit
     from .continuous import ContinuousExport
+    from .describe import Payloads, activity, entries, logs, payloads, replication_delay
     from .errors import (
         AnalyticsError,
         BadInput,
@@ -25,23 +28,49 @@ if TYPE_CHECKING:
         SparkFailed,
     )
     from .export import Exporter
-    from .manifest import LeftOut, Settings, WrittenFile
+    from .java import ensure_java
+    from .manifest import LeftOut, Manifest, Settings, WrittenFile, load_all
     from .ranges import ExportResult, Progress
-    from .schema import spark_ddl, spark_schema
+    from .reading import latest, read_export, read_log_states, register_views
+    from .schema import SCHEMA_VERSION, spark_ddl, spark_schema
+    from .session import ship_packages, start_spark
     from .source import BambooDataSource
+    from .streaming import (
+        read_export_stream,
+        stream_entries,
+        stream_windows,
+        sum_windows,
+        write_stream,
+    )
 
 # What is loaded for a name: nothing but the module that it is in.
 _HOMES = {
+    "stages": ("Stage", "analyze"),
+    "auditing": ("KINDS", "Audit", "audit"),
     "continuous": ("ContinuousExport",),
+    "describe": ("Payloads", "activity", "entries", "logs", "payloads", "replication_delay"),
     "export": ("Exporter",),
-    "manifest": ("LeftOut", "Settings", "WrittenFile"),
+    "java": ("ensure_java",),
+    "manifest": ("LeftOut", "Manifest", "Settings", "WrittenFile", "load_all"),
     "ranges": ("ExportResult", "Progress"),
-    "schema": ("spark_ddl", "spark_schema"),
+    "reading": ("latest", "read_export", "read_log_states", "register_views"),
+    "schema": ("SCHEMA_VERSION", "spark_ddl", "spark_schema"),
+    "session": ("ship_packages", "start_spark"),
     "source": ("BambooDataSource",),
+    "streaming": (
+        "read_export_stream",
+        "stream_entries",
+        "stream_windows",
+        "sum_windows",
+        "write_stream",
+    ),
 }
 
 __all__ = [
+    "KINDS",
+    "SCHEMA_VERSION",
     "AnalyticsError",
+    "Audit",
     "BadInput",
     "BadOption",
     "BambooDataSource",
@@ -54,16 +83,39 @@ __all__ = [
     "Exporter",
     "JavaMissing",
     "LeftOut",
+    "Manifest",
     "MissingExtra",
     "NotAnExport",
     "OffsetRefused",
     "OtherExport",
+    "Payloads",
     "Progress",
     "Settings",
     "SparkFailed",
+    "Stage",
     "WrittenFile",
+    "activity",
+    "analyze",
+    "audit",
+    "ensure_java",
+    "entries",
+    "latest",
+    "load_all",
+    "logs",
+    "payloads",
+    "read_export",
+    "read_export_stream",
+    "read_log_states",
+    "register_views",
+    "replication_delay",
+    "ship_packages",
     "spark_ddl",
     "spark_schema",
+    "start_spark",
+    "stream_entries",
+    "stream_windows",
+    "sum_windows",
+    "write_stream",
 ]
 
 if not TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Everything that `analytics` raises. Each message is one line: what happened, where, what to do."""
+"""What `analytics` raises. Each message is one line: what happened, where, what to do."""
 
 # ruff: noqa: N818 - names say what happened, and most of them are read in `except` clauses
 

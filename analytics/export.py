@@ -125,7 +125,9 @@ class Exporter:
     def _look(self) -> tuple[Manifest, dict[tuple[int, int], list[Part]]]:
         """The bookmark, and the files of ranges beyond it. Raises what makes `run` impossible."""
         parts = find_parts(self._root) if self._root.exists() else []
-        manifest = load_latest(self._root) or Manifest(0, self._source.node, self._source.settings, 1, 0)
+        manifest = load_latest(self._root) or Manifest(
+            0, self._source.node, self._source.settings, 1, 0
+        )
         self._check(manifest)
         ranges: dict[tuple[int, int], list[Part]] = {}
         for part in parts:

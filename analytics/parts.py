@@ -142,10 +142,7 @@ def by_date(
     for date in dates:
         yield (
             date.isoformat(),
-            [
-                batch.filter(pc.equal(each, date))
-                for batch, each in zip(batches, days, strict=True)
-            ],
+            [batch.filter(pc.equal(each, date)) for batch, each in zip(batches, days, strict=True)],
         )
     batches.clear()
 
@@ -198,9 +195,7 @@ def _options(table: "pa.Table") -> dict[str, Any]:
     schema = table.schema
 
     options: dict[str, Any] = {
-        "compression": {
-            name: "NONE" if name in _RANDOM else "ZSTD" for name in schema.names
-        },
+        "compression": {name: "NONE" if name in _RANDOM else "ZSTD" for name in schema.names},
         "use_dictionary": list(_REPEATING),
         "write_page_index": True,
         "sorting_columns": [

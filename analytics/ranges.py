@@ -21,7 +21,7 @@ from .states import write_states
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FILE_BYTES_MAX: Final = 64 << 20
+FILE_BYTES_MAX: Final = 48 << 20
 """Bytes of rows in one file, unless one payload is larger. It bounds memory too."""
 _BATCH_ROWS: Final = 5_000
 _BATCH_BYTES: Final = 4 << 20
@@ -163,11 +163,12 @@ class Run:
         builder = self._source.builder()
         entries: list[StoredEntry] = []
         batches: list[pa.RecordBatch] = []
+        batch_bytes_max = min(_BATCH_BYTES, (bytes_max or FILE_BYTES_MAX) // 4)
         rows = size = batch_size = 0
         for entry in feed:
             entries.append(entry)
             batch_size += len(entry.encoded) + len(entry.payload or b"")
-            if len(entries) < _BATCH_ROWS and batch_size < _BATCH_BYTES:
+            if len(entries) < _BATCH_ROWS and batch_size < batch_bytes_max:
                 continue
             batches.append(builder.batch(entries))
             release_unused()

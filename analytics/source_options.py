@@ -12,7 +12,18 @@ from wire import U64_MAX, LogKey
 from .errors import BadOption
 
 _KNOWN = frozenset(
-    "path author log_id from to payload maxrowsperbatch verify failondataloss pushfilters".split()
+    (
+        "path",
+        "author",
+        "log_id",
+        "from",
+        "to",
+        "payload",
+        "maxrowsperbatch",
+        "verify",
+        "failondataloss",
+        "pushfilters",
+    )
 )
 
 

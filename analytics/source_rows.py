@@ -26,18 +26,14 @@ def read_log(
     builder = _builder(store, options)
     start = first
     while start <= last:
-        entries = store.read(
-            key, start, entries_max=_BATCH_ROWS, bytes_max=_BATCH_BYTES, end=last
-        )
+        entries = store.read(key, start, entries_max=_BATCH_ROWS, bytes_max=_BATCH_BYTES, end=last)
         if not entries:
             return
         yield from _batches(store, options, builder, entries)
         start = entries[-1].seq + 1
 
 
-def read_range(
-    store: Store, options: Options, first: int, last: int
-) -> Iterator["pa.RecordBatch"]:
+def read_range(store: Store, options: Options, first: int, last: int) -> Iterator["pa.RecordBatch"]:
     """The entries of a range of the ingest sequence that have not moved out of it."""
     builder = _builder(store, options)
     after = first - 1
@@ -90,9 +86,7 @@ def _with_payload(store: Store, entry: StoredEntry) -> StoredEntry:
         return entry if now is None else now._replace(ingest=entry.ingest)
 
 
-def _checked(
-    store: Store, options: Options, entries: list[StoredEntry]
-) -> Iterable[StoredEntry]:
+def _checked(store: Store, options: Options, entries: list[StoredEntry]) -> Iterable[StoredEntry]:
     for entry in entries:
         try:
             check_fits(entry)

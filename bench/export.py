@@ -3,8 +3,8 @@
     python bench/export.py [--entries 1000000] [--logs 1000] [--keep DIR] [--no-spark]
 
 One JSON object per line. Builds a store of small entries in many logs, then: an export (rate, peak
-memory, files), a second one after 1,000 more entries, and the same two questions (count, entries
-per author) asked of the Parquet files, of the data source, and of the store by plain Python, side by
+memory, files), a second one after 1,000 more entries, and the same two questions (count, bytes per
+author) asked of the Parquet files, of the data source, and of the store by plain Python, side by
 side; then the whole pipeline on `local[2]` with its times by stage.
 """
 

@@ -77,8 +77,8 @@ def _export_arguments(parser: Parser) -> None:
         "--max-file-bytes",
         metavar="N",
         type=byte_count,
-        default=64 << 20,
-        help="bytes of rows in one file (default: 64MiB); it bounds memory too",
+        default=48 << 20,
+        help="bytes of rows in one file (default: 48MiB); it bounds memory too",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be added, and end")
     parser.add_argument("--watch", action="store_true", help="go on until SIGINT or SIGTERM")
@@ -102,13 +102,9 @@ def _export(args: "Namespace", terminal: "Terminal") -> int:
         try:
             if args.watch and not args.dry_run:
                 return _watch(args, store, settings, terminal)
-            exporter = Exporter(
-                store, args.directory, settings, file_bytes_max=args.max_file_bytes
-            )
-            if args.dry_run:
-                result = exporter.plan()
-            else:
-                result = exporter.run(_ProgressLines(terminal))
+            exporter = Exporter(store, args.directory, settings, file_bytes_max=args.max_file_bytes)
+            progress = _ProgressLines(terminal)
+            result = exporter.plan() if args.dry_run else exporter.run(progress)
         except (AnalyticsError, StoreError) as error:
             raise Problem(str(error)) from error
     return _report(args, result, terminal)

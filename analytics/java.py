@@ -1,0 +1,60 @@
+"""Finding a Java that Spark can use."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from .errors import JavaMissing
+
+JAVA_MIN: Final = 17
+_FOLDERS: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
+_TIMEOUT_S: Final = 30
+
+
+def ensure_java() -> Path:
+    """The home of a Java 17 or newer, also put into JAVA_HOME. Raises JavaMissing."""
+    too_old: list[str] = []
+    for home in _candidates():
+        version = java_version(home)
+        if version is not None and version >= JAVA_MIN:
+            os.environ["JAVA_HOME"] = str(home)
+            return home
+        if version is not None:
+            too_old.append(f"{home} is Java {version}")
+    raise JavaMissing(
+        f"Spark needs Java {JAVA_MIN} or newer",
+        ", ".join(too_old) or "there is no Java in JAVA_HOME, on the PATH or in /usr/lib/jvm",
+        "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME",
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    named = os.environ.get("JAVA_HOME")
+    if named:
+        yield Path(named)
+    on_path = shutil.which("java")
+    if on_path is not None:
+        yield Path(on_path).resolve().parent.parent
+    for folder in map(Path, _FOLDERS):
+        for home in sorted(folder.glob("*"), reverse=True) if folder.is_dir() else ():
+            yield from (home, home / "Contents/Home")
+
+
+def java_version(home: Path) -> int | None:
+    """The major version of the Java in a directory, None if there is none that runs."""
+    try:
+        result = subprocess.run(  # noqa: S603 - a program that the user's environment names
+            [home / "bin/java", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?([0-9]+)', result.stderr)
+    return int(found[1]) if found else None

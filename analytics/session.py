@@ -1,0 +1,88 @@
+"""Starting Spark, and sending this project's packages to its workers."""
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .errors import SparkFailed
+from .extras import require
+from .java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHIPPED: Final = ("analytics", "logstore", "pyspark_bamboo", "wire")
+_SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Rows hold payloads, so a batch for a Python worker is not too many of them.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+    "spark.sql.shuffle.partitions": "8",
+}
+
+
+@contextmanager
+def start_spark(
+    master: str = "local[*]", name: str = "bamboo-peer", settings: Mapping[str, str] | None = None
+) -> Iterator["SparkSession"]:
+    """A session that is stopped at the end. Raises MissingExtra, JavaMissing, SparkFailed.
+
+    `settings` go before what is set here. On a cluster the workers get this project's packages,
+    but have to have PyNaCl and pyarrow; which Python they use is up to PYSPARK_PYTHON.
+    """
+    require("pyspark", "pyarrow", "pandas")
+    ensure_java()
+    from pyspark.sql import SparkSession
+
+    local = master.startswith("local")
+    chosen = dict(_SETTINGS)
+    if local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in (chosen | dict(settings or {})).items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise SparkFailed(
+            f"Spark does not start ({reason})", master, "look at the master's URL and at its log"
+        ) from error
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        if local:
+            yield spark
+        else:
+            with tempfile.TemporaryDirectory(prefix="bamboo-spark-") as folder:
+                ship_packages(spark, Path(folder))
+                yield spark
+    finally:
+        spark.stop()
+
+
+def ship_packages(spark: "SparkSession", folder: Path) -> Path:
+    """Makes a zip of this project's packages in `folder` and gives it to all workers."""
+    path = write_zip(folder / "bamboo_packages.zip")
+    spark.sparkContext.addPyFile(str(path))
+    return path
+
+
+def write_zip(path: Path) -> Path:
+    """The packages that workers need, as they are installed here."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in SHIPPED:
+            spec = find_spec(package)
+            assert spec is not None
+            assert spec.submodule_search_locations
+            root = Path(spec.submodule_search_locations[0])
+            for file in sorted(root.rglob("*.py")):
+                archive.write(file, Path(package) / file.relative_to(root))
+    return path

@@ -1,0 +1,81 @@
+"""`analyze`: runs the Spark pipeline over exports."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analytics import AnalyticsError, Stage, analyze, start_spark
+
+from .errors import DONE, FAILED, Problem
+from .registry import Definition
+from .settings import Parser
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+
+def _analyze_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "directory", metavar="DIR", nargs="+", help="what `export` made; several are read together"
+    )
+    parser.add_argument(
+        "--to", metavar="OUT", type=Path, required=True, help="for tables and the report page"
+    )
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        default="local[*]",
+        help="the Spark to run on (default: local[*])",
+    )
+    parser.add_argument(
+        "--window",
+        metavar="SPAN",
+        default="1 hour",
+        help="of activity, as Spark names spans of time (default: 1 hour)",
+    )
+    parser.add_argument(
+        "--payload-schema",
+        metavar="DDL",
+        help="decode payloads that are JSON; the columns as Spark's DDL, like 'text STRING'",
+    )
+    parser.add_argument(
+        "--driver-memory", metavar="SIZE", default="1g", help="for Spark's driver (default: 1g)"
+    )
+
+
+def _analyze(args: "Namespace", terminal: "Terminal") -> int:
+    faults = 0
+    settings = {"spark.driver.memory": args.driver_memory}
+    try:
+        with start_spark(args.master, "bamboo-peer analyze", settings) as spark:
+            for stage in analyze(
+                spark,
+                args.directory,
+                args.to,
+                window=args.window,
+                payload_schema=args.payload_schema,
+            ):
+                faults += int(str(stage.summary.get("faults", 0)))
+                _report(stage, terminal)
+    except AnalyticsError as error:
+        raise Problem(str(error)) from error
+    return FAILED if faults else DONE
+
+
+def _report(stage: Stage, terminal: "Terminal") -> None:
+    words = ", ".join(
+        f"{value} {name.replace('_', ' ')}" if isinstance(value, int) else f"{name}: {value}"
+        for name, value in stage.summary.items()
+        if value != {}
+    )
+    terminal.result(
+        {"stage": stage.name, "seconds": round(stage.seconds, 3), **stage.summary},
+        f"{stage.name:<9} {stage.seconds:7.1f} s  {words}",
+    )
+    for line in stage.faults:
+        terminal.note(f"fault: {line}")
+    terminal.flush()
+
+
+COMMANDS = {"analyze": Definition(arguments=_analyze_arguments, run=_analyze)}

@@ -1,0 +1,38 @@
+"""One Spark for all tests that need it."""
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.driver.memory": "768m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.python.filterPushdown.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with Spark stay in one process (`--dist loadgroup`), so that one JVM runs."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("jvm"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            # pyspark uses what pandas, numpy and Python have deprecated, and leaves sockets open.
+            item.add_marker(pytest.mark.filterwarnings("ignore"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """A session on this machine."""
+    from analytics import start_spark
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with start_spark("local[2]", "tests", SETTINGS) as session:
+            yield session
