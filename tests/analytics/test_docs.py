@@ -1,0 +1,91 @@
+"""docs/spark.md: every snippet works, in the order of the page."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from analytics import schema
+from tests.analytics.makers import Clock, make_store, put
+from tests.logstore.authors import AuthorLog
+
+TOP = Path(__file__).resolve().parents[2]
+TEXT = (TOP / "docs/spark.md").read_text()
+SNIPPETS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+PATHS = ("lake", "lake-b", "store", "copy", "windows", "checkpoints/copy", "checkpoints/windows")
+
+
+def placed(text: str, folder: Path) -> str:
+    """The snippet with absolute paths: the tests' Spark was started in another directory."""
+    names = "|".join(PATHS)
+    return re.sub(rf"""(["'])({names})\1""", rf"\1{folder}/\2\1", text)
+
+
+def make_commands(folder: Path) -> dict[str, str]:
+    """An environment in which a shell finds `bamboo-peer`, the one of this checkout."""
+    program = folder / "bin/bamboo-peer"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{MAIN}" "$@"\n')
+    program.chmod(0o755)
+    return os.environ | {
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(TOP),
+        "BAMBOO_PEER_STORE": str(folder / "store"),
+    }
+
+
+MAIN = "from peer.cli import main; raise SystemExit(main())"
+
+
+def test_every_snippet_works(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, node, clock in (("store", 99, Clock()), ("store-b", 98, Clock(Clock().now + 10**6))):
+        with make_store(tmp_path / name, node, clock) as store:
+            put(store, AuthorLog(1), range(1, 8))
+            store.append([b'{"text": "hello", "likes": 3}', b"not JSON"])
+    environment = make_commands(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(spark, "stop", lambda: pytest.fail("a snippet stops the session"))
+    names: dict[str, object] = {}
+    ran = {"sh": 0, "python": 0, "sql": 0, "text": 0}
+    for kind, text in SNIPPETS:
+        ran[kind] += 1
+        if kind == "sh":
+            shell = ["bash", "-euo", "pipefail", "-c", text]
+            subprocess.run(shell, env=environment, cwd=tmp_path, check=True)
+        elif kind == "python":
+            exec(compile(placed(text, tmp_path), "docs/spark.md", "exec"), names)
+        elif kind == "sql":
+            spark.sql(placed(text, tmp_path)).collect()
+    assert min(ran["sh"], ran["python"], ran["sql"]) >= 3
+    assert (tmp_path / "results/report.html").exists()
+    assert (tmp_path / "copy").is_dir()
+    spark.catalog.dropTempView("bamboo_store")
+    shutil.rmtree(tmp_path / "results")
+
+
+def test_every_column_is_described() -> None:
+    for name in (*schema.NAMES, schema.PARTITION[0]):
+        assert re.search(rf"^\| .*`{name}`.* \|", TEXT, re.MULTILINE), name
+    for name, kind, _ in schema.COLUMNS:
+        row = next(
+            line for line in TEXT.splitlines() if re.match(rf"\| `{name}`|\| `backlink`, `{name}`", line)
+        )
+        assert kind in row
+
+
+def test_every_option_and_kind_of_fault_is_described() -> None:
+    from analytics import KINDS
+    from analytics.source_options import _KNOWN
+
+    described = {name.lower() for name in re.findall(r"`(\w+)`", TEXT)}
+    assert set(KINDS) <= described
+    assert _KNOWN - {"path"} <= described
