@@ -206,7 +206,10 @@ def bench_grow() -> None:
                         )
 
                 samples.append(
-                    (rate(5_000, put), rate(5_000, lambda: [store.append(payloads) for _ in "12345"]))
+                    (
+                        rate(5_000, put),
+                        rate(5_000, lambda: [store.append(payloads) for _ in "12345"]),
+                    )
                 )
             rates[label] = [sorted(each)[2] for each in zip(*samples, strict=True)]
             report("put on top of " + label, rates[label][0], "entries/s")

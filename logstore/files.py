@@ -182,8 +182,10 @@ class PayloadFiles:
         """A new, empty, locked file and its row."""
         id_ = self._system.random_bytes(_ID_BYTES) if partial is None else partial.id
         path = self.path_of(id_)
-        if self._system.make_folder(path.parent):
-            self._system.sync_folder(path.parent.parent)
+        # Tools that copy a store may leave empty folders out.
+        for folder in (path.parent.parent, path.parent):
+            if self._system.make_folder(folder):
+                self._system.sync_folder(folder.parent)
         handle = self._system.open_file(path, create=True)
         try:
             handle.try_lock()

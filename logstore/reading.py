@@ -6,7 +6,7 @@ Only what may be served as verified is read: below a fork or an invalid entry, u
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from wire import LogKey, decode_varu64, tail_offset, yamf_hash
+from wire import U64_MAX, LogKey, decode_varu64, tail_offset, yamf_hash
 
 from .errors import PayloadUnavailable, StoreDamaged
 from .records import PayloadState, StoredEntry
@@ -139,7 +139,7 @@ def first_missing(db: "apsw.Connection", key: LogKey, start: int) -> int | None:
     blob = db.execute(
         "SELECT seq FROM entries WHERE log = ? AND seq >= ? AND seq <= ? AND payload_state = 0"
         " ORDER BY seq LIMIT 1",
-        (row.id, pack_u64(start), pack_u64(row.newest)),
+        (row.id, pack_u64(min(max(start, 0), U64_MAX)), pack_u64(row.newest)),
     ).get
     return None if blob is None else unpack_u64(blob)
 
