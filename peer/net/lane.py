@@ -17,19 +17,20 @@ import trio
 T = TypeVar("T")
 
 
-RunSync = Callable[[Callable[[], list[object]]], Awaitable[list[object]]]
+Settle = Callable[[], None]
+RunSync = Callable[[Callable[[], list[Settle]]], Awaitable[list[Settle]]]
 """Runs a blocking function where it blocks nobody: a thread, or, in a test, on the spot."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do in the thread, and who learns of the outcome, in the event loop.
+    """Something to do in the thread. Both outcomes are settled in the event loop.
 
-    `done` gets the result, or the exception that `work` raised.
+    `work` returns what is to be called there when it is done; `failed` gets its exception.
     """
 
-    work: Callable[[], object]
-    done: Callable[[object], None]
+    work: Callable[[], Settle]
+    failed: Callable[[Exception], None]
 
 
 class Lane:
@@ -62,21 +63,23 @@ class Lane:
 
         When the caller is cancelled the work is done all the same, or will be.
         """
-        outcome: list[T] = []
-        failed: list[Exception] = []
+        results: list[T] = []
+        errors: list[Exception] = []
         finished = trio.Event()
 
-        def tell() -> None:
-            try:
-                outcome.append(work())
-            except Exception as error:  # noqa: BLE001 - raised where it was asked for
-                failed.append(error)
+        def tell() -> Settle:
+            results.append(work())
+            return finished.set
 
-        self.put(Job(tell, lambda _: finished.set()))
+        def fail(error: Exception) -> None:
+            errors.append(error)
+            finished.set()
+
+        self.put(Job(tell, fail))
         await finished.wait()
-        if failed:
-            raise failed[0]
-        return outcome[0]
+        if errors:
+            raise errors[0]
+        return results[0]
 
     async def wait_idle(self) -> None:
         """Returns once nothing is queued or running."""
@@ -102,17 +105,17 @@ class Lane:
                     outcomes = await self._run_sync(partial(_do_all, jobs))
             finally:
                 self._running -= 1
-            for job, outcome in zip(jobs, outcomes, strict=True):
-                job.done(outcome)
+            for settle in outcomes:
+                settle()
             if self.idle:
                 self._drained.unpark_all()
 
 
-def _do_all(jobs: list[Job]) -> list[object]:
-    outcomes: list[object] = []
+def _do_all(jobs: list[Job]) -> list[Settle]:
+    outcomes: list[Settle] = []
     for job in jobs:
         try:
             outcomes.append(job.work())
         except Exception as error:  # noqa: BLE001 - the job's owner judges it
-            outcomes.append(error)
+            outcomes.append(partial(job.failed, error))
     return outcomes
