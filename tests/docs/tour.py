@@ -164,7 +164,6 @@ class Tour:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "XDG_DATA_HOME": str(folder / ".data"),
             "XDG_CONFIG_HOME": str(folder / ".config"),
-            "PYTHONWARNINGS": "error",
         }
 
     def __enter__(self) -> Self:
