@@ -11,6 +11,7 @@ from .listening import CannotListenError
 from .memory_link import MemoryStream, memory_link
 from .node import Node, NodeConfig, running_node, unobserved
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, json_number, log_fields
+from .status_file import StatusFile, read_status
 from .store_host import StoreHost
 
 __all__ = [
@@ -29,11 +30,13 @@ __all__ = [
     "Node",
     "NodeConfig",
     "Observer",
+    "StatusFile",
     "StoreHost",
     "json_number",
     "log_fields",
     "memory_link",
     "open_stream",
+    "read_status",
     "running_node",
     "unobserved",
 ]
