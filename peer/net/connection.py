@@ -6,6 +6,7 @@ connection, bugs included, becomes an `Ending`; no other connection notices.
 """
 
 import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -249,8 +250,10 @@ def words_of(error: BaseException) -> str:
         cause = cause.exceptions[0]
     if isinstance(cause, OSError):
         error = cause
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    if isinstance(error, OSError):
+        # Trio writes more into `strerror`; name look-ups have negative numbers of their own.
+        number = error.errno or 0
+        return os.strerror(number) if number > 0 else error.strerror or str(error)
     return str(error) or type(error).__name__
 
 

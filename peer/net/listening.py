@@ -68,7 +68,9 @@ class Reception:
             await close_stream(stream)
             return
         try:
-            member = self._roster.make(stream, Direction.INCOMING, address, slot.established)
+            member = self._roster.make(
+                stream, Direction.INCOMING, address, on_established=slot.established
+            )
             await self._roster.run(member)
         finally:
             slot.leave()

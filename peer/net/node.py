@@ -14,6 +14,8 @@ from peer import LogChanged, SessionConfig
 from wire import LogKey, signature_self_test
 
 from .addresses import Address
+from .backoff import Backoff
+from .connection import Ending
 from .dialling import Connect, Dialler, open_stream
 from .interests import InterestBook
 from .limits import Gate, Limits
@@ -146,15 +148,31 @@ class Node:
             self._nursery.start_soon(self._run_dialler, found)
         return found
 
-    async def call(self, name: str, stream: trio.abc.Stream) -> Member:
-        """Runs a session over a stream that was opened from here; returns while it runs."""
-        member = self._roster.make(stream, Direction.OUTGOING, name)
+    def hang_up(self, name: str) -> None:
+        """Ends the connection in good order, if there is one, and calls no more."""
+        dialler = self._diallers.pop(name, None)
+        if dialler is not None:
+            dialler.stop()
+
+    @property
+    def called(self) -> list[str]:
+        """Who is called again and again."""
+        return list(self._diallers)
+
+    def new_backoff(self) -> Backoff:
+        """Delays between attempts, with this node's jitter."""
+        return Backoff(self._rng)
+
+    def sync(self, name: str, stream: trio.abc.Stream) -> Member:
+        """Starts a one-time sync over a stream that was opened from here."""
+        member = self._roster.make(stream, Direction.OUTGOING, name, policy="sync")
         self._nursery.start_soon(self._roster.run, member)
         return member
 
-    async def answer(self, name: str, stream: trio.abc.Stream) -> None:
-        """Runs a session over a stream that the other side opened, to its end."""
-        await self._reception.run(stream, name, name)
+    async def serve_stream(self, stream: trio.abc.Stream, *, proactive: bool, name: str) -> Ending:
+        """Runs a session over a stream to its end."""
+        direction = Direction.OUTGOING if proactive else Direction.INCOMING
+        return await self._roster.run(self._roster.make(stream, direction, name))
 
     def connections(self) -> list[ConnectionInfo]:
         """Every open connection, and every peer that is called again."""

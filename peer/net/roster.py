@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import trio
 
@@ -26,8 +27,10 @@ class Member:
     since_s: float
     on_established: Callable[[], None]
     established: trio.Event = field(default_factory=trio.Event)
-    sync_finished: trio.Event = field(default_factory=trio.Event)
-    logs_synced: int = 0
+    ended: trio.Event = field(default_factory=trio.Event)
+    ending: Ending | None = None
+    logs_synced: int | None = None
+    """How many logs a one-time sync had to do with, once it is done."""
 
     @property
     def state(self) -> ConnectionState:
@@ -63,7 +66,7 @@ class Member:
             self.on_established()
         elif isinstance(notice, SyncFinished):
             self.logs_synced = notice.logs
-            self.sync_finished.set()
+            self.connection.close()
 
 
 class Roster:
@@ -88,12 +91,15 @@ class Roster:
         stream: trio.abc.Stream,
         direction: Direction,
         address: str,
+        *,
+        policy: Literal["follow", "sync"] | None = None,
         on_established: Callable[[], None] = lambda: None,
     ) -> Member:
         """A member for a new stream, for `run`."""
         role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
+        config = self._config if policy is None else replace(self._config, policy=policy)
         connection = Connection(
-            Session(role, self._config, trio.current_time()),
+            Session(role, config, trio.current_time()),
             stream,
             self._host,
             source=address,
@@ -112,17 +118,18 @@ class Roster:
         """Runs a connection to its end."""
         self.members.add(member)
         try:
-            ending = await member.connection.run()
+            member.ending = await member.connection.run()
         except Exception as error:
             log.exception("connection with %s", member.address)
-            ending = Ending(EndKind.INTERNAL, f"internal error: {error!r}")
+            member.ending = Ending(EndKind.INTERNAL, f"internal error: {error!r}")
         finally:
             self.members.discard(member)
+            member.ended.set()
             self._left.unpark_all()
         # A call that came to nothing is told by who called.
         if member.established.is_set() or member.direction is Direction.INCOMING:
-            self._tell(member, ending)
-        return ending
+            self._tell(member, member.ending)
+        return member.ending
 
     def tell(self, event: Event) -> None:
         """Hands a local event to every session."""
