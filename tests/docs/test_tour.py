@@ -36,6 +36,11 @@ def test_a_key_of_the_page_stands_for_one_key_throughout() -> None:
     assert not keys.match(f"{KEYS[2]} {KEYS[2]}\n", f"{KEYS[0]} {KEYS[1]}\n")
 
 
+def test_a_key_in_a_command_becomes_the_one_of_this_run(tour: Tour) -> None:
+    tour.follow(Block("console", f"$ printf 'b2%.0s' {{1..32}}\n{KEYS[0]}\n"))
+    tour.follow(Block("console", f"$ test {KEYS[0]} = {KEYS[1]} && echo yes\nyes\n"))
+
+
 def test_times_and_durations_only_have_to_look_right() -> None:
     keys = Keys()
     assert keys.match("at 2026-01-02T03:04:05.000006Z\n", "at 2027-09-08T07:06:05.040302Z\n")

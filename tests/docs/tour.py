@@ -64,6 +64,12 @@ class Keys:
             self.known[key] = found[group]
         return True
 
+    def in_command(self, command: str) -> str:
+        """The command with the keys of this run."""
+        for page_key, real_key in self.known.items():
+            command = command.replace(page_key, real_key)
+        return command
+
     def _pattern(self, shown: str, groups: dict[str, str]) -> str:
         parts = []
         place = 0
@@ -117,6 +123,10 @@ class Terminal:
         while data := os.read(self._process.stdout.fileno(), 65536):
             self._seen += data
 
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
     def expect(self, shown: str, keys: Keys) -> None:
         """Waits for the lines that the page shows, from where it left off."""
         lines = shown.splitlines()
@@ -127,7 +137,7 @@ class Terminal:
             if len(seen) >= len(lines) and keys.match(shown, "\n".join(seen[: len(lines)]) + "\n"):
                 self._shown += len(lines)
                 return
-            ended = self._process.poll() is not None and not self._reader.is_alive()
+            ended = not self.running and not self._reader.is_alive()
             hopeless = ended or time.monotonic() > deadline
             assert not hopeless, f"the page shows\n{shown}\nand this was printed:\n" + "\n".join(
                 seen
@@ -141,7 +151,7 @@ class Terminal:
         self._reader.join(PATIENCE_S)
 
     def end(self) -> None:
-        if self._process.poll() is None:
+        if self.running:
             self._process.kill()
         self._process.wait()
         self._reader.join(PATIENCE_S)
@@ -186,7 +196,7 @@ class Tour:
             (self._folder / name).write_text(text, "utf-8")
         elif kind == "console":
             for command, shown in commands(text):
-                self._do(name, command, shown)
+                self._do(name, self._keys.in_command(command), shown)
 
     def _do(self, terminal: str, command: str, shown: str) -> None:
         if command == _INTERRUPT:
@@ -221,7 +231,8 @@ class Tour:
             if self._keys.match(shown, seen):
                 return
             # What another terminal is about to bring may not be there yet: look again.
-            waiting = self._terminals and _READING.search(command)
+            running = any(terminal.running for terminal in self._terminals.values())
+            waiting = running and _READING.search(command)
             hopeless = not waiting or time.monotonic() > deadline
             assert not hopeless, (
                 f"$ {command}\nThe page shows\n{shown}\nand this was printed:\n{seen}"
