@@ -71,25 +71,51 @@ async def running_node(
     with store.lock_node() if config.lock else nullcontext():
         book = InterestBook(store.author, serve_held=config.serve_held)
         book = await trio.to_thread.run_sync(book.load, store)
-        verifier = Verifier(config.workers)
-        host = StoreHost(store, verifier, poll_s=config.poll_s)
         try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(verifier.run)
-                await nursery.start(host.run)
-                node = Node(host, config, book, nursery, observer, rng or random.Random())  # noqa: S311 - no secret
+            async with trio.open_nursery() as outer:
+                inner = await outer.start(_hold_nursery)
                 try:
-                    yield node
-                except BaseException as error:  # noqa: BLE001 - raised again below
-                    failure = error
-                await node.stop()
-                nursery.cancel_scope.cancel()
+                    host = await _started_host(store, config, inner)
+                    node = Node(host, config, book, inner, observer, rng or new_rng())
+                    try:
+                        yield node
+                    except BaseException as error:  # noqa: BLE001 - raised again below
+                        failure = error
+                    await node.stop()
+                finally:
+                    inner.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            if len(group.exceptions) == 1:
-                raise group.exceptions[0] from None
-            raise
+            raise alone(group) from None
     if failure is not None:
         raise failure
+
+
+def alone(error: BaseException) -> BaseException:
+    """An exception without the groups around it that hold nothing else."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def _hold_nursery(task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    """A nursery whose tasks go on when the caller is cancelled, until they are told to end."""
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            task_status.started(nursery)
+            await trio.sleep_forever()
+
+
+async def _started_host(store: Store, config: NodeConfig, nursery: trio.Nursery) -> StoreHost:
+    verifier = Verifier(config.workers)
+    host = StoreHost(store, verifier, poll_s=config.poll_s)
+    await nursery.start(verifier.run)
+    await nursery.start(host.run)
+    return host
+
+
+def new_rng() -> random.Random:
+    """Randomness that only keeps peers out of step."""
+    return random.Random()  # noqa: S311 - nothing secret
 
 
 class Node:

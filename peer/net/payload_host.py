@@ -1,7 +1,7 @@
 """Payloads in pieces for sessions: their sinks, in threads, and which payloads are arriving.
 
-Every sink belongs to one lane, so that its bytes are written in order while those of other sinks
-are written beside them.
+All sinks of a session belong to one lane: what it asks is done in order, while the payloads of
+other sessions are written beside them.
 """
 
 import logging
@@ -44,16 +44,13 @@ class PayloadHost:
         self._store = store
         self._write = write
         self._sinks: dict[tuple[Port, int], Sink] = {}
-        self._next_lane = 0
 
     def submit(self, port: Port, command: PayloadCommand) -> None:
         """Begins to carry out a command of a session."""
         place = (port, command.sink)
         match command:
             case OpenPayload():
-                self._next_lane = (self._next_lane + 1) % LANES
-                sink = Sink(self._store, port.source, command, self.lanes[self._next_lane])
-                self._sinks[place] = sink
+                sink = self._sinks[place] = Sink(self._store, port.source, command)
                 self._put(port, sink, partial(self._open, port, sink))
             case WritePayload(data=data):
                 sink = self._sinks[place]
@@ -75,7 +72,7 @@ class PayloadHost:
             self._put(port, sink, partial(self._close, sink, discard=False))
 
     def _put(self, port: Port, sink: Sink, work: Callable[[], Settle]) -> None:
-        sink.lane.put(Job(work, partial(self._failed, port, sink)))
+        self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port, sink)))
 
     # In a thread
 

@@ -30,10 +30,12 @@ class Book:
 class Port:
     """One session at the host. Events are delivered in the event loop, at once.
 
-    `fail` ends the session, for a fault of ours that is no answer to any of its commands.
+    `number` spreads sessions over threads: what one asks of the same kind is done in order. `fail`
+    ends the session, for a fault of ours that is no answer to any of its commands.
     """
 
-    def __init__(self, source: str, deliver: Deliver, fail: Fail) -> None:
+    def __init__(self, number: int, source: str, deliver: Deliver, fail: Fail) -> None:
+        self.number = number
         self.source = source
         self.books: dict[int, Book] = {}
         self._deliver: Deliver | None = deliver

@@ -14,7 +14,7 @@ from .reading import Arriving, look_up, read_entries, read_payload
 if TYPE_CHECKING:
     from wire import LogKey
 
-THREADS: Final = 2
+LANES: Final = 2
 
 Read = LookUp | ReadEntries | ReadPayload
 
@@ -23,7 +23,7 @@ class ReadHost:
     """Carries out the commands that read."""
 
     def __init__(self, store: Store, arriving: Arriving, *, run_sync: RunSync | None) -> None:
-        self.lane = Lane(threads=THREADS, run_sync=run_sync)
+        self.lanes = [Lane(run_sync=run_sync) for _ in range(LANES)]
         self._store = store
         self._arriving = arriving
         # Payload files stay open between two reads of the same request.
@@ -43,7 +43,7 @@ class ReadHost:
             reader = self._readers.pop((port, command.request), None)
             work = partial(self._read_payload, port, command, reader)
         self._under_way += 1
-        self.lane.put(Job(work, partial(self._failed, port)))
+        self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port)))
 
     def note_changes(self, changes: Iterable[LogChanged]) -> None:
         """Remembers news that a look-up under way may have missed."""

@@ -1,6 +1,7 @@
 """What sessions read: carried out in a reading thread, one short snapshot each."""
 
 from collections.abc import Container, Iterable
+from typing import Final
 
 from logstore import (
     LogInfo,
@@ -25,6 +26,8 @@ from peer import (
 )
 from wire import LogKey, lipmaa
 
+MISSING_NAMED: Final = 16
+
 Arriving = Container[tuple[LogKey, int]]
 """The payloads that some session of this node is receiving."""
 
@@ -47,6 +50,7 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         hashes=_hashes(store, log, _named_in_view(command, info.height)),
         entry=None if wanted is None else held_entry(wanted, arriving),
         tail_partial_bytes=_tail_partial_bytes(store, info),
+        missing_payloads=_missing_payloads(store, info, command.missing_above),
     )
     return LookedUp(command.ticket, view)
 
@@ -120,6 +124,12 @@ def _entry(store: Store, log: LogKey, seq: int) -> StoredEntry | None:
         return None
 
 
+def _wanted_hashes(height: int, named: Iterable[int]) -> set[int]:
+    """Those that were named, and those that a request which goes on from here needs."""
+    always = (height, lipmaa(height), lipmaa(height + 1)) if height else ()
+    return {*named, *always} - {0}
+
+
 def _hashes(store: Store, log: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
     try:
         return store.hashes(log, seqs)
@@ -135,6 +145,20 @@ def _tail_partial_bytes(store: Store, info: LogInfo) -> int | None:
     if tail is None or tail.payload_state in (PayloadState.PRESENT, PayloadState.DELETED):
         return None
     return tail.partial_bytes
+
+
+def _missing_payloads(store: Store, info: LogInfo, above: int) -> tuple[tuple[int, int], ...]:
+    """The first few entries below the height whose payloads are incomplete, and what is held."""
+    found: list[tuple[int, int]] = []
+    seq = above
+    while info.missing_payloads and len(found) < MISSING_NAMED:
+        missing = store.first_incomplete_payload(info.key, seq + 1)
+        if missing is None or missing >= info.height:
+            break
+        seq = missing
+        entry = _entry(store, info.key, seq)
+        found.append((seq, 0 if entry is None else entry.partial_bytes))
+    return tuple(found)
 
 
 def _consecutive(store: Store, command: ReadEntries) -> list[StoredEntry]:

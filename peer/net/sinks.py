@@ -21,8 +21,6 @@ from logstore import (
 from peer import OpenPayload, Verdict
 from wire import LogKey, PayloadHasher
 
-from .lane import Lane
-
 HASH_BYTES_AT_ONCE: Final = 1 << 20
 
 
@@ -42,7 +40,6 @@ class Sink:
     store: Store
     source: str
     command: OpenPayload
-    lane: Lane
     waiting: deque[bytes] = field(default_factory=deque)
     queued: bool = False
     """Whether a `write` that will see what waits is under way to the thread."""
@@ -51,6 +48,8 @@ class Sink:
     _hasher: PayloadHasher | None = None
     _skip_bytes: int = 0
     _failure: str = ""
+    _unknown: Verdict = Verdict.STORAGE
+    """What to say where nothing could be checked."""
 
     @property
     def log(self) -> LogKey:
@@ -89,6 +88,7 @@ class Sink:
         if sink.offset < offset:
             sink.suspend()
             self._failure = f"{sink.offset} bytes are held, {offset} were expected"
+            self._unknown = Verdict.INVALID_RESUMED
             return
         self._skip_bytes = sink.offset - offset
         self._sink = sink
@@ -152,7 +152,7 @@ class Sink:
         except StoreError as error:
             return Outcome(Verdict.STORAGE, str(error))
         if self._hasher is None:
-            return Outcome(Verdict.STORAGE, self._failure)
+            return Outcome(self._unknown, self._failure)
         if self._hasher.digest_yamf() == self.command.payload_hash:
             return Outcome(Verdict.VALID)
         # What was hashed before the offset was verified when it was stored.

@@ -67,6 +67,7 @@ class StoreHost:
         """Called with all news of logs, whoever brought them."""
         self.follow_watchers: set[Callable[[list[Follow]], None]] = set()
         """Called with what is followed, after another process has committed something."""
+        self._ports_opened = 0
         self._poll_s = poll_s
         self._feed = ChangeFeed(store)
         self._writer = Lane(run_sync=run_sync)
@@ -76,11 +77,12 @@ class StoreHost:
 
     @property
     def _lanes(self) -> list[Lane]:
-        return [*self._payloads.lanes, self._writer, self._reads.lane]
+        return [*self._payloads.lanes, self._writer, *self._reads.lanes]
 
     def open_port(self, source: str, deliver: Deliver, fail: Fail) -> Port:
         """A place for a session. `source`: where its entries come from, for people."""
-        port = Port(source, deliver, fail)
+        self._ports_opened += 1
+        port = Port(self._ports_opened, source, deliver, fail)
         self.ports.add(port)
         return port
 

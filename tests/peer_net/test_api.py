@@ -1,11 +1,12 @@
 """Peers in one program replicate over sockets and over links in memory, once and for as long."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 import trio
+import trio.lowlevel
 
 from logstore import ALL, Store, StoredEntry, StoreLocked
 from peer.api import NodeConfig, Peer, SyncError, memory_link, sync
@@ -185,12 +186,43 @@ async def test_an_exception_of_the_block_comes_out_as_it_is(stores: tuple[Store,
             raise LookupError("mine")
 
 
+async def test_an_exception_of_the_observer_ends_the_peer_and_comes_out_as_it_is(
+    stores: tuple[Store, Store],
+) -> None:
+    def observe(event: Mapping[str, object]) -> None:
+        raise LookupError(event["event"])
+
+    with pytest.raises(LookupError, match="log_advanced"):
+        async with Peer(stores[0], config=CONFIG, observer=observe) as peer:
+            await peer.append([b"one"])
+
+
 async def test_a_peer_can_be_cancelled(stores: tuple[Store, Store]) -> None:
     with trio.CancelScope() as scope:
         async with Peer(stores[0], config=CONFIG):
             scope.cancel()
             await trio.sleep_forever()
     assert scope.cancelled_caught
+
+
+async def test_a_cancelled_peer_ends_its_connections_in_good_order(
+    stores: tuple[Store, Store],
+) -> None:
+    events: list[dict[str, object]] = []
+    here, there = stores
+    with trio.fail_after(PATIENCE_S):
+        async with Peer(there, config=CONFIG, observer=lambda e: events.append(dict(e))) as peer:
+            address = await peer.listen()
+            with trio.CancelScope() as scope:
+                async with Peer(here, config=CONFIG) as other:
+                    other.connect(address)
+                    while not any(event["event"] == "connected" for event in events):
+                        await trio.lowlevel.checkpoint()
+                    scope.cancel()
+                    await trio.sleep_forever()
+            while events[-1]["event"] != "disconnected":
+                await trio.lowlevel.checkpoint()
+    assert (events[-1]["kind"], events[-1]["direction"]) == ("closed", "incoming")
 
 
 def test_outside_of_its_block_a_peer_does_nothing(stores: tuple[Store, Store]) -> None:
