@@ -315,7 +315,7 @@ def test_the_reader_of_the_conversation_breaks_no_rule() -> None:
 
 def test_the_node_of_the_conversation_confirms_as_the_page_says() -> None:
     [control] = blocks_of(TEXT, "node control")
-    confirmation = Adjust(0, Eagerness.NOTIFY, allow_skip=True)
+    confirmation = Adjust(0, Eagerness.ALL, allow_skip=True)
     assert list(control_messages(to_bytes(control))) == [confirmation]
 
 
