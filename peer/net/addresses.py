@@ -1,8 +1,7 @@
 """`HOST:PORT`, with brackets around an IPv6 host, as users write it."""
 
+import ipaddress
 from typing import Final, NamedTuple
-
-from .limits import is_loopback
 
 DEFAULT_PORT: Final = 7007
 
@@ -19,9 +18,10 @@ class Address(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        if self.host == "localhost":
-            return True
-        return any(c in self.host for c in ".:") and is_loopback(self.host)
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     @classmethod
     def parse(cls, text: str) -> "Address":

@@ -37,7 +37,7 @@ from .verifier import Verifier
 
 log = logging.getLogger(__name__)
 
-POLL_S: Final = 0.025
+POLL_S: Final = 0.05
 
 T = TypeVar("T")
 Watch = Callable[[Sequence[LogChanged]], None]
