@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
+import apsw
+
 from wire import EntryError, LogKey, decode_entry, signature_is_valid
 
 from .errors import NotAFork
@@ -9,8 +11,6 @@ from .records import ForkProof
 from .rows import LogRow, limit_log, pack_u64, row_tag, unpack_u64
 
 if TYPE_CHECKING:
-    import apsw
-
     from .database import Transaction
 
 FORK: Final = "fork"
@@ -98,7 +98,10 @@ def load_forks(db: "apsw.Connection", after: LogKey | None, limit: int) -> list[
         " AND fork_seq IS NOT NULL ORDER BY author, log_id LIMIT ?",
         (FORK, *low, limit),
     )
-    return [
+    found = [
         ForkProof(LogKey(author, unpack_u64(log_id)), unpack_u64(seq), first, second)
         for author, log_id, seq, first, second in rows
     ]
+    if after is not None and found and found[-1].key <= after:
+        raise apsw.CorruptError(f"the row of log {found[-1].key} is out of order")
+    return found

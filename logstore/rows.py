@@ -160,7 +160,11 @@ def load_logs_after(
         " AND author <= ? ORDER BY author, log_id LIMIT ?",
         (*low, b"\xff" * 32 if author is None else author, limit),
     )
-    return [_log_row(row) for row in rows]
+    found = [_log_row(row) for row in rows]
+    # An index and its table that disagree could send the caller round in circles.
+    if after is not None and found and found[-1].key <= after:
+        raise apsw.CorruptError(f"the row of log {found[-1].key} is out of order")
+    return found
 
 
 def load_changed_logs(db: apsw.Connection, after: int) -> list[LogKey]:

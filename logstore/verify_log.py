@@ -59,7 +59,8 @@ class LogCheck:
 
     def run(self) -> Iterator[Fault | LogVerdict]:
         """Each fault, then the verdict."""
-        after = pack_u64(0)
+        # Number 0 does not exist, so a row that bears it is found as well.
+        after = b""
         while True:
             with self.database.read() as db:
                 found = db.execute(
@@ -71,6 +72,9 @@ class LogCheck:
                 faults = [fault for row in rows for fault in self._check_row(db, row)]
             yield from self._counted(faults)
             if not rows:
+                break
+            if rows[-1][1] <= after:
+                yield from self._counted([self._fault("the index and the rows differ in order")])
                 break
             after = rows[-1][1]
         with self.database.read() as db:

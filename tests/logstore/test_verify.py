@@ -220,6 +220,45 @@ def test_a_flipped_bit_of_a_payload_file_is_always_reported(store: Store, tmp_pa
     assert used["attached"] == 2
 
 
+def turn_index(path: Path, index: str) -> None:
+    """Puts an index into the wrong order, which a flipped bit does to a part of it."""
+    db = apsw.Connection(str(path / "store.sqlite3"))
+    sql = db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (index,)).get
+    db.execute(f"DROP INDEX {index}")
+    db.execute(sql.replace(")", " DESC)"))
+    db.execute("PRAGMA writable_schema = ON")
+    db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (sql, index))
+    db.close()
+
+
+def test_an_index_out_of_order_sends_nobody_round_in_circles(store: Store) -> None:
+    key = store.append([b"x"] * 20)[0].key
+    store.close()
+    assert store.path is not None
+    turn_index(store.path, "entries_by_seq")
+    with Store.open(store.path) as again:
+        found = faults(again)
+        assert f"{key}: the index and the rows differ in order" in found
+        assert any("database is damaged" in fault for fault in found)
+        with pytest.raises(StoreDamaged, match="out of order"):
+            again.read(key, 1, entries_max=9, bytes_max=9999)
+
+
+def test_logs_out_of_order_are_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logstore.store._PAGE_ROWS", 7)
+    for number in range(1, 8):
+        log = AuthorLog(1, number)
+        store.put_entries(log.key, [log.add(1), log.add(2)], source="p")
+        store.put_entries(log.key, [log.make(2, b"fork")], source="p")
+    store.close()
+    assert store.path is not None
+    turn_index(store.path, "logs_by_key")
+    with Store.open(store.path) as again:
+        for walk in (again.logs, again.forks):
+            with pytest.raises(StoreDamaged, match="out of order"):
+                list(walk())
+
+
 def test_one_damaged_log_leaves_the_others_readable(store: Store) -> None:
     log = fill(store)
     own = next(info.key for info in store.logs(bytes(signing_key(99).verify_key)))
