@@ -26,12 +26,14 @@ async def test_every_event_has_the_fields_that_the_page_names() -> None:
     events: list[Mapping[str, object]] = []
     config = NodeConfig(workers=0)
     with trio.fail_after(PATIENCE_S), Store.memory() as mine, Store.memory() as yours:
-        async with Peer(mine, config=config, observer=events.append) as writer:
-            async with Peer(yours, config=config, observer=events.append) as reader:
-                await reader.follow(mine.author)
-                reader.connect(await writer.listen())
-                await writer.append([b"hello"])
-                await reader.wait_for(LogKey(mine.author, 0), 1)
+        async with (
+            Peer(mine, config=config, observer=events.append) as writer,
+            Peer(yours, config=config, observer=events.append) as reader,
+        ):
+            await reader.follow(mine.author)
+            reader.connect(await writer.listen())
+            await writer.append([b"hello"])
+            await reader.wait_for(LogKey(mine.author, 0), 1)
     rows = table(page("docs/embedding.md"), "event").rows
     fields = {name: row[1] for row in rows for name in row[0].replace("`", "").split(", ")}
     assert {event["event"] for event in events} == {
