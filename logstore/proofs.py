@@ -8,7 +8,7 @@ from wire import EntryError, LogKey, decode_entry, signature_is_valid
 
 from .errors import NotAFork
 from .records import ForkProof
-from .rows import LogRow, limit_log, pack_u64, row_tag, unpack_u64
+from .rows import LogRow, check_ascending, limit_log, pack_u64, row_tag, unpack_u64
 
 if TYPE_CHECKING:
     from .database import Transaction
@@ -81,7 +81,7 @@ def _store(
     row.changed = transaction.take_ingest()
 
 
-def load_fork(db: "apsw.Connection", row: LogRow) -> ForkProof | None:
+def load_fork(db: apsw.Connection, row: LogRow) -> ForkProof | None:
     """The log's fork proof, None if it is not known to be forked."""
     found = db.execute(
         "SELECT seq, first, second FROM proofs WHERE log = ? AND kind = ?", (row.id, FORK)
@@ -89,7 +89,7 @@ def load_fork(db: "apsw.Connection", row: LogRow) -> ForkProof | None:
     return None if found is None else ForkProof(row.key, unpack_u64(found[0]), *found[1:])
 
 
-def load_forks(db: "apsw.Connection", after: LogKey | None, limit: int) -> list[ForkProof]:
+def load_forks(db: apsw.Connection, after: LogKey | None, limit: int) -> list[ForkProof]:
     """The next fork proofs in the order of author and log id."""
     low = (b"", b"") if after is None else (after.author, pack_u64(after.log_id))
     rows = db.execute(
@@ -102,6 +102,5 @@ def load_forks(db: "apsw.Connection", after: LogKey | None, limit: int) -> list[
         ForkProof(LogKey(author, unpack_u64(log_id)), unpack_u64(seq), first, second)
         for author, log_id, seq, first, second in rows
     ]
-    if after is not None and found and found[-1].key <= after:
-        raise apsw.CorruptError(f"the row of log {found[-1].key} is out of order")
+    check_ascending([proof.key for proof in found], after)
     return found

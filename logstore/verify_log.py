@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from wire import (
@@ -73,7 +74,7 @@ class LogCheck:
             yield from self._counted(faults)
             if not rows:
                 break
-            if rows[-1][1] <= after:
+            if any(high <= low for low, high in pairwise((after, *(row[1] for row in rows)))):
                 yield from self._counted([self._fault("the index and the rows differ in order")])
                 break
             after = rows[-1][1]
