@@ -88,11 +88,11 @@ class ReadHost:
     # In the event loop
 
     def _payload_read(self, port: Port, event: PayloadRead, reader: PayloadReader | None) -> None:
-        if reader is not None:
-            if port.is_open:
-                self._readers[port, event.request] = reader
-            else:
-                reader.close()
+        place = (port, event.request)
+        if reader is not None and (not port.is_open or place in self._readers):
+            reader.close()
+        elif reader is not None:
+            self._readers[place] = reader
         self._done(port, event)
 
     def _done(self, port: Port, *events: Event) -> None:

@@ -1,4 +1,4 @@
-"""Delays grow from half a second to a minute, differ between peers, and start anew after success."""
+"""Delays grow from half a second to a minute, differ between peers, and start anew."""
 
 import random
 

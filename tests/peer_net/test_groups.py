@@ -11,7 +11,7 @@ from .support import Author
 
 
 def port() -> Port:
-    return Port(1, "a peer", lambda events: None, pytest.fail)
+    return Port(1, "a peer", lambda events: None, lambda error: pytest.fail(str(error)))
 
 
 def booked(port: Port, items: list[IngestItem], *, bad: tuple[int, ...] = ()) -> list[Checked]:
