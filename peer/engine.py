@@ -288,11 +288,10 @@ class Engine:
 
     def _give_up(self, request: Request, detail: str) -> None:
         """We cannot go on with it, for a reason of ours."""
-        if request.cancel_sent is not None:
-            return
-        self._inbound.discard(request)
-        self._notices.append(RequestGivenUp(request.number, request.log, detail))
-        self._cancel_for(request, CancelReason.NO_RESOURCES)
+        if request.cancel_sent is None:
+            self._inbound.discard(request)
+            self._notices.append(RequestGivenUp(request.number, request.log, detail))
+            self._cancel_for(request, CancelReason.NO_RESOURCES)
         self._policy.given_up(request)
 
     def _log_changed(self, event: LogChanged) -> None:

@@ -11,15 +11,16 @@ go back further and further are asked for, metadata only, until one agrees with 
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 
-from wire import Cancel, CancelReason, Eagerness, LogKey, Propose, lipmaa
+from wire import Cancel, CancelReason, Eagerness, LogKey, Propose, decode_entry, lipmaa
 
 from .answering import link_target
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView
 from .mending import Mender
 from .policy import Actions, Policy, full_proposal, range_proposal
-from .request import Request
+from .request import NEVER, Request
 from .retries import Retries
 
 
@@ -39,6 +40,8 @@ class _LogState:
     """The entries to ask for next, metadata only, instead of the usual range."""
     asks: int = 0
     """How often that was done."""
+    told_fork: int = NEVER
+    """The earliest fork that this side or the other has told the other of."""
     last_view: LogView | None = None
     """What our proposal was made from, until it is answered."""
 
@@ -101,17 +104,21 @@ class FollowPolicy(Policy):
             state.newest = 0
             self._looking += 1
             named = () if state.ask is None or state.ask[0] == 1 else (lipmaa(state.ask[0]),)
-            self._actions.look_up(log, named, None, self._propose)
+            self._actions.look_up(log, named, None, partial(self._propose, state.ask))
         self._mender.advance()
 
     def next_deadline(self) -> float | None:
         return self._retries.next_at()
 
-    def _propose(self, view: LogView) -> None:
+    def _propose(self, looked_for: tuple[int, int] | None, view: LogView) -> None:
         log = view.log
         state = self._logs[log]
         state.looking = False
         self._looking -= 1
+        if state.ask != looked_for:
+            # The view lacks the hash that this needs.
+            self._enqueue(log, first=True)
+            return
         if state.ask is None and (state.refused or self._covered(log)):
             return
         proposal = self._proposal(view, state)
@@ -124,6 +131,11 @@ class FollowPolicy(Policy):
             state.last_view = view
             request = self._actions.propose(proposal, view)
             request.outgoing.known = max(request.outgoing.known, state.newest)
+            if proposal.start == view.fork and view.fork_proof is not None:
+                # Only so can a proof be passed on to a side that does not ask.
+                state.told_fork = view.fork
+                proof = Cancel(request.number, CancelReason.FORKED, entries=view.fork_proof)
+                self._actions.cancel(request, proof)
 
     def _proposal(self, view: LogView, state: _LogState) -> Propose | None:
         number = self._actions.next_number()
@@ -135,7 +147,11 @@ class FollowPolicy(Policy):
             return None
         whole = view.tail_partial_bytes is None
         if view.fork is not None and view.height + 1 >= view.fork and whole:
-            return None
+            if view.fork >= state.told_fork or lipmaa(view.fork) not in (0, *view.hashes):
+                return None
+            return range_proposal(
+                number, view, view.fork, end=view.fork, eagerness=Eagerness.NOTIFY
+            )
         if view.end is not None and view.height >= view.end and whole:
             if state.end_offered:
                 return None
@@ -160,7 +176,7 @@ class FollowPolicy(Policy):
 
     def confirmed(self, request: Request, view: LogView) -> None:
         if self.wants(request.log):
-            self._mender.begin(view, view.height)
+            self._mender.begin(view, view.height, tail=request.proposal.start > view.height)
         state = self._logs.get(request.log)
         if state is not None and state.ask is not None:
             self._enqueue(request.log)
@@ -179,6 +195,8 @@ class FollowPolicy(Policy):
         if cancel.entries:
             self._actions.check_evidence(log, cancel.entries)
         state = self._logs.get(log)
+        if state is not None and cancel.reason is CancelReason.FORKED:
+            state.told_fork = min(state.told_fork, decode_entry(cancel.entries[0]).seq)
         if state is None or self._mender.owns(request):
             return
         match cancel.reason:
@@ -193,7 +211,8 @@ class FollowPolicy(Policy):
                 if ours and target is not None:
                     self._ask_before(log, state, target)
             case CancelReason.FORKED:
-                state.refused = True
+                state.refused = state.refused or ours
+                self._ask_before(log, state, decode_entry(cancel.entries[0]).seq)
             case CancelReason.LOG_ENDED:
                 if ours and cancel.seq is not None and 0 < cancel.seq < request.proposal.start:
                     self._ask(log, state, (cancel.seq, cancel.seq))
@@ -224,9 +243,7 @@ class FollowPolicy(Policy):
 
     def given_up(self, request: Request) -> None:
         state = self._logs.get(request.log)
-        if self._mender.owns(request):
-            self._mender.given_up(request)
-        elif state is not None:
+        if not self._mender.given_up(request) and state is not None:
             self._retry_later(request.log, state)
 
     def contradicted(self, request: Request, seq: int) -> None:
@@ -240,7 +257,7 @@ class FollowPolicy(Policy):
         state = self._logs.get(log)
         if state is not None:
             state.newest = max(state.newest, event.newest)
-            if event.fork is not None and event.height + 1 < event.fork:
+            if event.fork is not None and event.fork < state.told_fork:
                 state.refused = False
         if self.wants(log) and not self._actions.requests_of(log):
             self._enqueue(log)

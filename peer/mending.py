@@ -24,9 +24,8 @@ _CREDIT_LEFT_MIN = 8
 class _Mend:
     up_to: int
     asked_up_to: int = 0
-    wanted: deque[tuple[int, int]] = field(default_factory=deque)
-    """Seqnums, and bytes held."""
-    view: LogView | None = None
+    wanted: deque[tuple[int, int, bytes]] = field(default_factory=deque)
+    """Seqnums, bytes held, and hashes of the entries."""
     open: int = 0
     looking: bool = False
 
@@ -44,14 +43,21 @@ class Mender:
         self._begun: set[LogKey] = set()
         self._asked: dict[Request, LogKey] = {}
 
-    def begin(self, view: LogView, up_to: int) -> bool:
-        """Mend a log, entries up to `up_to`; False if there is nothing to do."""
+    def begin(self, view: LogView, up_to: int, *, tail: bool = False) -> bool:
+        """Mend a log, entries up to `up_to`; False if there is nothing to do.
+
+        `tail`: no request begins inside the payload of the newest entry, so that one counts too.
+        """
         log = view.log
-        if log in self._begun or not any(seq <= up_to for seq, _ in view.missing_payloads):
+        missing = [*view.missing_payloads]
+        if tail and view.tail_partial_bytes is not None:
+            missing.append((view.height, view.tail_partial_bytes))
+        missing = [(seq, held) for seq, held in missing if seq <= up_to]
+        if log in self._begun or not missing:
             return False
         self._begun.add(log)
-        mend = self._mends[log] = _Mend(up_to)
-        self._look(log, mend, view)
+        self._mends[log] = _Mend(up_to)
+        self._take(log, missing)
         return True
 
     def is_mending(self, log: LogKey) -> bool:
@@ -60,23 +66,20 @@ class Mender:
     def owns(self, request: Request) -> bool:
         return request in self._asked
 
-    def _look(self, log: LogKey, mend: _Mend, view: LogView) -> None:
-        """Take the next payloads from a view; their hashes have to be looked up."""
-        missing = [
-            (seq, held)
-            for seq, held in view.missing_payloads
-            if mend.asked_up_to < seq <= mend.up_to
-        ]
+    def _take(self, log: LogKey, missing: list[tuple[int, int]]) -> None:
+        """The next payloads of a log; the hashes of their entries have to be looked up."""
+        mend = self._mends[log]
         if not missing:
             del self._mends[log]
             return
         mend.looking = True
         mend.asked_up_to = missing[-1][0]
 
-        def take(hashes: LogView) -> None:
+        def take(view: LogView) -> None:
             mend.looking = False
-            mend.view = hashes
-            mend.wanted.extend((seq, held) for seq, held in missing if seq in hashes.hashes)
+            for seq, held in missing:
+                if seq in view.hashes:
+                    mend.wanted.append((seq, held, view.hashes[seq]))
 
         self._actions.look_up(log, tuple(seq for seq, _ in missing), None, take)
 
@@ -85,18 +88,16 @@ class Mender:
         before = len(self._mends)
         for log, mend in list(self._mends.items()):
             while mend.wanted and self._actions.request_credit > _CREDIT_LEFT_MIN:
-                seq, held = mend.wanted[0]
+                seq, held, entry_hash = mend.wanted[0]
                 if not self._actions.may_propose(log, seq, seq):
                     break
                 mend.wanted.popleft()
-                self._ask(log, mend, seq, held)
+                self._ask(log, seq, held, entry_hash)
             if mend.over:
                 self._look_further(log, mend)
         return len(self._mends) < before
 
-    def _ask(self, log: LogKey, mend: _Mend, seq: int, held: int) -> None:
-        if mend.view is None:
-            raise AssertionError("nothing is wanted before its hash is known")
+    def _ask(self, log: LogKey, seq: int, held: int, entry_hash: bytes) -> None:
         proposal = Propose(
             request=self._actions.next_number(),
             log=log,
@@ -104,29 +105,38 @@ class Mender:
             lower_info=None,
             min_bytes=0,
             max_bytes=U64_MAX,
-            starting_hash=mend.view.hashes[seq],
+            starting_hash=entry_hash,
             eagerness=Eagerness.ALL,
             end=seq,
             upper_info=seq,
             offset=held,
         )
-        mend.open += 1
-        self._asked[self._actions.propose(proposal, mend.view)] = log
+        self._mends[log].open += 1
+        self._asked[self._actions.propose(proposal, LogView(log, newest=seq))] = log
 
     def _look_further(self, log: LogKey, mend: _Mend) -> None:
         mend.looking = True
 
         def take(view: LogView) -> None:
             mend.looking = False
-            self._look(log, mend, view)
+            missing = [(seq, held) for seq, held in view.missing_payloads if seq <= mend.up_to]
+            self._take(log, [each for each in missing if each[0] > mend.asked_up_to])
 
         self._actions.look_up(log, (), None, take, missing_above=mend.asked_up_to)
 
-    def given_up(self, request: Request) -> None:
-        """A payload that was joined from several sources is wrong: ask once more, from 0."""
-        log = self._asked.get(request)
-        if log is not None and request.proposal.offset:
-            self._mends[log].wanted.append((request.proposal.start, 0))
+    def given_up(self, request: Request) -> bool:
+        """A payload that was joined from several sources is wrong: ask once more, from 0.
+
+        The request may be over by then. False if it is none of these.
+        """
+        log, proposal = request.log, request.proposal
+        if not request.ours or not proposal.offset or proposal.end != proposal.start:
+            return False
+        mend = self._mends.get(log)
+        if mend is None:
+            mend = self._mends[log] = _Mend(proposal.start, proposal.start)
+        mend.wanted.append((proposal.start, 0, proposal.starting_hash or b""))
+        return True
 
     def forget(self, request: Request) -> None:
         """A request of ours is over, or never existed."""
