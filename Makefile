@@ -12,7 +12,7 @@ BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint format types soak fuzz bench coverage lock clean
+.PHONY: help setup demo test check lint format types soak fuzz bench coverage lock clean
 
 help:  ## lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(STAMP)
+
+demo: setup  ## two real nodes replicate, live, in a few seconds
+	$(BIN)/python scripts/demo.py
 
 test: setup  ## runs the default tests
 	$(BIN)/pytest -n 2 $(ARGS)

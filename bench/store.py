@@ -3,7 +3,8 @@
     python bench/store.py [--entries 50000] [--large] [--grow]
 
 One JSON object per line. Rates drift from machine to machine, so each run measures its own limits
-and gives ratios. `--grow` compares a store of 1,000 entries with one of 1,000,000.
+and gives ratios. `--grow` compares a store of 1,000 entries with one of 1,000,000
+instead.
 """
 
 import argparse
@@ -26,9 +27,8 @@ PAYLOAD_BYTES = 256
 BATCH = 256
 
 
-def make_log(key: SigningKey, log_id: int, count: int, start: int = 0) -> list[NewEntry]:
-    """A log of random payloads, or its continuation by the same deterministic hashes."""
-    del start
+def make_log(key: SigningKey, log_id: int, count: int) -> list[NewEntry]:
+    """A log of entries whose payload is the same random bytes each time."""
     payload = os.urandom(PAYLOAD_BYTES)
     payload_hash = yamf_hash(payload)
     hashes: list[bytes | None] = [None]
@@ -206,7 +206,10 @@ def bench_grow() -> None:
                         )
 
                 samples.append(
-                    (rate(5_000, put), rate(5_000, lambda: [store.append(payloads) for _ in "12345"]))
+                    (
+                        rate(5_000, put),
+                        rate(5_000, lambda: [store.append(payloads) for _ in "12345"]),
+                    )
                 )
             rates[label] = [sorted(each)[2] for each in zip(*samples, strict=True)]
             report("put on top of " + label, rates[label][0], "entries/s")
@@ -223,12 +226,13 @@ def main() -> int:
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--grow", action="store_true")
     arguments = parser.parse_args()
+    if arguments.grow:
+        bench_grow()
+        return 0
     bench_put(arguments.entries)
     bench_append(arguments.entries)
     if arguments.large:
         bench_large()
-    if arguments.grow:
-        bench_grow()
     return 0
 
 

@@ -40,8 +40,8 @@ class Registry:
             number = heapq.heappop(self._freed)
             if number not in self.streams:
                 return self._create(number, self._config.creator_credit, self._config.other_credit)
-        while self._fresh in self.streams:
-            self._fresh += 2
+        while self._fresh in self.streams or self._fresh in self._ended:
+            self._fresh += 2  # an initial stream's id
         number = self._fresh
         self._fresh += 2
         return self._create(number, self._config.creator_credit, self._config.other_credit)

@@ -13,9 +13,11 @@ and syncing it is thereby synced before anybody sees it.
 A store in memory, or on a VFS without shared memory, has one connection for everything.
 """
 
+import struct
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,8 @@ from .system import System
 
 DATABASE: Final = "store.sqlite3"
 _READERS_KEPT: Final = 4
+_CHECKPOINT_ATTEMPTS: Final = 1_000
+_CHECKPOINT_PAUSE_S: Final = 0.02
 
 # These say nothing about the disk: the transaction is rolled back and the connection stays.
 _HARMLESS = (apsw.BusyError, apsw.LockedError, apsw.InterruptError)
@@ -36,6 +40,26 @@ _HARMLESS = (apsw.BusyError, apsw.LockedError, apsw.InterruptError)
 def close_now(db: apsw.Connection) -> None:
     """Closes a connection whatever its cursors are doing."""
     db.close(True)  # noqa: FBT003 (the parameter is positional)
+
+
+def _checkpoint(db: apsw.Connection) -> None:
+    """Copies the write-ahead log into the database as far as nobody reads from it.
+
+    SQLite waits for no other process that is doing the same, so the waiting is done here.
+    """
+    for attempt in range(_CHECKPOINT_ATTEMPTS):
+        try:
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            if attempt == _CHECKPOINT_ATTEMPTS - 1:
+                raise
+            time.sleep(_CHECKPOINT_PAUSE_S)
+        except apsw.FullError:
+            # It stopped after the write-ahead log had been synced, and that is enough: the store
+            # can be read, and written again once there is space.
+            return
+        else:
+            return
 
 
 class Transaction:
@@ -209,19 +233,16 @@ class Database:
                 return self._commits
             if self._watcher is None:
                 self._watcher = self._connect()
-            return self._watcher.data_version()
-
-    def checkpoint(self) -> None:
-        """Copies the write-ahead log into the database as far as nobody reads from it."""
-        with self._lock, translated(self.where):
-            self._open_writer().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            # Not Connection.data_version(), which looks at nothing that was not read anyway.
+            version: int = self._watcher.execute("PRAGMA data_version").get
+            return version
 
     @contextmanager
     def _damage(self) -> Iterator[None]:
         # A flipped bit in a record header turns a blob into a number or NULL.
         try:
             yield
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError, struct.error) as error:
             raise StoreDamaged(
                 f"a row of the database is damaged ({error})", self.where, "run verify"
             ) from error
@@ -272,10 +293,7 @@ class Database:
                 try:
                     if db.execute("PRAGMA journal_mode").get != "wal":
                         db.execute("PRAGMA journal_mode = WAL")
-                    # A full disk stops it after the write-ahead log has been synced, and that is
-                    # enough: the store can be read, and written again once there is space.
-                    with suppress(apsw.FullError):
-                        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                    _checkpoint(db)
                 except BaseException:
                     close_now(db)
                     raise

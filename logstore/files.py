@@ -5,8 +5,8 @@ that is finished is not renamed: the row's state is what counts, and with it the
 the folder after it and a state between the two fall away.
 
 The order that makes a crash harmless:
-1. row and file are made in one transaction, the file inside it (a crash between leaves an empty
-   file without a row, which `verify` finds and removes);
+1. the row is committed, then the file is made and the folder synced: there is no file without a
+   row, whatever happens, and a row without a file is one of which nothing was kept;
 2. bytes, then sync, then the row says how many: what is beyond is cut at the next opening;
 3. a payload is whole once its row says so, after hash, sync, and sync of the folder;
 4. an entry takes a whole file over in the transaction that stores the entry;
@@ -18,14 +18,14 @@ dead. `collect.lock` is shared by a backup while it copies; nothing is removed m
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from wire import LogKey, PayloadHasher, yamf_hash
 
-from .errors import StoreError, translated
+from .errors import StoreError, StoreLocked, translated
 from .records import INLINE_BYTES_MAX
 from .rows import pack_u64, row_tag
 from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_STAGING
@@ -40,6 +40,7 @@ PAYLOADS: Final = "payloads"
 COLLECT_LOCK: Final = "collect.lock"
 _ID_BYTES: Final = 16
 _COLLECT_ROWS: Final = 256
+_STAGING_ATTEMPTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,36 +177,61 @@ class PayloadFiles:
         name = id_.hex()
         return self.root / name[:2] / name
 
-    def make(
-        self, transaction: "Transaction", state: int, partial: PayloadFile | None, source: str
-    ) -> tuple[bytes, PayloadHandle]:
-        """A new, empty, locked file and its row."""
-        id_ = self._system.random_bytes(_ID_BYTES) if partial is None else partial.id
-        path = self.path_of(id_)
-        if self._system.make_folder(path.parent):
-            self._system.sync_folder(path.parent.parent)
-        handle = self._system.open_file(path, create=True)
-        try:
-            handle.try_lock()
-            name: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None)
-            payload_hash, size = None, None
-            if partial is not None:
-                author, log_id = partial.key
-                name = (author, pack_u64(log_id), pack_u64(partial.seq))
-                payload_hash, size = partial.payload_hash, pack_u64(partial.payload_bytes)
-            tag = file_tag(state, name, payload_hash, size, 0, source)
-            transaction.db.execute(
-                "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
-                (id_, state, *name, payload_hash, size, source, tag),
-            )
-        except BaseException:
-            handle.close()
-            raise
-        return id_, handle
+    def add_row(
+        self, transaction: "Transaction", state: int, wanted: PayloadFile | None, source: str
+    ) -> bytes:
+        """The row of a new file, which `open_locked` makes once the row is committed."""
+        id_ = self._system.random_bytes(_ID_BYTES)
+        name: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None)
+        payload_hash, size = None, None
+        if wanted is not None:
+            author, log_id = wanted.key
+            name = (author, pack_u64(log_id), pack_u64(wanted.seq))
+            payload_hash, size = wanted.payload_hash, pack_u64(wanted.payload_bytes)
+        tag = file_tag(state, name, payload_hash, size, 0, source)
+        transaction.db.execute(
+            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
+            (id_, state, *name, payload_hash, size, source, tag),
+        )
+        return id_
 
-    def new_id(self) -> bytes:
-        """A name for a file."""
-        return self._system.random_bytes(_ID_BYTES)
+    def open_locked(self, id_: bytes) -> PayloadHandle | None:
+        """The file of a row, made if it is not there; None while another has it.
+
+        Its name is on disk when this returns: a crash may have taken a file and left its row.
+        """
+        path = self.path_of(id_)
+        with translated(self._database.where), ExitStack() as opened:
+            # Tools that copy a store may leave empty folders out.
+            for folder in (path.parent.parent, path.parent):
+                if self._system.make_folder(folder):
+                    self._system.sync_folder(folder.parent)
+            handle = self._system.open_file(path, create=True)
+            opened.callback(handle.close)
+            if not handle.try_lock():
+                return None
+            self._system.sync_folder(path.parent)
+            opened.pop_all()
+            return handle
+
+    def _make_staging(self) -> tuple[bytes, PayloadHandle]:
+        for _ in range(_STAGING_ATTEMPTS):
+            with self._database.write() as transaction:
+                id_ = self.add_row(transaction, FILE_STAGING, None, "")
+            handle = self.open_locked(id_)
+            if handle is None:
+                continue
+            # Between the two another process may have taken the row for that of a dead one. Asked
+            # under the write lock, as that one acts; from now on the file's lock says we live.
+            with self._database.write() as transaction:
+                query = "SELECT count(*) FROM files WHERE id = ?"
+                if transaction.db.execute(query, (id_,)).get:
+                    return id_, handle
+            self._system.remove_file(self.path_of(id_))
+            handle.close()
+        raise StoreLocked(
+            "other processes are in the way of a new payload file", self.root, "try again"
+        )
 
     def stage(self, payload: bytes | Path | BinaryIO) -> Staged:
         """Hashes a payload and, above 64 KiB, brings it to disk. `release` it afterwards.
@@ -230,8 +256,7 @@ class PayloadFiles:
             if not piece:
                 return Staged(len(head), yamf_hash(head), bytes(head))
             head += piece
-        with self._database.write() as transaction:
-            id_, handle = self.make(transaction, FILE_STAGING, None, "")
+        id_, handle = self._make_staging()
         try:
             with translated(self._database.where):
                 hasher = PayloadHasher()
@@ -244,7 +269,6 @@ class PayloadFiles:
                     size += len(piece)
                     piece = read()
                 handle.sync()
-                self._system.sync_folder(self.path_of(id_).parent)
         except BaseException:
             handle.close()
             self.tidy()
@@ -314,16 +338,19 @@ class PayloadFiles:
         return ids
 
     def unknown(self, ids: list[bytes]) -> list[bytes]:
-        """Those of the files that have no row."""
+        """Those of the files that have no row, and are still there."""
         with self._database.read() as db:
             known = {id_ for (id_,) in db.execute("SELECT id FROM files")}
-        strays = [id_ for id_ in ids if id_ not in known]
-        if not strays or self._database.readonly:
-            return strays
-        # A file is made before its row is committed, but only under the write lock.
-        with self._database.write() as transaction:
-            query = "SELECT count(*) FROM files WHERE id = ?"
-            return [id_ for id_ in strays if not transaction.db.execute(query, (id_,)).get]
+        with translated(self._database.where):
+            # What was removed meanwhile was removed before its row.
+            sizes = ((id_, self._system.file_size(self.path_of(id_))) for id_ in ids)
+            return [id_ for id_, size in sizes if id_ not in known and size is not None]
+
+    def remove_unknown(self, id_: bytes) -> None:
+        """Removes a file if it has no row."""
+        with translated(self._database.where):
+            for stray in self.unknown([id_]):
+                self._system.remove_file(self.path_of(stray))
 
     @contextmanager
     def _collect_lock(self) -> Iterator[bool]:

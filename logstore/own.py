@@ -126,13 +126,8 @@ def _link(db: "apsw.Connection", row: LogRow, hashes: dict[int, bytes], target: 
     found = db.execute(
         "SELECT hash, encoded FROM entries WHERE log = ? AND seq = ?", (row.id, pack_u64(target))
     ).fetchone()
-    if found is None:
-        raise LogClosed(
-            f"the next entry links to entry {target}, which is not held",
-            str(row.key),
-            "sync with a peer that has it",
-        )
-    if yamf_hash(found[1]) != found[0]:
+    # What the next entry links to lies on every path from the tail to entry 1, so it is held.
+    if found is None or yamf_hash(found[1]) != found[0]:
         raise StoreDamaged("an own entry is damaged", f"{row.key}/{target}", "run verify")
     link: bytes = found[0]
     return link

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING, Final
 
+import apsw
+
 from wire import EntryError, LogKey, decode_entry, signature_is_valid
 
 from .errors import NotAFork
 from .records import ForkProof
-from .rows import LogRow, limit_log, pack_u64, row_tag, unpack_u64
+from .rows import LogRow, check_ascending, limit_log, pack_u64, row_tag, unpack_u64
 
 if TYPE_CHECKING:
-    import apsw
-
     from .database import Transaction
 
 FORK: Final = "fork"
@@ -81,7 +81,7 @@ def _store(
     row.changed = transaction.take_ingest()
 
 
-def load_fork(db: "apsw.Connection", row: LogRow) -> ForkProof | None:
+def load_fork(db: apsw.Connection, row: LogRow) -> ForkProof | None:
     """The log's fork proof, None if it is not known to be forked."""
     found = db.execute(
         "SELECT seq, first, second FROM proofs WHERE log = ? AND kind = ?", (row.id, FORK)
@@ -89,7 +89,7 @@ def load_fork(db: "apsw.Connection", row: LogRow) -> ForkProof | None:
     return None if found is None else ForkProof(row.key, unpack_u64(found[0]), *found[1:])
 
 
-def load_forks(db: "apsw.Connection", after: LogKey | None, limit: int) -> list[ForkProof]:
+def load_forks(db: apsw.Connection, after: LogKey | None, limit: int) -> list[ForkProof]:
     """The next fork proofs in the order of author and log id."""
     low = (b"", b"") if after is None else (after.author, pack_u64(after.log_id))
     rows = db.execute(
@@ -98,7 +98,9 @@ def load_forks(db: "apsw.Connection", after: LogKey | None, limit: int) -> list[
         " AND fork_seq IS NOT NULL ORDER BY author, log_id LIMIT ?",
         (FORK, *low, limit),
     )
-    return [
+    found = [
         ForkProof(LogKey(author, unpack_u64(log_id)), unpack_u64(seq), first, second)
         for author, log_id, seq, first, second in rows
     ]
+    check_ascending([proof.key for proof in found], after)
+    return found

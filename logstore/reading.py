@@ -6,7 +6,7 @@ Only what may be served as verified is read: below a fork or an invalid entry, u
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from wire import LogKey, decode_varu64, tail_offset, yamf_hash
+from wire import U64_MAX, LogKey, decode_varu64, encode_varu64, tail_offset, yamf_hash
 
 from .errors import PayloadUnavailable, StoreDamaged
 from .records import PayloadState, StoredEntry
@@ -30,6 +30,11 @@ _COLUMNS: Final = "ingest, seq, received_at, payload_state, hash, encoded, paylo
 def damaged(key: LogKey, seq: int, what: str) -> StoreDamaged:
     """The error for an entry whose bytes are not those that were stored."""
     return StoreDamaged(what, f"{key}/{seq}", "run verify, then get it from a peer or a backup")
+
+
+def names_entry(encoded: bytes, key: LogKey, seq: int) -> bool:
+    """Whether an encoding begins as that of this entry does."""
+    return encoded.startswith(key.author + encode_varu64(key.log_id) + encode_varu64(seq), 1)
 
 
 def load_servable(db: "apsw.Connection", key: LogKey) -> LogRow | None:
@@ -61,6 +66,10 @@ def read_entries(
     partials: dict[int, int] | None = None
     for ingest, blob, received_at, state, hash_, encoded, payload in rows:
         seq = unpack_u64(blob)
+        # An index and its table that disagree could send a caller round in circles.
+        if seq < start:
+            raise damaged(key, seq, "the entry's row is out of order")
+        start = seq + 1
         if partials is None and state == PAYLOAD_MISSING:
             partials = load_partials(db, key)
         entry = checked_entry(
@@ -81,7 +90,7 @@ def checked_entry(
 ) -> StoredEntry:
     """A row of `entries` after its hashes were found to be right; raises StoreDamaged."""
     ingest, received_at, stored_state, hash_, encoded, payload = row
-    if yamf_hash(encoded) != hash_:
+    if yamf_hash(encoded) != hash_ or not names_entry(encoded, key, seq):
         raise damaged(key, seq, "the entry is damaged")
     state = _STATES.get(stored_state)
     partial = 0
@@ -125,7 +134,7 @@ def load_hashes(db: "apsw.Connection", key: LogKey, seqs: Iterable[int]) -> dict
             "SELECT hash, encoded FROM entries WHERE log = ? AND seq = ?", (row.id, pack_u64(seq))
         ).fetchone()
         if found is not None:
-            if yamf_hash(found[1]) != found[0]:
+            if yamf_hash(found[1]) != found[0] or not names_entry(found[1], key, seq):
                 raise damaged(key, seq, "the entry is damaged")
             hashes[seq] = found[0]
     return hashes
@@ -139,7 +148,7 @@ def first_missing(db: "apsw.Connection", key: LogKey, start: int) -> int | None:
     blob = db.execute(
         "SELECT seq FROM entries WHERE log = ? AND seq >= ? AND seq <= ? AND payload_state = 0"
         " ORDER BY seq LIMIT 1",
-        (row.id, pack_u64(start), pack_u64(row.newest)),
+        (row.id, pack_u64(min(max(start, 0), U64_MAX)), pack_u64(row.newest)),
     ).get
     return None if blob is None else unpack_u64(blob)
 

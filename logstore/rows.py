@@ -1,7 +1,9 @@
 """Rows of the database as Python values: u64 blobs, tags, and the row of a log."""
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 from zlib import crc32
 
@@ -148,6 +150,12 @@ def load_log(db: apsw.Connection, key: LogKey) -> LogRow | None:
     return None if row is None else _log_row(row)
 
 
+def check_ascending(keys: Sequence[LogKey], after: LogKey | None) -> None:
+    """A damaged index, out of order, could send whoever walks page by page round in circles."""
+    if any(high <= low for low, high in pairwise((after or (b"", 0), *keys))):
+        raise apsw.CorruptError("the logs are out of order")
+
+
 def load_logs_after(
     db: apsw.Connection, author: bytes | None, after: LogKey | None, limit: int
 ) -> list[LogRow]:
@@ -160,7 +168,9 @@ def load_logs_after(
         " AND author <= ? ORDER BY author, log_id LIMIT ?",
         (*low, b"\xff" * 32 if author is None else author, limit),
     )
-    return [_log_row(row) for row in rows]
+    found = [_log_row(row) for row in rows]
+    check_ascending([row.key for row in found], after)
+    return found
 
 
 def load_changed_logs(db: apsw.Connection, after: int) -> list[LogKey]:

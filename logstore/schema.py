@@ -26,7 +26,7 @@ from .errors import NotAStore, SQLiteTooOld, StoreDamaged, StoreTooNew
 
 APPLICATION_ID: Final = 0x42616D62
 FORMAT: Final = 1
-"""Kept in `user_version`. A store of a later format is refused; tests/fixtures keeps one of each."""
+"""Kept in `user_version`. A later one is refused; tests/logstore/fixtures keeps one of each."""
 
 SQLITE_MIN: Final = (3, 51, 3)
 

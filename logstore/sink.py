@@ -216,9 +216,8 @@ class PayloadSink:
         return id_
 
     def _take_over(self, id_: bytes) -> None:
-        with translated(self._where):
-            handle = self._handle = self._system.open_file(self._files.path_of(id_), create=True)
-        if not handle.try_lock():
+        handle = self._handle = self._files.open_locked(id_)
+        if handle is None:
             raise _busy(self._where)
         with self._database.read() as db:
             row = db.execute(
@@ -226,13 +225,12 @@ class PayloadSink:
                 (id_, FILE_PARTIAL, FILE_WHOLE),
             ).fetchone()
         if row is None:
+            # Finished or given up since it was found; what is gone must not come back.
+            self._files.remove_unknown(id_)
             raise _busy(self._where)
         self._file_id = id_
         synced, sources = row
         with translated(self._where):
-            # The file may have been made anew just now: a crash can take one whose folder was not
-            # synced yet, and leave its row.
-            self._system.sync_folder(self._files.path_of(id_).parent)
             hasher = hash_prefix(handle, synced)
             if hasher is None:
                 hasher, synced = PayloadHasher(), 0
@@ -247,19 +245,11 @@ class PayloadSink:
         with self._database.write() as transaction:
             if self._find(transaction.db) is not None:
                 raise _busy(self._where)
-            wanted = self._wanted
-            new = PayloadFile(
-                self._files.new_id(),
-                wanted.key,
-                wanted.seq,
-                wanted.payload_bytes,
-                wanted.payload_hash,
-            )
-            self._file_id, self._handle = self._files.make(
-                transaction, FILE_PARTIAL, new, self._source
-            )
-        with translated(self._where):
-            self._system.sync_folder(self._files.path_of(self._file_id).parent)
+            id_ = self._files.add_row(transaction, FILE_PARTIAL, self._wanted, self._source)
+        self._handle = self._files.open_locked(id_)
+        if self._handle is None:
+            raise _busy(self._where)
+        self._file_id = id_
 
     def _sync(self, state: int) -> None:
         with self._failing():

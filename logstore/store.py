@@ -428,7 +428,8 @@ class Store:
     def drop(self, key: LogKey, first: int = 1, last: int = U64_MAX) -> Dropped:
         """Deletes payloads, and what is unfinished of any; the entries stay (bamboo.md)."""
         count = freed = 0
-        at: int | None = first
+        at: int | None = max(first, 0)
+        last = min(last, U64_MAX)
         while at is not None:
             with self._database.write() as transaction:
                 row = load_log(transaction.db, key)
@@ -437,7 +438,7 @@ class Store:
                 dropped, size, at = upkeep.drop_payloads(transaction, row, at, last)
                 save_log(transaction.db, row)
                 if at is None:
-                    upkeep.drop_partials(transaction.db, key, first, last)
+                    upkeep.drop_partials(transaction.db, key, max(first, 0), last)
             count += dropped
             freed += size
         self._files.tidy()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from wire import (
@@ -59,7 +60,8 @@ class LogCheck:
 
     def run(self) -> Iterator[Fault | LogVerdict]:
         """Each fault, then the verdict."""
-        after = pack_u64(0)
+        # Number 0 does not exist, so a row that bears it is found as well.
+        after = b""
         while True:
             with self.database.read() as db:
                 found = db.execute(
@@ -71,6 +73,9 @@ class LogCheck:
                 faults = [fault for row in rows for fault in self._check_row(db, row)]
             yield from self._counted(faults)
             if not rows:
+                break
+            if any(high <= low for low, high in pairwise((after, *(row[1] for row in rows)))):
+                yield from self._counted([self._fault("the index and the rows differ in order")])
                 break
             after = rows[-1][1]
         with self.database.read() as db:

@@ -1,8 +1,10 @@
 """What the engine asks of its host: imperatives, each with at most one kind of reply.
 
 The engine has no disk, no clock and no socket. It puts commands into a list; the host (peer.net, or
-a test) carries them out in any order and answers with the event named here. Replies to different
-commands may arrive in any order, except that chunks of one sink are written in the order given.
+a test) carries them out and answers with the event named here. Commands are independent of each
+other and their replies may arrive in any order, but for two things: what is stored is carried out
+and answered in the order given (`Ingest`, and the commands about payloads among themselves), and
+so are the reads of one request.
 """
 
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ class LookUp:
     log: LogKey
     hashes_of: tuple[int, ...] = ()
     entry: int | None = None
+    missing_above: int = 0
+    """`LogView.missing_payloads` begins behind this seqnum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ class OpenPayload:
 
     `offset` is where the incoming bytes begin: what is held before it stays. The entry may not be
     stored yet. A sink that cannot be had for storing (another connection feeds that payload, or
-    it is held already) still checks the hash and stores nothing.
+    it is held already) still checks the hash and stores nothing. One whose `offset` is beyond what
+    is held cannot check: its verdict is INVALID_RESUMED.
     """
 
     sink: int
@@ -123,7 +128,8 @@ class FinishPayload:
 class ClosePayload:
     """The sink ends before its payload is whole. Not answered.
 
-    `discard`: what came is known to be wrong and must not be kept for resuming.
+    `discard`: what came is known to be wrong and must not be kept for resuming; what was held
+    before it (the `offset` of `OpenPayload`) may stay.
     """
 
     sink: int

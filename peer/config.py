@@ -51,7 +51,9 @@ class SessionConfig:
     small_payload_bytes_max: int = 64 * 1024
     """Payloads up to this size are gathered in memory and stored together with their entry."""
     skipped_max: int = 100_000
-    """Skipped payloads ahead of our own cursor that are remembered for one request."""
+    """Skipped payloads ahead of our own cursors that are remembered in one session."""
+    inside_payloads_max: int = 16
+    """Large payloads that we send side by side; the other side needs a file for each."""
     sinks_max: int = 64
     """Payloads that one peer may have under way in pieces; each holds a file."""
 
@@ -62,10 +64,20 @@ class SessionConfig:
     refused_credit_per_s: float = 20.0
     """Pace at which credit for refused proposals is given back (Rapid Reset)."""
     refusals_in_a_row_max: int = 1024
-    """Cancels that a peer makes us send without one confirmed request between them."""
+    """Cancels that a peer makes us send without one confirmed request between them; they fade at
+    the pace of their credit, so that an honest peer with many logs of no interest is not dropped.
+    """
+    dropped_max: int = 4096
+    """Proposals that gave way to ours (point2point.md 7) whose numbers have to be remembered."""
+    requests_per_log_max: int = 64
+    """Requests of the other side about one log; more are refused with 129."""
+    hasty_cancel_s: float = 1.0
+    """A request that its proposer cancels sooner, and that moved nothing, is idle work."""
     idle_work_max: float = 1000.0
     idle_work_per_s: float = 33.0
     """Bucket for packets that cost us work and move nothing."""
+    read_work_bytes_max: int = 4 * MIB
+    """Payload bytes, decompressed, that are read in one go before other work gets its turn."""
     payload_bytes_max: int = 2**63
     """Larger payloads are not taken in: the request is cancelled with 129."""
 

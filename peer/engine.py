@@ -15,7 +15,7 @@ from wire import (
     CancelReason,
     ControlDecoder,
     DataDecoder,
-    Eagerness,
+    EntryError,
     LogKey,
     Negotiated,
     Propose,
@@ -25,7 +25,7 @@ from wire import Violation as WireViolation
 from .answering import answer
 from .commands import CheckEvidence, Command, LookUp
 from .config import SessionConfig
-from .errors import RemoteViolation, SessionTimeout, Violation
+from .errors import RemoteViolation, Violation
 from .events import (
     EntriesRead,
     Event,
@@ -41,6 +41,7 @@ from .events import (
     PayloadWritten,
     Refusal,
     StorageFailed,
+    Verdict,
 )
 from .follow_policy import FollowPolicy
 from .idle import IdleWork
@@ -59,6 +60,7 @@ from .receiving import Receiver
 from .request import Request
 from .sync_policy import SyncPolicy
 from .table import RequestTable
+from .timers import Timers
 
 if TYPE_CHECKING:
     from .policy import Policy
@@ -81,17 +83,19 @@ class Engine:
         self._tickets: dict[int, Callable[[LogView], None]] = {}
         self._next_ticket = 0
         self._by_ident: dict[int, Request] = {}
-        self._unanswered: dict[int, Request] = {}
-        self._finite: dict[int, Request] = {}
-        self._held_since: float | None = None
-        self._credit_paced_at = now
+        self._data_ends = self._control_ends = False
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self)
         self._table.now = now
         self._prover = Prover(
             self._commands, self._notices, config, receive_greedily=negotiated.receive_greedily
         )
-        receiver = Receiver(self._prover, config, receive_greedily=negotiated.receive_greedily)
+        self._timers = Timers(
+            self._table, config, lambda request: self._cancel_for(request, CancelReason.COMPLETE)
+        )
+        receiver = Receiver(
+            self._prover, config, self._table.all, receive_greedily=negotiated.receive_greedily
+        )
         decoder = DataDecoder(negotiated.decompression_window)
         self._inbound = Inbound(
             decoder, self._table, self._prover, receiver, self._commands, config, self
@@ -114,54 +118,14 @@ class Engine:
 
     def advance(self) -> None:
         """Do what is due by now. Raises SessionTimeout if the other side owes us too long."""
-        now, config = self.now, self._config
-        oldest = next(iter(self._unanswered.values()), None)
-        if oldest is not None and now - oldest.created_at >= config.unanswered_timeout_s:
-            raise SessionTimeout(
-                f"request {oldest.number} has no answer after {config.unanswered_timeout_s:.0f} s"
-            )
-        if self._held_since is not None and now - self._held_since >= config.held_data_timeout_s:
-            raise SessionTimeout(
-                "data for a request without an answer waits for more than"
-                f" {config.held_data_timeout_s:.0f} s"
-            )
-        for request in list(self._finite.values()):
-            if request.active and now - request.progress_at >= config.complete_timeout_s:
-                self._complete_if_quiet(request)
-        if self._table.credit_owed:
-            units = int((now - self._credit_paced_at) * config.refused_credit_per_s)
-            if units > 0:
-                self._table.return_credit(units)
-                self._credit_paced_at = now
-        else:
-            self._credit_paced_at = now
-        self._settle()
-
-    def _complete_if_quiet(self, request: Request) -> None:
-        """Section 6: nobody sends in a finite request of ours, so we end it."""
-        both_notify = (
-            request.our_interest.eagerness is Eagerness.NOTIFY
-            and request.their_interest.eagerness is Eagerness.NOTIFY
-        )
-        if both_notify:
-            self.cancel(request, Cancel(request.number, CancelReason.COMPLETE))
-        else:
-            request.progress_at = self.now
+        self._timers.advance()
+        self._judge(self._read_data)
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came, or None."""
-        config = self._config
-        times = [self._policy.next_deadline()]
-        oldest = next(iter(self._unanswered.values()), None)
-        if oldest is not None:
-            times.append(oldest.created_at + config.unanswered_timeout_s)
-        if self._held_since is not None:
-            times.append(self._held_since + config.held_data_timeout_s)
-        if self._table.credit_owed:
-            times.append(self._credit_paced_at + 1 / config.refused_credit_per_s)
-        if self._finite:
-            earliest = min(request.progress_at for request in self._finite.values())
-            times.append(earliest + config.complete_timeout_s)
+        if self._inbound.paused:
+            return self.now
+        times = (self._policy.next_deadline(), self._timers.next_deadline())
         return min((time for time in times if time is not None), default=None)
 
     # The two channels
@@ -195,7 +159,9 @@ class Engine:
     @property
     def drained(self) -> bool:
         """Whether everything that came on the data channel is stored or thrown away."""
-        return self._inbound.drained and self._inbound.buffered == 0 and self._prover.idle
+        held = self._inbound.held_for is not None and not self._control_ends
+        left = not self._data_ends and self._inbound.buffered > 0
+        return self._inbound.drained and self._prover.idle and not held and not left
 
     def commands(self) -> list[Command]:
         """What the host has to do; taken once."""
@@ -215,7 +181,16 @@ class Engine:
 
     def ended(self) -> None:
         """The connection is gone. Afterwards `commands` holds what is to be kept."""
-        self._inbound.ended()
+        self._inbound.ended(lost=True)
+
+    def data_ended(self) -> None:
+        """The other side sends no more data, in good order: keep what came of the last piece."""
+        self._data_ends = True
+        self._judge(self._read_data)
+
+    def control_ended(self) -> None:
+        """The other side sends no more control messages: what has no answer will get none."""
+        self._control_ends = True
 
     def _judge(self, read: Callable[[], None]) -> None:
         """Run something that judges the other side."""
@@ -227,7 +202,7 @@ class Engine:
         except Violation as violation:
             raise RemoteViolation(violation.rule, violation.detail, violation.request) from None
         except WireViolation as violation:
-            raise RemoteViolation(violation.rule, violation.detail) from None
+            raise RemoteViolation(violation.rule, _detail(violation)) from None
 
     def _read_control(self) -> None:
         while (message := self._control.next_message()) is not None:
@@ -238,11 +213,9 @@ class Engine:
 
     def _read_data(self) -> None:
         self._inbound.run()
-        held = self._inbound.held_for is not None
-        if not held:
-            self._held_since = None
-        elif self._held_since is None:
-            self._held_since = self.now
+        self._timers.data_held(self._inbound.held_for is not None)
+        if self._data_ends and not self._inbound.expects_reply:
+            self._inbound.ended(lost=False)
 
     def _settle(self) -> None:
         self._policy.advance()
@@ -298,13 +271,14 @@ class Engine:
             return
         if event.refusal is Refusal.FORKED:
             self._inbound.discard(request)
-            self.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
-            self._policy.contradicted(request.log, event.seq)
+            self._cancel_for(request, CancelReason.NOT_WANTED)
+            self._policy.contradicted(request, event.seq)
         else:
             self._give_up(request, f"entry {event.seq}: {event.detail}")
 
     def _payload_finished(self, event: PayloadFinished) -> None:
-        self._idle.forgive()
+        if event.verdict is Verdict.VALID:
+            self._idle.forgive()
         sink_request = self._prover.request_of(event.sink)
         failed = self._prover.finished(event)
         if failed is not None:
@@ -314,25 +288,23 @@ class Engine:
 
     def _give_up(self, request: Request, detail: str) -> None:
         """We cannot go on with it, for a reason of ours."""
-        if request.cancel_sent is not None:
-            return
-        self._inbound.discard(request)
-        self._notices.append(RequestGivenUp(request.number, request.log, detail))
-        self.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
+        if request.cancel_sent is None:
+            self._inbound.discard(request)
+            self._notices.append(RequestGivenUp(request.number, request.log, detail))
+            self._cancel_for(request, CancelReason.NO_RESOURCES)
         self._policy.given_up(request)
 
     def _log_changed(self, event: LogChanged) -> None:
         for request in list(self._table.of_log(event.log)):
-            if event.fork is not None and request.cancel_sent is None:
-                self._stop_at_fork(request)
-            elif request.active:
-                self._outbound.log_changed(request, event.newest)
-                self._cut_at_end(request, event.end)
+            request.log_end, request.log_forked = event.end, event.fork is not None
+            self._outbound.log_changed(request, event.newest)
+            self._cut_at_end(request)
+            self._stop_at_fork(request)
         self._policy.log_changed(event)
 
     def _stop_at_fork(self, request: Request) -> None:
         """A log turned out to be forked: end what reaches the fork, with the proof."""
-        if not request.answered:
+        if not request.log_forked or not request.active:
             return
 
         def cancel(view: LogView) -> None:
@@ -345,36 +317,46 @@ class Engine:
 
         self.look_up(request.log, (), None, cancel)
 
-    def _cut_at_end(self, request: Request, end: int | None) -> None:
+    def _cut_at_end(self, request: Request) -> None:
         """An open range of a log that has ended is finite after all."""
+        end = request.log_end
         if end is None or request.lowest_end() is not None or not request.active:
             return
         if end < request.proposal.start:
             self.cancel(request, Cancel(request.number, CancelReason.LOG_ENDED, seq=end))
         else:
             self._table.adjust(request, Adjust(request.number, end=end))
+            self._timers.became_finite(request)
             self._outbound.wake(request)
 
     # What the table tells
 
     def request_proposed(self, request: Request) -> None:
         self._by_ident[request.ident] = request
-        self._policy.request_proposed(request)
+        theirs = sum(not other.ours for other in self._table.of_log(request.log))
+        if theirs > self._config.requests_per_log_max:
+            self._cancel_for(request, CancelReason.NO_RESOURCES)
+        else:
+            self._policy.request_proposed(request)
 
     def request_confirmed(self, request: Request) -> None:
-        self._unanswered.pop(request.ident, None)
+        self._timers.answered(request)
         self._note_confirmed(request)
         if request.proposal.sparse and request.base is not None and request.base.end is not None:
             self._notices.append(NewestLearned(request.log, request.base.end))
         self._policy.request_confirmed(request)
+        self._cut_at_end(request)
+        self._stop_at_fork(request)
         self._outbound.wake(request)
 
     def request_adjusted(self, request: Request) -> None:
+        if request.lowest_end() is not None:
+            self._timers.became_finite(request)
         self._outbound.wake(request)
 
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
-        self._unanswered.pop(request.ident, None)
-        self._finite.pop(request.ident, None)
+        self._timers.answered(request)
+        self._timers.over(request)
         if cancel.reason is not CancelReason.YOU_CANCELLED:
             self._note_cancel(request, cancel.reason, by_us=False)
         self._policy.request_cancelled(request, cancel)
@@ -388,8 +370,9 @@ class Engine:
         self._policy.request_released(request)
 
     def _forget(self, request: Request) -> None:
-        for index in (self._by_ident, self._unanswered, self._finite):
-            index.pop(request.ident, None)
+        self._by_ident.pop(request.ident, None)
+        self._timers.answered(request)
+        self._timers.over(request)
 
     def end_due(self, request: Request) -> None:
         self._outbound.end_due(request)
@@ -425,10 +408,12 @@ class Engine:
         hashes_of: tuple[int, ...],
         entry: int | None,
         then: Callable[[LogView], None],
+        *,
+        missing_above: int = 0,
     ) -> None:
         ticket = self.new_ticket()
         self._tickets[ticket] = then
-        self._commands.append(LookUp(ticket, log, hashes_of, entry))
+        self._commands.append(LookUp(ticket, log, hashes_of, entry, missing_above))
 
     def requests_of(self, log: LogKey) -> list[Request]:
         return self._table.of_log(log)
@@ -439,21 +424,24 @@ class Engine:
     def next_number(self) -> int:
         return self._table.next_number()
 
-    def propose(self, proposal: Propose, newest: int) -> Request:
+    def propose(self, proposal: Propose, view: LogView) -> Request:
         request = self._table.propose(proposal)
-        request.outgoing.known = newest
+        _note_view(request, view)
         self._by_ident[request.ident] = request
-        self._unanswered[request.ident] = request
+        self._timers.proposed(request)
         return request
 
-    def answer(self, request: Request, view: LogView, *, wanted: bool, serve: bool) -> bool:
+    def answer(
+        self, request: Request, view: LogView, *, wanted: bool, serve: bool, bounded: bool = False
+    ) -> bool:
         """Answer by the common rules; True if we refused because we ask ourselves."""
-        decision = answer(request.proposal, view, wanted=wanted, serve=serve)
-        request.outgoing.known = view.newest
+        decision = answer(request.proposal, view, wanted=wanted, serve=serve, bounded=bounded)
+        _note_view(request, view)
         if decision.confirm is not None:
             self._table.confirm(request, decision.confirm)
             self._note_confirmed(request)
-            self._cut_at_end(request, view.end)
+            self._cut_at_end(request)
+            self._stop_at_fork(request)
             self._outbound.wake(request)
         elif decision.cancel is not None:
             self.cancel(request, decision.cancel, paced=not decision.take_over)
@@ -463,6 +451,9 @@ class Engine:
         if request.cancel_sent is None:
             self._table.cancel(request, cancel, paced=paced)
             self._note_cancel(request, cancel.reason, by_us=True)
+
+    def _cancel_for(self, request: Request, reason: CancelReason) -> None:
+        self.cancel(request, Cancel(request.number, reason))
 
     def check_evidence(self, log: LogKey, entries: tuple[bytes, ...]) -> None:
         self._commands.append(CheckEvidence(log, entries))
@@ -485,12 +476,25 @@ class Engine:
     def _note_confirmed(self, request: Request) -> None:
         request.progress_at = self.now
         end = request.lowest_end()
-        if end is not None and request.ours:
-            self._finite[request.ident] = request
+        if end is not None:
+            self._timers.became_finite(request)
         self._notices.append(
             RequestConfirmed(request.number, request.log, request.ours, request.proposal.start, end)
         )
 
     def _note_cancel(self, request: Request, reason: CancelReason, *, by_us: bool) -> None:
-        self._finite.pop(request.ident, None)
+        self._timers.over(request)
         self._notices.append(RequestCancelled(request.number, request.log, reason, by_us))
+
+
+def _note_view(request: Request, view: LogView) -> None:
+    """Take over what a look-up says, unless something newer has been heard since."""
+    request.outgoing.known = max(request.outgoing.known, view.newest)
+    if request.log_end is None:
+        request.log_end = view.end
+
+
+def _detail(violation: WireViolation) -> str:
+    if isinstance(violation, EntryError):
+        return f"{violation.field}: {violation.detail}"
+    return violation.detail

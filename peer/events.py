@@ -35,7 +35,9 @@ class LogView:
     that are held, and always those of `height`, lipmaa(height) and lipmaa(height + 1), unless these
     are 0.
     `tail_partial_bytes`: None if the payload of the entry `height` needs nothing more (held,
-    skipped or deleted on purpose), else how many bytes of it are held.
+    skipped or deleted on purpose), else how many bytes of it are held: fewer than it has, or 0.
+    `missing_payloads`: (seqnum, bytes held) of the first few entries below `height`, and above the
+    look-up's `missing_above`, whose payload is incomplete and was not deleted on purpose.
     """
 
     log: LogKey
@@ -47,6 +49,7 @@ class LogView:
     hashes: Mapping[int, bytes] = field(default_factory=dict)
     entry: HeldEntry | None = None
     tail_partial_bytes: int | None = None
+    missing_payloads: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

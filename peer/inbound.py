@@ -3,16 +3,20 @@
 The half reads packets as long as it can judge them. It stops reading, for all requests, while
 
 - the current request is a proposal of ours that has no answer yet (section 8),
-- links or sizes that only the store knows are being looked up,
-- an apology waits for the verdict on the piece that it is about.
+- links or sizes that only the store knows are being looked up, or are about to be known because
+  another request brings them,
+- an apology waits for the verdict on the piece that it is about,
+- as much as the data credit is decompressed or rebuilt and not durable yet.
 
 What is read but not yet durable is counted by the prover; credit for it is given back only once it
 is, so that what the other side sends costs no more memory than the data credit.
 """
 
+from collections import deque
 from typing import Protocol, assert_never
 
 from wire import (
+    PIECE_BYTES_MAX,
     U64_MAX,
     Apology,
     DataDecoder,
@@ -28,18 +32,43 @@ from wire import (
     SkipUnavailable,
     Switch,
 )
+from wire import Violation as WireViolation
 
 from .commands import Command, LookUp
 from .config import SessionConfig
 from .errors import Violation
 from .events import LookedUp
 from .proving import Prover
-from .receiving import GivenUp, Lacking, Receiver, remember_hash, set_looked_up_entry
+from .receiving import GivenUp, Lacking, Receiver, forget_hashes, remember_hash, set_looked_up_entry
 from .request import Request
 from .sequence import METADATA
 from .table import RequestTable
 
 RUN_ENTRIES_MAX = 1024
+
+_READ_WHILE_HELD = (0, 32)
+"""First bytes of a switch and of the end of a request: nothing holds them up (section 8)."""
+
+
+class FedBytes:
+    """Where in the stream a decoder is, so that the first byte of its next packet can be seen."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._begin = 0
+
+    def feed(self, data: bytes, consumed: int) -> None:
+        self._forget(consumed)
+        self._chunks.append(data)
+
+    def byte_at(self, consumed: int) -> int | None:
+        """The first byte that is not consumed, or None if there is none yet."""
+        self._forget(consumed)
+        return self._chunks[0][consumed - self._begin] if self._chunks else None
+
+    def _forget(self, consumed: int) -> None:
+        while self._chunks and self._begin + len(self._chunks[0]) <= consumed:
+            self._begin += len(self._chunks.popleft())
 
 
 class InboundListener(Protocol):
@@ -84,10 +113,15 @@ class Inbound:
         self._retry: DataPacket | None = None
         self._ticket: int | None = None
         self._credit_released = 0
+        self._fed = FedBytes()
+        self._discarded_bytes = 0
+        self.paused = False
+        """Whether reading stopped only to let other work have its turn."""
         self.held_for: Request | None = None
         """The own proposal whose answer has to come before reading goes on."""
 
     def feed(self, data: bytes) -> None:
+        self._fed.feed(data, self._decoder.consumed)
         self._decoder.feed(data)
 
     @property
@@ -98,7 +132,13 @@ class Inbound:
     @property
     def drained(self) -> bool:
         """Whether everything that came has been read as far as it goes."""
-        return self._retry is None and self._ticket is None and self.held_for is None
+        return self._retry is None and self._ticket is None and not self.paused
+
+    @property
+    def expects_reply(self) -> bool:
+        """Whether reading goes on by itself, once the host has answered or time has passed."""
+        waits = self._ticket is not None or self._retry is not None
+        return waits or self.paused or self._prover.is_full
 
     def credit_to_release(self) -> int:
         """Bytes that are done with since the last call."""
@@ -110,11 +150,14 @@ class Inbound:
 
     def run(self) -> None:
         """Read as far as possible. Raises Violation."""
-        while self._ticket is None:
-            if self.held_for is not None:
-                if not self.held_for.answered:
-                    break
-                self.held_for = None
+        work = 0
+        self.paused = False
+        while self._ticket is None and not self._prover.is_full:
+            if self.held_for is not None and not self._released_hold():
+                break
+            if work > self._config.read_work_bytes_max:
+                self.paused = True
+                break
             if self._retry is None and self._take_run():
                 continue
             packet = self._retry or self._next_packet()
@@ -124,13 +167,30 @@ class Inbound:
             if not self._apply(packet):
                 self._retry = packet
                 break
+            if isinstance(packet, PayloadBytes):
+                work += len(packet.data)
         self._prover.flush()
+
+    def _released_hold(self) -> bool:
+        """Whether reading may go on although the current request was not answered when it began."""
+        held = self.held_for
+        if held is None or held.answered:
+            self.held_for = None
+            return True
+        if self._table.get(held.number) is not held:
+            raise Violation(
+                "point2point.md 7", "data for a proposal that gave way to another", held.number
+            )
+        return self._fed.byte_at(self._decoder.consumed) in _READ_WHILE_HELD
 
     def _next_packet(self) -> DataPacket | None:
         current = self._current
-        return self._decoder.next_packet(
-            current is not None and self._receiver.with_backlink(current)
-        )
+        with_backlink = current is not None and self._receiver.with_backlink(current)
+        try:
+            return self._decoder.next_packet(with_backlink)
+        except WireViolation as violation:
+            number = None if current is None else current.number
+            raise Violation(violation.rule, violation.detail, number) from None
 
     def _apply(self, packet: DataPacket) -> bool:
         """Apply a packet; False if it has to be tried again later."""
@@ -141,13 +201,25 @@ class Inbound:
             case RequestCancelled():
                 self._end(packet.request)
                 return True
+            case _:
+                pass
         request = self._current
         if request is None:
             where = "after the end of the current request" if self._ended else "before a switch"
             raise Violation("point2point.md 9, Data", f"{type(packet).__name__} {where}")
+        if request.base is None:
+            raise Violation(
+                "point2point.md 8", "data for a request that is not confirmed", request.number
+            )
         try:
             return self._apply_to(request, packet)
         except Lacking as lacking:
+            if self._prover.has_unproved(request):
+                return False
+            if lacking.entry is None:
+                request.incoming.hashes_looked_up_for = lacking.seq
+            else:
+                request.incoming.looked_up = lacking.entry
             self._ticket = self._listener.new_ticket()
             self._commands.append(
                 LookUp(self._ticket, request.log, lacking.hashes_of, lacking.entry)
@@ -163,14 +235,17 @@ class Inbound:
         match packet:
             case PayloadBytes():
                 receiver.payload_bytes(request, packet.data)
+                if request.incoming.discarding:
+                    self._count_discarded(len(packet.data))
             case PayloadStart():
-                receiver.payload_start(request, packet.length)
+                receiver.payload_start(request, packet)
             case Metadata():
                 receiver.metadata(request, packet)
             case Notify():
                 if packet.count == 0:
                     self._listener.idle_work()
-                receiver.notify(request, packet.count)
+                else:
+                    receiver.notify(request, packet.count)
             case SkipBelow():
                 receiver.skip(request, 4)
             case SkipAbove():
@@ -189,6 +264,13 @@ class Inbound:
                 assert_never(packet)
         self._listener.cursor_moved(request)
         return True
+
+    def _count_discarded(self, size: int) -> None:
+        """Bytes thrown away cost us work: each 64 KiB of them is idle work."""
+        self._discarded_bytes += size
+        while self._discarded_bytes >= PIECE_BYTES_MAX:
+            self._discarded_bytes -= PIECE_BYTES_MAX
+            self._listener.idle_work()
 
     def _take_run(self) -> bool:
         """The fast way: many whole entries with small payloads at once."""
@@ -233,6 +315,7 @@ class Inbound:
             else:
                 self._prover.ingest_whole(request, position, position + 2, entry)
         incoming.last_was_sent = True
+        incoming.metadata_at = incoming.position - 2
         if run.mismatch is None:
             incoming.last_entry = None
         remember_hash(request, run.entries[-1].seq, run.entries[-1].entry_hash)
@@ -253,8 +336,7 @@ class Inbound:
             self._leave(self._current)
         self._current = request
         self._ended = False
-        if request.ours and not request.answered:
-            self.held_for = request
+        self.held_for = request if request.ours and not request.answered else None
 
     def _leave(self, request: Request) -> None:
         try:
@@ -262,6 +344,7 @@ class Inbound:
         except GivenUp as given_up:
             self.discard(request)
             self._listener.request_given_up(request, str(given_up))
+        forget_hashes(request)
 
     def _end(self, number: int) -> None:
         current = self._current
@@ -277,6 +360,7 @@ class Inbound:
         if request is current:
             self._current = None
             self._ended = True
+            self.held_for = None
 
     def _close_sinks(self, request: Request) -> None:
         sink, request.incoming.sink = request.incoming.sink, None
@@ -288,6 +372,7 @@ class Inbound:
         self._close_sinks(request)
         request.incoming.discarding = True
         request.incoming.gathered.clear()
+        request.incoming.skipped.clear()
 
     def looked_up(self, event: LookedUp) -> bool:
         """The answer to a look-up of ours; False if it is somebody else's."""
@@ -302,20 +387,15 @@ class Inbound:
         if isinstance(self._retry, Metadata):
             return True
         entry = event.view.entry
-        base = request.base
-        if base is not None:
-            seq = base.piece(request.incoming.position).seq
-            if entry is None:
-                set_looked_up_entry(request, seq, None, b"")
-            else:
-                set_looked_up_entry(request, seq, entry.encoded, entry.hash)
+        if entry is not None:
+            set_looked_up_entry(request, request.incoming.looked_up, entry.encoded, entry.hash)
         return True
 
-    def ended(self) -> None:
-        """The connection is gone: keep what is whole, and unfinished payloads for resuming."""
+    def ended(self, *, lost: bool) -> None:
+        """No more data comes: keep what is whole, and unfinished payloads for resuming."""
         current = self._current
         if current is not None and not current.incoming.discarding:
             incoming = current.incoming
             if incoming.entry is not None and not incoming.entry.ingested:
                 self._leave(current)
-        self._prover.suspend_all()
+        self._prover.suspend(lost=lost)

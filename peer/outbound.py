@@ -2,6 +2,8 @@
 
 Pulled: bytes are made only when the transport is about to take them, so that nothing is read from
 the store that may not be sent. Requests that have something to send take turns, a quantum each.
+Those inside a large payload have a line of their own, and when there are too many of them only they
+get turns until one has finished: each costs the other side a file.
 """
 
 from collections import deque
@@ -43,22 +45,27 @@ class Outbound:
         self._sender = Sender(commands, notices, config)
         self._out = bytearray()
         self._turns: deque[Request] = deque()
+        self._inside_turns: deque[Request] = deque()
+        self._inside: set[int] = set()
         self._ends: deque[Request] = deque()
         self._current: Request | None = None
         self._ended = False
+        self._inside_next = False
 
     @property
     def wants_to_send(self) -> bool:
-        return bool(self._out or self._ends or self._turns)
+        return bool(self._out or self._ends or self._turns or self._inside_turns)
 
     def wake(self, request: Request) -> None:
         """Something changed for this request: perhaps it has something to send now."""
         if request.active and not request.outgoing.queued:
             request.outgoing.queued = True
-            self._turns.append(request)
+            inside = request.ident in self._inside
+            (self._inside_turns if inside else self._turns).append(request)
 
     def end_due(self, request: Request) -> None:
         """Our packet 32 for this request goes out next."""
+        self._inside.discard(request.ident)
         self._ends.append(request)
 
     def take_bytes(self, bytes_max: int) -> bytes:
@@ -74,8 +81,7 @@ class Outbound:
 
     def _fill(self, bytes_wanted: int) -> None:
         self._write_ends()
-        while len(self._out) < bytes_wanted and self._turns:
-            request = self._turns.popleft()
+        while len(self._out) < bytes_wanted and (request := self._next_turn()) is not None:
             request.outgoing.queued = False
             if not request.active:
                 continue
@@ -86,11 +92,23 @@ class Outbound:
             self._after_turn(request, progressed=bool(data))
             self._write_ends()
 
+    def _next_turn(self) -> Request | None:
+        """The next one in line; the two lines alternate."""
+        full = len(self._inside) >= self._config.inside_payloads_max
+        self._inside_next = not self._inside_next
+        if self._inside_turns and (self._inside_next or full or not self._turns):
+            return self._inside_turns.popleft()
+        return self._turns.popleft() if self._turns and not full else None
+
     def _after_turn(self, request: Request, *, progressed: bool) -> None:
         reason = self._sender.take_cancel()
         if reason is not None:
             self._listener.cancel(request, Cancel(request.number, reason))
             return
+        if request.outgoing.in_piece:
+            self._inside.add(request.ident)
+        else:
+            self._inside.discard(request.ident)
         limit = request.limit
         if limit is not None and request.outgoing.position >= limit:
             self._listener.cancel(request, Cancel(request.number, CancelReason.COMPLETE))
@@ -145,6 +163,8 @@ class Outbound:
         outgoing.known = max(outgoing.known, newest)
         outgoing.dry = False
         outgoing.changed = outgoing.reading
+        if not outgoing.in_piece and outgoing.rows and not outgoing.rows[0].payload_held:
+            outgoing.rows.clear()
         if outgoing.waiting:
             outgoing.waiting = False
             outgoing.rows.clear()

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
-from wire import U64_MAX, Cancel, Eagerness, LogKey, Propose, lipmaa
+from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, lipmaa
 
 from .answering import link_target
 from .config import SessionConfig
@@ -33,6 +33,8 @@ class Actions(Protocol):
         hashes_of: tuple[int, ...],
         entry: int | None,
         then: Callable[[LogView], None],
+        *,
+        missing_above: int = 0,
     ) -> None:
         """Ask the store; `then` is called with the answer."""
 
@@ -45,11 +47,16 @@ class Actions(Protocol):
     def next_number(self) -> int:
         """The number that the next proposal has to carry."""
 
-    def propose(self, proposal: Propose, newest: int) -> Request:
-        """Send a proposal; `newest` is the newest entry held."""
+    def propose(self, proposal: Propose, view: LogView) -> Request:
+        """Send a proposal that was made from this view."""
 
-    def answer(self, request: Request, view: LogView, *, wanted: bool, serve: bool) -> bool:
-        """Answer a proposal by the common rules; True if it was refused to be taken over."""
+    def answer(
+        self, request: Request, view: LogView, *, wanted: bool, serve: bool, bounded: bool = False
+    ) -> bool:
+        """Answer a proposal by the common rules; True if it was refused to be taken over.
+
+        `bounded`: an open range ends with what is held now.
+        """
 
     def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
         """Cancel a request."""
@@ -79,10 +86,8 @@ class Policy(ABC):
         return self._interests.wants(log)
 
     def takes_in(self, log: LogKey) -> bool:
-        """Whether a log that this peer offers is taken in; bounds how many it can bring."""
+        """Whether there is room for a log that this peer offers, among those it brought."""
         interests = self._interests
-        if not interests.wants(log):
-            return False
         if log in interests.logs or log in interests.own or log in self._offered_to_us:
             return True
         if len(self._offered_to_us) >= self._config.offered_logs_max:
@@ -101,9 +106,24 @@ class Policy(ABC):
     def _answer(self, request: Request, view: LogView) -> None:
         if request.answered or request.cancel_received is not None:
             return
-        wanted = self.takes_in(request.log)
-        if self._actions.answer(request, view, wanted=wanted, serve=self._interests.serve_held):
+        wanted = self.wants(request.log)
+        if wanted and not self.takes_in(request.log):
+            self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
+            return
+        serve = self._interests.serve_held
+        if self._actions.answer(
+            request, view, wanted=wanted, serve=serve, bounded=self.answers_bounded
+        ):
             self.took_over(request.log)
+        elif request.active:
+            self.confirmed(request, view)
+
+    answers_bounded = False
+    """Whether open ranges are confirmed only up to what is held now."""
+
+    @abstractmethod
+    def confirmed(self, request: Request, view: LogView) -> None:
+        """We confirmed a proposal of the other side."""
 
     @abstractmethod
     def took_over(self, log: LogKey) -> None:
@@ -130,8 +150,8 @@ class Policy(ABC):
         """We cancelled a request because we could not take in what came."""
 
     @abstractmethod
-    def contradicted(self, log: LogKey, seq: int) -> None:
-        """An entry `seq` with a valid signature does not fit what is held before it."""
+    def contradicted(self, request: Request, seq: int) -> None:
+        """An entry `seq` with a valid signature does not fit what is held of its log."""
 
     @abstractmethod
     def log_changed(self, event: LogChanged) -> None:

@@ -5,7 +5,9 @@ say what each of them costs in memory and which command will prove it.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from wire import PIECE_BYTES_MAX
 
 from .commands import (
     ClosePayload,
@@ -40,6 +42,8 @@ class _Sink:
     request: Request
     position: int
     entry: OpenEntry
+    unwritten: bytearray = field(default_factory=bytearray)
+    """Bytes that came in this go, to be written together."""
     in_flight_bytes: int = 0
     complete: bool = False
     finishing: bool = False
@@ -63,6 +67,7 @@ class Prover:
         self._batch: list[IngestItem] = []
         self._sent: dict[int, tuple[Request, deque[_Sent]]] = {}
         self._sinks: dict[int, _Sink] = {}
+        self._unwritten: dict[int, _Sink] = {}
         self._next_sink = 0
         self.in_flight_bytes = 0
         """Memory held by what is not durable yet."""
@@ -71,6 +76,17 @@ class Prover:
     def idle(self) -> bool:
         """Whether everything received is durable or refused."""
         return not self._sent and not self._batch and not self._sinks
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is not durable yet that nothing more should be read."""
+        return self.in_flight_bytes >= self._config.data_credit_bytes
+
+    def has_unproved(self, request: Request) -> bool:
+        """Whether entries of the same log that came in another request are not durable yet."""
+        return any(
+            other is not request and other.log == request.log for other, _ in self._sent.values()
+        )
 
     # Entries
 
@@ -99,10 +115,18 @@ class Prover:
         )
 
     def flush(self) -> None:
-        """Emit what was gathered as one command."""
+        """Emit what was gathered: entries as one command, payload bytes as one for each sink."""
         if self._batch:
             self._commands.append(Ingest(self._batch))
             self._batch = []
+        for ident in list(self._unwritten):
+            self._flush_sink(ident)
+
+    def _flush_sink(self, ident: int) -> None:
+        sink = self._unwritten.pop(ident, None)
+        if sink is not None:
+            self._commands.append(WritePayload(ident, bytes(sink.unwritten)))
+            sink.unwritten.clear()
 
     def ingested(self, event: Ingested) -> Request | None:
         """Some entries are durable; returns their request."""
@@ -146,7 +170,7 @@ class Prover:
     def _blame(self, request: Request, position: int, detail: str) -> None:
         """A piece is wrong and came whole from the other side."""
         incoming = request.incoming
-        if incoming.discarding or request.end_received:
+        if incoming.discarding or (self._greedy and request.end_received):
             return
         moved_on = incoming.position > position + 1 or incoming.in_piece
         if not self._greedy or moved_on:
@@ -180,9 +204,13 @@ class Prover:
         return True
 
     def write(self, ident: int, data: bytes) -> None:
-        self._sinks[ident].in_flight_bytes += len(data)
+        sink = self._sinks[ident]
+        sink.in_flight_bytes += len(data)
         self.in_flight_bytes += len(data)
-        self._commands.append(WritePayload(ident, data))
+        sink.unwritten += data
+        self._unwritten[ident] = sink
+        if len(sink.unwritten) >= PIECE_BYTES_MAX:
+            self._flush_sink(ident)
 
     def written(self, event: PayloadWritten) -> None:
         sink = self._sinks.get(event.sink)
@@ -202,10 +230,12 @@ class Prover:
             sink = self._sinks[ident]
             if sink.complete and not sink.finishing and sink.entry.begin not in pending:
                 sink.finishing = True
+                self._flush_sink(ident)
                 self._commands.append(FinishPayload(ident))
 
     def close_sink(self, ident: int, *, discard: bool) -> None:
         """A payload ends before it is whole."""
+        self._flush_sink(ident)
         sink = self._sinks.pop(ident)
         self.in_flight_bytes -= sink.in_flight_bytes
         sink.request.incoming.pending.pop(sink.position, None)
@@ -239,9 +269,14 @@ class Prover:
         request.incoming.pending[position] = None
         self._blame(request, position, f"payload of entry {seq}: its hash does not match")
 
-    def suspend_all(self) -> None:
-        """The connection ends: keep what came of unfinished payloads for resuming."""
+    def suspend(self, *, lost: bool) -> None:
+        """No more data comes: keep what came of unfinished payloads for resuming.
+
+        `lost`: no reply comes either, so that what waits for its entry cannot be finished.
+        """
         self.flush()
         for ident, sink in list(self._sinks.items()):
-            if not sink.finishing:
+            if not sink.finishing and (lost or not sink.complete):
+                if sink.request.incoming.sink == ident:
+                    sink.request.incoming.sink = None
                 self.close_sink(ident, discard=False)

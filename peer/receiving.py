@@ -5,11 +5,15 @@ names, and the entry whose payload comes. Then `Lacking` is raised before anythi
 channel waits for the look-up, and the same packet is tried again.
 """
 
+from collections.abc import Callable, Iterable
+
 from wire import (
     U64_MAX,
     Metadata,
+    PayloadStart,
     RunEntry,
     decode_entry,
+    has_distinct_lipmaalink,
     lipmaa,
     lower_pool,
     rebuild_entry,
@@ -35,8 +39,9 @@ HASHES_KEPT_MAX = 512
 class Lacking(Exception):  # noqa: N818 - no error: something has to be looked up first
     """The store has to say these hashes, and perhaps one whole entry, before we can go on."""
 
-    def __init__(self, hashes_of: tuple[int, ...], entry: int | None = None) -> None:
-        super().__init__(hashes_of, entry)
+    def __init__(self, seq: int, hashes_of: tuple[int, ...], entry: int | None = None) -> None:
+        super().__init__(seq, hashes_of, entry)
+        self.seq = seq
         self.hashes_of = hashes_of
         self.entry = entry
 
@@ -46,27 +51,50 @@ class GivenUp(Exception):  # noqa: N818 - no error of the other side
 
 
 class Receiver:
-    """Applies packets to requests. Stateless but for its counters: the state is the request's."""
+    """Applies packets to requests, which hold the state.
 
-    def __init__(self, prover: Prover, config: SessionConfig, *, receive_greedily: bool) -> None:
+    `requests` tells all requests of the session: what is remembered of skips is bounded in sum.
+    """
+
+    def __init__(
+        self,
+        prover: Prover,
+        config: SessionConfig,
+        requests: Callable[[], Iterable[Request]],
+        *,
+        receive_greedily: bool,
+    ) -> None:
         self._prover = prover
         self._config = config
+        self._requests = requests
         self._greedy = receive_greedily
+        self._skips_counted = 0
 
     # Metadata
 
     def with_backlink(self, request: Request) -> bool:
-        """Whether a metadata packet at the cursor carries its backlink."""
-        base, incoming = request.base, request.incoming
-        if base is None or _past_end(request, 1):
+        """Whether a metadata packet at the cursor carries its backlink (section 4, "transmitted").
+
+        Not if the other side has sent the backlink's target in this request, or passed it because
+        we had. What we only notified of we have not sent.
+        """
+        base, incoming, outgoing = request.base, request.incoming, request.outgoing
+        position = incoming.position + incoming.adrift
+        if base is None or position >= base.reach:
             return False
-        kind, seq = base.piece(incoming.position)
-        if kind is not METADATA or seq == 1 or lipmaa(seq) == seq - 1:
+        kind, seq = base.piece(position)
+        if kind is not METADATA or not has_distinct_lipmaalink(seq):
             return False
-        return not base.holds_metadata_before(seq - 1, incoming.position)
+        before = base.metadata_before(position)
+        if before is None:
+            return True
+        sent_by_us = before < min(outgoing.position, outgoing.notified_from)
+        return incoming.metadata_at != before and not sent_by_us
 
     def metadata(self, request: Request, packet: Metadata) -> None:
         incoming = request.incoming
+        if incoming.adrift:
+            self._pass_over(request, 1)
         piece = _piece(request, METADATA, "metadata")
         if not request.our_interest.metadata_ever:
             raise Violation(
@@ -87,6 +115,7 @@ class Receiver:
             piece.seq, encoded, entry_hash, payload_bytes, payload_hash, begin=incoming.position
         )
         incoming.entry, incoming.last_entry = entry, None
+        incoming.metadata_before, incoming.metadata_at = incoming.metadata_at, incoming.position
         incoming.position += 1
         incoming.last_was_sent = True
         if incoming.discarding:
@@ -100,14 +129,17 @@ class Receiver:
 
     # Payloads
 
-    def payload_start(self, request: Request, length: int) -> None:
-        """A packet 8 or 9 announces `length` bytes; nothing is kept yet."""
-        incoming = request.incoming
+    def payload_start(self, request: Request, packet: PayloadStart) -> None:
+        """A packet 8 or 9 announces its bytes; nothing is kept yet."""
+        incoming, length = request.incoming, packet.length
+        if incoming.adrift:
+            return
         entry = self._entry_of_payload(request, "payload")
         if entry is None:
-            raise Violation(
-                _RULE_PACKETS, "payload of an entry that was never transmitted", request.number
-            )
+            self._lose_track(request)
+            return
+        if packet.compressed and length == 0:
+            raise Violation(_RULE_PACKETS, "compressed packet of length 0", request.number)
         if entry.payload_bytes > request.our_interest.data_up_to:
             raise Violation(
                 _RULE_PACKETS,
@@ -125,8 +157,21 @@ class Receiver:
         if entry.payload_bytes == incoming.progress:
             self._payload_whole(request, entry)
 
+    def _lose_track(self, request: Request) -> None:
+        """A payload comes whose entry is not held, so that nobody here knows its size.
+
+        That is no fault of the other side, which may take for granted that we hold it (section 3).
+        What it sends is thrown away, up to the next metadata or the end of the request.
+        """
+        if not request.incoming.discarding:
+            seq = _piece(request, PAYLOAD, "payload").seq
+            raise GivenUp(f"entry {seq}, whose payload comes, is not held")
+        request.incoming.adrift = True
+
     def payload_bytes(self, request: Request, data: bytes) -> None:
         incoming = request.incoming
+        if incoming.adrift:
+            return
         entry = incoming.entry
         if entry is None:
             raise AssertionError("payload_start has judged this")
@@ -215,14 +260,26 @@ class Receiver:
     # Passing over
 
     def notify(self, request: Request, count: int) -> None:
-        incoming = request.incoming
+        """Packets 2 and 3.
+
+        What we passed ourselves may be notified of, whether we sent it or skipped it: the other
+        side cannot always tell what we will call transmitted.
+        """
+        incoming, base = request.incoming, request.base
+        if incoming.adrift or base is None:
+            return
         if _past_end(request, count):
             raise Violation(
                 _RULE_SEQUENCE, f"notify of {count} pieces moves past the end", request.number
             )
         covered = request.outgoing.position - incoming.position
-        if not request.our_interest.notify_only_ever and count > covered:
-            self._judge_notify(request, count, covered)
+        if count > covered:
+            if not request.our_interest.notify_only_ever:
+                self._judge_notify(request, count, covered)
+            first = incoming.position + max(covered, 0)
+            first += base.piece(first).kind is PAYLOAD
+            if first < incoming.position + count:
+                incoming.notified_from = min(incoming.notified_from, first)
         self._pass_over(request, count)
 
     def _judge_notify(self, request: Request, count: int, covered: int) -> None:
@@ -245,6 +302,8 @@ class Receiver:
     def skip(self, request: Request, packet: int) -> None:
         """Packets 4, 5 and 6."""
         incoming, interest = request.incoming, request.our_interest
+        if incoming.adrift:
+            return
         if incoming.in_piece:
             raise Violation(_RULE_PACKETS, "skip after the first byte of a payload", request.number)
         piece = _piece(request, PAYLOAD, "skip")
@@ -268,20 +327,31 @@ class Receiver:
                     f"payload of {size} bytes is not above the maximum {interest.max_bytes}",
                     request.number,
                 )
-        if incoming.position >= request.outgoing.position:
-            if len(incoming.skipped) >= self._config.skipped_max:
-                raise GivenUp(f"more than {self._config.skipped_max} skipped payloads to remember")
-            incoming.skipped.append(incoming.position)
+        if incoming.position >= request.outgoing.position and not incoming.discarding:
+            self._remember_skip(request)
         self._pass_over(request, 1)
+
+    def _remember_skip(self, request: Request) -> None:
+        self._skips_counted += 1
+        if self._skips_counted > self._config.skipped_max:
+            every = self._requests()
+            kept = sum(len(each.incoming.skipped) + len(each.outgoing.absent) for each in every)
+            self._skips_counted = kept + 1
+            if kept >= self._config.skipped_max:
+                raise GivenUp(f"more than {self._config.skipped_max} skipped payloads to remember")
+        request.incoming.skipped.append(request.incoming.position)
 
     def skip_bytes(self, request: Request, count: int) -> None:
         """Packet 7: only to catch up with what we sent ourselves."""
         incoming, outgoing = request.incoming, request.outgoing
+        if incoming.adrift:
+            return
+        if count == 0:
+            raise Violation(_RULE_PACKETS, "skip of 0 bytes", request.number)
         entry = self._entry_of_payload(request, "skip")
         if entry is None:
-            raise Violation(
-                _RULE_PACKETS, "payload of an entry that was never transmitted", request.number
-            )
+            self._lose_track(request)
+            return
         _judge_length(request, entry, count)
         reached = (incoming.position, incoming.progress + count)
         if reached > (outgoing.position, outgoing.progress):
@@ -308,7 +378,7 @@ class Receiver:
         incoming.entry = incoming.last_entry = None
         incoming.position += count
         incoming.progress = 0
-        incoming.in_piece = False
+        incoming.in_piece = incoming.adrift = False
         incoming.last_was_sent = False
 
     def _drop_partial(self, request: Request, *, discard: bool) -> None:
@@ -325,6 +395,8 @@ class Receiver:
         incoming = request.incoming
         if not self._greedy:
             raise Violation(_RULE_APOLOGY, "apology in a safe direction", request.number)
+        if incoming.adrift:
+            return True
         begin = incoming.position if incoming.in_piece else incoming.position - 1
         if begin == incoming.apologised_at:
             raise Violation(_RULE_APOLOGY, "second apology for the same piece", request.number)
@@ -336,6 +408,9 @@ class Receiver:
                 raise Violation(_RULE_APOLOGY, "apology for a piece not sent", request.number)
             if not incoming.discarding and not self._is_wrong(request, begin):
                 return False
+            if incoming.metadata_at == begin and request.base is not None:
+                incoming.metadata_at = incoming.metadata_before
+                incoming.hashes.pop(request.base.piece(begin).seq, None)
             incoming.position = begin
             incoming.entry, incoming.last_entry = incoming.last_entry, None
             incoming.pending.pop(begin, None)
@@ -374,19 +449,16 @@ class Receiver:
         if incoming.entry is not None and incoming.entry.seq == piece.seq:
             return incoming.entry
         if incoming.looked_up != piece.seq:
-            raise Lacking((), piece.seq)
+            raise Lacking(piece.seq, (), piece.seq)
         return None
 
 
-def set_looked_up_entry(request: Request, seq: int, encoded: bytes | None, digest: bytes) -> None:
+def set_looked_up_entry(request: Request, seq: int, encoded: bytes, digest: bytes) -> None:
     """The store's answer to a `Lacking` that named an entry."""
-    incoming = request.incoming
-    incoming.looked_up = seq
-    if encoded is not None:
-        entry = decode_entry(encoded)
-        incoming.entry = OpenEntry(
-            seq, encoded, digest, entry.payload_bytes, entry.payload_hash, ingested=True
-        )
+    entry = decode_entry(encoded)
+    request.incoming.entry = OpenEntry(
+        seq, encoded, digest, entry.payload_bytes, entry.payload_hash, ingested=True
+    )
 
 
 def remember_hash(request: Request, seq: int, entry_hash: bytes) -> None:
@@ -394,14 +466,16 @@ def remember_hash(request: Request, seq: int, entry_hash: bytes) -> None:
     hashes = request.incoming.hashes
     hashes[seq] = entry_hash
     if len(hashes) > HASHES_KEPT_MAX:
-        forget_hashes(request, seq)
+        forget_hashes(request)
 
 
-def forget_hashes(request: Request, seq: int) -> None:
-    """Keep only what entries behind `seq` can link to."""
+def forget_hashes(request: Request) -> None:
+    """Keep only what the entries behind the newest one can link to."""
     hashes = request.incoming.hashes
-    keep = {*lower_pool(seq + 1), seq}
-    request.incoming.hashes = {n: value for n, value in hashes.items() if n in keep}
+    if hashes:
+        seq = max(hashes)
+        keep = {*lower_pool(seq + 1), seq}
+        request.incoming.hashes = {n: value for n, value in hashes.items() if n in keep}
 
 
 def _links(
@@ -418,8 +492,7 @@ def _links(
     if missing:
         if request.incoming.hashes_looked_up_for == seq:
             raise GivenUp(f"entry {missing[0]}, which entry {seq} links to, is not held")
-        request.incoming.hashes_looked_up_for = seq
-        raise Lacking(tuple({*lower_pool(seq), seq - 1} - {seq}))
+        raise Lacking(seq, tuple({*lower_pool(seq), seq - 1} - {seq}))
     if not distinct:
         return None, hashes[target]
     return hashes[target], packet_backlink or hashes[seq - 1]
@@ -444,8 +517,7 @@ def _piece(request: Request, kind: PieceKind, what: str) -> Piece:
 def _past_end(request: Request, count: int) -> bool:
     if request.base is None:
         raise AssertionError("data is read only for confirmed requests")
-    length = request.base.length
-    return length is not None and request.incoming.position + count > length
+    return request.incoming.position + count > request.base.reach
 
 
 def _next_kind(request: Request) -> PieceKind:

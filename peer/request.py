@@ -18,6 +18,9 @@ from .sequence import Sequence, sequence_of
 OPEN_END = 2**64
 """Stands for the end of an open range where ranges are compared."""
 
+NEVER = 2**66
+"""A position that no sequence has."""
+
 
 @dataclass(slots=True)
 class OpenEntry:
@@ -63,6 +66,14 @@ class Incoming:
     held_already: bool = False
     """The rest of the current payload is held and only passed over (packet 7)."""
     apologised_at: int = -1
+    adrift: bool = False
+    """What comes is thrown away and its size is not known, so that the cursor has been lost."""
+    metadata_at: int = -1
+    """The position of the last metadata that came as data, -1 if none did."""
+    metadata_before: int = -1
+    """What `metadata_at` was before that, for an apology to go back to."""
+    notified_from: int = NEVER
+    """The first position of metadata that they notified of before we had passed it."""
     invalid: tuple[int, str] | None = None
     """The position and the reason of a piece that did not verify and may be apologised for."""
     pending: dict[int, None] = field(default_factory=dict)
@@ -84,6 +95,13 @@ class Outgoing:
     """Whether some bytes of the payload at the cursor have been sent, but not all."""
     known: int = 0
     """The newest seqnum that we are known to hold."""
+    metadata_at: int = -1
+    """The position of the last metadata that we sent as data, -1 if we sent none."""
+    notified_from: int = NEVER
+    """The first position of metadata that we notified of because only that was wanted."""
+    absent: deque[tuple[int, bytes]] = field(default_factory=deque)
+    """Payloads that the other side skipped and we do not hold either: positions, and the packets
+    to skip them with (empty: they are mandatory, we cannot go on behind them)."""
     rows: deque[HeldEntry] = field(default_factory=deque)
     reading: bool = False
     """A read command is with the host."""
@@ -119,8 +137,14 @@ class Request:
     cut_upper: int | None = None
     cancel_sent: CancelReason | None = None
     cancel_received: CancelReason | None = None
+    end_due: bool = False
+    """Our packet 32 has been asked for."""
     end_sent: bool = False
     end_received: bool = False
+    log_end: int | None = None
+    """The end-of-log entry, if we have heard of it since the request was made."""
+    log_forked: bool = False
+    """Whether we have heard of a fork since the request was made."""
     credit_returned: bool = False
     credit_paced: bool = True
     progress_at: float = 0.0
@@ -159,7 +183,7 @@ class Request:
     @property
     def may_send_end(self) -> bool:
         """Whether our packet 32 is due (not before an own request is known to exist)."""
-        if self.cancel_sent is None or self.end_sent:
+        if self.cancel_sent is None or self.end_due:
             return False
         return not self.ours or self.confirmed or self.cancel_received is not None
 
@@ -197,9 +221,12 @@ class Request:
                     "point2point.md 5", f"end {end} below start {proposal.start}", self.number
                 )
             on_path_to = self.base.end if self.base is not None else proposal.end
+            # The proposer of an open sparse range may say an end before it knows the path.
+            knows_path = self.ours or proposal.end is not None
             if (
                 proposal.sparse
                 and on_path_to is not None
+                and knows_path
                 and end not in shortest_path(on_path_to, proposal.start)
             ):
                 raise Violation(
@@ -207,9 +234,7 @@ class Request:
                 )
         else:
             end = old_end
-        old_upper = self.proposal.upper_info
-        if not confirming and self.cut_upper is not None:
-            old_upper = self.cut_upper
+        old_upper = proposal.upper_info if confirming else self.lowest_upper()
         self._judge_upper(adjust.upper_info, end, old_upper)
 
     def _judge_upper(self, upper_info: int | None, end: int | None, old: int | None) -> None:
@@ -233,6 +258,17 @@ class Request:
         ends = [self.proposal.end, self.cut_end, None if self.base is None else self.base.end]
         known = [end for end in ends if end is not None]
         return min(known, default=None)
+
+    def lowest_upper(self) -> int | None:
+        """The upper info in force: the lowest that was ever said, or the end that cut the pool."""
+        end, upper = self.proposal.end, self.proposal.upper_info
+        if self.base is not None:
+            end = self.base.end
+            upper = self.base.upper[-1] if self.base.upper else end
+        uppers = [upper, self.cut_upper]
+        if end is None or (self.cut_end is not None and self.cut_end < end):
+            uppers.append(self.cut_end)
+        return min((upper for upper in uppers if upper is not None), default=None)
 
     def confirm(self, end: int | None, upper_info: int | None) -> None:
         """Fix the base sequence: the proposal as changed by the confirmation alone."""

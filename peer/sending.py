@@ -1,7 +1,8 @@
 """What one request has to send next (point2point.md 3, 4, 8).
 
 Only verified data is sent, so there is nothing to apologise for. Pieces that the other side has
-sent and that verified here are passed with one notify, and only when something of our own follows.
+sent and that verified here are passed with a notify, payloads that it skipped and we do not hold
+either with a skip, and both only when something of our own follows.
 """
 
 from wire import (
@@ -102,28 +103,53 @@ class Sender:
         until = skipped if skipped >= 0 else incoming.verified
         if skipped < 0 and (available <= until or not self._has_own_at(request, until)):
             return b""
-        behind = until - outgoing.position
-        return self._pass_over(request, behind) if behind else None
+        return self._pass_to(request, until) if until > outgoing.position else None
 
     def _skipped_and_held(self, request: Request) -> int | None:
-        """The first payload that the other side skipped and we hold; -1: none, None: reading."""
-        base, skipped = _base(request), request.incoming.skipped
+        """The first payload that the other side skipped and we hold; -1: none, None: reading.
+
+        Those before it that we do not hold either are noted as absent.
+        """
+        base, outgoing, skipped = _base(request), request.outgoing, request.incoming.skipped
         while skipped:
-            if skipped[0] >= request.outgoing.position:
-                row = self._row(request, base, base.piece(skipped[0]).seq)
+            position = skipped[0]
+            if position >= outgoing.position:
+                row = self._row(request, base, base.piece(position).seq)
                 if row is None:
                     return None
                 if row.payload_held:
-                    return skipped[0]
+                    return position
+                packet = _skip_packet(request, _payload_bytes(request, row))
+                outgoing.absent.append((position, packet or b""))
             skipped.popleft()
         return -1
+
+    def _pass_to(self, request: Request, until: int) -> bytes:
+        """Move our cursor to where the other side's is, or has skipped what we hold."""
+        parts: list[bytes] = []
+        outgoing = request.outgoing
+        while outgoing.absent and outgoing.absent[0][0] < until:
+            position, packet = outgoing.absent.popleft()
+            if position < outgoing.position:
+                continue
+            if position > outgoing.position:
+                parts.append(self._pass_over(request, position - outgoing.position))
+            if not packet:
+                self._cancel = CancelReason.PAYLOAD_MANDATORY
+                return b"".join(parts)
+            self._pass_over(request, 1)
+            parts.append(packet)
+        if until > outgoing.position:
+            parts.append(self._pass_over(request, until - outgoing.position))
+        return b"".join(parts)
 
     def _has_own_at(self, request: Request, position: int) -> bool:
         """Whether we hold the piece at a position, so that passing what is before it is due.
 
-        Not so for a payload that the other side has still to send or to skip.
+        Not so for a payload that the other side has still to send or to skip, as it has told of
+        its entry.
         """
-        base, incoming = _base(request), request.incoming
+        base = _base(request)
         length = base.length
         if length is not None and position >= length:
             return True
@@ -131,7 +157,7 @@ class Sender:
         row = self._row(request, base, piece.seq)
         if row is None:
             return False
-        theirs = position == incoming.position and incoming.entry is not None
+        theirs = position > 0 and base.piece(position - 1).seq == piece.seq
         return piece.kind is METADATA or row.payload_held or not theirs
 
     def _pass_over(self, request: Request, count: int) -> bytes:
@@ -158,19 +184,20 @@ class Sender:
             return
         last_at_hand = outgoing.rows[-1].seq if outgoing.rows else None
         first = seq if last_at_hand is None else last_at_hand + 1
-        seqs = None
         last = min(outgoing.known, U64_MAX)
-        end = request.lowest_end()
-        in_body = base.start <= first and (base.end is None or first <= base.end)
-        if base.path is None and in_body:
-            last = last if end is None else min(last, end)
-            if first > last:
-                return
-        else:
-            named = (*base.lower, *(base.path or ()), *base.upper)
-            seqs = tuple(n for n in named if n >= first)[: self._config.read_entries_max]
+        named = (*base.lower, *(base.path or ()), *base.upper)
+        seqs = tuple(n for n in named if n >= first)[: self._config.read_entries_max]
+        if base.path is None and first <= (base.end or U64_MAX):
+            # The body lies between the pools, and is read by itself.
+            seqs = tuple(n for n in seqs if n < base.start)
             if not seqs:
-                return
+                end = request.lowest_end()
+                first = max(first, base.start)
+                last = last if end is None else min(last, end)
+                if first > last:
+                    return
+        elif not seqs:
+            return
         outgoing.reading = True
         self._commands.append(
             ReadEntries(
@@ -178,7 +205,7 @@ class Sender:
                 request.log,
                 first,
                 last,
-                seqs,
+                seqs or None,
                 self._config.read_entries_max,
                 self._config.read_bytes_max,
                 request.their_interest.eagerness is not Eagerness.NOTIFY,
@@ -217,14 +244,16 @@ class Sender:
             return b""
         for _ in rows:
             outgoing.rows.popleft()
-        data = encode_run(rows, request.log.log_id, _with_backlink(base, seq, outgoing.position))
+        data = encode_run(rows, request.log.log_id, _with_backlink(request, base, seq))
         outgoing.position += 2 * len(rows)
+        outgoing.metadata_at = outgoing.position - 2
         self._notices.append(EntriesSent(request.log, rows[-1][0], len(rows), payload_bytes))
         return data
 
     def _metadata(self, request: Request, base: Sequence, row: HeldEntry) -> bytes:
         outgoing = request.outgoing
-        with_backlink = _with_backlink(base, row.seq, outgoing.position)
+        with_backlink = _with_backlink(request, base, row.seq)
+        outgoing.metadata_at = outgoing.position
         outgoing.position += 1
         self._notices.append(EntriesSent(request.log, row.seq, 1, 0))
         return encode_metadata_packet(row.encoded, request.log.log_id, row.seq, with_backlink)
@@ -233,6 +262,9 @@ class Sender:
         """Notify of as many pieces as the rows at hand allow, in one packet."""
         outgoing, interest = request.outgoing, request.their_interest
         limit = request.limit
+        if request.ours and limit is not None and request.our_interest.metadata_ever:
+            # We asked for a range, and whoever reaches its end first ends it: not us.
+            return b""
         count = 0
         for row in outgoing.rows:
             position = outgoing.position + count
@@ -253,6 +285,7 @@ class Sender:
             ):
                 break
             count += 1
+        outgoing.notified_from = min(outgoing.notified_from, outgoing.position)
         return self._pass_over(request, count)
 
     # Payloads
@@ -285,21 +318,21 @@ class Sender:
 
     def _skip(self, request: Request, row: HeldEntry, payload_bytes: int) -> bytes | None:
         """A skip if one is right here; b"" to wait or to cancel; None if none is."""
-        interest = request.their_interest
-        if payload_bytes < interest.min_bytes:
-            packet = encode_skip_below()
-        elif payload_bytes > interest.max_bytes:
-            packet = encode_skip_above()
-        elif row.payload_held:
+        outgoing = request.outgoing
+        fits = request.their_interest.min_bytes <= payload_bytes <= request.their_interest.max_bytes
+        if fits and row.payload_held:
             return None
-        elif row.payload_arriving:
-            request.outgoing.waiting = True
+        asked_for = request.ours and request.proposal.offset is not None and not outgoing.position
+        if fits and row.payload_arriving:
+            outgoing.waiting = True
             return b""
-        elif interest.mandatory:
+        if fits and asked_for and not request.incoming.position:
+            # The range begins inside it because we ask for it.
+            return b""
+        packet = _skip_packet(request, payload_bytes)
+        if packet is None:
             self._cancel = CancelReason.PAYLOAD_MANDATORY
             return b""
-        else:
-            packet = encode_skip_unavailable()
         self._pass_over(request, 1)
         return packet
 
@@ -345,8 +378,29 @@ def _available(request: Request, base: Sequence) -> int:
     return base.positions_up_to(known)
 
 
-def _with_backlink(base: Sequence, seq: int, position: int) -> bool:
-    return has_distinct_lipmaalink(seq) and not base.holds_metadata_before(seq - 1, position)
+def _with_backlink(request: Request, base: Sequence, seq: int) -> bool:
+    """Whether the metadata at our cursor carries its backlink (section 4, "transmitted").
+
+    Not if we sent its target, or the other side did before we passed it: what it had only notified
+    of was not transmitted.
+    """
+    if not has_distinct_lipmaalink(seq):
+        return False
+    before = base.metadata_before(request.outgoing.position)
+    if before is None:
+        return True
+    sent = request.outgoing.metadata_at == before
+    return not sent and before >= request.incoming.notified_from
+
+
+def _skip_packet(request: Request, payload_bytes: int) -> bytes | None:
+    """The packet that skips a payload; None if there is none because it is mandatory."""
+    interest = request.their_interest
+    if payload_bytes < interest.min_bytes:
+        return encode_skip_below()
+    if payload_bytes > interest.max_bytes:
+        return encode_skip_above()
+    return None if interest.mandatory else encode_skip_unavailable()
 
 
 def _payload_bytes(request: Request, row: HeldEntry) -> int:

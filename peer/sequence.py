@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from wire import Propose, lower_pool, shortest_path, upper_pool
+from wire import U64_MAX, Propose, lower_pool, shortest_path, upper_pool
 
 
 class PieceKind(IntEnum):
@@ -55,6 +55,12 @@ class Sequence:
         body = self._body_length()
         return None if body is None else len(self.lower) + body + len(self.upper)
 
+    @property
+    def reach(self) -> int:
+        """The number of pieces that there can be: seqnums end at 2^64 - 1 in an open range too."""
+        length = self.length
+        return self.positions_up_to(U64_MAX) if length is None else length
+
     def _body_length(self) -> int | None:
         if self.path is not None:
             return len(self.path) * self.per_entry - self.skip
@@ -85,26 +91,20 @@ class Sequence:
         entries = seq - self.start + 1 if self.path is None else bisect_right(self.path, seq)
         return len(self.lower) + entries * self.per_entry - self.skip
 
-    def holds_metadata_before(self, seq: int, position: int) -> bool:
-        """Whether the metadata of `seq` is a piece before `position`."""
-        if self.per_entry == 1:
-            return False
-        if seq < self.start:
-            return seq in self.lower[:position]
-        if self.skip and seq == self.start:
-            return False
-        if self.end is not None and seq > self.end:
-            body = self._body_length()
-            return (
-                body is not None and seq in self.upper[: max(0, position - len(self.lower) - body)]
-            )
-        if self.path is not None:
-            if seq not in self.path:
-                return False
-            entry = self.path.index(seq)
-        else:
-            entry = seq - self.start
-        return len(self.lower) + entry * 2 - self.skip < position
+    def metadata_before(self, position: int) -> int | None:
+        """The position of the metadata of the entry just before the one at `position`.
+
+        None if that is no piece before it. Where it is one, it is the last metadata before it: what
+        lies between two neighbours in a pool or on a path are links over numbers that are no piece.
+        """
+        seq = self.piece(position).seq
+        for before in (position - 1, position - 2):
+            if before < 0:
+                return None
+            piece = self.piece(before)
+            if piece.kind is METADATA:
+                return before if piece.seq == seq - 1 else None
+        return None
 
     @property
     def is_full(self) -> bool:

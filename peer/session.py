@@ -76,7 +76,7 @@ class Session:
         self._pinged_at: float | None = None
         self._sync_ping = False
         self._closing_at: float | None = None
-        self._peer_closes = False
+        self._peer_closed: set[int] = set()
         self._lost = False
         self._bytes_received = 0
         self._bytes_sent = 0
@@ -93,7 +93,7 @@ class Session:
     @property
     def closing(self) -> bool:
         """Whether either side has begun to end the session in good order."""
-        return self._closing_at is not None or self._peer_closes
+        return self._closing_at is not None or bool(self._peer_closed)
 
     @property
     def closed(self) -> bool:
@@ -302,8 +302,12 @@ class Session:
                 self._engine.receive_control(data)
             case DataReceived(data=data):
                 self._engine.receive_data(data)
-            case CloseReceived():
-                self._peer_closes = True
+            case CloseReceived(stream=int(stream)):
+                self._peer_closed.add(stream)
+                if stream == DATA:
+                    self._engine.data_ended()
+                else:
+                    self._engine.control_ended()
             case PongReceived():
                 if self._sync_ping:
                     self._sync_ping = False
@@ -318,7 +322,7 @@ class Session:
         released = engine.data_credit_to_release()
         if released:
             self._mux.consumed(DATA, released)
-        if self._peer_closes:
+        if DATA in self._peer_closed:
             self._answer_close()
 
     def _answer_close(self) -> None:

@@ -14,8 +14,13 @@ from wire import Cancel, CancelReason, Eagerness, LogKey, Propose, lipmaa
 
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView
+from .mending import Mender
 from .policy import Actions, Policy, full_proposal, range_proposal
 from .request import Request
+from .retries import Retries
+
+_RETRIES_MAX = 8
+"""How often a request that found no resources is tried again."""
 
 
 class _Stage(Enum):
@@ -23,6 +28,8 @@ class _Stage(Enum):
     """Find out what the other side has."""
     MOVE = auto()
     """Bring or take what is missing."""
+    MEND = auto()
+    """Ask for single payloads that are missing here below what both have."""
     DONE = auto()
 
 
@@ -33,7 +40,6 @@ class _LogState:
     """A look-up or a proposal of ours is under way."""
     theirs: int = 0
     retries: int = 0
-    retry_at: float | None = None
 
 
 class SyncPolicy(Policy):
@@ -45,8 +51,10 @@ class SyncPolicy(Policy):
         self._queue: deque[LogKey] = deque()
         self._open = 0
         self._looking = 0
-        self._retrying: set[LogKey] = set()
+        self._retries = Retries()
+        self._mender = Mender(actions)
         self._serving: set[Request] = set()
+        self._mending: dict[LogKey, None] = {}
         self._started = False
         self._finished = False
         self._last_activity = 0.0
@@ -71,10 +79,7 @@ class SyncPolicy(Policy):
 
     def advance(self) -> None:
         now = self._actions.now
-        for log in [log for log in self._retrying if (self._logs[log].retry_at or 0) <= now]:
-            self._retrying.discard(log)
-            self._logs[log].retry_at = None
-            self._queue.append(log)
+        self._queue.extend(self._retries.due(now))
         while self._queue and self._looking < self._actions.request_credit:
             log = self._queue.popleft()
             state = self._logs[log]
@@ -84,6 +89,12 @@ class SyncPolicy(Policy):
             self._looking += 1
             named = (lipmaa(state.theirs + 1),) if state.theirs > 0 else ()
             self._actions.look_up(log, named, None, self._propose)
+        if self._mender.advance():
+            self._active()
+            mended = [log for log in self._mending if not self._mender.is_mending(log)]
+            for log in mended:
+                del self._mending[log]
+                self._done(log)
         settled = now - self._last_activity >= self._config.sync_settle_s
         if self._quiet and self._pong_after_activity and settled and not self._finished:
             self._finished = True
@@ -104,7 +115,7 @@ class SyncPolicy(Policy):
             self._pong_after_activity = True
 
     def next_deadline(self) -> float | None:
-        times = [self._logs[log].retry_at for log in self._retrying]
+        times = [self._retries.next_at()]
         if self._quiet and self._pong_after_activity and not self._finished:
             times.append(self._last_activity + self._config.sync_settle_s)
         return min((time for time in times if time is not None), default=None)
@@ -115,14 +126,18 @@ class SyncPolicy(Policy):
         state.busy = False
         self._looking -= 1
         self._active()
-        proposal = self._probe(view) if state.stage is _Stage.PROBE else self._move(view, state)
+        proposal = None
+        if state.stage is _Stage.PROBE:
+            proposal = self._probe(view)
+        elif state.stage is _Stage.MOVE:
+            proposal = self._move(view, state)
         if proposal is None:
-            self._done(log)
+            self._mend(view, state)
         elif self._actions.request_credit == 0:
             self._queue.appendleft(log)
         elif self._actions.may_propose(log, proposal.start, proposal.end):
             state.busy = True
-            self._actions.propose(proposal, view.newest)
+            self._actions.propose(proposal, view)
         else:
             # An unanswered proposal of the other side is in the way; our answer comes first.
             self._retry(log, 0.0)
@@ -152,6 +167,15 @@ class SyncPolicy(Policy):
             )
         return None
 
+    def _mend(self, view: LogView, state: _LogState) -> None:
+        """Nothing is left to move; single payloads may be missing here."""
+        state.stage = _Stage.MEND
+        common = min(view.height, state.theirs)
+        if self.wants(view.log) and self._mender.begin(view, common):
+            self._mending[view.log] = None
+        else:
+            self._done(view.log)
+
     def _done(self, log: LogKey) -> None:
         state = self._logs[log]
         if state.stage is not _Stage.DONE:
@@ -165,9 +189,7 @@ class SyncPolicy(Policy):
         self._queue.append(log)
 
     def _retry(self, log: LogKey, delay: float) -> None:
-        state = self._logs[log]
-        state.retry_at = self._actions.now + delay
-        self._retrying.add(log)
+        self._retries.add(log, self._actions.now + delay)
 
     # What became of requests
 
@@ -175,16 +197,21 @@ class SyncPolicy(Policy):
         self._active()
         if request.answered or request.cancel_received is not None:
             return
-        if self.takes_in(request.log):
+        if self.wants(request.log) and self.takes_in(request.log):
             self._include(request.log)
-        if request.log in self._logs and not request.proposal.sparse:
+        proposal = request.proposal
+        is_open = proposal.end is None and proposal.offset is None and not proposal.sparse
+        if request.log in self._logs and is_open:
             # We probe and move this log ourselves, both ways.
             cancel = Cancel(request.number, CancelReason.NOT_WANTED)
             self._actions.cancel(request, cancel, paced=False)
             return
         super()._answer(request, view)
-        if request.active:
-            self._serving.add(request)
+
+    answers_bounded = True
+
+    def confirmed(self, request: Request, view: LogView) -> None:  # noqa: ARG002 - of the interface
+        self._serving.add(request)
 
     def took_over(self, log: LogKey) -> None:
         self._include(log)
@@ -196,46 +223,56 @@ class SyncPolicy(Policy):
         self._active()
         log = request.log
         state = self._logs.get(log)
-        if cancel.reason in (CancelReason.HASH_MISMATCH, CancelReason.FORKED):
+        if cancel.entries:
             self._actions.check_evidence(log, cancel.entries)
-        if not request.ours or state is None or request.confirmed:
+        if not request.ours or state is None or request.confirmed or self._mender.owns(request):
             return
         state.busy = False
         if state.stage is _Stage.PROBE and cancel.reason is CancelReason.NO_RESOURCES:
             self._next_stage(log, 0)
-        elif cancel.reason is CancelReason.NO_RESOURCES and state.retries < 8:
-            state.retries += 1
-            self._retry(log, self._config.retry_first_s * 2.0 ** (state.retries - 1))
-        else:
+        elif cancel.reason is not CancelReason.NO_RESOURCES or not self._try_again(log, state):
             self._done(log)
+
+    def _try_again(self, log: LogKey, state: _LogState) -> bool:
+        """Back off and try; False if that was done often enough."""
+        if state.retries >= _RETRIES_MAX:
+            return False
+        state.retries += 1
+        state.busy = False
+        self._retry(log, self._config.retry_first_s * 2.0 ** (state.retries - 1))
+        return True
 
     def request_released(self, request: Request) -> None:
         self._active()
         self._serving.discard(request)
+        if self._mender.owns(request):
+            self._mender.forget(request)
+            return
         if not request.ours or not request.confirmed or request.base is None:
             return
-        state = self._logs[request.log]
-        if state.retry_at is not None:
-            return
+        log = request.log
+        state = self._logs[log]
         state.busy = False
         if state.stage is _Stage.PROBE:
-            self._next_stage(request.log, request.base.end or 0)
-        else:
-            self._done(request.log)
+            self._next_stage(log, request.base.end or 0)
+        elif CancelReason.NO_RESOURCES not in (
+            request.cancel_sent,
+            request.cancel_received,
+        ) or not self._try_again(log, state):
+            self._queue.append(log)
+            state.stage = _Stage.MEND
 
     def request_lost(self, request: Request) -> None:
-        state = self._logs[request.log]
-        state.busy = False
+        if self._mender.owns(request):
+            self._mender.forget(request)
+            return
+        self._logs[request.log].busy = False
         self._retry(request.log, 0.0)
 
     def given_up(self, request: Request) -> None:
-        state = self._logs.get(request.log)
-        if state is not None and request.ours and state.retries < 8:
-            state.retries += 1
-            state.busy = False
-            self._retry(request.log, self._config.retry_first_s)
+        self._mender.given_up(request)
 
-    def contradicted(self, log: LogKey, seq: int) -> None:
+    def contradicted(self, request: Request, seq: int) -> None:
         """A one-time sync leaves forks to nodes that stay; what is proved is kept all the same."""
 
     def log_changed(self, event: LogChanged) -> None:

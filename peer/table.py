@@ -72,7 +72,8 @@ class RequestTable:
         self._by_log: dict[LogKey, list[Request]] = {}
         self._held: dict[int, Request] = {}
         self._ignored: dict[int, int] = {}
-        self._refused_in_a_row = 0
+        self._refused = 0.0
+        self._refused_at = 0.0
         self._out: deque[bytes] = deque()
         self.now = 0.0
         self.their_active = 0
@@ -144,7 +145,7 @@ class RequestTable:
         request.confirm(adjust.end, adjust.upper_info)
         request.our_interest.apply(adjust)
         request.progress_at = self.now
-        self._refused_in_a_row = 0
+        self._refused = 0.0
         self.their_active += 1
         self._send(adjust)
         if self.their_active <= self._config.requests_max:
@@ -168,12 +169,26 @@ class RequestTable:
         if request.cancel_sent is not None:
             return
         request.cancel_sent = cancel.reason
+        self._send(cancel)
         if not request.ours and not request.confirmed:
             request.credit_paced = paced
-            if request.cancel_received is None and paced:
-                self._refused_in_a_row += 1
-        self._send(cancel)
+            if request.cancel_received is None:
+                self._count_refusal(paced=paced)
+        self._end_if_due(request)
+
+    def _count_refusal(self, *, paced: bool) -> None:
+        """What a refusal costs us is bounded by its credit's pace, or else as idle work."""
+        if not paced:
+            self._listener.idle_work()
+            return
+        seconds = self.now - self._refused_at
+        faded = self._refused - seconds * self._config.refused_credit_per_s
+        self._refused = max(0.0, faded) + 1
+        self._refused_at = self.now
+
+    def _end_if_due(self, request: Request) -> None:
         if request.may_send_end:
+            request.end_due = True
             self._listener.end_due(request)
 
     def end_sent(self, request: Request) -> None:
@@ -266,6 +281,8 @@ class RequestTable:
             )
             if ours_wins:
                 self._ignored[received.number] = own.number
+                if len(self._ignored) > self._config.dropped_max:
+                    raise Violation("too much idle work", "too many dropped proposals")
                 return False
             self._forget(own)
             self.credit += 1
@@ -275,9 +292,9 @@ class RequestTable:
     def _find(self, number: int, what: str) -> Request | None:
         """The request that an adjust or cancel is about; None if it is to be ignored."""
         held = self._held.get(number)
-        request = self._by_number.get(number) if held is None else held
-        if request is None and number in self._ignored:
+        if held is None and number in self._ignored:
             return None
+        request = self._by_number.get(number) if held is None else held
         if request is None or request.cancel_received is not None:
             raise Violation("point2point.md 9", f"{what} a request that is not active", number)
         return request
@@ -303,8 +320,7 @@ class RequestTable:
             request.progress_at = self.now
             self._answered(request)
             self._listener.request_confirmed(request)
-            if request.may_send_end:
-                self._listener.end_due(request)
+            self._end_if_due(request)
             return
         changed = request.their_interest.apply(adjust)
         changed = request.cut(adjust.end, adjust.upper_info) or changed
@@ -321,7 +337,7 @@ class RequestTable:
         request.cancel_received = cancel.reason
         if unanswered:
             self._answered(request)
-        elif not request.ours and not request.confirmed:
+        elif not request.ours and self._moved_nothing(request):
             self._listener.idle_work()
         if request.number in self._held and self._held[request.number] is request:
             return
@@ -329,11 +345,18 @@ class RequestTable:
         self._listener.request_cancelled(request, cancel)
         self._release_if_done(request)
 
+    def _moved_nothing(self, request: Request) -> bool:
+        """Whether a request of theirs that they cancel was of no use to anybody."""
+        if not request.confirmed:
+            return True
+        moved = request.incoming.position + request.outgoing.position
+        return not moved and self.now - request.created_at < self._config.hasty_cancel_s
+
     def _answer_cancel(self, request: Request) -> None:
         if request.cancel_sent is None:
             self.cancel(request, Cancel(request.number, CancelReason.YOU_CANCELLED))
-        elif request.may_send_end:
-            self._listener.end_due(request)
+        else:
+            self._end_if_due(request)
 
     # Housekeeping
 
@@ -388,7 +411,7 @@ class RequestTable:
     @property
     def refused_too_often(self) -> bool:
         """Whether the other side made us refuse more in a row than an honest one would."""
-        return self._refused_in_a_row > self._config.refusals_in_a_row_max
+        return self._refused > self._config.refusals_in_a_row_max
 
     def _grant(self, units: int) -> None:
         self.their_credit += units

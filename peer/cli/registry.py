@@ -55,6 +55,9 @@ _TABLE = (
     Command("follow", "following", "take in a log, an author's logs, or all"),
     Command("unfollow", "following", "no longer take in new entries"),
     Command("follows", "following", "list what is followed"),
+    Command("serve", "serve", "run the node until interrupted"),
+    Command("sync", "sync", "connect once and bring both sides up to date"),
+    Command("status", "status", "who is connected, what is held, what is missing"),
     Command("key", "keys", "export the author key, or import one"),
     Command("paths", "about", "print where configuration, store and key are"),
 )

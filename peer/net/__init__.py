@@ -2,3 +2,41 @@
 
 Everything that waits is here. The engine below (peer) asks, this layer carries out and reports.
 """
+
+from .addresses import DEFAULT_PORT, Address
+from .connection import Ending, EndKind
+from .dialling import CannotConnectError, Dialler, open_stream
+from .limits import Limits
+from .listening import CannotListenError
+from .memory_link import MemoryStream, memory_link
+from .node import Node, NodeConfig, running_node, unobserved
+from .records import ConnectionInfo, ConnectionState, Direction, Observer, json_number, log_fields
+from .status_file import StatusFile, read_status
+from .store_host import StoreHost
+
+__all__ = [
+    "DEFAULT_PORT",
+    "Address",
+    "CannotConnectError",
+    "CannotListenError",
+    "ConnectionInfo",
+    "ConnectionState",
+    "Dialler",
+    "Direction",
+    "EndKind",
+    "Ending",
+    "Limits",
+    "MemoryStream",
+    "Node",
+    "NodeConfig",
+    "Observer",
+    "StatusFile",
+    "StoreHost",
+    "json_number",
+    "log_fields",
+    "memory_link",
+    "open_stream",
+    "read_status",
+    "running_node",
+    "unobserved",
+]

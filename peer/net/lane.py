@@ -1,7 +1,7 @@
 """A thread for blocking work, with a queue: everything that waits goes over in one hop.
 
 Way and return cost about 100 microseconds, so a lane takes all jobs that are there (up to
-`batch_max`) at once, runs them in order in one thread, and hands the outcomes back in order. A job
+`JOBS_MAX`) at once, runs them in order in one thread, and hands the outcomes back in order. A job
 that has begun is never abandoned: cancelling a lane waits for the thread (half a transaction must
 not stay behind).
 """
@@ -10,42 +10,42 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
 T = TypeVar("T")
 
+JOBS_MAX: Final = 64
+"""What goes over in one hop at most."""
 
-RunSync = Callable[[Callable[[], list[object]]], Awaitable[list[object]]]
+
+Settle = Callable[[], None]
+RunSync = Callable[[Callable[[], list[Settle]]], Awaitable[list[Settle]]]
 """Runs a blocking function where it blocks nobody: a thread, or, in a test, on the spot."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do in the thread, and who learns of the outcome, in the event loop.
+    """Something to do in the thread. Both outcomes are settled in the event loop.
 
-    `done` gets the result, or the exception that `work` raised.
+    `work` returns what is to be called there when it is done; `failed` gets its exception.
     """
 
-    work: Callable[[], object]
-    done: Callable[[object], None]
+    work: Callable[[], Settle]
+    failed: Callable[[Exception], None]
 
 
 class Lane:
-    """Runs jobs in threads, at most `threads` at a time; with one thread, strictly in order."""
+    """Runs jobs in a thread, one after another."""
 
-    def __init__(
-        self, *, threads: int = 1, batch_max: int = 64, run_sync: RunSync | None = None
-    ) -> None:
-        self._threads = threads
-        self._batch_max = batch_max
-        limiter = trio.CapacityLimiter(threads)
+    def __init__(self, *, run_sync: RunSync | None = None) -> None:
+        limiter = trio.CapacityLimiter(1)
         self._run_sync = run_sync or partial(trio.to_thread.run_sync, limiter=limiter)
         self._jobs: deque[Job] = deque()
         self._waiting = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
-        self._running = 0
+        self._running = False
 
     @property
     def idle(self) -> bool:
@@ -62,21 +62,23 @@ class Lane:
 
         When the caller is cancelled the work is done all the same, or will be.
         """
-        outcome: list[T] = []
-        failed: list[Exception] = []
+        results: list[T] = []
+        errors: list[Exception] = []
         finished = trio.Event()
 
-        def tell() -> None:
-            try:
-                outcome.append(work())
-            except Exception as error:  # noqa: BLE001 - raised where it was asked for
-                failed.append(error)
+        def tell() -> Settle:
+            results.append(work())
+            return finished.set
 
-        self.put(Job(tell, lambda _: finished.set()))
+        def fail(error: Exception) -> None:
+            errors.append(error)
+            finished.set()
+
+        self.put(Job(tell, fail))
         await finished.wait()
-        if failed:
-            raise failed[0]
-        return outcome[0]
+        if errors:
+            raise errors[0]
+        return results[0]
 
     async def wait_idle(self) -> None:
         """Returns once nothing is queued or running."""
@@ -85,34 +87,29 @@ class Lane:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the lane until cancelled."""
-        async with trio.open_nursery() as nursery:
-            for _ in range(self._threads):
-                nursery.start_soon(self._serve)
-            task_status.started()
-
-    async def _serve(self) -> None:
+        task_status.started()
         while True:
             while not self._jobs:
                 await self._waiting.park()
-            jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), self._batch_max))]
-            self._running += 1
+            jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), JOBS_MAX))]
+            self._running = True
             try:
                 # Shielded: what was taken out of the queue is done, and its outcome is heard of.
                 with trio.CancelScope(shield=True):
                     outcomes = await self._run_sync(partial(_do_all, jobs))
             finally:
-                self._running -= 1
-            for job, outcome in zip(jobs, outcomes, strict=True):
-                job.done(outcome)
+                self._running = False
+            for settle in outcomes:
+                settle()
             if self.idle:
                 self._drained.unpark_all()
 
 
-def _do_all(jobs: list[Job]) -> list[object]:
-    outcomes: list[object] = []
+def _do_all(jobs: list[Job]) -> list[Settle]:
+    outcomes: list[Settle] = []
     for job in jobs:
         try:
             outcomes.append(job.work())
         except Exception as error:  # noqa: BLE001 - the job's owner judges it
-            outcomes.append(error)
+            outcomes.append(partial(job.failed, error))
     return outcomes

@@ -134,16 +134,21 @@ class WorkerProcess:
     async def _collect(self, scope: trio.CancelScope) -> None:
         try:
             await self._check_library()
+            # Answers may have come together with the greeting.
+            self._resolve()
             while await self._receive():
-                while self.pending and len(self._received) >= len(self.pending[0].entries):
-                    ticket = self.pending.popleft()
-                    self._queue.at_work -= 1
-                    ticket.resolve(self._take(len(ticket.entries)))
-                    self._has_room.unpark()
+                self._resolve()
         except trio.BrokenResourceError:
             pass
         self._died = True
         scope.cancel()
+
+    def _resolve(self) -> None:
+        while self.pending and len(self._received) >= len(self.pending[0].entries):
+            ticket = self.pending.popleft()
+            self._queue.at_work -= 1
+            ticket.resolve(self._take(len(ticket.entries)))
+            self._has_room.unpark()
 
     async def _check_library(self) -> None:
         while len(self._received) < 4 and await self._receive():

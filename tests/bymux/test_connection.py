@@ -248,6 +248,15 @@ def test_an_id_of_ours_is_used_again_once_its_end_was_reported() -> None:
     assert connection.open_stream() == 0
 
 
+def test_an_initial_streams_id_is_not_used_again_before_its_end_was_reported() -> None:
+    connection = Connection(Role.PROACTIVE, Config(initial_streams=(InitialStream(0),)))
+    connection.receive_data(packet(CREDIT, None, 9) + packet(CLOSE, 0) + packet(STOP_READ, 0))
+    everything_from(connection)
+    assert connection.open_stream() == 2
+    assert connection.receive_data(b"") == [StreamEnded(0)]
+    assert connection.open_stream() == 0
+
+
 def test_both_sides_may_agree_on_credit_of_new_streams() -> None:
     config = Config(creator_credit=7, other_credit=INFINITE)
     creator, other = Connection(Role.PROACTIVE, config), Connection(Role.REACTIVE, config)

@@ -185,6 +185,11 @@ class TwoConnections(RuleBasedStateMachine):
         target = self.sides[1 - who]
         target.take(target.connection.receive_data(data))
 
+    @rule()
+    def exchange(self) -> None:
+        """Everything under way arrives, which gets a run deeper in the same number of steps."""
+        self.settle()
+
     # What always holds.
 
     @invariant()

@@ -2,10 +2,10 @@
 
 The model: every file has the bytes that are on the platter and those that programs see. A write
 goes to the second and into a list of what is pending; a sync empties the list. When the power is
-cut each pending write, in 512-byte sectors, reaches the platter or not, as a coin decides, and later
-ones may although earlier ones did not. A new payload file is itself pending until its folder has
-been synced. A sync that fails leaves pending writes pending, and the next one forgets them: they
-are in memory and may never reach the platter (what Linux does).
+cut each pending write, in 512-byte sectors, reaches the platter or not, as a coin decides, and
+later ones may although earlier ones did not. A new payload file is itself pending until its
+folder has been synced. A sync that fails leaves pending writes pending, and the next one forgets
+them: they are in memory and may never reach the platter (what Linux does).
 
 Creating, deleting and truncating SQLite's own files counts as durable at once.
 """

@@ -33,7 +33,7 @@ def test_entries_in_order_are_stored_and_read_back(memory: Store) -> None:
     assert info is not None
     assert (info.entries, info.payloads, info.missing_payloads) == (50, 50, 0)
     assert info.newest_from == "peer a"
-    assert info.bytes == sum(len(e.encoded) + len(e.payload or b"") for e in entries)
+    assert info.bytes == sum(len(e.encoded) + len(e.payload or b"") for e in read)
 
 
 def test_putting_the_same_again_changes_nothing(memory: Store) -> None:

@@ -5,7 +5,7 @@ which command of which host is carried out next.
 """
 
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nacl.signing import SigningKey
 
@@ -56,6 +56,7 @@ from wire import (
 )
 
 INLINE_BYTES_MAX = 64
+MISSING_NAMED = 3
 
 
 @dataclass
@@ -165,12 +166,25 @@ class Host:
             self.todo.extend(self.engine.commands())
             self.notices.extend(self.engine.notices())
 
-    def step(self) -> bool:
-        """Carry out the oldest command; False if there is none."""
+    def step(self, choice: int = 0) -> bool:
+        """Carry out one command, 0: the oldest; False if there is none.
+
+        `choice` is one of those that may be next: what is stored keeps its order, and so do the
+        reads of one request (commands.py).
+        """
         self.collect()
         if not self.todo:
             return False
-        item = self.todo.popleft()
+        lanes: set[object] = set()
+        allowed = []
+        for index, waiting in enumerate(self.todo):
+            lane = _lane(waiting)
+            if lane is None or lane not in lanes:
+                allowed.append(index)
+            lanes.add(lane)
+        index = allowed[choice % len(allowed)]
+        item = self.todo[index]
+        del self.todo[index]
         for event in self._replies(item):
             if self.engine is not None:
                 self.engine.handle(event)
@@ -198,9 +212,7 @@ class Host:
             case FinishPayload():
                 return self._finish(item)
             case ClosePayload():
-                sink = self.sinks.pop(item.sink)
-                if not item.discard:
-                    self.store.partial[sink.command.log, sink.command.seq] = bytes(sink.data)
+                self._close(item)
                 return []
             case CheckEvidence():
                 self._evidence(item)
@@ -217,7 +229,12 @@ class Host:
         fork = self.store.forks.get(item.log)
         partial = None
         if tail is not None and tail.payload is None:
-            partial = len(self.store.partial.get((item.log, height), b""))
+            partial = self._partial(item.log, height, tail)
+        missing = [
+            (seq, self._partial(item.log, seq, entry))
+            for seq, entry in sorted(held.items())
+            if item.missing_above < seq < height and entry.payload is None
+        ]
         return LogView(
             log=item.log,
             height=height,
@@ -228,7 +245,12 @@ class Host:
             hashes={n: held[n].hash for n in named if n in held},
             entry=None if entry is None or item.entry is None else _row(item.entry, entry),
             tail_partial_bytes=partial,
+            missing_payloads=tuple(missing[:MISSING_NAMED]),
         )
+
+    def _partial(self, log: LogKey, seq: int, held: "Held") -> int:
+        size = len(self.store.partial.get((log, seq), b""))
+        return size if size < held.entry.payload_bytes else 0
 
     def _rows(self, item: ReadEntries) -> tuple[HeldEntry, ...]:
         held = self.store.logs[item.log]
@@ -284,17 +306,25 @@ class Host:
         return None
 
     def _open(self, item: OpenPayload) -> list[Event]:
+        # Two sinks for one payload: the second one has no prefix and only checks.
         prefix = self.store.partial.pop((item.log, item.seq), b"")[: item.offset]
-        assert len(prefix) == item.offset, "resumed where nothing is held"
-        self.sinks[item.sink] = Sink(item, bytearray(prefix), resumed=bool(prefix))
-        return [PayloadOpened(item.sink, storing=True)]
+        whole = len(prefix) == item.offset
+        self.sinks[item.sink] = Sink(item, bytearray(prefix), resumed=item.offset > 0)
+        return [PayloadOpened(item.sink, storing=whole)]
+
+    def _close(self, item: ClosePayload) -> None:
+        sink = self.sinks.pop(item.sink)
+        data = bytes(sink.data[: sink.command.offset] if item.discard else sink.data)
+        self.store.partial[sink.command.log, sink.command.seq] = data
 
     def _finish(self, item: FinishPayload) -> list[Event]:
         sink = self.sinks.pop(item.sink)
-        held = self.store.logs[sink.command.log][sink.command.seq]
+        held = self.store.logs[sink.command.log].get(sink.command.seq)
         if yamf_hash(bytes(sink.data)) != sink.command.payload_hash:
             wrong = Verdict.INVALID_RESUMED if sink.resumed else Verdict.INVALID
             return [PayloadFinished(item.sink, wrong, "wrong hash")]
+        if held is None:
+            return [PayloadFinished(item.sink, Verdict.STORAGE, "its entry is not held")]
         held.payload = bytes(sink.data)
         self.store.changed(sink.command.log)
         return [PayloadFinished(item.sink, Verdict.VALID)]
@@ -310,6 +340,21 @@ class Host:
         same = first.key == second.key == item.log and first.seq == second.seq
         if same and all(signature_is_valid(encoded) for encoded in entries):
             self.store.record_fork(item.log, first.seq, (entries[0], entries[1]))
+
+
+def _lane(item: Command | Event) -> object:
+    """What is carried out in the order given among its like; None: in any order."""
+    match item:
+        case Ingest() | OpenPayload() | WritePayload() | FinishPayload() | ClosePayload():
+            return "storing"
+        case ReadEntries() | ReadPayload():
+            return item.request
+        case LogChanged():
+            return item.log
+        case InterestsChanged():
+            return "interests"
+        case _:
+            return None
 
 
 def _row(seq: int, held: Held, *, arriving: bool = False) -> HeldEntry:
@@ -330,26 +375,35 @@ SETUP = Setup(send_greedily=True, accept_greedily=True, send_window=1024, receiv
 class Pair:
     """Two hosts and, while they are connected, four byte streams between their engines."""
 
-    def __init__(self, config: SessionConfig | None = None, *, credit: int = 4096) -> None:
+    def __init__(
+        self,
+        config: SessionConfig | None = None,
+        *,
+        credit: int = 4096,
+        stores: tuple[Store, Store] | None = None,
+    ) -> None:
         small = SessionConfig(small_payload_bytes_max=INLINE_BYTES_MAX, quantum_bytes=256)
         self.config = config or small
         self.credit = credit
-        self.hosts = (Host(Store()), Host(Store()))
+        left, right = stores or (Store(), Store())
+        self.hosts = (Host(left), Host(right))
         self.now = 0.0
         self.control: tuple[bytearray, bytearray] = (bytearray(), bytearray())
         self.data: tuple[bytearray, bytearray] = (bytearray(), bytearray())
         self.data_credit = [credit, credit]
 
-    def connect(self, interests: tuple[Interests, Interests], *, policy: str = "follow") -> None:
-        """`policy` is that of host 0, which is proactive."""
+    def connect(
+        self,
+        interests: tuple[Interests, Interests],
+        *,
+        policy: str = "follow",
+        second: str = "follow",
+    ) -> None:
+        """`policy` is that of host 0, which is proactive, `second` that of the other one."""
         for side, host in enumerate(self.hosts):
             config = self.config
-            if side == 0 and policy == "sync":
-                config = SessionConfig(
-                    policy="sync",
-                    small_payload_bytes_max=config.small_payload_bytes_max,
-                    quantum_bytes=config.quantum_bytes,
-                )
+            if (policy, second)[side] == "sync":
+                config = replace(config, policy="sync")
             negotiated = negotiate(SETUP, SETUP)
             host.engine = Engine(negotiated, config, proactive=side == 0, now=self.now)
             own = interests[side]
@@ -416,6 +470,10 @@ class Pair:
                 if self.data[side]:
                     busy = True
                     self.deliver_data(side, len(self.data[side]))
+            for host in self.hosts:
+                # All that was sent has arrived, and so would the answer to a ping.
+                if not busy and host.engine is not None and host.engine.wants_pong:
+                    host.engine.pong_arrived()
             if not busy:
                 if advance_s <= 0:
                     return count

@@ -20,7 +20,7 @@ from peer.net.verifier import (
     INLINE_ENTRIES_MAX,
     Verifier,
 )
-from peer.net.worker_process import Ticket, WorkerProcess
+from peer.net.worker_process import Ticket, WorkerProcess, frame
 from wire import SignatureLibraryError, sign_entry, yamf_hash
 
 KEY = SigningKey(bytes(32))
@@ -146,6 +146,24 @@ async def test_a_batch_that_two_processes_died_of_is_checked_in_the_loop(
     async with running(Verifier(1)) as verifier:
         assert await verdicts(verifier.start(BATCH)) == ALL_VALID
         assert verifier.crashes == 2
+
+
+async def test_answers_that_come_together_with_the_greeting_are_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    length = len(frame(BATCH))
+    program = f"""
+import os, sys
+left = 2 * {length}
+while left:
+    left -= len(os.read(0, left))
+os.write(1, bytes(4) + bytes([1]) * {2 * len(BATCH)})
+os.read(0, 1)
+"""
+    monkeypatch.setattr(worker_process, "verify_worker", _Program(program, str(tmp_path)))
+    async with running(Verifier(1)) as verifier:
+        tickets = [verifier.start(BATCH), verifier.start(BATCH)]
+        assert [await verdicts(ticket) for ticket in tickets] == [ALL_VALID, ALL_VALID]
 
 
 async def test_without_any_process_batches_are_checked_in_the_loop(

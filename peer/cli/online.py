@@ -1,0 +1,59 @@
+"""What `serve` and `sync` have in common: whom to follow, and events as lines."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from logstore import ALL, Follow, Store
+
+from .settings import Parser
+from .values import follow_target
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from peer.net import Address
+
+
+def address(text: str) -> "Address":
+    """`HOST:PORT`. Raises ValueError."""
+    from peer.net import Address  # loads Trio, which `--help` can do without
+
+    return Address.parse(text)
+
+
+def follow_arguments(parser: Parser) -> None:
+    """`--follow` and `--follow-all`."""
+    parser.add_argument(
+        "--follow",
+        metavar="LOG or AUTHOR",
+        action="append",
+        type=follow_target,
+        default=[],
+        help="take in this log, or this author's; remembered in the store; repeatable",
+    )
+    parser.add_argument(
+        "--follow-all", action="store_true", help="take in every log that the other side offers"
+    )
+
+
+def remember_follows(store: Store, args: "Namespace") -> None:
+    """Adds what the flags name to what is followed."""
+    targets: list[Follow] = [*args.follow, *([ALL] if args.follow_all else [])]
+    for target in targets:
+        store.follow(target)
+
+
+def describe(event: Mapping[str, object]) -> str:
+    """An event of the node as a line for people."""
+    name = event["event"]
+    if name == "listening":
+        return f"listening on {event['address']}"
+    if name in {"log_advanced", "fork"}:
+        log = f"{event['author']}/{event['log_id']}"
+        if name == "fork":
+            return f"FORK: {log} was signed twice at entry {event['seq']}; see `forks`"
+        return f"{log}: {event['height']} entries"
+    if "address" in event:
+        reason = f": {event['reason']}" if event.get("reason") else ""
+        return f"{str(name).replace('_', ' ')} {event['address']}{reason}"
+    return str(name)

@@ -1,0 +1,132 @@
+"""`serve`: the node, until SIGINT or SIGTERM ends it in good order."""
+
+import signal
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
+
+from logstore import StoreError
+
+from .errors import DONE, Problem
+from .online import address, describe, follow_arguments, remember_follows
+from .opening import opened_store
+from .registry import Definition
+from .settings import Parser, store_path
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    import trio
+
+    from logstore import Store
+    from peer.api import Peer
+
+    from .terminal import Terminal
+
+PROGRESS_S = 1.0
+"""How often people are told how far a log has come; scripts get every event."""
+
+
+def _arguments(parser: Parser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=address,
+        default="127.0.0.1:7007",
+        help="where to take connections (default: 127.0.0.1:7007; port 0: a free one)",
+    )
+    where.add_argument("--no-listen", action="store_true", help="take no connections")
+    parser.add_argument(
+        "--connect",
+        metavar="HOST:PORT",
+        action="append",
+        type=address,
+        default=[],
+        help="call this peer, and again whenever the connection is lost; repeatable",
+    )
+    follow_arguments(parser)
+
+
+class _Events:
+    """Prints the node's events: all of them for scripts, fewer for people."""
+
+    def __init__(self, terminal: "Terminal") -> None:
+        self._terminal = terminal
+        self._heights: dict[tuple[object, object], Mapping[str, object]] = {}
+
+    def take(self, event: Mapping[str, object]) -> None:
+        if self._terminal.as_json:
+            self._terminal.record(event)
+            self._terminal.flush()
+        elif event["event"] == "log_advanced":
+            self._heights[event["author"], event["log_id"]] = event
+        else:
+            self._terminal.line(describe(event))
+            self._terminal.flush()
+
+    async def run(self) -> None:
+        """Tells people now and then how far the logs have come."""
+        import trio
+
+        while True:
+            await trio.sleep(PROGRESS_S)
+            heights, self._heights = self._heights, {}
+            for event in heights.values():
+                self._terminal.line(describe(event))
+            self._terminal.flush()
+
+
+def _serve(args: "Namespace", terminal: "Terminal") -> int:
+    import trio
+
+    with opened_store(args) as store:
+        remember_follows(store, args)
+        trio.run(_run, store, args, terminal)
+    return DONE
+
+
+async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
+    import trio
+
+    from peer.api import CannotListenError, Peer
+    from peer.net import StatusFile
+
+    events = _Events(terminal)
+    ending = trio.Event()
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            try:
+                async with Peer(store, observer=events.take) as peer:
+                    nursery.start_soon(_watch, signals, ending, peer)
+                    nursery.start_soon(events.run)
+                    await _start(peer, args, terminal)
+                    nursery.start_soon(StatusFile(store_path(args), peer.node).run)
+                    await ending.wait()
+            except* CannotListenError as group:
+                raise Problem(str(group.exceptions[0])) from None
+            except* StoreError as group:
+                raise Problem(str(group.exceptions[0])) from None
+            nursery.cancel_scope.cancel()
+
+
+async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
+    if not args.no_listen:
+        found = await peer.listen(args.listen)
+        if not found.is_loopback:
+            terminal.note(
+                f"warning: listening on {found} without encryption: everybody who can reach this"
+                " address can connect, and everybody on the way can read what is replicated"
+            )
+    for target in args.connect:
+        peer.connect(target)
+
+
+async def _watch(signals: AsyncIterator[int], ending: "trio.Event", peer: "Peer") -> None:
+    """The first signal ends the node in good order, the second at once."""
+    async for _ in signals:
+        if ending.is_set():
+            peer.node.hurry()
+        ending.set()
+
+
+COMMANDS = {"serve": Definition(arguments=_arguments, run=_serve)}

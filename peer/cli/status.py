@@ -1,0 +1,126 @@
+"""`status`: in one screen who is connected, what is held and what is missing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from logstore import LogInfo, LogState, NodeLock, Store, StoreLocked
+from wire import LogKey
+
+from .errors import DONE
+from .opening import opened_store
+from .reading import log_fields
+from .registry import Definition
+from .settings import Parser, store_path
+from .values import json_number, size
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+LOGS_SHOWN = 20
+"""On a screen for people; --json has all of them."""
+
+
+def _no_arguments(_: Parser) -> None:
+    """Nothing but the flags of every command."""
+
+
+def _status(args: "Namespace", terminal: "Terminal") -> int:
+    with opened_store(args) as store:
+        node = _node(store, store_path(args))
+        logs = list(store.logs())
+        waiting = [
+            target
+            for target in store.follows()
+            if isinstance(target, LogKey) and store.log(target) is None
+        ]
+        if terminal.as_json:
+            terminal.record(_record(store, node, logs, waiting))
+        else:
+            _show(terminal, store, node, logs, waiting)
+    return DONE
+
+
+def _node(store: Store, folder: Path) -> Mapping[str, object] | None:
+    """The state of the node that serves this store, or None."""
+    from peer.net import read_status
+
+    try:
+        lock: NodeLock = store.lock_node()
+    except StoreLocked:
+        return read_status(folder) or {}
+    lock.close()
+    return None
+
+
+def _record(
+    store: Store,
+    node: Mapping[str, object] | None,
+    logs: list[LogInfo],
+    waiting: list[LogKey],
+) -> Mapping[str, object]:
+    return {
+        "author": store.author.hex(),
+        "serving": node is not None,
+        "node": node,
+        "logs": [
+            log_fields(log.key)
+            | {
+                "height": json_number(log.height),
+                "newest": json_number(log.newest),
+                "entries": json_number(log.entries),
+                "missing_payloads": json_number(log.missing_payloads),
+                "state": str(log.state),
+            }
+            for log in logs
+        ],
+        "nothing_held_yet": [log_fields(key) for key in waiting],
+    }
+
+
+def _show(
+    terminal: "Terminal",
+    store: Store,
+    node: Mapping[str, object] | None,
+    logs: list[LogInfo],
+    waiting: list[LogKey],
+) -> None:
+    terminal.line(f"author {store.author.hex()}")
+    if node is None:
+        terminal.line("not serving (`serve` starts the node)")
+    else:
+        _show_node(terminal, node)
+    total = sum(log.bytes for log in logs)
+    missing = [log for log in logs if log.missing_payloads or log.height < log.newest]
+    terminal.line(
+        f"{len(logs)} logs, {sum(log.entries for log in logs)} entries, {size(total)};"
+        f" {len(missing)} with something missing, {len(waiting)} followed and not held yet"
+    )
+    forked = [log for log in logs if log.state is LogState.FORKED]
+    for log in [*forked, *missing][:LOGS_SHOWN]:
+        gaps = f", entries missing after {log.height}" if log.height < log.newest else ""
+        payloads = f", {log.missing_payloads} payloads missing" if log.missing_payloads else ""
+        terminal.line(f"  {log.key}: {log.state}, {log.height} entries{gaps}{payloads}")
+    for key in waiting[:LOGS_SHOWN]:
+        terminal.line(f"  {key}: followed, nothing held yet")
+
+
+def _show_node(terminal: "Terminal", node: Mapping[str, object]) -> None:
+    listening = node.get("listening")
+    where = ", ".join(map(str, listening)) if isinstance(listening, list) and listening else "-"
+    terminal.line(f"serving since {node.get('since', '?')}, listening on {where}")
+    connections = node.get("connections")
+    if not isinstance(connections, list) or not connections:
+        terminal.line("no connections")
+        return
+    for each in connections:
+        error = f", last error: {each['last_error']}" if each.get("last_error") else ""
+        terminal.line(
+            f"  {each['direction']} {each['address']}: {each['state']} since {each['since']},"
+            f" {each['entries_received']} entries in, {each['entries_sent']} out{error}"
+        )
+
+
+COMMANDS = {"status": Definition(arguments=_no_arguments, run=_status)}

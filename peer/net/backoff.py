@@ -1,0 +1,31 @@
+"""How long to wait before calling again: longer each time, and never the same as others do."""
+
+import random
+from typing import Final
+
+FIRST_S: Final = 0.5
+MAX_S: Final = 60.0
+GOOD_AFTER_S: Final = 10.0
+"""A connection that was up for so long counts as a success."""
+
+
+class Backoff:
+    """Delays from half a second to a minute; each is drawn from the upper half of its step.
+
+    The jitter keeps peers that lost the same server from coming back in step.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._step_s = FIRST_S
+
+    def next_delay_s(self) -> float:
+        """The delay before the next attempt, in seconds."""
+        step_s = self._step_s
+        self._step_s = min(MAX_S, step_s * 2)
+        return step_s * self._rng.uniform(0.5, 1.0)
+
+    def connected_for(self, duration_s: float) -> None:
+        """A connection has ended that was established for so long."""
+        if duration_s >= GOOD_AFTER_S:
+            self._step_s = FIRST_S

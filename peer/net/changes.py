@@ -1,0 +1,44 @@
+"""What changed in the store since the last look, by whichever process.
+
+Used in the writing thread only, after each of its transactions and when `is_stale` says that
+another process has committed something.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from logstore import Store, StoreError
+from peer import LogChanged
+from wire import LogKey
+
+from .reading import log_changed
+
+log = logging.getLogger(__name__)
+
+
+class ChangeFeed:
+    """A place in the store's change feed, which moves on with every `take`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._version: int | None = store.data_version()
+        self.position = store.position()
+        """The newest ingest number that was looked at."""
+
+    def is_stale(self) -> bool:
+        """Whether anything was committed since the last `take`. Cheap, blocks for no disk."""
+        return self._store.data_version() != self._version
+
+    def take(self, also: Iterable[LogKey] = ()) -> list[LogChanged]:
+        """News of the logs that changed, and of others. Failing to read them delays them."""
+        try:
+            # In this order: what is committed in between makes the version a stale one.
+            version = self._store.data_version()
+            position, keys = self._store.changed_logs(self.position)
+            infos = [self._store.log(key) for key in dict.fromkeys((*keys, *also))]
+        except StoreError as error:
+            log.warning("cannot read what changed: %s", error)
+            self._version = None
+            return []
+        self._version, self.position = version, position
+        return [log_changed(info) for info in infos if info is not None]

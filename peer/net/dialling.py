@@ -1,0 +1,129 @@
+"""Calling other peers, again and again."""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from .addresses import Address
+from .backoff import Backoff
+from .connection import EndKind, words_of
+from .records import ConnectionInfo, ConnectionState, Direction, Observer
+from .roster import Member, Roster
+
+Connect = Callable[[], Awaitable[trio.abc.Stream]]
+
+CONNECT_TIMEOUT_S: Final = 10.0
+
+
+class CannotConnectError(Exception):
+    """Nobody answers at an address; the text is one line for people."""
+
+
+async def open_stream(address: Address) -> trio.SocketStream:
+    """A TCP connection. Raises CannotConnectError. Trio sets TCP_NODELAY on it."""
+    try:
+        with trio.fail_after(CONNECT_TIMEOUT_S):
+            return await trio.open_tcp_stream(address.host, address.port)
+    except trio.TooSlowError:
+        raise CannotConnectError(f"{address}: no answer in {CONNECT_TIMEOUT_S:.0f} s") from None
+    except OSError as error:
+        raise CannotConnectError(f"{address}: {words_of(error)}") from None
+
+
+class Dialler:
+    """Keeps one address connected, for as long as `run` runs."""
+
+    def __init__(
+        self,
+        address: str,
+        connect: Connect,
+        roster: Roster,
+        rng: random.Random,
+        observer: Observer,
+    ) -> None:
+        self.address = address
+        self._connect = connect
+        self._roster = roster
+        self._backoff = Backoff(rng)
+        self._observer = observer
+        self._scope = trio.CancelScope()
+        self._member: Member | None = None
+        self._state = ConnectionState.CONNECTING
+        self._since_s = trio.current_time()
+        self.last_error: str | None = None
+        """Why the last connection came to nothing, or ended."""
+        self._attempts = 0
+        self._retry_at_s: float | None = None
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Ends the connection in good order, if there is one, and calls no more."""
+        self._stopping = True
+        if self._member is None:
+            self._scope.cancel()
+        else:
+            self._member.connection.close()
+
+    @property
+    def member(self) -> Member | None:
+        """The connection, if there is one."""
+        return self._member
+
+    def info(self) -> ConnectionInfo:
+        """How it stands with this address."""
+        return ConnectionInfo(
+            address=self.address,
+            direction=Direction.OUTGOING,
+            state=self._state,
+            since_s=self._since_s,
+            last_error=self.last_error,
+            attempts=self._attempts,
+            retry_at_s=self._retry_at_s,
+        )
+
+    async def run(self) -> None:
+        """Calls until told to stop."""
+        with self._scope:
+            while True:
+                await self._call()
+                if self._stopping:
+                    return
+                delay_s = self._backoff.next_delay_s()
+                self._enter(ConnectionState.WAITING)
+                self._retry_at_s = self._since_s + delay_s
+                await trio.sleep(delay_s)
+
+    async def _call(self) -> None:
+        self._enter(ConnectionState.CONNECTING)
+        self._retry_at_s = None
+        self._attempts += 1
+        try:
+            stream = await self._connect()
+        except CannotConnectError as error:
+            self._failed(str(error), told=False)
+            return
+        member = self._member = self._roster.make(stream, Direction.OUTGOING, self.address)
+        try:
+            ending = await self._roster.run(member)
+        finally:
+            self._member = None
+        answered = member.established.is_set()
+        if answered:
+            self._attempts = 0
+            self._backoff.connected_for(trio.current_time() - member.since_s)
+        if ending.kind is EndKind.CLOSED:
+            self.last_error = None
+        else:
+            self._failed(ending.reason, told=answered)
+
+    def _enter(self, state: ConnectionState) -> None:
+        self._state = state
+        self._since_s = trio.current_time()
+
+    def _failed(self, reason: str, *, told: bool) -> None:
+        """Remembers why, and says so unless that was said already."""
+        if not told and reason != self.last_error:
+            self._observer({"event": "connect_failed", "address": self.address, "reason": reason})
+        self.last_error = reason

@@ -1,0 +1,76 @@
+"""Taking connections in, as many as the limits allow."""
+
+import logging
+from contextlib import suppress
+
+import trio
+
+from .addresses import Address
+from .connection import close_stream, words_of
+from .limits import Gate, TooManyConnectionsError
+from .records import Direction
+from .roster import Roster
+
+log = logging.getLogger(__name__)
+
+
+class CannotListenError(Exception):
+    """An address cannot be listened on; the text is one line for people."""
+
+
+async def open_listeners(address: Address) -> list[trio.SocketListener]:
+    """Binds a host's addresses, all at the same port if it is to be picked (port 0).
+
+    Raises CannotListenError.
+    """
+    try:
+        listeners = await trio.open_tcp_listeners(address.port, host=address.host)
+        if address.port == 0 and len(listeners) > 1:
+            # Each has picked a port of its own: bind them all to the first one's.
+            port = address_of(listeners[0]).port
+            for listener in listeners:
+                await listener.aclose()
+            listeners = await trio.open_tcp_listeners(port, host=address.host)
+    except OSError as error:
+        raise CannotListenError(f"cannot listen on {address}: {words_of(error)}") from None
+    return listeners
+
+
+def address_of(listener: trio.SocketListener) -> Address:
+    """Where a listener listens."""
+    host, port = listener.socket.getsockname()[:2]
+    return Address(host, port)
+
+
+class Reception:
+    """Runs the connections that came in."""
+
+    def __init__(self, roster: Roster, gate: Gate) -> None:
+        self._roster = roster
+        self._gate = gate
+
+    async def welcome(self, stream: trio.SocketStream) -> None:
+        """Runs an accepted connection, if it may stay. Raises nothing."""
+        peer = None
+        with suppress(OSError):  # it has gone already
+            peer = Address(*stream.socket.getpeername()[:2])
+        if peer is None:
+            await close_stream(stream)
+        else:
+            await self.run(stream, peer.host, str(peer))
+
+    async def run(self, stream: trio.abc.Stream, host: str, address: str) -> None:
+        """Runs a connection that came from a host, if it may stay."""
+        try:
+            slot = self._gate.enter(host, trio.current_time())
+        except TooManyConnectionsError as reason:
+            log.info("a connection from %s was closed: %s", address, reason)
+            await close_stream(stream)
+            return
+        try:
+            member = self._roster.make(
+                stream, Direction.INCOMING, address, on_established=slot.established
+            )
+            await self._roster.run(member)
+        finally:
+            slot.leave()

@@ -1,0 +1,297 @@
+"""The node: a store, its sessions, whom it calls and where it listens."""
+
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import trio
+
+from logstore import Follow, Store
+from peer import LogChanged, SessionConfig
+from wire import LogKey, signature_self_test
+
+from .addresses import Address
+from .backoff import Backoff
+from .connection import Ending
+from .dialling import Connect, Dialler, open_stream
+from .interests import InterestBook
+from .limits import Gate, Limits
+from .listening import Reception, address_of, open_listeners
+from .records import ConnectionInfo, Direction, Observer, json_number, log_fields
+from .roster import Member, Roster
+from .store_host import POLL_S, StoreHost
+from .verifier import Verifier
+
+STOP_TIMEOUT_S: Final = 5.0
+FLUSH_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """How a node behaves.
+
+    `workers`: verification processes at most, one for each core if None. `poll_s`: how often
+    commits of other processes are looked for, in seconds. `lock`: whether it is the one node that
+    serves its store. `serve_held`: whether logs are given out that are merely held.
+    """
+
+    session: SessionConfig = field(default_factory=SessionConfig)
+    limits: Limits = field(default_factory=Limits)
+    workers: int | None = None
+    poll_s: float = POLL_S
+    lock: bool = True
+    serve_held: bool = True
+
+
+def unobserved(_: Mapping[str, object]) -> None:
+    """The observer of a node whose events interest nobody."""
+
+
+@asynccontextmanager
+async def running_node(
+    store: Store,
+    config: NodeConfig | None = None,
+    *,
+    observer: Observer = unobserved,
+    rng: random.Random | None = None,
+) -> AsyncIterator["Node"]:
+    """A node that runs inside the block and ends its connections in good order behind it.
+
+    `observer` is called in the event loop with every event, a mapping that JSON can hold. `rng`
+    makes the jitter of calls. Raises StoreLocked if another node serves the store,
+    SignatureLibraryError if the signature library judges by another rule, StoreError if the store
+    cannot be read. An exception of the block comes out as it is, in no group.
+    """
+    config = config or NodeConfig()
+    signature_self_test()
+    failure: BaseException | None = None
+    with store.lock_node() if config.lock else nullcontext():
+        book = InterestBook(store.author, serve_held=config.serve_held)
+        book = await trio.to_thread.run_sync(book.load, store)
+        try:
+            async with trio.open_nursery() as outer:
+                inner = await outer.start(_hold_nursery)
+                try:
+                    host = await _started_host(store, config, inner)
+                    node = Node(host, config, book, inner, observer, rng or new_rng())
+                    try:
+                        yield node
+                    except BaseException as error:  # noqa: BLE001 - raised again below
+                        failure = error
+                    await node.stop()
+                finally:
+                    inner.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise alone(group) from None
+    if failure is not None:
+        raise failure
+
+
+def alone(error: BaseException) -> BaseException:
+    """An exception without the groups around it that hold nothing else."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def _hold_nursery(task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    """A nursery whose tasks go on when the caller is cancelled, until they are told to end."""
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            task_status.started(nursery)
+            await trio.sleep_forever()
+
+
+async def _started_host(store: Store, config: NodeConfig, nursery: trio.Nursery) -> StoreHost:
+    verifier = Verifier(config.workers)
+    host = StoreHost(store, verifier, poll_s=config.poll_s)
+    await nursery.start(verifier.run)
+    await nursery.start(host.run)
+    return host
+
+
+def new_rng() -> random.Random:
+    """Randomness that only keeps peers out of step."""
+    return random.Random()  # noqa: S311 - nothing secret
+
+
+class Node:
+    """A running node; `running_node` makes one."""
+
+    def __init__(
+        self,
+        host: StoreHost,
+        config: NodeConfig,
+        book: InterestBook,
+        nursery: trio.Nursery,
+        observer: Observer,
+        rng: random.Random,
+    ) -> None:
+        self.host = host
+        self.config = config
+        self.addresses: list[Address] = []
+        """Where it listens."""
+        self.gate = Gate(config.limits)
+        self._book = book
+        self._nursery = nursery
+        self._observer = observer
+        self._rng = rng
+        self._roster = Roster(host, config.session, lambda: self._book.current, observer)
+        self._reception = Reception(self._roster, self.gate)
+        self._diallers: dict[str, Dialler] = {}
+        self._accepting = trio.CancelScope()
+        self._stopping = trio.CancelScope(shield=True)
+        self._forks_told: set[LogKey] = set()
+        host.watchers.add(self._logs_changed)
+        host.follow_watchers.add(self._follows_read)
+
+    # Connections
+
+    async def listen(self, address: Address) -> list[Address]:
+        """Takes connections at an address (port 0: a free one). Raises CannotListenError."""
+        listeners = await open_listeners(address)
+        await self._nursery.start(self._accept, listeners)
+        found = [address_of(listener) for listener in listeners]
+        self.addresses += found
+        for each in found:
+            self._observer({"event": "listening", "address": str(each)})
+        return found
+
+    def connect(self, address: Address) -> Dialler:
+        """Calls a peer, and calls again whenever there is no connection."""
+        return self.dial(str(address), partial(open_stream, address))
+
+    def dial(self, name: str, connect: Connect) -> Dialler:
+        """Like `connect`, by any transport; the name is shown to people."""
+        found = self._diallers.get(name)
+        if found is None:
+            found = Dialler(name, connect, self._roster, self._rng, self._observer)
+            self._diallers[name] = found
+            self.gate.outgoing += 1
+            self._nursery.start_soon(self._run_dialler, found)
+        return found
+
+    def hang_up(self, name: str) -> None:
+        """Ends the connection in good order, if there is one, and calls no more."""
+        dialler = self._diallers.pop(name, None)
+        if dialler is not None:
+            dialler.stop()
+
+    @property
+    def called(self) -> list[str]:
+        """Who is called again and again."""
+        return list(self._diallers)
+
+    def new_backoff(self) -> Backoff:
+        """Delays between attempts, with this node's jitter."""
+        return Backoff(self._rng)
+
+    def sync(self, name: str, stream: trio.abc.Stream) -> Member:
+        """Starts a one-time sync over a stream that was opened from here."""
+        member = self._roster.make(stream, Direction.OUTGOING, name, policy="sync")
+        self._nursery.start_soon(self._roster.run, member)
+        return member
+
+    async def serve_stream(self, stream: trio.abc.Stream, *, proactive: bool, name: str) -> Ending:
+        """Runs a session over a stream to its end."""
+        direction = Direction.OUTGOING if proactive else Direction.INCOMING
+        return await self._roster.run(self._roster.make(stream, direction, name))
+
+    def connections(self) -> list[ConnectionInfo]:
+        """Every open connection, and every peer that is called again."""
+        dialled = {d.member: d for d in self._diallers.values() if d.member is not None}
+        found = []
+        for member in self._roster.members:
+            dialler = dialled.get(member)
+            found.append(member.info(None if dialler is None else dialler.last_error))
+        found += [d.info() for d in self._diallers.values() if d.member is None]
+        return sorted(found, key=lambda info: (info.direction, info.address))
+
+    async def stop(self) -> None:
+        """Ends everything in good order, in 5 s; what was received whole is stored."""
+        self._accepting.cancel()
+        with self._stopping:
+            for dialler in self._diallers.values():
+                dialler.stop()
+            await self._roster.close(STOP_TIMEOUT_S)
+            with trio.move_on_after(FLUSH_TIMEOUT_S):
+                await self.host.wait_idle()
+
+    def hurry(self) -> None:
+        """Makes `stop` wait no longer."""
+        self._stopping.cancel()
+
+    # What is wanted
+
+    @property
+    def follows(self) -> list[Follow]:
+        """What is followed."""
+        return self._book.follows
+
+    async def follow(self, target: Follow) -> bool:
+        """Follows a log, an author or all, from now on; False if it did already."""
+        return await self._change_follows(partial(self.host.store.follow, target))
+
+    async def unfollow(self, target: Follow) -> bool:
+        """Takes back `follow`; False if exactly that was not followed."""
+        return await self._change_follows(partial(self.host.store.unfollow, target))
+
+    # Tasks
+
+    async def _accept(
+        self,
+        listeners: list[trio.SocketListener],
+        task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        # Connections outlive the listening: they are ended in good order.
+        with self._accepting:
+            await trio.serve_listeners(
+                self._reception.welcome,
+                listeners,
+                handler_nursery=self._nursery,
+                task_status=task_status,
+            )
+
+    async def _run_dialler(self, dialler: Dialler) -> None:
+        try:
+            await dialler.run()
+        finally:
+            self.gate.outgoing -= 1
+            if self._diallers.get(dialler.address) is dialler:
+                del self._diallers[dialler.address]
+
+    # News
+
+    def _logs_changed(self, changes: Sequence[LogChanged]) -> None:
+        if self._book.note(changes):
+            self._roster.tell(self._book.current)
+        for change in changes:
+            news: dict[str, object] = {
+                "event": "log_advanced",
+                **log_fields(change.log),
+                "height": json_number(change.height),
+                "newest": json_number(change.newest),
+            }
+            self._observer(news)
+            if change.fork is not None and change.log not in self._forks_told:
+                self._forks_told.add(change.log)
+                fork = {"event": "fork", **log_fields(change.log), "seq": json_number(change.fork)}
+                self._observer(fork)
+
+    async def _change_follows(self, change: partial[bool]) -> bool:
+        changed = await self.host.call(change)
+        if changed:
+            await self._reload()
+        return changed
+
+    def _follows_read(self, follows: list[Follow]) -> None:
+        """Another process may have changed what is followed."""
+        if follows != self._book.follows:
+            self._nursery.start_soon(self._reload)
+
+    async def _reload(self) -> None:
+        self._book = await self.host.call(partial(self._book.load, self.host.store))
+        self._roster.tell(self._book.current)

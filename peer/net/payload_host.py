@@ -1,0 +1,135 @@
+"""Payloads in pieces for sessions: their sinks, in threads, and which payloads are arriving.
+
+All sinks of a session belong to one lane: what it asks is done in order, while the payloads of
+other sessions are written beside them.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from logstore import Store, StoreError
+from peer import (
+    ClosePayload,
+    FinishPayload,
+    OpenPayload,
+    PayloadFinished,
+    PayloadOpened,
+    PayloadWritten,
+    WritePayload,
+)
+from wire import LogKey
+
+from .lane import Job, Lane, RunSync, Settle
+from .port import Port, Replies
+from .sinks import Outcome, Sink, complete
+
+log = logging.getLogger(__name__)
+
+LANES: Final = 2
+
+PayloadCommand = OpenPayload | WritePayload | FinishPayload | ClosePayload
+Write = Callable[[Callable[[set[LogKey]], Callable[[], Replies]]], None]
+"""Runs something in the writing thread, soon, and delivers the replies that it returns."""
+
+
+class PayloadHost:
+    """Carries out the commands about sinks."""
+
+    def __init__(self, store: Store, write: Write, *, run_sync: RunSync | None) -> None:
+        self.lanes = [Lane(run_sync=run_sync) for _ in range(LANES)]
+        self.arriving: dict[tuple[LogKey, int], int] = {}
+        """Payloads that some session is receiving and storing, and how many do."""
+        self._store = store
+        self._write = write
+        self._sinks: dict[tuple[Port, int], Sink] = {}
+
+    def submit(self, port: Port, command: PayloadCommand) -> None:
+        """Begins to carry out a command of a session."""
+        place = (port, command.sink)
+        match command:
+            case OpenPayload():
+                sink = self._sinks[place] = Sink(self._store, port.source, command)
+                self._put(port, sink, partial(self._open, port, sink))
+            case WritePayload(data=data):
+                sink = self._sinks[place]
+                sink.waiting.append(data)
+                if not sink.queued:
+                    sink.queued = True
+                    self._put(port, sink, partial(self._take, port, sink))
+            case FinishPayload():
+                sink = self._sinks.pop(place)
+                self._put(port, sink, partial(self._finish, port, sink))
+            case ClosePayload(discard=discard):
+                sink = self._sinks.pop(place)
+                self._put(port, sink, partial(self._close, sink, discard=discard))
+
+    def suspend(self, port: Port) -> None:
+        """Keeps what came for a session that has ended, as far as it has not done so itself."""
+        for place in [place for place in self._sinks if place[0] is port]:
+            sink = self._sinks.pop(place)
+            self._put(port, sink, partial(self._close, sink, discard=False))
+
+    def _put(self, port: Port, sink: Sink, work: Callable[[], Settle]) -> None:
+        self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port, sink)))
+
+    # In a thread
+
+    def _open(self, port: Port, sink: Sink) -> Settle:
+        storing = sink.open()
+        return partial(self._opened, port, sink, storing=storing)
+
+    def _take(self, port: Port, sink: Sink) -> Settle:
+        count = sink.write()
+        return partial(port.deliver, PayloadWritten(sink.command.sink, count))
+
+    def _finish(self, port: Port, sink: Sink) -> Settle:
+        outcome = sink.finish()
+        return partial(self._finished, port, sink, outcome)
+
+    def _close(self, sink: Sink, *, discard: bool) -> Settle:
+        try:
+            sink.close(discard=discard)
+        except StoreError as error:
+            log.warning("a payload that was under way cannot be kept: %s", error)
+        return partial(self._arrived, sink)
+
+    def _complete(
+        self, port: Port, sink: Sink, outcome: Outcome, changed: set[LogKey]
+    ) -> Callable[[], Replies]:
+        final = complete(self._store, sink, outcome)
+        changed.add(sink.log)
+        return partial(self._completed, port, sink, final)
+
+    # In the event loop
+
+    def _opened(self, port: Port, sink: Sink, *, storing: bool) -> None:
+        if storing:
+            place = (sink.log, sink.seq)
+            self.arriving[place] = self.arriving.get(place, 0) + 1
+        port.deliver(PayloadOpened(sink.command.sink, storing))
+
+    def _finished(self, port: Port, sink: Sink, outcome: Outcome) -> None:
+        if outcome.whole is None:
+            self._arrived(sink)
+            port.deliver(PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail))
+        else:
+            self._write(partial(self._complete, port, sink, outcome))
+
+    def _completed(self, port: Port, sink: Sink, outcome: Outcome) -> Replies:
+        self._arrived(sink)
+        return {port: [PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail)]}
+
+    def _failed(self, port: Port, sink: Sink, error: Exception) -> None:
+        self._arrived(sink)
+        port.fail(error)
+
+    def _arrived(self, sink: Sink) -> None:
+        """This sink receives nothing any more."""
+        place = (sink.log, sink.seq)
+        if sink.storing and place in self.arriving:
+            sink.storing = False
+            self.arriving[place] -= 1
+            if not self.arriving[place]:
+                del self.arriving[place]

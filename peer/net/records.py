@@ -1,0 +1,64 @@
+"""What can be said of a node's connections, for people and for `status`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from wire import LogKey
+
+JSON_INTEGER_MAX: Final = 2**53
+
+Observer = Callable[[Mapping[str, object]], None]
+"""Takes an event of a node: a name under "event" and values that JSON has."""
+
+
+class Direction(StrEnum):
+    """Who called."""
+
+    INCOMING = "incoming"
+    OUTGOING = "outgoing"
+
+
+class ConnectionState(StrEnum):
+    """How far a connection has come."""
+
+    WAITING = "waiting"
+    """Ended or not made yet; another attempt follows."""
+    CONNECTING = "connecting"
+    SETUP = "setup"
+    """The stream is there, the other side's setup is not."""
+    ESTABLISHED = "established"
+    CLOSING = "closing"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionInfo:
+    """A connection, or a peer that is called again and again. Counts are of this connection."""
+
+    address: str
+    direction: Direction
+    state: ConnectionState
+    since_s: float
+    """Since when it is in this state, on Trio's clock."""
+    last_error: str | None = None
+    """Why the last connection to this address ended, if not in good order."""
+    attempts: int = 0
+    """Calls since the last one that was answered."""
+    retry_at_s: float | None = None
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    entries_received: int = 0
+    entries_sent: int = 0
+    payload_bytes_received: int = 0
+    payload_bytes_sent: int = 0
+
+
+def json_number(number: int) -> int | str:
+    """A number of up to 64 bits: above 2^53 as a string, since JSON readers round."""
+    return number if number <= JSON_INTEGER_MAX else str(number)
+
+
+def log_fields(log: LogKey) -> dict[str, object]:
+    """How events name a log."""
+    return {"author": log.author.hex(), "log_id": json_number(log.log_id)}

@@ -1,0 +1,157 @@
+"""The connections of a node: running them, counting them, saying how they are."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import trio
+
+from bymux import Role
+from peer import Event, InterestsChanged, Notice, Session, SessionConfig, SetUp, SyncFinished
+
+from .connection import Connection, Ending, EndKind
+from .records import ConnectionInfo, ConnectionState, Direction, Observer
+from .store_host import StoreHost
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A connection that is open."""
+
+    address: str
+    direction: Direction
+    connection: Connection
+    since_s: float
+    on_established: Callable[[], None]
+    established: trio.Event = field(default_factory=trio.Event)
+    ended: trio.Event = field(default_factory=trio.Event)
+    ending: Ending | None = None
+    logs_synced: int | None = None
+    """How many logs a one-time sync had to do with, once it is done."""
+
+    @property
+    def state(self) -> ConnectionState:
+        """How far it has come."""
+        if not self.established.is_set():
+            return ConnectionState.SETUP
+        if self.connection.session.closing:
+            return ConnectionState.CLOSING
+        return ConnectionState.ESTABLISHED
+
+    def info(self, last_error: str | None = None) -> ConnectionInfo:
+        """What there is to say about it. `last_error`: how the one before it ended."""
+        counts = self.connection.session.statistics()
+        return ConnectionInfo(
+            address=self.address,
+            direction=self.direction,
+            state=self.state,
+            since_s=self.since_s,
+            last_error=last_error,
+            bytes_received=counts.bytes_received,
+            bytes_sent=counts.bytes_sent,
+            entries_received=counts.entries_received,
+            entries_sent=counts.entries_sent,
+            payload_bytes_received=counts.payload_bytes_received,
+            payload_bytes_sent=counts.payload_bytes_sent,
+        )
+
+    def take(self, notice: Notice) -> None:
+        """A notice of the session."""
+        if isinstance(notice, SetUp):
+            self.since_s = trio.current_time()
+            self.established.set()
+            self.on_established()
+        elif isinstance(notice, SyncFinished):
+            self.logs_synced = notice.logs
+            self.connection.close()
+
+
+class Roster:
+    """Every open connection of a node."""
+
+    def __init__(
+        self,
+        host: StoreHost,
+        config: SessionConfig,
+        interests: Callable[[], InterestsChanged],
+        observer: Observer,
+    ) -> None:
+        self.members: set[Member] = set()
+        self._host = host
+        self._config = config
+        self._interests = interests
+        self._observer = observer
+        self._left = trio.lowlevel.ParkingLot()
+
+    def make(
+        self,
+        stream: trio.abc.Stream,
+        direction: Direction,
+        address: str,
+        *,
+        policy: Literal["follow", "sync"] | None = None,
+        on_established: Callable[[], None] = lambda: None,
+    ) -> Member:
+        """A member for a new stream, for `run`."""
+        role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
+        config = self._config if policy is None else replace(self._config, policy=policy)
+        connection = Connection(
+            Session(role, config, trio.current_time()),
+            stream,
+            self._host,
+            source=address,
+            interests=self._interests(),
+            noticed=lambda notice: member.take(notice),  # noqa: PLW0108 - it is made below
+        )
+
+        def established() -> None:
+            on_established()
+            self._observer({"event": "connected", "address": address, "direction": str(direction)})
+
+        member = Member(address, direction, connection, trio.current_time(), established)
+        return member
+
+    async def run(self, member: Member) -> Ending:
+        """Runs a connection to its end."""
+        self.members.add(member)
+        try:
+            member.ending = await member.connection.run()
+        except Exception as error:
+            log.exception("connection with %s", member.address)
+            member.ending = Ending(EndKind.INTERNAL, f"internal error: {error!r}")
+        finally:
+            self.members.discard(member)
+            member.ended.set()
+            self._left.unpark_all()
+        # A call that came to nothing is told by who called.
+        if member.established.is_set() or member.direction is Direction.INCOMING:
+            self._tell(member, member.ending)
+        return member.ending
+
+    def tell(self, event: Event) -> None:
+        """Hands a local event to every session."""
+        for member in list(self.members):
+            member.connection.tell(event)
+
+    async def close(self, timeout_s: float) -> None:
+        """Ends every session in good order, as far as that can be done in time."""
+        with trio.move_on_after(timeout_s):
+            for member in list(self.members):
+                member.connection.close()
+            while self.members:
+                await self._left.park()
+
+    def _tell(self, member: Member, ending: Ending) -> None:
+        event = "violation" if ending.kind is EndKind.VIOLATION else "disconnected"
+        self._observer(
+            {
+                "event": event,
+                "address": member.address,
+                "direction": str(member.direction),
+                "kind": str(ending.kind),
+                "reason": ending.reason,
+            }
+        )

@@ -1,0 +1,180 @@
+"""Payloads that come in pieces: files written in a thread, several chunks at a time.
+
+A sink that cannot store, because another connection feeds that payload or it is held already,
+still hashes what comes, so that the session learns whether the bytes are right. Bytes for a sink
+wait in one list; the thread takes all that has gathered since it last looked.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from logstore import (
+    PayloadBusy,
+    PayloadFile,
+    PayloadMismatch,
+    PayloadSink,
+    PayloadState,
+    Store,
+    StoreError,
+)
+from peer import OpenPayload, Verdict
+from wire import LogKey, PayloadHasher
+
+HASH_BYTES_AT_ONCE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a payload turned out to be. `whole`: what has to be added to its entry yet."""
+
+    verdict: Verdict
+    detail: str = ""
+    whole: PayloadFile | bytes | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Sink:
+    """One payload on its way in. Its methods run in a thread, one at a time and in order."""
+
+    store: Store
+    source: str
+    command: OpenPayload
+    waiting: deque[bytes] = field(default_factory=deque)
+    queued: bool = False
+    """Whether a `write` that will see what waits is under way to the thread."""
+    storing: bool = False
+    _sink: PayloadSink | None = None
+    _hasher: PayloadHasher | None = None
+    _skip_bytes: int = 0
+    _failure: str = ""
+    _unknown: Verdict = Verdict.STORAGE
+    """What to say where nothing could be checked."""
+
+    @property
+    def log(self) -> LogKey:
+        """The log that the payload's entry is of."""
+        return self.command.log
+
+    @property
+    def seq(self) -> int:
+        """The sequence number of the payload's entry."""
+        return self.command.seq
+
+    def open(self) -> bool:
+        """Makes ready for the first bytes; whether they will be stored."""
+        try:
+            self._open()
+        except PayloadBusy as error:
+            if self.command.offset == 0:
+                self._hasher = PayloadHasher()
+            else:
+                self._failure = str(error)
+        except StoreError as error:
+            self._failure = str(error)
+        self.storing = self._sink is not None
+        return self.storing
+
+    def _open(self) -> None:
+        if self._is_held():
+            self._hasher = self._hash_of_held()
+            return
+        sink = self._new_sink()
+        offset = self.command.offset
+        if offset == 0 and sink.offset > 0:
+            # All of it comes anew, and then it should prove something of who sends it.
+            sink.discard()
+            sink = self._new_sink()
+        if sink.offset < offset:
+            sink.suspend()
+            self._failure = f"{sink.offset} bytes are held, {offset} were expected"
+            self._unknown = Verdict.INVALID_RESUMED
+            return
+        self._skip_bytes = sink.offset - offset
+        self._sink = sink
+
+    def _new_sink(self) -> PayloadSink:
+        command = self.command
+        return self.store.payload_sink(
+            command.log,
+            command.seq,
+            command.payload_bytes,
+            command.payload_hash,
+            source=self.source,
+        )
+
+    def _is_held(self) -> bool:
+        entry = self.store.entry(self.log, self.seq)
+        return entry is not None and entry.payload_state is PayloadState.PRESENT
+
+    def _hash_of_held(self) -> PayloadHasher:
+        hasher = PayloadHasher()
+        if self.command.offset:
+            with self.store.open_payload(self.log, self.seq) as reader:
+                done = 0
+                while done < self.command.offset:
+                    count = min(HASH_BYTES_AT_ONCE, self.command.offset - done)
+                    data = reader.read(done, count)
+                    hasher.update(data)
+                    done += len(data)
+        return hasher
+
+    def write(self) -> int:
+        """Takes what has gathered; returns how many bytes."""
+        self.queued = False
+        parts = []
+        while self.waiting:
+            parts.append(self.waiting.popleft())
+        data = b"".join(parts)
+        count = len(data)
+        if self._skip_bytes:
+            skipped = min(self._skip_bytes, count)
+            self._skip_bytes -= skipped
+            data = data[skipped:]
+        try:
+            if self._sink is not None:
+                self._sink.write(data)
+            elif self._hasher is not None:
+                self._hasher.update(data)
+        except StoreError as error:
+            self._failure = str(error)
+            self._sink = None
+        return count
+
+    def finish(self) -> Outcome:
+        """All bytes have been written: what they are."""
+        try:
+            if self._sink is not None:
+                return Outcome(Verdict.VALID, whole=self._sink.finish())
+        except PayloadMismatch as mismatch:
+            verdict = Verdict.INVALID_RESUMED if mismatch.resumed else Verdict.INVALID
+            return Outcome(verdict, mismatch.what)
+        except StoreError as error:
+            return Outcome(Verdict.STORAGE, str(error))
+        if self._hasher is None:
+            return Outcome(self._unknown, self._failure)
+        if self._hasher.digest_yamf() == self.command.payload_hash:
+            return Outcome(Verdict.VALID)
+        # What was hashed before the offset was verified when it was stored.
+        return Outcome(Verdict.INVALID, "the bytes received are not the payload")
+
+    def close(self, *, discard: bool) -> None:
+        """The payload ends before it is whole."""
+        self.waiting.clear()
+        if self._sink is not None:
+            if discard:
+                self._sink.discard()
+            else:
+                self._sink.suspend()
+            self._sink = None
+
+
+def complete(store: Store, sink: Sink, outcome: Outcome) -> Outcome:
+    """Adds a payload to its entry."""
+    if outcome.whole is None:
+        return outcome
+    try:
+        store.complete_payload(sink.log, sink.seq, outcome.whole)
+    except StoreError as error:
+        return Outcome(Verdict.STORAGE, str(error))
+    return Outcome(Verdict.VALID)

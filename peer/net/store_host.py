@@ -1,0 +1,239 @@
+"""Carries out what sessions ask of the store, in threads, and tells them what changed.
+
+One thread writes entries, some read, some write payload files. Each has a queue (lane.py); what is
+in the queues is bounded by the sessions' data credit. News of logs come from the writing thread
+alone, which looks at the store's change feed after each of its transactions and when another
+process has committed: so they reach every session in the order in which they happened.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import trio
+
+from logstore import Follow, NotAFork, Store, StoreError
+from peer import (
+    CheckEvidence,
+    Command,
+    Ingest,
+    LogChanged,
+    LookUp,
+    ReadEntries,
+    ReadPayload,
+    Refusal,
+)
+from wire import EntryError, LogKey, decode_entry
+
+from .changes import ChangeFeed
+from .groups import Group, replies
+from .ingestion import Ingestion
+from .lane import Job, Lane, RunSync, Settle
+from .payload_host import PayloadHost
+from .port import Deliver, Fail, Port, Replies
+from .read_host import ReadHost
+from .verifier import Verifier
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.05
+
+T = TypeVar("T")
+Watch = Callable[[Sequence[LogChanged]], None]
+Work = Callable[[set[LogKey]], Callable[[], Replies]]
+"""Something for the writing thread: it adds logs of which the change feed says nothing, and returns
+what makes the replies to sessions, which is called in the event loop."""
+
+
+class StoreHost:
+    """The store as sessions see it. `run` has to be running; it ends by being cancelled.
+
+    `run_sync` stands in for threads in tests. `poll_s`: how often commits of other processes are
+    looked for, in seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        verifier: Verifier,
+        *,
+        poll_s: float = POLL_S,
+        run_sync: RunSync | None = None,
+    ) -> None:
+        self.store = store
+        self.ports: set[Port] = set()
+        self.watchers: set[Watch] = set()
+        """Called with all news of logs, whoever brought them."""
+        self.follow_watchers: set[Callable[[list[Follow]], None]] = set()
+        """Called with what is followed, after another process has committed something."""
+        self._ports_opened = 0
+        self._poll_s = poll_s
+        self._feed = ChangeFeed(store)
+        self._writer = Lane(run_sync=run_sync)
+        self._ingestion = Ingestion(verifier, self._commit)
+        self._payloads = PayloadHost(store, self._write_soon, run_sync=run_sync)
+        self._reads = ReadHost(store, self._payloads.arriving, run_sync=run_sync)
+
+    @property
+    def _lanes(self) -> list[Lane]:
+        return [*self._payloads.lanes, self._writer, *self._reads.lanes]
+
+    def open_port(self, source: str, deliver: Deliver, fail: Fail) -> Port:
+        """A place for a session. `source`: where its entries come from, for people."""
+        self._ports_opened += 1
+        port = Port(self._ports_opened, source, deliver, fail)
+        self.ports.add(port)
+        return port
+
+    def close_port(self, port: Port) -> None:
+        """The session has ended. What it handed in is stored all the same."""
+        port.close()
+        self.ports.discard(port)
+        self._reads.forget(port)
+        self._payloads.suspend(port)
+
+    def submit(self, port: Port, commands: Iterable[Command]) -> None:
+        """Begins to carry out a session's commands."""
+        for command in commands:
+            match command:
+                case Ingest(items=items):
+                    self._ingestion.submit(port, items)
+                case LookUp() | ReadEntries() | ReadPayload():
+                    self._reads.submit(port, command)
+                case CheckEvidence():
+                    self._write_soon(partial(self._check_evidence, command))
+                case _:
+                    self._payloads.submit(port, command)
+
+    async def call(self, work: Callable[[], T], *, also: Iterable[LogKey] = ()) -> T:
+        """Runs `work` in the writing thread in its turn, and tells what it changed.
+
+        Returns what it returns and raises what it raises. `also`: logs of which something changed
+        that the change feed does not say. Cancelled, it is done all the same.
+        """
+        result, changes = await self._writer.call(lambda: (work(), self._feed.take(also)))
+        self._publish(changes)
+        return result
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Runs the threads' queues until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for lane in self._lanes:
+                await nursery.start(lane.run)
+            await nursery.start(self._ingestion.run)
+            nursery.start_soon(self._poll)
+            task_status.started()
+
+    async def wait_idle(self) -> None:
+        """Returns once everything handed in is stored."""
+        waits = [self._ingestion.wait_idle, *(lane.wait_idle for lane in self._lanes)]
+        while not (self._ingestion.idle and all(lane.idle for lane in self._lanes)):
+            for wait in waits:
+                await wait()
+
+    # The writing thread
+
+    async def _commit(self, groups: list[Group]) -> None:
+        work = partial(self._store_groups, groups)
+        settle, changes = await self._writer.call(partial(self._with_changes, work))
+        self._publish(changes, settle())
+
+    def _write_soon(self, work: Work) -> None:
+        def do() -> Settle:
+            settle, changes = self._with_changes(work)
+            return lambda: self._publish(changes, settle())
+
+        self._writer.put(Job(do, _log_failure))
+
+    def _with_changes(self, work: Work) -> tuple[Callable[[], Replies], list[LogChanged]]:
+        also: set[LogKey] = set()
+        settle = work(also)
+        return settle, self._feed.take(also)
+
+    def _store_groups(self, groups: list[Group], also: set[LogKey]) -> Callable[[], Replies]:
+        by_source: dict[str, list[Group]] = {}
+        for group in groups:
+            if group.good:
+                by_source.setdefault(group.book.port.source, []).append(group)
+        for source, batch in by_source.items():
+            try:
+                self._put(batch, source, also)
+            except StoreError as error:
+                refuse_all(batch, str(error))
+            except Exception:
+                # A bug must not keep the session waiting for ever.
+                log.exception("entries cannot be stored")
+                refuse_all(batch, "an internal error, see the log")
+        return partial(replies, groups)
+
+    def _put(self, groups: list[Group], source: str, also: set[LogKey]) -> None:
+        batches = [(group.book.log, group.new_entries()) for group in groups]
+        for group, result in zip(groups, self.store.put_many(batches, source=source), strict=True):
+            invalid_seq = None
+            if result.rejected is not None:
+                info = self.store.log(result.key)
+                invalid_seq = None if info is None else info.invalid_seq
+            group.take_result(result, invalid_seq=invalid_seq)
+            if result.fork is not None:
+                also.add(result.key)
+
+    def _check_evidence(self, command: CheckEvidence, also: set[LogKey]) -> Callable[[], Replies]:
+        """Records a fork if what a peer sent, with what is held, proves one."""
+        entries = list(command.entries)
+        try:
+            if len(entries) == 1:
+                held = self.store.entry(command.log, decode_entry(entries[0]).seq)
+                entries += [] if held is None else [held.encoded]
+            if len(entries) == 2:
+                self.store.record_fork(command.log, entries[1], entries[0])
+                also.add(command.log)
+        except (EntryError, NotAFork) as error:
+            log.info("a peer's evidence against %s proves nothing: %s", command.log, error)
+        except StoreError as error:
+            log.warning("evidence against %s cannot be kept: %s", command.log, error)
+        return dict
+
+    # News
+
+    def _publish(self, changes: Sequence[LogChanged], answers: Replies | None = None) -> None:
+        """Delivers replies, each session's before the news."""
+        self._reads.note_changes(changes)
+        for port, events in (answers or {}).items():
+            port.deliver(*events, *(changes if port in self.ports else ()))
+        if not changes:
+            return
+        for port in [port for port in self.ports if not answers or port not in answers]:
+            port.deliver(*changes)
+        for watch in list(self.watchers):
+            watch(changes)
+
+    async def _poll(self) -> None:
+        while True:
+            await trio.sleep(self._poll_s)
+            try:
+                # With all threads at rest nobody holds the lock that looking at the version takes.
+                at_rest = all(lane.idle for lane in self._lanes)
+                if at_rest and not self._feed.is_stale():
+                    continue
+                follows = await self.call(self._look_for_others)
+            except StoreError as error:
+                log.warning("the store cannot be looked at: %s", error)
+                continue
+            if follows is not None:
+                for watch in list(self.follow_watchers):
+                    watch(follows)
+
+    def _look_for_others(self) -> list[Follow] | None:
+        """In the writing thread: what is followed now, if another process wrote anything."""
+        return self.store.follows() if self._feed.is_stale() else None
+
+
+def refuse_all(groups: Iterable[Group], detail: str) -> None:
+    """Nothing of these groups was stored, for a reason of ours."""
+    for group in groups:
+        group.refuse_from(0, Refusal.STORAGE, detail)
+
+
+def _log_failure(error: Exception) -> None:
+    log.error("the writing thread failed", exc_info=error)

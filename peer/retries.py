@@ -1,0 +1,33 @@
+"""Logs that wait for their turn to be tried again."""
+
+from heapq import heappop, heappush
+
+from wire import LogKey
+
+
+class Retries:
+    """A log waits until one moment only, the latest that was said."""
+
+    def __init__(self) -> None:
+        self._at: dict[LogKey, float] = {}
+        self._line: list[tuple[float, LogKey]] = []
+
+    def __contains__(self, log: LogKey) -> bool:
+        return log in self._at
+
+    def add(self, log: LogKey, at: float) -> None:
+        self._at[log] = at
+        heappush(self._line, (at, log))
+
+    def due(self, now: float) -> list[LogKey]:
+        """The logs whose moment has come; they do not wait any more."""
+        found = []
+        while self._line and self._line[0][0] <= now:
+            at, log = heappop(self._line)
+            if self._at.get(log) == at:
+                del self._at[log]
+                found.append(log)
+        return found
+
+    def next_at(self) -> float | None:
+        return self._line[0][0] if self._line else None

@@ -1,0 +1,84 @@
+"""Copies made while the store is written to: logstore/backup.py."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from logstore import LogVerdict, OwnLogsReadOnly, Store, StoreExists
+from tests.logstore.authors import AuthorLog
+from wire import yamf_hash
+
+LARGE = bytes(range(256)) * 300
+
+
+def test_a_backup_is_a_store_whose_own_logs_are_read_only(store: Store, tmp_path: Path) -> None:
+    key = store.append([b"a", LARGE])[0].key
+    log = AuthorLog()
+    store.put_entries(log.key, log.add_all(range(1, 9)), source="peer")
+    with store.payload_sink(log.key, 9, len(LARGE), yamf_hash(LARGE), source="peer") as sink:
+        sink.write(LARGE[:1000])
+    store.follow(log.key)
+    store.backup(tmp_path / "backup")
+    with Store.open(tmp_path / "backup") as copy:
+        assert list(copy.logs()) == list(store.logs())
+        assert copy.open_payload(key, 2).read(0, len(LARGE)) == LARGE
+        assert copy.changes(0, 100) == store.changes(0, 100)
+        assert copy.follows() == store.follows()
+        assert all(isinstance(found, LogVerdict) for found in copy.verify())
+        with pytest.raises(OwnLogsReadOnly, match="is a backup"):
+            copy.append([b"b"])
+        copy.confirm_identity()
+        assert copy.append([b"b"])[0].seq == 3
+    assert store.append([b"c"])[0].seq == 3
+
+
+def test_a_backup_goes_into_an_empty_directory_only(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreExists):
+        store.backup(tmp_path)
+
+
+def test_a_store_opened_for_reading_and_one_in_memory_can_be_backed_up(
+    store: Store, memory: Store, tmp_path: Path
+) -> None:
+    store.append([b"a", LARGE])
+    memory.append([b"b", LARGE])
+    assert store.path is not None
+    with Store.open(store.path, readonly=True) as reader:
+        reader.backup(tmp_path / "one")
+    memory.backup(tmp_path / "two")
+    for name in ("one", "two"):
+        with Store.open(tmp_path / name, readonly=True) as copy:
+            assert next(copy.logs()).payloads == 2
+
+
+def test_a_backup_beside_a_writer_is_consistent(store: Store, tmp_path: Path) -> None:
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            while not stop.is_set():
+                key = store.append([b"x" * 100] * 20 + [LARGE])[0].key
+                store.drop(key, store.log(key).newest - 30)  # type: ignore[union-attr]
+        except BaseException as error:  # noqa: BLE001 (reported by the test itself)
+            failures.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(5):
+            store.backup(tmp_path / f"backup{number}")
+    finally:
+        stop.set()
+        writer.join()
+    assert failures == []
+    for number in range(5):
+        with Store.open(tmp_path / f"backup{number}") as copy:
+            assert [str(f) for f in copy.verify() if not isinstance(f, LogVerdict)] == []
+    # What was dropped while a backup kept it is collected later.
+    store.drop(next(store.logs()).key)
+    assert store.path is not None
+    with Store.open(store.path):
+        assert [p for p in (store.path / "payloads").rglob("*") if p.is_file()] == []

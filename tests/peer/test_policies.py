@@ -1,0 +1,173 @@
+"""What nodes do with each other, in a plain order: following, syncing, mending, forks, relays."""
+
+from dataclasses import replace
+
+import pytest
+from nacl.signing import SigningKey
+
+from peer.config import SessionConfig
+from peer.events import Interests
+from peer.notices import SyncFinished
+from wire import LogKey
+
+from .rig import Author, Held, Pair, Store
+
+AUTHOR = Author(SigningKey(b"p" * 32))
+LOG = LogKey(AUTHOR.id, 0)
+FOLLOWS = Interests(logs=frozenset((LOG,)))
+
+
+def store_of(count: int, *, salt: bytes = b"", salt_from: int = 1) -> Store:
+    """A store with `count` entries; from `salt_from` on the payloads depend on `salt`."""
+    store = Store()
+    for seq in range(1, count + 1):
+        store.append(AUTHOR, 0, (salt if seq >= salt_from else b"") + b"%d" % seq * 30)
+    return store
+
+
+def settle(pair: Pair) -> None:
+    for _ in range(12):
+        pair.run(advance_s=1.0)
+
+
+def connect(left: Store, right: Store, *, policy: str = "follow") -> Pair:
+    pair = Pair(stores=(left, right))
+    pair.connect((FOLLOWS, FOLLOWS), policy=policy)
+    settle(pair)
+    return pair
+
+
+def drop_payloads(store: Store, *seqs: int) -> None:
+    for seq in seqs:
+        held = store.logs[LOG][seq]
+        store.logs[LOG][seq] = Held(held.encoded, held.hash, None)
+
+
+@pytest.mark.parametrize("policy", ["follow", "sync"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_missing_payloads_below_the_height_are_fetched(policy: str, side: int) -> None:
+    """More of them than one view names, each by a request of its own."""
+    stores = (store_of(20), store_of(20))
+    drop_payloads(stores[side], 2, 3, 5, 7, 11, 13, 19)
+    connect(*stores, policy=policy)
+    if policy == "sync" and side == 1:
+        return  # the other side only answers; its own policy would ask
+    assert stores[side].logs[LOG] == store_of(20).logs[LOG]
+
+
+def test_a_payload_that_nobody_has_is_asked_for_once() -> None:
+    stores = (store_of(20), store_of(20))
+    for store in stores:
+        drop_payloads(store, 5)
+    pair = connect(*stores)
+    before = [pair.engine(side).requests for side in (0, 1)]
+    settle(pair)
+    assert [pair.engine(side).requests for side in (0, 1)] == before == [1, 1]
+
+
+def test_a_missing_payload_resumes_where_it_stopped() -> None:
+    stores = (store_of(9), store_of(9))
+    drop_payloads(stores[0], 4)
+    stores[0].partial[LOG, 4] = b"4" * 12
+    connect(*stores)
+    assert stores[0].logs[LOG][4].payload == b"4" * 30
+
+
+def test_a_wrong_prefix_blames_nobody_and_is_fetched_again() -> None:
+    """point2point.md 8."""
+    stores = (store_of(9), store_of(9))
+    drop_payloads(stores[0], 4, 9)
+    stores[0].partial[LOG, 4] = b"?" * 12
+    stores[0].partial[LOG, 9] = b"?" * 12
+    connect(*stores)
+    assert stores[0].logs[LOG] == stores[1].logs[LOG]
+
+
+def test_entries_behind_a_payload_that_nobody_has_are_passed_on() -> None:
+    stores = (store_of(3), store_of(20))
+    drop_payloads(stores[0], 3)
+    drop_payloads(stores[1], 3, 5, 6)
+    connect(*stores)
+    assert stores[0].logs[LOG] == stores[1].logs[LOG]
+
+
+@pytest.mark.parametrize("counts", [(0, 9), (9, 0), (5, 9), (9, 5), (9, 9), (0, 0)])
+@pytest.mark.parametrize("second", ["follow", "sync"])
+def test_a_sync_brings_both_to_the_same_and_says_so(counts: tuple[int, int], second: str) -> None:
+    pair = Pair(stores=(store_of(counts[0]), store_of(counts[1])))
+    pair.connect((FOLLOWS, FOLLOWS), policy="sync", second=second)
+    settle(pair)
+    stores = [host.store for host in pair.hosts]
+    assert stores[0].logs[LOG] == stores[1].logs[LOG] == store_of(max(counts)).logs[LOG]
+    assert SyncFinished(1) in pair.hosts[0].notices
+
+
+def test_a_sync_ends_although_the_other_side_follows_what_we_merely_hold() -> None:
+    pair = Pair(stores=(store_of(9), Store()))
+    pair.connect((Interests(), FOLLOWS), policy="sync")
+    settle(pair)
+    assert pair.hosts[1].store.logs[LOG] == store_of(9).logs[LOG]
+    assert SyncFinished(0) in pair.hosts[0].notices
+
+
+@pytest.mark.parametrize("fork_at", [1, 2, 3, 7, 12, 13, 14, 30])
+@pytest.mark.parametrize("lengths", [(30, 30), (30, 40), (40, 30)])
+def test_the_earliest_fork_is_found_by_both(fork_at: int, lengths: tuple[int, int]) -> None:
+    """Both histories are served by different hosts (bamboo.md, Verified)."""
+    stores = (
+        store_of(lengths[0], salt=b"l", salt_from=fork_at),
+        store_of(lengths[1], salt=b"r", salt_from=fork_at),
+    )
+    connect(*stores)
+    for store in stores:
+        seq, proof = store.forks[LOG]
+        assert seq == fork_at
+        assert set(proof) == {s.logs[LOG][fork_at].encoded for s in stores}
+
+
+def test_a_fork_proof_is_passed_on_to_who_holds_less() -> None:
+    forked = store_of(20)
+    other = store_of(20, salt=b"r", salt_from=10)
+    forked.record_fork(LOG, 10, (forked.logs[LOG][10].encoded, other.logs[LOG][10].encoded))
+    newcomer = store_of(4)
+    connect(newcomer, forked)
+    assert newcomer.height(LOG) == 9
+    assert newcomer.forks[LOG][0] == 10
+
+
+def test_a_third_store_gets_everything_through_a_relay() -> None:
+    source, relay, sink = store_of(20), Store(), Store()
+    for log_id in (1, 2):
+        source.append(AUTHOR, log_id, b"x" * 900)
+    everything = Interests(everything=True)
+    pairs = [Pair(stores=(source, relay), credit=700), Pair(stores=(relay, sink), credit=700)]
+    for pair in pairs:
+        pair.connect((everything, everything))
+    for _ in range(30):
+        for pair in pairs:
+            pair.run(advance_s=0.1)
+    assert sink.logs == source.logs
+
+
+def test_many_large_payloads_side_by_side_do_not_exhaust_the_receiver() -> None:
+    """The sender does not begin more of them than `inside_payloads_max` at once."""
+    stores = (Store(), Store())
+    for log_id in range(100):
+        stores[0].append(AUTHOR, log_id, b"%d" % log_id * 900)
+    everything = Interests(everything=True)
+    config = SessionConfig(small_payload_bytes_max=64, quantum_bytes=256, sinks_max=16)
+    pair = Pair(config, stores=stores)
+    pair.connect((everything, everything))
+    pair.run()
+    assert stores[1].logs == stores[0].logs
+
+
+def test_more_offered_logs_than_we_take_in_are_refused_for_now() -> None:
+    stores = (Store(), Store())
+    for log_id in range(5):
+        stores[0].append(AUTHOR, log_id, b"x")
+    everything = Interests(everything=True)
+    pair = Pair(replace(SessionConfig(), offered_logs_max=2), stores=stores)
+    pair.connect((everything, everything))
+    settle(pair)
+    assert sum(bool(log) for log in stores[1].logs.values()) == 2
