@@ -12,7 +12,7 @@ BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types soak fuzz bench coverage lock clean
+.PHONY: help setup java demo test check lint format types soak fuzz bench coverage lock clean
 
 help:  ## lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,11 +25,15 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
-demo: setup  ## two real nodes replicate, live, in a few seconds
+# Spark needs Java; the scripts and tests that use it say so themselves, this one installs it if it can.
+java: setup
+	$(BIN)/python scripts/java.py
+
+demo: setup java  ## two real nodes replicate, live, in a few seconds
 	$(BIN)/python scripts/demo.py
 
-test: setup  ## runs the default tests
-	$(BIN)/pytest -n 2 $(ARGS)
+test: setup java  ## runs the default tests
+	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: setup  ## formatting and lint rules, changing nothing
 	$(BIN)/ruff format --check .
@@ -44,11 +48,11 @@ format: setup  ## formats and fixes what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-soak: setup  ## the long tests
+soak: setup java  ## the long tests
 	$(BIN)/pytest -m long $(ARGS)
 
 fuzz: setup  ## property tests with many more examples, then the fuzz targets
-	$(BIN)/pytest --hypothesis-profile=long -n 2
+	$(BIN)/pytest --hypothesis-profile=long -n 2 --dist loadgroup
 	set -e; for target in $(basename $(notdir $(FUZZ_TARGETS))); do \
 		$(BIN)/python -m fuzz.$$target $(ARGS); \
 	done
@@ -56,8 +60,8 @@ fuzz: setup  ## property tests with many more examples, then the fuzz targets
 bench: setup  ## every benchmark; each says at its top what it measures
 	set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python $$benchmark; done
 
-coverage: setup  ## the default tests with branch coverage
-	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html $(ARGS)
+coverage: setup java  ## the default tests with branch coverage
+	$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-report=html $(ARGS)
 
 lock: setup  ## brings requirements-dev.lock up to date with pyproject.toml
 	$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 \

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .stages import Stage, analyze
     from .auditing import KINDS, Audit, audit
     from .continuous import ContinuousExport
     from .describe import Payloads, activity, entries, logs, payloads, replication_delay
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from .schema import SCHEMA_VERSION, spark_ddl, spark_schema
     from .session import ship_packages, start_spark
     from .source import BambooDataSource
+    from .stages import Stage, analyze
     from .streaming import (
         read_export_stream,
         stream_entries,

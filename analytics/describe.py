@@ -7,6 +7,7 @@ it. Of several rows of one entry (see `latest`) the first arrival and the last s
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from .errors import BadInput
 from .reading import check_columns, latest
 from .schema import PRESENT
 
@@ -184,6 +185,12 @@ def payloads(frame: "DataFrame", schema: "StructType | str") -> Payloads:
 
     check_columns(frame)
     wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(wanted, StructType):
+        raise BadInput(
+            "the schema of payloads is no list of columns",
+            str(schema),
+            "write it like 'text STRING, likes BIGINT'",
+        )
     with_rest = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     rows = frame if frame.isStreaming else latest(frame)

@@ -18,7 +18,8 @@ _STYLE: Final = """
 body { margin: 0 auto; max-width: 1120px; padding: 32px 20px 64px; background: var(--page);
   color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 0 0 12px; }
-.soft { color: var(--soft); } code, td.key { font-family: ui-monospace, monospace; font-size: 13px; }
+.soft { color: var(--soft); }
+code, td.key { font-family: ui-monospace, monospace; font-size: 13px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px;
   margin: 24px 0; }
 .tile, section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }

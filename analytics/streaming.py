@@ -18,7 +18,7 @@ from .schema import PRESENT, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 WATERMARK: Final = "1 hour"
 _KEY: Final = ("node", "author", "log_id", "seq", "entry_hash")

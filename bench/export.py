@@ -19,12 +19,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nacl.signing import SigningKey
 
 from logstore import NewEntry, Store
 from wire import LogKey, lipmaa, sign_entry, yamf_hash
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
 
 PAYLOAD_BYTES = 256
 AUTHORS = 50
@@ -124,6 +129,16 @@ def naive_rows(store: Path) -> Iterator[tuple[bytes, int]]:
                 start = rows[-1].seq + 1
 
 
+def count_rows(frame: "Callable[[], DataFrame]") -> int:
+    """How many rows there are."""
+    return frame().count()
+
+
+def group_by_author(frame: "Callable[[], DataFrame]") -> "list[Row]":
+    """Bytes per author."""
+    return frame().groupBy("author").sum("payload_size").collect()
+
+
 def bench_questions(store: Path, export: Path) -> None:
     """`count` and a group-by, three ways."""
     from analytics import read_export, start_spark
@@ -135,12 +150,9 @@ def bench_questions(store: Path, export: Path) -> None:
         }
         spark.range(1000).count()
         for name, frame in frames.items():
-            seconds, count = timed(lambda frame=frame: frame().count())
+            seconds, count = timed(partial(count_rows, frame))
             report(f"count, {name}", seconds, "s", rows=count)
-            query = lambda frame=frame: (  # noqa: E731
-                frame().groupBy("author").sum("payload_size").collect()
-            )
-            seconds, groups = timed(query)
+            seconds, groups = timed(partial(group_by_author, frame))
             report(f"group by author, {name}", seconds, "s", groups=len(groups))  # type: ignore[arg-type]
     seconds, count = timed(lambda: sum(1 for _ in naive_rows(store)))
     report("count, plain Python", seconds, "s", rows=count)

@@ -1,12 +1,11 @@
 """Stores with known content, and ways to look at an export."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from analytics import Exporter, Settings
+from analytics import Exporter, ExportResult, Settings
 from logstore import Store, System
 from tests.logstore.authors import AuthorLog, signing_key
 
@@ -42,10 +41,15 @@ def filled_store(path: Path, *, logs: int = 3, entries: int = 10) -> Store:
     return store
 
 
-def export(store: Store, root: Path, **how: Any) -> Any:
+def export(
+    store: Store,
+    root: Path,
+    *,
+    settings: Settings | None = None,
+    file_bytes_max: int = 48 << 20,
+) -> ExportResult:
     """One run of an export; what it did."""
-    settings = how.pop("settings", None) or Settings()
-    return Exporter(store, root, settings, **how).run()
+    return Exporter(store, root, settings, file_bytes_max=file_bytes_max).run()
 
 
 def table(root: Path) -> pa.Table:

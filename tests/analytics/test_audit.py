@@ -109,5 +109,5 @@ def test_payloads_are_judged_by_hash_then_size() -> None:
 
 def test_missing_columns_are_named(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("a", 1)], "author STRING, seq BIGINT")
-    with pytest.raises(BadInput, match="columns are missing .*log_id, is_end, entry_hash"):
+    with pytest.raises(BadInput, match=r"columns are missing .*log_id, is_end, entry_hash"):
         audit(frame)

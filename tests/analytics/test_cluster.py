@@ -47,7 +47,8 @@ with start_spark(master, "cluster test", settings) as spark:
     files = spark.sparkContext.parallelize(range(2), 2).flatMap(where).collect()
     executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
     frame = read_export(spark, [root])
-    faults = {row["kind"]: row["count"] for row in audit(frame).faults.groupBy("kind").count().collect()}
+    kinds = audit(frame).faults.groupBy("kind").count().collect()
+    faults = {row["kind"]: row["count"] for row in kinds}
     found = {"files": files, "executors": executors, "faults": faults, "logs": logs(frame).count()}
     print(json.dumps(found))
 """

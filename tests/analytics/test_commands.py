@@ -58,7 +58,7 @@ def test_export_takes_filters_and_limits(cli: CommandLine, tmp_path: Path) -> No
     cli("import", stdin=lines_of(made))
     cli("append", "--lines", stdin=b"a\nb\n")
     author = made[0].key.author.hex()
-    assert cli("export", tmp_path / "1", "--log", made[0].key, "--json").record["rows"] == 3
+    assert cli("export", tmp_path / "1", "--log", str(made[0].key), "--json").record["rows"] == 3
     assert cli("export", tmp_path / "2", "--author", cli.author, "--json").record["rows"] == 2
     assert cli("export", tmp_path / "3", "--no-payload", "--max-file-bytes", "1MiB").status == 0
     assert {row[0] for row in keys(tmp_path / "1")} == {author}

@@ -1,16 +1,16 @@
 """docs/spark.md: every snippet works, in the order of the page."""
 
-import os
 import re
+import shlex
 import shutil
-import subprocess
-import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from analytics import schema
+from peer.cli import analyzing, main
 from tests.analytics.makers import Clock, make_store, put
 from tests.logstore.authors import AuthorLog
 
@@ -28,22 +28,6 @@ def placed(text: str, folder: Path) -> str:
     return re.sub(rf"""(["'])({names})\1""", rf"\1{folder}/\2\1", text)
 
 
-def make_commands(folder: Path) -> dict[str, str]:
-    """An environment in which a shell finds `bamboo-peer`, the one of this checkout."""
-    program = folder / "bin/bamboo-peer"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{MAIN}" "$@"\n')
-    program.chmod(0o755)
-    return os.environ | {
-        "PATH": f"{program.parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(TOP),
-        "BAMBOO_PEER_STORE": str(folder / "store"),
-    }
-
-
-MAIN = "from peer.cli import main; raise SystemExit(main())"
-
-
 def test_every_snippet_works(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,16 +35,19 @@ def test_every_snippet_works(
         with make_store(tmp_path / name, node, clock) as store:
             put(store, AuthorLog(1), range(1, 8))
             store.append([b'{"text": "hello", "likes": 3}', b"not JSON"])
-    environment = make_commands(tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BAMBOO_PEER_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(analyzing, "start_spark", lambda *_: nullcontext(spark))
     monkeypatch.setattr(spark, "stop", lambda: pytest.fail("a snippet stops the session"))
     names: dict[str, object] = {}
     ran = {"sh": 0, "python": 0, "sql": 0, "text": 0}
     for kind, text in SNIPPETS:
         ran[kind] += 1
         if kind == "sh":
-            shell = ["bash", "-euo", "pipefail", "-c", text]
-            subprocess.run(shell, env=environment, cwd=tmp_path, check=True)
+            for line in text.splitlines():
+                program, *argv = shlex.split(line)
+                assert program == "bamboo-peer"
+                assert main(argv) == 0, line
         elif kind == "python":
             exec(compile(placed(text, tmp_path), "docs/spark.md", "exec"), names)
         elif kind == "sql":
@@ -77,7 +64,9 @@ def test_every_column_is_described() -> None:
         assert re.search(rf"^\| .*`{name}`.* \|", TEXT, re.MULTILINE), name
     for name, kind, _ in schema.COLUMNS:
         row = next(
-            line for line in TEXT.splitlines() if re.match(rf"\| `{name}`|\| `backlink`, `{name}`", line)
+            line
+            for line in TEXT.splitlines()
+            if re.match(rf"\| `{name}`|\| `backlink`, `{name}`", line)
         )
         assert kind in row
 

@@ -64,7 +64,7 @@ def test_another_nodes_export_is_refused(tmp_path: Path) -> None:
     before = files(tmp_path / "out")
     with make_store(tmp_path / "s2", node=98) as other:
         put(other, AuthorLog(1), range(1, 3))
-        with pytest.raises(OtherExport, match="the export of node .* a directory of its own"):
+        with pytest.raises(OtherExport, match=r"the export of node .* a directory of its own"):
             export(other, tmp_path / "out")
     assert files(tmp_path / "out") == before
 
@@ -162,6 +162,7 @@ def test_a_damaged_page_leaves_out_what_was_on_it(tmp_path: Path) -> None:
     path = tmp_path / "s/store.sqlite3"
     content = bytearray(path.read_bytes())
     number = leaves[len(leaves) // 2][0]
+    assert isinstance(number, int)
     content[(number - 1) * page_bytes : number * page_bytes] = bytes(page_bytes)
     path.write_bytes(content)
     with Store.open(tmp_path / "s") as store:

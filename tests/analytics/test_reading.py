@@ -15,10 +15,10 @@ from tests.analytics.makers import export, files, filled_store, held, make_store
 
 
 def test_no_directory_and_no_export_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(NotAnExport, match="there is no export: .*nowhere"):
+    with pytest.raises(NotAnExport, match=r"there is no export: .*nowhere"):
         read_export(spark, [tmp_path / "nowhere"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NotAnExport, match="holds no export: .*empty"):
+    with pytest.raises(NotAnExport, match=r"holds no export: .*empty"):
         read_export(spark, [tmp_path / "empty"])
     with pytest.raises(BadInput, match="no export is named"):
         read_export(spark, [])
@@ -37,7 +37,7 @@ def test_missing_columns_are_named(spark: SparkSession, tmp_path: Path) -> None:
         export(store, tmp_path / "out")
     [name] = files(tmp_path / "out")
     pq.write_table(pa.table({"author": ["a"]}), tmp_path / "out" / name)
-    with pytest.raises(BadInput, match="columns are missing .*log_id"):
+    with pytest.raises(BadInput, match=r"columns are missing .*log_id"):
         read_export(spark, [tmp_path / "out"])
     (tmp_path / "out" / name).write_bytes(b"not parquet")
     with pytest.raises(BadInput, match="no Parquet file"):
@@ -65,11 +65,12 @@ def test_duckdb_reads_an_export(tmp_path: Path) -> None:
         export(store, tmp_path / "out")
         everything = held(store)
     pattern = str(tmp_path / "out/date=*/*.parquet")
-    rows = duckdb.sql(
+    db = duckdb.connect()
+    rows = db.execute(
         f"SELECT author, log_id, seq FROM read_parquet('{pattern}', hive_partitioning = true)"
     ).fetchall()
     assert sorted((author, int(log_id), seq) for author, log_id, seq in rows) == everything
-    [(hash_type, when)] = duckdb.sql(
+    [(hash_type, when)] = db.execute(
         f"SELECT DISTINCT typeof(entry_hash), typeof(received_at) FROM read_parquet('{pattern}')"
     ).fetchall()
     assert (hash_type, when) == ("BLOB", "TIMESTAMP WITH TIME ZONE")

@@ -1,18 +1,17 @@
 """`format("bamboo")` reads a store, whole or as it grows, with the columns of an export."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, GreaterThan
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from analytics import BadOption, OffsetRefused, spark_schema
 from analytics.source import BambooReader, BambooStreamReader, PushingReader
 from analytics.source_options import Options, Verify
 from logstore import Store
-from pyspark.sql.datasource import EqualTo, GreaterThan
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.analytics.makers import export, filled_store, held, make_store, put
 from tests.logstore.authors import AuthorLog
 from wire import U64_MAX
@@ -178,8 +177,8 @@ def test_a_log_spread_thinly_over_all_numbers_is_one_stretch(tmp_path: Path) -> 
 # --- streams -----------------------------------------------------------------------------------
 
 
-def stream_reader(path: Path, **options: Any) -> BambooStreamReader:
-    return BambooStreamReader(Options(str(path), **options))
+def stream_reader(path: Path, *, fail_on_data_loss: bool = True) -> BambooStreamReader:
+    return BambooStreamReader(Options(str(path), fail_on_data_loss=fail_on_data_loss))
 
 
 def test_offsets_are_one_number_and_batches_are_bounded(tmp_path: Path) -> None:
