@@ -147,7 +147,7 @@ def rows(values: Sequence[tuple[str, float, float]], unit: str, label: str) -> s
     """A row for each name: a bar up to the first number, a thin line up to the second."""
     left = 300
     top = nice_max(max(most for _, _, most in values))
-    scale = (WIDTH - left - 80) / top
+    scale = (WIDTH - left - 130) / top
     body = []
     for number, (name, value, most) in enumerate(values):
         y = _TOP + number * _ROW
@@ -161,5 +161,5 @@ def rows(values: Sequence[tuple[str, float, float]], unit: str, label: str) -> s
             f'height="14"><title>{escape(name)}: {value:g} {unit}</title></rect>'
         )
         end = left + max(value, most) * scale + 8
-        body.append(_text(end, y + 13, f"{short(value)} {unit}", "start"))
+        body.append(_text(end, y + 13, f"{short(value)} {unit}, most {short(most)}", "start"))
     return _svg(_TOP * 2 + _ROW * len(values), body, label)

@@ -4,8 +4,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from logstore import Store
+from logstore import Store, StoreError
 
+from .errors import AnalyticsError
 from .export import Exporter
 from .manifest import Settings
 from .ranges import FILE_BYTES_MAX, ExportResult
@@ -38,6 +39,7 @@ class ContinuousExport:
         self._row_bytes = float(_ROW_BYTES_GUESS)
         self._exported: int | None = None
         self._pending_since: float | None = None
+        self._not_before = float("-inf")
 
     def step(self, now: float) -> ExportResult | None:
         """Exports if it is time to; None if it is not. Cheap when nothing has happened."""
@@ -55,6 +57,27 @@ class ContinuousExport:
             return self._run()
         return None
 
+    def attempt(self, now: float) -> dict[str, object] | None:
+        """`step` for a node, which goes on when its export cannot: the event to tell, or None.
+
+        After a failure the next attempt waits as long as a file does.
+        """
+        if now < self._not_before:
+            return None
+        try:
+            result = self.step(now)
+        except (AnalyticsError, StoreError) as error:
+            self._not_before = now + self._age_max_s
+            return {"event": "export_failed", "reason": str(error)}
+        return None if result is None else _event(result)
+
+    def conclude(self) -> dict[str, object] | None:
+        """`finish` in the same way."""
+        try:
+            return _event(self.finish())
+        except (AnalyticsError, StoreError) as error:
+            return {"event": "export_failed", "reason": str(error)}
+
     def finish(self) -> ExportResult:
         """Exports what is left."""
         return self._run()
@@ -66,3 +89,16 @@ class ContinuousExport:
         if result.rows:
             self._row_bytes = sum(file.bytes for file in result.files) / result.rows
         return result
+
+
+def _event(result: ExportResult) -> dict[str, object] | None:
+    if not result.rows and not result.left_out:
+        return None
+    return {
+        "event": "exported",
+        "rows": result.rows,
+        "files": len(result.files),
+        "last_ingest": result.last,
+        "total_rows": result.total_rows,
+        "left_out": [f"{each.where}: {each.why}" for each in result.left_out],
+    }

@@ -180,11 +180,15 @@ def payloads(frame: "DataFrame", schema: "StructType | str") -> Payloads:
 
     Works on streams too, then on every row that comes.
     """
+    from pyspark.errors import ParseException
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
     check_columns(frame)
-    wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    try:
+        wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except ParseException:
+        wanted = None
     if not isinstance(wanted, StructType):
         raise BadInput(
             "the schema of payloads is no list of columns",

@@ -28,7 +28,7 @@ code, td.key { font-family: ui-monospace, monospace; font-size: 13px; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(460px, 1fr)); gap: 16px; }
 section { padding: 18px 20px; margin-bottom: 16px; overflow-x: auto; }
 .charts section { margin: 0; } svg { width: 100%; height: auto; display: block; }
-.grid { stroke: var(--line); } .tick { fill: var(--soft); font-size: 12px; }
+.grid { stroke: var(--line); } .tick { fill: var(--soft); font-size: 14px; }
 .line { fill: none; stroke-width: 2; } .range { stroke: var(--soft); stroke-width: 2; }
 .legend { margin: 8px 0 0; font-size: 13px; color: var(--soft); }
 .legend span { margin-right: 16px; white-space: nowrap; }
@@ -96,6 +96,9 @@ def _nodes(nodes: Sequence[str]) -> str:
     return f"{'node' if len(nodes) == 1 else f'{len(nodes)} nodes:'} {names}"
 
 
+_PER_NODE: Final = ("entries", "logs", "payloads", "bytes")
+
+
 def _tiles(data: ReportData) -> str:
     verdict = "bad" if data.totals["faults"] else "good"
     tiles = []
@@ -103,7 +106,8 @@ def _tiles(data: ReportData) -> str:
         kind = f"tile {verdict}" if name == "faults" else "tile"
         value = data.totals[name]
         shown = f"{value:,}" if value < 10_000_000 else short(value)
-        tiles.append(f'<div class="{kind}" title="{value}"><b>{shown}</b>{name}</div>')
+        label = f"{name}, all nodes" if len(data.nodes) > 1 and name in _PER_NODE else name
+        tiles.append(f'<div class="{kind}" title="{value}"><b>{shown}</b>{label}</div>')
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
@@ -153,11 +157,12 @@ _LOG_COLUMNS: Final = ("state", "height", "newest", "entries", "payloads", "byte
 def _logs(data: ReportData) -> str:
     if not data.logs:
         return _section("Logs", "<p>There are none.</p>")
-    head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("log", *_LOG_COLUMNS))
+    shown = ("node", *_LOG_COLUMNS) if len(data.nodes) > 1 else _LOG_COLUMNS
+    head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("log", *shown))
     lines = []
     for log in data.logs:
         key = f"{str(log['author'])[:16]}…/{log['log_id']}"
-        cells = "".join(f"<td>{_cell(log[name])}</td>" for name in _LOG_COLUMNS)
+        cells = "".join(f"<td>{_cell(log[name])}</td>" for name in shown)
         full = f"{log['author']}/{log['log_id']} at {log['node']}"
         lines.append(f'<tr><td class="key" title="{escape(full)}">{escape(key)}</td>{cells}</tr>')
     rest = data.totals["logs"] - len(data.logs)
@@ -168,4 +173,4 @@ def _logs(data: ReportData) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, datetime):
         return _moment(value)
-    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+    return f"{value:,}" if isinstance(value, int) else escape(str(value)[:16])

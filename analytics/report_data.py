@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _LOGS_DRAWN: Final = 6
 _LOGS_LISTED: Final = 25
 _FAULTS_LISTED: Final = 100
-_POINTS: Final = 60
+_POINTS: Final = 170
 _STEPS_S: Final = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
 _DELAYS_DRAWN: Final = 12
 

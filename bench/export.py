@@ -147,6 +147,9 @@ def bench_questions(store: Path, export: Path) -> None:
         frames = {
             "parquet": lambda: read_export(spark, [export]),
             "data source": lambda: spark.read.format("bamboo").load(str(store)),
+            "data source, no payloads": lambda: (
+                spark.read.format("bamboo").option("payload", "false").load(str(store))
+            ),
         }
         spark.range(1000).count()
         for name, frame in frames.items():

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from analytics import (
+    BadInput,
     activity,
     latest,
     logs,
@@ -128,6 +130,16 @@ def test_payloads_become_columns_and_the_rest_is_kept_aside(
     assert rejected[9][0] == "not UTF-8"
     assert rejected[6][0] == rejected[7][0] == rejected[8][0] == "not a JSON object"
     assert rejected[4][0] == rejected[5][0] == "not JSON of this schema"
+
+
+@pytest.mark.parametrize("schema", ["text", "text STRING,", "BIGINT"])
+def test_a_schema_of_payloads_that_is_none_is_named(
+    spark: SparkSession, tmp_path: Path, schema: str
+) -> None:
+    with make_store(tmp_path / "s") as store:
+        export(store, tmp_path / "out")
+    with pytest.raises(BadInput, match="no list of columns"):
+        payloads(read_export(spark, [tmp_path / "out"]), schema)
 
 
 def test_states_of_logs_are_read(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""An export beside a node adds a file when what is pending is old or large."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from analytics import ContinuousExport, NotAnExport
+from logstore import Store
+from tests.analytics.makers import files, filled_store, held, keys, put
+from tests.logstore.authors import AuthorLog
+
+
+def continuous(store: Store, root: Path, file_bytes_max: int = 1 << 20) -> ContinuousExport:
+    return ContinuousExport(
+        store, root, file_bytes_max=file_bytes_max, file_age_max=timedelta(seconds=10)
+    )
+
+
+def test_what_an_earlier_run_left_behind_comes_at_once(tmp_path: Path) -> None:
+    with filled_store(tmp_path / "s") as store:
+        result = continuous(store, tmp_path / "out").step(0.0)
+    assert result is not None
+    assert result.rows == 30
+
+
+def test_an_entry_waits_no_longer_than_the_age(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    with filled_store(tmp_path / "s") as store:
+        export = continuous(store, root)
+        export.step(0.0)
+        assert export.step(100.0) is None
+        put(store, AuthorLog(8), range(1, 3))
+        assert export.step(101.0) is None
+        assert export.step(110.9) is None
+        result = export.step(111.0)
+        assert result is not None
+        assert result.rows == 2
+        assert export.step(112.0) is None
+    assert len(files(root)) == 2
+
+
+def test_a_full_file_waits_for_nothing(tmp_path: Path) -> None:
+    with filled_store(tmp_path / "s") as store:
+        export = continuous(store, tmp_path / "out", file_bytes_max=20_000)
+        export.step(0.0)
+        put(store, AuthorLog(8), range(1, 100))
+        result = export.step(1.0)
+        assert result is not None
+        assert result.rows == 99
+
+
+def test_the_end_exports_what_is_left(tmp_path: Path) -> None:
+    with filled_store(tmp_path / "s") as store:
+        export = continuous(store, tmp_path / "out")
+        export.step(0.0)
+        put(store, AuthorLog(8), range(1, 3))
+        assert export.finish().rows == 2
+        assert keys(tmp_path / "out") == held(store)
+        assert export.conclude() is None
+
+
+def test_a_failure_is_an_event_and_the_next_attempt_waits(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    root.mkdir()
+    (root / "notes.txt").write_text("mine")
+    with filled_store(tmp_path / "s") as store:
+        export = continuous(store, root)
+        with pytest.raises(NotAnExport):
+            export.step(0.0)
+        failed = export.attempt(1.0)
+        assert failed is not None
+        assert failed["event"] == "export_failed"
+        assert "notes.txt" in str(failed["reason"])
+        concluded = export.conclude()
+        assert concluded is not None
+        assert concluded["event"] == "export_failed"
+        (root / "notes.txt").unlink()
+        assert export.attempt(10.9) is None
+        event = export.attempt(11.0)
+    assert event is not None
+    assert (event["event"], event["rows"], event["left_out"]) == ("exported", 30, [])
