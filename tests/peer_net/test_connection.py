@@ -25,8 +25,8 @@ from peer import (
     SessionTimeout,
     SetUp,
 )
+from peer.net import MemoryStream, memory_link
 from peer.net.connection import CLOSE_TIMEOUT_S, Connection, Ending, EndKind, close_stream
-from peer.net.memory_link import MemoryStream, memory_link
 
 from .support import PATIENCE_S, Author, running_host
 
