@@ -50,7 +50,7 @@ def _unfollow(args: "Namespace", _: "Terminal") -> int:
         followed = set(store.follows())
         for target in targets:
             if target not in followed:
-                raise Problem(f"{_name(target)} is not followed (`follows` lists what is)")
+                raise Problem(f"{target_name(target)} is not followed (`follows` lists what is)")
             store.unfollow(target)
     return DONE
 
@@ -62,17 +62,19 @@ def _no_arguments(_: Parser) -> None:
 def _follows(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args, readonly=True) as store:
         for target in store.follows():
-            terminal.result(_fields(target), _name(target))
+            terminal.result(target_fields(target), target_name(target))
     return DONE
 
 
-def _name(target: Follow) -> str:
+def target_name(target: Follow) -> str:
+    """What is followed, as people type it."""
     if isinstance(target, bytes):
         return target.hex()
     return str(target) if isinstance(target, LogKey) else "all"
 
 
-def _fields(target: Follow) -> dict[str, object]:
+def target_fields(target: Follow) -> dict[str, object]:
+    """What is followed, for JSON."""
     if isinstance(target, bytes):
         return {"kind": "author", "author": target.hex()}
     return {"kind": "log"} | log_fields(target) if isinstance(target, LogKey) else {"kind": "all"}

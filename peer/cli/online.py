@@ -1,7 +1,7 @@
 """What `serve` and `sync` have in common: whom to follow, and events as lines."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from logstore import ALL, Follow, Store
 
@@ -12,6 +12,27 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from peer.net import Address
+
+Result = TypeVar("Result")
+
+
+def run_trio(main: Callable[[], Awaitable[Result]]) -> Result:
+    """Runs Trio; what failed alone comes out as itself and not in a group of one."""
+    import trio
+
+    try:
+        return trio.run(main)
+    except BaseExceptionGroup as group:
+        failure: BaseException = group
+        while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+            failure = failure.exceptions[0]
+        raise failure from None
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 log`, `2 logs`, `2 entries`."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def address(text: str) -> "Address":
@@ -54,6 +75,7 @@ def describe(event: Mapping[str, object]) -> str:
             return f"FORK: {log} was signed twice at entry {event['seq']}; see `forks`"
         return f"{log}: {event['height']} entries"
     if "address" in event:
-        reason = f": {event['reason']}" if event.get("reason") else ""
-        return f"{str(name).replace('_', ' ')} {event['address']}{reason}"
+        reason = str(event.get("reason") or "").removeprefix(f"{event['address']}: ")
+        said = f"{str(name).replace('_', ' ')} {event['address']}"
+        return f"{said}: {reason}" if reason else said
     return str(name)

@@ -2,15 +2,18 @@
 
 import signal
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore import StoreError
+from wire import SignatureLibraryError
 
 from .errors import DONE, Problem
-from .online import address, describe, follow_arguments, remember_follows
+from .online import address, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser, store_path
+from .terminal import OutputClosed
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -27,15 +30,16 @@ PROGRESS_S = 1.0
 
 
 def _arguments(parser: Parser) -> None:
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
+    parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         type=address,
         default="127.0.0.1:7007",
         help="where to take connections (default: 127.0.0.1:7007; port 0: a free one)",
     )
-    where.add_argument("--no-listen", action="store_true", help="take no connections")
+    parser.add_argument(
+        "--no-listen", action="store_true", help="take no connections, whatever --listen says"
+    )
     parser.add_argument(
         "--connect",
         metavar="HOST:PORT",
@@ -50,19 +54,29 @@ def _arguments(parser: Parser) -> None:
 class _Events:
     """Prints the node's events: all of them for scripts, fewer for people."""
 
-    def __init__(self, terminal: "Terminal") -> None:
+    def __init__(self, terminal: "Terminal", ending: "trio.Event") -> None:
         self._terminal = terminal
+        self._ending = ending
+        self.failure: OutputClosed | Problem | None = None
+        """Why nothing can be printed any more, which ends the node in good order."""
         self._heights: dict[tuple[object, object], Mapping[str, object]] = {}
 
     def take(self, event: Mapping[str, object]) -> None:
         if self._terminal.as_json:
             self._terminal.record(event)
-            self._terminal.flush()
         elif event["event"] == "log_advanced":
             self._heights[event["author"], event["log_id"]] = event
         else:
             self._terminal.line(describe(event))
-            self._terminal.flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        if self.failure is None:
+            try:
+                self._terminal.flush()
+            except (OutputClosed, Problem) as failure:
+                self.failure = failure
+                self._ending.set()
 
     async def run(self) -> None:
         """Tells people now and then how far the logs have come."""
@@ -73,40 +87,40 @@ class _Events:
             heights, self._heights = self._heights, {}
             for event in heights.values():
                 self._terminal.line(describe(event))
-            self._terminal.flush()
+            self._flush()
 
 
 def _serve(args: "Namespace", terminal: "Terminal") -> int:
-    import trio
+    from peer.api import CannotListenError
 
     with opened_store(args) as store:
         remember_follows(store, args)
-        trio.run(_run, store, args, terminal)
+        try:
+            run_trio(partial(_run, store, args, terminal))
+        except (CannotListenError, StoreError, SignatureLibraryError) as error:
+            raise Problem(str(error)) from None
     return DONE
 
 
 async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     import trio
 
-    from peer.api import CannotListenError, Peer
+    from peer.api import Peer
     from peer.net import StatusFile
 
-    events = _Events(terminal)
     ending = trio.Event()
+    events = _Events(terminal, ending)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            try:
-                async with Peer(store, observer=events.take) as peer:
-                    nursery.start_soon(_watch, signals, ending, peer)
-                    nursery.start_soon(events.run)
-                    await _start(peer, args, terminal)
-                    nursery.start_soon(StatusFile(store_path(args), peer.node).run)
-                    await ending.wait()
-            except* CannotListenError as group:
-                raise Problem(str(group.exceptions[0])) from None
-            except* StoreError as group:
-                raise Problem(str(group.exceptions[0])) from None
+            async with Peer(store, observer=events.take) as peer:
+                nursery.start_soon(_watch, signals, ending, peer)
+                nursery.start_soon(events.run)
+                await _start(peer, args, terminal)
+                nursery.start_soon(StatusFile(store_path(args), peer.node).run)
+                await ending.wait()
             nursery.cancel_scope.cancel()
+    if events.failure is not None:
+        raise events.failure
 
 
 async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
@@ -117,6 +131,9 @@ async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
                 f"warning: listening on {found} without encryption: everybody who can reach this"
                 " address can connect, and everybody on the way can read what is replicated"
             )
+    if not terminal.as_json:
+        terminal.line(f"serving {store_path(args)}, author {peer.store.author.hex()}")
+        terminal.flush()
     for target in args.connect:
         peer.connect(target)
 

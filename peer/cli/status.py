@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logstore import LogInfo, LogState, NodeLock, Store, StoreLocked
+from logstore import Follow, LogInfo, LogState, NodeLock, Store, StoreLocked
 from wire import LogKey
 
 from .errors import DONE
+from .following import target_fields, target_name
+from .online import counted
 from .opening import opened_store
 from .reading import log_fields
 from .registry import Definition
@@ -31,16 +33,19 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
         node = _node(store, store_path(args))
         logs = list(store.logs())
-        waiting = [
-            target
-            for target in store.follows()
-            if isinstance(target, LogKey) and store.log(target) is None
-        ]
+        waiting = [target for target in store.follows() if not _is_held(store, target)]
         if terminal.as_json:
             terminal.record(_record(store, node, logs, waiting))
         else:
             _show(terminal, store, node, logs, waiting)
     return DONE
+
+
+def _is_held(store: Store, target: Follow) -> bool:
+    """Whether anything is held of what is followed."""
+    if isinstance(target, LogKey):
+        return store.log(target) is not None
+    return not isinstance(target, bytes) or any(True for _ in store.logs(target))
 
 
 def _node(store: Store, folder: Path) -> Mapping[str, object] | None:
@@ -59,7 +64,7 @@ def _record(
     store: Store,
     node: Mapping[str, object] | None,
     logs: list[LogInfo],
-    waiting: list[LogKey],
+    waiting: list[Follow],
 ) -> Mapping[str, object]:
     return {
         "author": store.author.hex(),
@@ -76,7 +81,7 @@ def _record(
             }
             for log in logs
         ],
-        "nothing_held_yet": [log_fields(key) for key in waiting],
+        "nothing_held_yet": [target_fields(target) for target in waiting],
     }
 
 
@@ -85,7 +90,7 @@ def _show(
     store: Store,
     node: Mapping[str, object] | None,
     logs: list[LogInfo],
-    waiting: list[LogKey],
+    waiting: list[Follow],
 ) -> None:
     terminal.line(f"author {store.author.hex()}")
     if node is None:
@@ -95,16 +100,18 @@ def _show(
     total = sum(log.bytes for log in logs)
     missing = [log for log in logs if log.missing_payloads or log.height < log.newest]
     terminal.line(
-        f"{len(logs)} logs, {sum(log.entries for log in logs)} entries, {size(total)};"
+        f"{counted(len(logs), 'log')},"
+        f" {counted(sum(log.entries for log in logs), 'entry')}, {size(total)};"
         f" {len(missing)} with something missing, {len(waiting)} followed and not held yet"
     )
     forked = [log for log in logs if log.state is LogState.FORKED]
     for log in [*forked, *missing][:LOGS_SHOWN]:
         gaps = f", entries missing after {log.height}" if log.height < log.newest else ""
-        payloads = f", {log.missing_payloads} payloads missing" if log.missing_payloads else ""
-        terminal.line(f"  {log.key}: {log.state}, {log.height} entries{gaps}{payloads}")
-    for key in waiting[:LOGS_SHOWN]:
-        terminal.line(f"  {key}: followed, nothing held yet")
+        missed = counted(log.missing_payloads, "payload")
+        payloads = f", {missed} missing" if log.missing_payloads else ""
+        terminal.line(f"  {log.key}: {log.state}, {counted(log.height, 'entry')}{gaps}{payloads}")
+    for target in waiting[:LOGS_SHOWN]:
+        terminal.line(f"  {target_name(target)}: followed, nothing held yet")
 
 
 def _show_node(terminal: "Terminal", node: Mapping[str, object]) -> None:
@@ -116,7 +123,8 @@ def _show_node(terminal: "Terminal", node: Mapping[str, object]) -> None:
         terminal.line("no connections")
         return
     for each in connections:
-        error = f", last error: {each['last_error']}" if each.get("last_error") else ""
+        waits = each.get("last_error") and each["state"] != "established"
+        error = f", last error: {each['last_error']}" if waits else ""
         terminal.line(
             f"  {each['direction']} {each['address']}: {each['state']} since {each['since']},"
             f" {each['entries_received']} entries in, {each['entries_sent']} out{error}"

@@ -2,13 +2,16 @@
 
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore import StoreError
+from wire import SignatureLibraryError
 
 from .errors import DONE, Problem
-from .online import address, follow_arguments, remember_follows
+from .online import address, counted, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
@@ -47,59 +50,76 @@ def _arguments(parser: Parser) -> None:
 def _sync(args: "Namespace", terminal: "Terminal") -> int:
     import trio
 
+    from peer.api import CannotConnectError, SyncError
+
     with opened_store(args) as store:
         remember_follows(store, args)
-        summary = trio.run(_run, store, args)
+        forks: list[str] = []
+        try:
+            summary = run_trio(partial(_run, store, args, forks))
+        except trio.TooSlowError:
+            raise Problem(f"{args.address}: not in sync after {args.timeout:g} s") from None
+        except (CannotConnectError, SyncError, StoreError, SignatureLibraryError) as error:
+            raise Problem(str(error)) from None
+        sentence = _sentence(summary, store)
     terminal.result(
         {name: json_number(v) if isinstance(v, int) else v for name, v in asdict(summary).items()},
-        _sentence(summary),
+        sentence,
     )
+    if forks:
+        raise Problem(f"{', '.join(forks)}; what comes before the fork is in sync (see `forks`)")
     return DONE
 
 
-async def _run(store: "Store", args: "Namespace") -> "SyncSummary":
+async def _run(store: "Store", args: "Namespace", forks: list[str]) -> "SyncSummary":
     import trio
 
-    from peer.api import CannotConnectError, NodeConfig, Peer, SyncError
+    from peer.api import NodeConfig, Peer
+
+    def observe(event: Mapping[str, object]) -> None:
+        if event["event"] == "fork":
+            forks.append(f"{event['author']}/{event['log_id']} is forked at {event['seq']}")
 
     deadline = math.inf if args.timeout is None else args.timeout
-    try:
-        async with (
-            trio.open_nursery() as nursery,
-            Peer(store, config=NodeConfig(lock=False)) as peer,
-        ):
-            if sys.stderr is not None and sys.stderr.isatty():
-                nursery.start_soon(_progress, peer)
-            with trio.fail_after(deadline):
-                summary = await peer.sync(args.address)
-            nursery.cancel_scope.cancel()
-    except* trio.TooSlowError:
-        raise Problem(f"{args.address}: not in sync after {args.timeout:g} s") from None
-    except* (CannotConnectError, SyncError, StoreError) as group:
-        raise Problem(str(group.exceptions[0])) from None
+    async with (
+        trio.open_nursery() as nursery,
+        Peer(store, config=NodeConfig(lock=False), observer=observe) as peer,
+    ):
+        if sys.stderr is not None and sys.stderr.isatty():
+            nursery.start_soon(_progress, peer)
+        with trio.fail_after(deadline):
+            summary = await peer.sync(args.address)
+        nursery.cancel_scope.cancel()
     return summary
 
 
 async def _progress(peer: "Peer") -> None:
-    """One line on the terminal, written over and over."""
+    """One line on the terminal, written over and over, and cleared in the end."""
     import trio
 
-    while True:
-        await trio.sleep(PROGRESS_S)
-        for info in peer.connections():
-            sys.stderr.write(
-                f"\r\x1b[K{info.address}: {info.entries_received} entries in,"
-                f" {info.entries_sent} out, {size(info.bytes_received)} in,"
-                f" {size(info.bytes_sent)} out"
-            )
-            sys.stderr.flush()
+    try:
+        while True:
+            await trio.sleep(PROGRESS_S)
+            for info in peer.connections():
+                sys.stderr.write(
+                    f"\r\x1b[K{info.address}: {info.entries_received} entries in,"
+                    f" {info.entries_sent} out, {size(info.bytes_received)} in,"
+                    f" {size(info.bytes_sent)} out"
+                )
+                sys.stderr.flush()
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
 
 
-def _sentence(summary: "SyncSummary") -> str:
+def _sentence(summary: "SyncSummary", store: "Store") -> str:
+    if not store.follows() and not summary.logs:
+        return "nothing is followed: --follow names a log or an author, --follow-all takes all"
+    logs = counted(summary.logs, "log")
     if not summary.entries_received + summary.entries_sent + summary.payload_bytes_received:
-        return f"nothing to be had: {summary.logs} logs are in sync"
+        return f"nothing to be had: neither side has anything new that the other wants ({logs})"
     return (
-        f"{summary.logs} logs: received {summary.entries_received} entries"
+        f"{logs}: received {counted(summary.entries_received, 'entry')}"
         f" ({size(summary.payload_bytes_received)}), sent {summary.entries_sent}"
         f" ({size(summary.payload_bytes_sent)}) in {summary.duration_s:.1f} s"
     )

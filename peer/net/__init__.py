@@ -8,7 +8,7 @@ from .connection import Ending, EndKind
 from .dialling import CannotConnectError, Dialler, open_stream
 from .limits import Limits
 from .listening import CannotListenError
-from .memory_link import MemoryStream, memory_link
+from .memory import MemoryStream, memory_link
 from .node import Node, NodeConfig, running_node, unobserved
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, json_number, log_fields
 from .status_file import StatusFile, read_status

@@ -116,6 +116,10 @@ class Connection:
         self.session.close(trio.current_time())
         self._turn()
 
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        self._end(EndKind.LOST, "ended by us, without waiting for the other side any longer")
+
     # Tasks
 
     async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:

@@ -144,6 +144,7 @@ class Node:
         self._diallers: dict[str, Dialler] = {}
         self._accepting = trio.CancelScope()
         self._stopping = trio.CancelScope(shield=True)
+        self._stopping_begun = False
         self._forks_told: set[LogKey] = set()
         host.watchers.add(self._logs_changed)
         host.follow_watchers.add(self._follows_read)
@@ -211,7 +212,13 @@ class Node:
         return sorted(found, key=lambda info: (info.direction, info.address))
 
     async def stop(self) -> None:
-        """Ends everything in good order, in 5 s; what was received whole is stored."""
+        """Ends everything in good order, in 5 s; what was received whole is stored.
+
+        `running_node` calls it; a second call does nothing.
+        """
+        if self._stopping_begun:
+            return
+        self._stopping_begun = True
         self._accepting.cancel()
         with self._stopping:
             for dialler in self._diallers.values():

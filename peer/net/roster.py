@@ -137,12 +137,16 @@ class Roster:
             member.connection.tell(event)
 
     async def close(self, timeout_s: float) -> None:
-        """Ends every session in good order, as far as that can be done in time."""
-        with trio.move_on_after(timeout_s):
-            for member in list(self.members):
-                member.connection.close()
-            while self.members:
-                await self._left.park()
+        """Ends every session in good order, and after some time those that are left."""
+        try:
+            with trio.move_on_after(timeout_s):
+                for member in list(self.members):
+                    member.connection.close()
+                while self.members:
+                    await self._left.park()
+        finally:
+            for member in self.members:
+                member.connection.abort()
 
     def _tell(self, member: Member, ending: Ending) -> None:
         event = "violation" if ending.kind is EndKind.VIOLATION else "disconnected"

@@ -194,7 +194,7 @@ def test_a_cut_while_opening_after_a_cut_loses_nothing(world: World) -> None:
 def test_each_write_and_sync_may_fail_once(world: World, kind: str, code: int) -> None:
     """The n-th write or sync fails: the error says so, and work goes on with nothing lost."""
     failures: set[type[StoreError]] = set()
-    for nth in range(1, 60):
+    for nth in range(1, 41):
         remaining = nth
 
         def fault(what: str, number: int) -> None:

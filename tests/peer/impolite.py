@@ -83,10 +83,12 @@ class Impolite:
     def store(self) -> Store:
         return self.host.store
 
-    def run(self) -> None:
-        """Let the host do everything that it was asked to."""
+    def run(self) -> bool:
+        """Let the host do everything that it was asked to; whether there was anything."""
+        worked = False
         while self.host.step():
-            pass
+            worked = True
+        return worked
 
     def control(self, *messages: ControlMessage | bytes) -> None:
         for message in messages:
@@ -112,12 +114,12 @@ class Impolite:
     def sent(self, bytes_max: int = 1 << 20) -> bytes:
         """The data that the engine sends now."""
         parts: list[bytes] = []
+        self.run()
         while True:
-            self.run()
             part = self.engine.data_to_send(bytes_max)
-            if not part:
-                return b"".join(parts)
             parts.append(part)
+            if not self.run() and not part:
+                return b"".join(parts)
 
     def wait(self, seconds: float) -> None:
         self.engine.now += seconds

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import check_half_closeable_stream, wait_all_tasks_blocked
 
-from peer.net.memory_link import MemoryStream, memory_link
+from peer.net import MemoryStream, memory_link
 
 
 async def test_both_ends_pass_trios_checks_of_a_stream() -> None:

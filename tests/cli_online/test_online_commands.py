@@ -1,0 +1,210 @@
+"""`serve`, `sync` and `status` as a shell sees them: output, exit status, ending by signal."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXECUTABLE = str(Path(sys.executable).with_name("bamboo-peer"))
+PATIENCE_S = 60
+
+
+def run(store: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [EXECUTABLE, *arguments, "--store", str(store)],
+        input=stdin,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    assert run(path, "init").returncode == 0
+    assert run(path, "append", "--lines", stdin=b"one\ntwo\n").returncode == 0
+    return path
+
+
+class Serving:
+    """A `serve` process; its events are read one by one."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def event(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.line())
+        return found
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Exit status and standard error after a signal."""
+        self.process.send_signal(number)
+        _, error = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, error
+
+
+@contextmanager
+def serving(
+    store: Path, *arguments: str, environment: dict[str, str] | None = None
+) -> Iterator[Serving]:
+    process = subprocess.Popen(
+        [EXECUTABLE, "serve", *arguments, "--store", str(store)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+    try:
+        yield Serving(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def node(store: Path) -> Iterator[Serving]:
+    with serving(store, "--listen", "127.0.0.1:0", "--json") as found:
+        yield found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_says_first_where_it_listens_and_a_signal_ends_it_with_0(
+    node: Serving, number: int
+) -> None:
+    event = node.event()
+    assert list(event) == ["event", "address"]
+    assert event["event"] == "listening"
+    host, _, port = event["address"].rpartition(":")
+    assert (host, int(port) > 0) == ("127.0.0.1", True)
+    assert node.end(number) == (0, "")
+
+
+def test_serve_tells_people_in_lines(store: Path) -> None:
+    with serving(store, "--listen", "127.0.0.1:0") as node:
+        assert any("listening on 127.0.0.1:" in node.line() for _ in range(2))
+        assert node.end() == (0, "")
+
+
+def test_serve_warns_of_listening_beyond_this_machine(store: Path) -> None:
+    with serving(store, "--listen", "0.0.0.0:0", "--json") as node:
+        node.event()
+        status, error = node.end()
+        assert status == 0
+        assert error.startswith("warning: listening on 0.0.0.0:")
+        assert "without encryption" in error
+
+
+def test_a_second_serve_on_a_store_is_one_clear_line(store: Path, node: Serving) -> None:
+    node.event()
+    second = run(store, "serve", "--no-listen")
+    assert second.returncode == 1
+    [line] = second.stderr.splitlines()
+    assert f"process {node.process.pid}" in line
+
+
+def test_a_port_that_is_taken_is_one_clear_line(store: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run(store, "serve", "--listen", address)
+    assert done.returncode == 1
+    assert done.stderr == f"bamboo-peer: cannot listen on {address}: Address already in use\n"
+
+
+def test_sync_says_what_was_moved_and_nothing_to_be_had_is_no_failure(
+    node: Serving, tmp_path: Path
+) -> None:
+    address, other = node.event()["address"], tmp_path / "other"
+    author = run(other, "init").stdout.strip()
+    done = run(other, "sync", address, "--follow-all", "--json")
+    summary = json.loads(done.stdout)
+    assert (done.returncode, summary["entries_received"], summary["entries_sent"]) == (0, 2, 0)
+    assert summary["bytes_received"] > summary["payload_bytes_received"] == 6
+    again = run(other, "sync", address)
+    assert again.returncode == 0
+    assert "nothing to be had" in again.stdout
+    assert author not in run(other, "logs").stdout
+
+
+def test_sync_with_nobody_there_is_one_clear_line(store: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    done = run(store, "sync", address)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"bamboo-peer: {address}: Connection refused\n"
+
+
+def test_sync_gives_up_in_time(store: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = run(store, "sync", address, "--timeout", "0.2")
+    assert done.returncode == 1
+    assert done.stderr == f"bamboo-peer: {address}: not in sync after 0.2 s\n"
+
+
+def test_status_tells_of_a_node_that_runs_and_of_one_that_does_not(
+    store: Path, node: Serving, tmp_path: Path
+) -> None:
+    address = node.event()["address"]
+    record: dict[str, Any] = {"node": None}
+    while not record["node"]:
+        record = json.loads(run(store, "status", "--json").stdout)
+    assert record["serving"] is True
+    assert record["node"]["listening"] == [address]
+    assert record["node"]["pid"] == node.process.pid
+    [log] = record["logs"]
+    assert (log["height"], log["missing_payloads"], log["state"]) == (2, 0, "live")
+    screen = run(store, "status").stdout
+    assert f"listening on {address}" in screen
+    assert node.end() == (0, "")
+    assert json.loads(run(store, "status", "--json").stdout)["serving"] is False
+    assert "not serving" in run(store, "status").stdout
+
+
+def test_status_names_what_is_followed_and_not_held_yet(store: Path) -> None:
+    log = "ab" * 32 + "/7"
+    assert run(store, "follow", log).returncode == 0
+    assert f"{log}: followed, nothing held yet" in run(store, "status").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("serve", "--listen", "host:port"),
+        ("serve", "--follow", "zz"),
+        ("sync",),
+        ("sync", "::1"),
+        ("sync", "a:1", "--timeout", "-1"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_status_2(store: Path, arguments: tuple[str, ...]) -> None:
+    done = run(store, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [("serve",), ("sync", "127.0.0.1:1"), ("status",)])
+def test_without_a_store_there_is_one_clear_line(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    done = run(tmp_path / "nowhere", *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "`init` makes one" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

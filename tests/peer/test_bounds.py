@@ -1,0 +1,233 @@
+"""What a hostile peer can make grow has a bound, and so has the work it can make us do."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from peer.commands import Ingest, WritePayload
+from peer.errors import RemoteViolation, SessionTimeout
+from wire import (
+    U64_MAX,
+    Adjust,
+    Cancel,
+    CancelReason,
+    Eagerness,
+    Grant,
+    LZFooEncoder,
+    Propose,
+    encode_compressed,
+    encode_control,
+    encode_payload_header,
+    encode_request_cancelled,
+    encode_skip_unavailable,
+    encode_switch,
+    encode_varu64,
+)
+
+from .impolite import LOG, SMALL, Impolite, cancel, entry_packets, log_of, metadata_packet, propose
+from .rig import Host
+
+HELD = log_of(40)
+HUGE = log_of(1, lambda seq: b"z" * 3_000_000)
+
+
+def sink_peer(**fields: float) -> Impolite:
+    peer = Impolite(config=replace(SMALL, **cast("dict[str, Any]", fields)))
+    peer.open_request()
+    peer.data(encode_switch(0))
+    return peer
+
+
+def test_bytes_of_one_read_are_written_together() -> None:
+    """Packets of one byte cost one write (D5)."""
+    peer = sink_peer()
+    peer.engine.receive_data(metadata_packet(HUGE, 1) + b"\x08\x01z" * 5000)
+    writes = [c for c in peer.engine.commands() if isinstance(c, WritePayload)]
+    assert [len(write.data) for write in writes] == [5000]
+
+
+def test_what_is_not_durable_stops_the_reading() -> None:
+    """A few compressed bytes may stand for any number of payload bytes (D6)."""
+    peer = sink_peer(data_credit_bytes=100_000)
+    # "z", then copies of it: an LZFoo literal of one byte and one copy of 10^6 bytes.
+    peer.engine.receive_data(metadata_packet(HUGE, 1) + bomb(1_000_000))
+    writes = [c for c in peer.engine.commands() if isinstance(c, WritePayload)]
+    assert 100_000 <= sum(len(write.data) for write in writes) <= 100_000 + 65_536
+    assert not peer.engine.drained
+
+
+def bomb(size: int) -> bytes:
+    """One packet 9 of `size` bytes z."""
+    return encode_compressed(size, LZFooEncoder(1024).encode(b"z" * size))
+
+
+def test_reading_past_much_that_is_thrown_away_lets_others_have_their_turn() -> None:
+    peer = sink_peer(payload_bytes_max=1000, read_work_bytes_max=200_000)
+    peer.engine.receive_data(metadata_packet(HUGE, 1) + bomb(1_000_000))
+    assert peer.engine.next_deadline() == peer.engine.now
+    for _ in range(10):
+        peer.engine.advance()
+    assert peer.engine.next_deadline() != peer.engine.now
+    assert Cancel(0, CancelReason.NO_RESOURCES) in peer.messages()
+
+
+def test_bytes_thrown_away_are_idle_work() -> None:
+    peer = sink_peer(payload_bytes_max=1000, idle_work_max=10.0)
+    with pytest.raises(RemoteViolation, match="idle work"):
+        peer.data(metadata_packet(HUGE, 1), bomb(1_000_000))
+
+
+def test_credit_comes_back_when_what_came_is_durable() -> None:
+    peer = Impolite()
+    peer.open_request()
+    sent = encode_switch(0) + entry_packets(HELD, range(1, 21))
+    peer.engine.receive_data(sent)
+    assert peer.engine.data_credit_to_release() < len(sent) / 2
+    [ingest] = [c for c in peer.engine.commands() if isinstance(c, Ingest)]
+    assert len(ingest.items) == 20
+    host = Host(peer.store)
+    for event in host._ingest(ingest):
+        peer.engine.handle(event)
+    peer.engine.data_credit_to_release()
+    assert peer.engine._prover.in_flight_bytes == 0
+    assert peer.engine._inbound._credit_released == len(sent)
+
+
+def test_a_peer_has_so_many_requests_for_one_log_and_no_more() -> None:
+    peer = Impolite(HELD, config=replace(SMALL, requests_per_log_max=3))
+    for index in range(4):
+        peer.control(propose(2 * index, 1))
+    assert Cancel(6, CancelReason.NO_RESOURCES) in peer.messages()
+
+
+def test_numbers_of_dropped_proposals_are_remembered_up_to_a_limit() -> None:
+    """point2point.md 7: each costs its sender nothing."""
+    peer = Impolite(HELD, proactive=True, config=replace(SMALL, dropped_max=5))
+    peer.control(Grant(1))
+    [own] = [m for m in peer.messages() if isinstance(m, Propose)]
+    for index in range(5):
+        peer.control(propose(1 + 2 * index, own.start + 1))
+    with pytest.raises(RemoteViolation, match="too many dropped proposals"):
+        peer.control(propose(101, own.start + 1))
+
+
+def test_skips_are_remembered_up_to_a_limit_in_the_whole_session() -> None:
+    peer = sink_peer(skipped_max=3)
+    peer.data(
+        b"".join(metadata_packet(HELD, seq) + encode_skip_unavailable() for seq in range(1, 4))
+    )
+    assert not any(isinstance(m, Cancel) for m in peer.messages())
+    peer.data(metadata_packet(HELD, 4), encode_skip_unavailable())
+    assert Cancel(0, CancelReason.NO_RESOURCES) in peer.messages()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Grant(0),
+        Adjust(0, eagerness=Eagerness.ALL),
+        Adjust(0, allow_skip=True),
+    ],
+)
+def test_control_messages_without_effect_are_idle_work(message: Grant | Adjust) -> None:
+    peer = Impolite(HELD, config=replace(SMALL, idle_work_max=20.0))
+    peer.open_request()
+    with pytest.raises(RemoteViolation, match="idle work"):
+        peer.engine.receive_control(encode_control(message) * 22)
+
+
+@pytest.mark.parametrize("packet", [encode_switch(0), b"\x03\x00"])
+def test_data_packets_without_effect_are_idle_work(packet: bytes) -> None:
+    peer = sink_peer(idle_work_max=20.0)
+    with pytest.raises(RemoteViolation, match="idle work"):
+        peer.data(packet * 22)
+
+
+def test_idle_work_fades_and_is_forgiven_for_verified_data() -> None:
+    peer = sink_peer(idle_work_max=20.0)
+    for seq in range(1, 10):
+        peer.data(encode_switch(0) * 18, entry_packets(HELD, [seq]))
+    peer.data(encode_switch(0) * 18)
+    peer.wait(1.0)
+    peer.data(encode_switch(0) * 18)
+
+
+def test_credit_for_refused_proposals_comes_back_slowly() -> None:
+    """Rapid Reset (C1): 20 a second."""
+    peer = Impolite(follows=False)
+    for index in range(10):
+        number = 2 * index
+        peer.control(propose(number), cancel(number))
+        peer.sent()
+        peer.data(encode_request_cancelled(number))
+    assert peer.messages()[0] == Grant(64)
+    assert not [m for m in peer.messages() if isinstance(m, Grant)]
+    peer.wait(0.26)
+    assert [m for m in peer.messages() if isinstance(m, Grant)] == [Grant(5)]
+
+
+def test_honest_refusals_at_the_pace_of_their_credit_go_on_for_ever() -> None:
+    """A node with many logs that we neither hold nor want is not dropped for offering them."""
+    peer = Impolite(follows=False, config=replace(SMALL, refusals_in_a_row_max=30))
+    for index in range(300):
+        number = 2 * index
+        peer.control(propose(number))
+        peer.control(cancel(number))
+        peer.sent()
+        peer.data(encode_request_cancelled(number))
+        peer.messages()
+        peer.wait(0.06)
+
+
+def test_an_own_proposal_has_60_s_for_its_answer() -> None:
+    peer = Impolite(HELD)
+    peer.control(Grant(1))
+    assert peer.engine.next_deadline() == 60.0
+    peer.wait(59.9)
+    with pytest.raises(SessionTimeout, match="no answer after 60 s"):
+        peer.wait(0.1)
+
+
+def test_data_for_an_unanswered_proposal_may_wait_30_s() -> None:
+    """point2point.md 8."""
+    peer = Impolite(HELD)
+    peer.control(Grant(1))
+    [own] = [m for m in peer.messages() if isinstance(m, Propose)]
+    peer.data(encode_switch(own.request))
+    assert peer.engine.next_deadline() == 30.0
+    peer.wait(29.9)
+    with pytest.raises(SessionTimeout, match="more than 30 s"):
+        peer.wait(0.1)
+
+
+def test_data_for_a_proposal_that_gave_way_is_a_violation() -> None:
+    """point2point.md 7: it never existed."""
+    peer = Impolite(HELD)
+    peer.control(Grant(1))
+    [own] = [m for m in peer.messages() if isinstance(m, Propose)]
+    peer.data(encode_switch(own.request))
+    with pytest.raises(RemoteViolation, match="gave way") as caught:
+        peer.control(propose(0, own.start - 1, lower_info=1))
+    assert caught.value.request == own.request
+
+
+@pytest.mark.parametrize("end", [2**63, U64_MAX])
+def test_ranges_at_the_end_of_the_numbers_are_arithmetic(end: int) -> None:
+    """Nothing here loops over a range; if it did, this would not end."""
+    peer = Impolite(HELD)
+    peer.open_request(end=end)
+    assert peer.sent().startswith(encode_switch(0) + entry_packets(HELD, [1]))
+    peer.data(encode_switch(0) + b"\x03" + encode_varu64(80))
+
+
+def test_a_payload_of_a_foreign_entry_is_thrown_away_without_blame() -> None:
+    """Payloads only: the other side may take for granted that we hold the entry (section 3)."""
+    peer = Impolite(HELD)
+    peer.open_request(payloads_only=True, end=3)
+    del peer.store.logs[LOG][2]
+    [request] = peer.engine.requests_of(LOG)
+    request.our_interest.set_eagerness(Eagerness.ALL, None)
+    header = encode_payload_header
+    peer.data(encode_switch(0), header(2), b"p1", header(2), b"p2", encode_request_cancelled(0))
+    assert Cancel(0, CancelReason.NO_RESOURCES) in peer.messages()
