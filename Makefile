@@ -29,7 +29,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 java: setup
 	$(BIN)/python scripts/java.py
 
-demo: setup java  ## two real nodes replicate, live, in a few seconds
+demo: setup java  ## two real nodes replicate, live; then a query with Spark
 	$(BIN)/python scripts/demo.py
 
 test: setup java  ## runs the default tests

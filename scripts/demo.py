@@ -1,4 +1,4 @@
-"""Two real nodes on this machine: history, live appends both ways, a kill, a restart, verify.
+"""Two real nodes on this machine: history, live appends, a kill, a restart, verify, Spark.
 
 Run by `make demo`. Every command shown is run, everything behind `amy |` and `ben |` is what that
 node prints (with $AMY and $BEN for the two keys), and each claim is checked: the exit status is 1
@@ -23,7 +23,9 @@ from wire import LogKey
 
 PROGRAM = Path(sys.executable).with_name("bamboo-peer")
 LIMIT_S = 50.0
-"""The whole demo; it takes about 7 s."""
+"""The whole demo but Spark; it takes about 7 s."""
+SPARK_LIMIT_S = 180.0
+"""Starting Java and asking one question; it takes about 15 s."""
 POLL_S = 0.01
 STOP_S = 8.0
 LINES = 1000
@@ -265,7 +267,47 @@ def verified(demo: Demo) -> None:
         demo.run("--store", name, "verify")
 
 
-STEPS: tuple[Callable[[Demo], None], ...] = (two_authors, history, live, restart, verified)
+QUERY = """\
+from analytics import read_export, replication_delay, start_spark
+with start_spark("local[2]") as spark:
+    replication_delay(read_export(spark, ["amy-lake", "ben-lake"])).selectExpr(
+        "left(author, 8) AS log_of", "left(from_node, 8) AS written_at",
+        "left(to_node, 8) AS replicated_to", "entries", "median_s", "most_s"
+    ).show()
+"""
+
+
+def exported(demo: Demo) -> None:
+    """Both export what they hold as Parquet; Spark reads the two, and tells how replication went"""
+    for name in ("amy", "ben"):
+        demo.run("--store", name, "export", f"{name}-lake")
+    demo.screen.command(f"python -c '\n{QUERY}'")
+    done = subprocess.run(
+        [sys.executable, "-c", QUERY],
+        cwd=demo.folder,
+        env=environment(demo.folder),
+        capture_output=True,
+        text=True,
+        timeout=SPARK_LIMIT_S,
+        check=False,
+    )
+    for line in done.stdout.splitlines():
+        demo.screen.line(line)
+    if done.returncode != 0:
+        raise Failed(f"the query: {done.stderr.strip().splitlines()[-1]}")
+    for entries in (LINES + 3, 1):
+        if not re.search(rf"\|\s*{entries}\|", done.stdout):
+            raise Failed(f"the query does not tell of a log of {entries} entries on two nodes")
+
+
+STEPS: tuple[Callable[[Demo], None], ...] = (
+    two_authors,
+    history,
+    live,
+    restart,
+    verified,
+    exported,
+)
 """The docstring of a step is its title. A new one goes to the end: both stores are whole there."""
 
 
