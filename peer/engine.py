@@ -464,7 +464,7 @@ class Engine:
     @property
     def wants_pong(self) -> bool:
         """Whether a sync waits for a sign of life before it calls itself done."""
-        return isinstance(self._policy, SyncPolicy) and self._policy.wants_pong
+        return isinstance(self._policy, SyncPolicy) and self._policy.wants_pong and self.drained
 
     def pong_arrived(self) -> None:
         if isinstance(self._policy, SyncPolicy):

@@ -65,8 +65,7 @@ class FollowPolicy(Policy):
         super().interests_changed(event)
         offers = event.offers if self._proactive else tuple(reversed(event.offers))
         for log in offers:
-            if not self._covered(log):
-                self._enqueue(log)
+            self._enqueue(log)
 
     def _enqueue(self, log: LogKey, *, first: bool = False) -> None:
         state = self._logs.get(log)

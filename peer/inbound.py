@@ -3,8 +3,7 @@
 The half reads packets as long as it can judge them. It stops reading, for all requests, while
 
 - the current request is a proposal of ours that has no answer yet (section 8),
-- links or sizes that only the store knows are being looked up, or are about to be known because
-  another request brings them,
+- links or sizes that only the store knows are being looked up,
 - an apology waits for the verdict on the piece that it is about,
 - as much as the data credit is decompressed or rebuilt and not durable yet.
 
@@ -214,8 +213,6 @@ class Inbound:
         try:
             return self._apply_to(request, packet)
         except Lacking as lacking:
-            if self._prover.has_unproved(request):
-                return False
             if lacking.entry is None:
                 request.incoming.hashes_looked_up_for = lacking.seq
             else:

@@ -82,12 +82,6 @@ class Prover:
         """Whether so much is not durable yet that nothing more should be read."""
         return self.in_flight_bytes >= self._config.data_credit_bytes
 
-    def has_unproved(self, request: Request) -> bool:
-        """Whether entries of the same log that came in another request are not durable yet."""
-        return any(
-            other is not request and other.log == request.log for other, _ in self._sent.values()
-        )
-
     # Entries
 
     def ingest(self, request: Request, entry: OpenEntry, payload: bytes | None, end: int) -> None:

@@ -35,6 +35,9 @@ _RULE_APOLOGY = "point2point.md 8"
 HASHES_KEPT_MAX = 512
 """Known links of a request above which those that no later entry can name are forgotten."""
 
+HASHES_LEFT_MAX = 100
+"""The same for a request that is not the current one; pools have fewer entries."""
+
 
 class Lacking(Exception):  # noqa: N818 - no error: something has to be looked up first
     """The store has to say these hashes, and perhaps one whole entry, before we can go on."""
@@ -472,7 +475,7 @@ def remember_hash(request: Request, seq: int, entry_hash: bytes) -> None:
 def forget_hashes(request: Request) -> None:
     """Keep only what the entries behind the newest one can link to."""
     hashes = request.incoming.hashes
-    if hashes:
+    if len(hashes) > HASHES_LEFT_MAX:
         seq = max(hashes)
         keep = {*lower_pool(seq + 1), seq}
         request.incoming.hashes = {n: value for n, value in hashes.items() if n in keep}

@@ -134,11 +134,9 @@ class Session:
         try:
             events = self._mux.receive_data(data, now)
         except bymux.RemoteProtocolError as error:
-            for event in error.events:
-                self._route(event)
+            self._route_all(error.events)
             raise RemoteViolation(error.rule, error.detail) from None
-        for event in events:
-            self._route(event)
+        self._route_all(events)
         self._after_input()
 
     def receive_eof(self, now: float) -> None:
@@ -293,6 +291,20 @@ class Session:
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             self._engine.handle(event)
+
+    def _route_all(self, events: list[bymux.Event]) -> None:
+        """Neighbouring pieces of data go to the engine as one: it works on what it is given."""
+        pieces: list[bytes] = []
+        for event in events:
+            if isinstance(event, DataReceived) and event.stream == DATA:
+                pieces.append(event.data)
+                continue
+            if pieces:
+                self._route(DataReceived(DATA, b"".join(pieces)))
+                pieces = []
+            self._route(event)
+        if pieces:
+            self._route(DataReceived(DATA, b"".join(pieces)))
 
     def _route(self, event: bymux.Event) -> None:
         if self._engine is None:

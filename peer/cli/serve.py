@@ -131,9 +131,6 @@ async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
                 f"warning: listening on {found} without encryption: everybody who can reach this"
                 " address can connect, and everybody on the way can read what is replicated"
             )
-    if not terminal.as_json:
-        terminal.line(f"serving {store_path(args)}, author {peer.store.author.hex()}")
-        terminal.flush()
     for target in args.connect:
         peer.connect(target)
 

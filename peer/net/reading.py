@@ -144,7 +144,15 @@ def _tail_partial_bytes(store: Store, info: LogInfo) -> int | None:
     tail = _entry(store, info.key, info.height)
     if tail is None or tail.payload_state in (PayloadState.PRESENT, PayloadState.DELETED):
         return None
-    return tail.partial_bytes
+    return _resumable_bytes(tail)
+
+
+def _resumable_bytes(entry: StoredEntry) -> int:
+    """Where to go on; a payload whose bytes are all there, and unproved, begins anew.
+
+    No request may begin at the end of a payload (point2point.md 3).
+    """
+    return entry.partial_bytes if entry.partial_bytes < entry.payload_bytes else 0
 
 
 def _missing_payloads(store: Store, info: LogInfo, above: int) -> tuple[tuple[int, int], ...]:
@@ -157,7 +165,7 @@ def _missing_payloads(store: Store, info: LogInfo, above: int) -> tuple[tuple[in
             break
         seq = missing
         entry = _entry(store, info.key, seq)
-        found.append((seq, 0 if entry is None else entry.partial_bytes))
+        found.append((seq, 0 if entry is None else _resumable_bytes(entry)))
     return tuple(found)
 
 

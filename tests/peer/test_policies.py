@@ -8,8 +8,9 @@ from nacl.signing import SigningKey
 from peer.config import SessionConfig
 from peer.events import Interests
 from peer.notices import SyncFinished
-from wire import LogKey
+from wire import CancelReason, Grant, LogKey, Propose, encode_control, encode_request_cancelled
 
+from .impolite import Impolite, cancel, log_of, propose
 from .rig import Author, Held, Pair, Store
 
 AUTHOR = Author(SigningKey(b"p" * 32))
@@ -171,3 +172,13 @@ def test_more_offered_logs_than_we_take_in_are_refused_for_now() -> None:
     pair.connect((everything, everything))
     settle(pair)
     assert sum(bool(log) for log in stores[1].logs.values()) == 2
+
+
+def test_a_log_is_offered_once_the_proposal_that_covered_it_is_withdrawn() -> None:
+    peer = Impolite(log_of(3))
+    peer.engine.receive_control(encode_control(propose(0, 4, lower_info=1)))
+    peer.host.step()
+    peer.control(cancel(0, CancelReason.NO_RESOURCES), Grant(9))
+    peer.sent()
+    peer.data(encode_request_cancelled(0))
+    assert [m.start for m in peer.messages() if isinstance(m, Propose)] == [4]

@@ -286,3 +286,20 @@ def test_a_held_request_that_was_cancelled_is_only_cancelled_back(peer: Impolite
     peer.sent()
     peer.data(encode_request_cancelled(number))
     assert peer.engine.requests == 0
+
+
+def test_a_dropped_proposal_is_ignored_even_while_its_number_waits_for_a_32(
+    byte_by_byte: bool, proactive: bool
+) -> None:
+    """point2point.md 6 and 7: the number is used again, and the new proposal gives way to ours."""
+    peer = Impolite(HELD, proactive=proactive, byte_by_byte=byte_by_byte)
+    number = peer.open_request()
+    peer.control(cancel(number, CancelReason.NOT_WANTED))
+    peer.sent()
+    own = own_request(peer)
+    peer.control(propose(number, own.start + 1, lower_info=1))
+    peer.control(Adjust(number, end=90), cancel(number))
+    peer.data(encode_request_cancelled(number))
+    assert not any(isinstance(message, Cancel) for message in peer.messages())
+    peer.control(Adjust(own.request, eagerness=Eagerness.ALL))
+    assert "not active" in refused(peer, cancel(number)).detail
