@@ -1,5 +1,6 @@
 """Starting Spark, and sending this project's packages to its workers."""
 
+import logging
 import os
 import sys
 import tempfile
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHIPPED: Final = ("analytics", "logstore", "pyspark_bamboo", "wire")
+_LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -43,8 +45,10 @@ def start_spark(
 
     local = master.startswith("local")
     chosen = dict(_SETTINGS)
+    chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in (chosen | dict(settings or {})).items():
@@ -56,6 +60,9 @@ def start_spark(
         raise SparkFailed(
             f"Spark does not start ({reason})", master, "look at the master's URL and at its log"
         ) from error
+    # What is raised is told by whoever catches it, not in JSON on standard error too.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         spark.sparkContext.setLogLevel("ERROR")
         if local:

@@ -6,13 +6,14 @@ payloads and payloads_rejected (where a schema is given); and report.html.
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .auditing import audit
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
-from .errors import BadInput
+from .errors import BadInput, SparkFailed
 from .layout import MANIFESTS, disk_errors
 from .reading import read_export
 from .report import write_report
@@ -59,6 +60,21 @@ def analyze(
     return _Analysis(spark, frame, target, window, payload_schema).stages()
 
 
+@contextmanager
+def _spark_errors(stage: str, out: Path) -> Iterator[None]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = lines[0] if lines else type(error).__name__
+        raise SparkFailed(
+            f"the stage {stage} failed ({reason})", out, "look at the input, and at Spark's log"
+        ) from error
+
+
 class _Analysis:
     """One analysis; keeps the rows that several stages use."""
 
@@ -92,7 +108,8 @@ class _Analysis:
     def _timed(self, name: str, work: "object") -> Stage:
         assert callable(work)
         start = time.monotonic()
-        found = work()
+        with _spark_errors(name, self._out):
+            found = work()
         summary, faults = found if isinstance(found, tuple) else (found, [])
         return Stage(name, time.monotonic() - start, summary, faults)
 

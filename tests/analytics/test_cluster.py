@@ -113,6 +113,7 @@ def cluster(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_a_cluster_runs_the_pipeline_with_packages_that_were_sent(tmp_path: Path) -> None:
     import json
 

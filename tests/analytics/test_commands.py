@@ -228,6 +228,22 @@ def test_analyze_of_an_export_without_rows_says_so(cli: CommandLine, tmp_path: P
 
 
 @pytest.mark.usefixtures("shared_spark")
+def test_what_spark_refuses_is_a_line(cli: CommandLine, tmp_path: Path) -> None:
+    cli("append", "--lines", stdin=b"a\nb\n")
+    cli("export", tmp_path / "out")
+    result = cli("analyze", tmp_path / "out", "--to", tmp_path / "to", "--window", "a while")
+    assert (result.status, len(result.err.splitlines())) == (1, 1)
+    assert "the stage activity failed" in result.err
+    [name] = files(tmp_path / "out")
+    data = bytearray((tmp_path / "out" / name).read_bytes())
+    data[100:800] = bytes(700)
+    (tmp_path / "out" / name).write_bytes(data)
+    result = cli("analyze", tmp_path / "out", "--to", tmp_path / "to2")
+    assert result.status == 1
+    assert len([line for line in result.err.splitlines() if "bamboo-peer:" in line]) == 1
+
+
+@pytest.mark.usefixtures("shared_spark")
 def test_analyze_of_something_else_is_a_line(cli: CommandLine, tmp_path: Path) -> None:
     cli("export", tmp_path / "out")
     for argv in ((tmp_path / "nowhere",), (tmp_path,)):

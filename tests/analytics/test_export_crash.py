@@ -140,6 +140,39 @@ def test_a_full_disk_is_said_and_leaves_whole_files(
         assert export(store, root).rows == 4
 
 
+LIMITED = """
+import resource, sys
+from analytics import ExportFailed, Exporter
+from logstore import Store
+with Store.open(sys.argv[1], readonly=True) as store:
+    exporter = Exporter(store, sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    try:
+        exporter.run()
+    except ExportFailed as error:
+        print(error)
+"""
+
+
+def test_a_write_that_is_refused_halfway_leaves_whole_files(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    random = Random(3)
+    with make_store(tmp_path / "s") as store:
+        store.append([b"first"])
+        export(store, root)
+        store.append([random.randbytes(50_000) for _ in range(10)])
+        done = subprocess.run(
+            [sys.executable, "-c", LIMITED, str(tmp_path / "s"), str(root)],
+            env=os.environ | {"PYTHONPATH": str(TOP)},
+            capture_output=True,
+            check=True,
+        )
+        assert b"the disk is full" in done.stdout
+        assert len(keys(root)) == 1
+        assert not list(root.rglob("*.tmp"))
+        assert export(store, root).rows == 10
+
+
 def test_two_exports_into_one_directory_exclude_each_other(tmp_path: Path) -> None:
     root = tmp_path / "out"
     with filled_store(tmp_path / "s") as store:
