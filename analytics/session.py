@@ -61,8 +61,8 @@ def start_spark(
             f"Spark does not start ({reason})", master, "look at the master's URL and at its log"
         ) from error
     # What is raised is told by whoever catches it, not in JSON on standard error too.
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for told in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(told).setLevel(logging.CRITICAL)
     try:
         spark.sparkContext.setLogLevel("ERROR")
         if local:
