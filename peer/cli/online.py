@@ -74,6 +74,12 @@ def describe(event: Mapping[str, object]) -> str:
         if name == "fork":
             return f"FORK: {log} was signed twice at entry {event['seq']}; see `forks`"
         return f"{log}: {event['height']} entries"
+    if name == "exported":
+        left_out = event.get("left_out")
+        missing = f", {len(left_out)} left out" if isinstance(left_out, list) and left_out else ""
+        return f"exported {event['rows']} rows in {event['files']} files{missing}"
+    if name == "export_failed":
+        return f"export failed: {event['reason']}"
     if "address" in event:
         reason = str(event.get("reason") or "").removeprefix(f"{event['address']}: ")
         said = f"{str(name).replace('_', ' ')} {event['address']}"

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import StoreError
@@ -17,6 +18,7 @@ from .terminal import OutputClosed
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from datetime import timedelta
 
     import trio
 
@@ -49,6 +51,23 @@ def _arguments(parser: Parser) -> None:
         help="call this peer, and again whenever the connection is lost; repeatable",
     )
     follow_arguments(parser)
+    parser.add_argument(
+        "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
+    )
+    parser.add_argument(
+        "--max-file-age",
+        metavar="S",
+        type=_file_age,
+        default="60",
+        help="with --export: seconds that an entry waits for its file at most (default: 60)",
+    )
+
+
+def _file_age(text: str) -> "timedelta":
+    """A number of seconds above 0. Raises ValueError."""
+    from .exporting import seconds  # only who exports needs what it loads
+
+    return seconds(text)
 
 
 class _Events:
@@ -91,13 +110,14 @@ class _Events:
 
 
 def _serve(args: "Namespace", terminal: "Terminal") -> int:
+    from analytics import AnalyticsError
     from peer.api import CannotListenError
 
     with opened_store(args) as store:
         remember_follows(store, args)
         try:
             run_trio(partial(_run, store, args, terminal))
-        except (CannotListenError, StoreError, SignatureLibraryError) as error:
+        except (CannotListenError, StoreError, SignatureLibraryError, AnalyticsError) as error:
             raise Problem(str(error)) from None
     return DONE
 
@@ -105,8 +125,9 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
 async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     import trio
 
+    from analytics import ContinuousExport
     from peer.api import Peer
-    from peer.net import StatusFile
+    from peer.net import StatusFile, run_export
 
     ending = trio.Event()
     events = _Events(terminal, ending)
@@ -116,6 +137,9 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                 nursery.start_soon(_watch, signals, ending, peer)
                 nursery.start_soon(events.run)
                 await _start(peer, args, terminal)
+                if args.export is not None:
+                    export = ContinuousExport(store, args.export, file_age_max=args.max_file_age)
+                    nursery.start_soon(run_export, export, events.take)
                 nursery.start_soon(StatusFile(store_path(args), peer.node).run)
                 await ending.wait()
             nursery.cancel_scope.cancel()

@@ -6,6 +6,7 @@ Everything that waits is here. The engine below (peer) asks, this layer carries 
 from .addresses import DEFAULT_PORT, Address
 from .connection import Ending, EndKind
 from .dialling import CannotConnectError, Dialler, open_stream
+from .exporting import Export, run_export
 from .limits import Limits
 from .listening import CannotListenError
 from .memory import MemoryStream, memory_link
@@ -25,6 +26,7 @@ __all__ = [
     "Direction",
     "EndKind",
     "Ending",
+    "Export",
     "Limits",
     "MemoryStream",
     "Node",
@@ -37,6 +39,7 @@ __all__ = [
     "memory_link",
     "open_stream",
     "read_status",
+    "run_export",
     "running_node",
     "unobserved",
 ]
