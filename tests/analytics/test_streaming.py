@@ -99,7 +99,7 @@ with start_spark("local[1]", "stream", {"spark.driver.memory": "512m"}) as spark
 
 @pytest.mark.long
 @pytest.mark.jvm
-def test_a_stream_over_a_running_export_that_is_killed_counts_every_entry_once(
+def test_a_stream_over_a_serving_nodes_export_that_is_killed_counts_every_entry_once(
     tmp_path: Path,
 ) -> None:
     out, table = tmp_path / "out", tmp_path / "table"
@@ -108,8 +108,9 @@ def test_a_stream_over_a_running_export_that_is_killed_counts_every_entry_once(
         store.append([b"first"])
         export(store, out)
         program = "from peer.cli import main; raise SystemExit(main())"
-        watch = [sys.executable, "-c", program, "export", str(out), "--store", str(tmp_path / "s")]
-        exporter = subprocess.Popen([*watch, "--watch", "--max-file-age", "1"], env=environment)
+        serve = [sys.executable, "-c", program, "serve", "--store", str(tmp_path / "s")]
+        flags = ["--no-listen", "--export", str(out), "--max-file-age", "1"]
+        exporter = subprocess.Popen([*serve, *flags], env=environment)
         command = [sys.executable, "-c", STREAM, str(out), str(table), str(tmp_path / "check")]
         for round_ in range(3):
             stream = subprocess.Popen(
