@@ -20,6 +20,7 @@ help:  ## lists the targets
 setup: $(STAMP)  ## makes .venv with every extra, from the lock file
 
 $(STAMP): requirements-dev.lock pyproject.toml
+	@echo "Setting up $(VENV) with every extra; the first time this takes a minute or two."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -140,8 +140,11 @@ class Store:
         """Signs one entry for each payload: all of them are on disk, or none exists.
 
         `end_of_log` makes the last one the last of the log. Files are read in pieces. Raises
-        LogClosed, OwnLogsReadOnly, KeyFileError; ValueError without payloads to sign.
+        LogClosed, OwnLogsReadOnly, KeyFileError; ValueError without payloads to sign; TypeError for
+        one payload that is not in a list, whose parts would be signed one by one.
         """
+        if isinstance(payloads, bytes | bytearray | memoryview | str | Path):
+            raise TypeError("append takes a list of payloads: write [payload] for a single one")
         if not payloads:
             raise ValueError("nothing to append")
         signing_key = self._key_to_sign()

@@ -54,6 +54,11 @@ EVERYTHING = SeqRange(1, None)
 
 def log_key(text: str) -> LogKey:
     """`AUTHOR` or `AUTHOR/LOGID`. Raises ValueError."""
+    log, _, number = text.rpartition("/")
+    if text.count("/") == 2 and number.isdigit():
+        raise ValueError(
+            f"{text[:100]!r} is an entry: write the log and the number apart, {log} {number}"
+        )
     return LogKey.parse(text)
 
 

@@ -35,6 +35,11 @@ def test_what_is_no_range_is_refused(text: str) -> None:
         values.seq_range(text)
 
 
+def test_an_entry_where_a_log_is_due_is_told_how_to_be_written() -> None:
+    with pytest.raises(ValueError, match=f"{AUTHOR}/0 7$"):
+        values.log_key(f"{AUTHOR}/0/7")
+
+
 def test_numbers_go_up_to_u64() -> None:
     assert values.u64(str(U64_MAX)) == U64_MAX
     with pytest.raises(ValueError, match=r"2\^64 - 1"):

@@ -250,3 +250,11 @@ def test_entries_that_a_peer_brings_back_are_appended_to(store: Store) -> None:
     back = [NewEntry(e.seq, e.encoded, e.hash, e.payload) for e in entries]
     assert store.put_entries(elsewhere.key, back, source="peer").stored == 4
     assert store.append([b"next"])[0].seq == 6
+
+
+@pytest.mark.parametrize("payload", [b"abc", bytearray(b"abc"), "abc", Path("abc")])
+def test_one_payload_that_is_not_in_a_list_is_refused(payload: object) -> None:
+    with Store.memory() as store:
+        with pytest.raises(TypeError, match=r"\[payload\]"):
+            store.append(payload)  # type: ignore[arg-type]
+        assert store.log(LogKey(store.author, 0)) is None
