@@ -7,7 +7,7 @@ from typing import Final
 
 from wire import LogKey
 
-JSON_INTEGER_MAX: Final = 2**53
+JSON_INTEGER_MAX: Final = 2**53 - 1
 
 Observer = Callable[[Mapping[str, object]], None]
 """Takes an event of a node: a name under "event" and values that JSON has."""
@@ -55,7 +55,7 @@ class ConnectionInfo:
 
 
 def json_number(number: int) -> int | str:
-    """A number of up to 64 bits: above 2^53 as a string, since JSON readers round."""
+    """A number of up to 64 bits: from 2^53 on as a string, since JSON readers round."""
     return number if number <= JSON_INTEGER_MAX else str(number)
 
 
