@@ -4,8 +4,6 @@
 
 from pathlib import Path
 
-from .compat import override
-
 
 class AnalyticsError(Exception):
     """An export, or an analysis of one, that cannot do what it was asked to."""
@@ -20,7 +18,6 @@ class AnalyticsError(Exception):
         self.where = str(where)
         self.remedy = remedy
 
-    @override
     def __str__(self) -> str:
         return f"{self.what}: {self.where}; {self.remedy}"
 

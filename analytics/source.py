@@ -31,7 +31,6 @@ from pyspark.sql.streaming.datasource import (
 from logstore import Store
 from wire import LogKey
 
-from .compat import override
 from .errors import OffsetRefused
 from .schema import spark_schema
 from .source_options import Options
@@ -66,24 +65,20 @@ class BambooDataSource(DataSource):
     """The data source. Options: see docs/spark.md."""
 
     @classmethod
-    @override
     def name(cls) -> str:
         """The short name of the format."""
         return "bamboo"
 
-    @override
     def schema(self) -> "StructType":
         """The columns of an export; a wrong option is refused here, before anything is read."""
         Options.parse(self.options)
         return spark_schema()
 
-    @override
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reads what is there now."""
         options = Options.parse(self.options)
         return PushingReader(options) if options.push_filters else BambooReader(options)
 
-    @override
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         """Reads what arrives."""
         return BambooStreamReader(Options.parse(self.options))
@@ -95,7 +90,6 @@ class BambooReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    @override
     def partitions(self) -> Sequence[InputPartition]:
         """Stretches of logs, about as many rows in each."""
         partitions: list[InputPartition] = []
@@ -125,7 +119,6 @@ class BambooReader(DataSourceReader):
                 end = min(start + PARTITION_ROWS - 1, last)
                 yield info.key, start, end, end - start + 1
 
-    @override
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of some logs."""
         assert isinstance(partition, LogsPartition)
@@ -140,7 +133,6 @@ class PushingReader(BambooReader):
     Spark refuses readers with `pushFilters` unless spark.sql.python.filterPushdown.enabled is set.
     """
 
-    @override
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Notes what it can use; Spark still looks at every row."""
         for each in filters:
@@ -156,18 +148,15 @@ class BambooStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._until: int | None = None
 
-    @override
     def initialOffset(self) -> dict[str, Any]:
         """Before everything."""
         return self._offset(0)
 
-    @override
     def getDefaultReadLimit(self) -> ReadLimit:
         """`maxRowsPerBatch`, if it is set."""
         rows = self._options.rows_per_batch_max
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
-    @override
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next batch ends. Each number is one row at most, so no row need be counted."""
         after = self._position(start)
@@ -180,13 +169,11 @@ class BambooStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, after + limit.max_rows)
         return self._offset(max(after, end))
 
-    @override
     def prepareForTriggerAvailableNow(self) -> None:
         """Ends at what is there now."""
         with self._options.open_store() as store:
             self._until = store.position()
 
-    @override
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Pieces of the range."""
         after, until = self._position(start), self._position(end)
@@ -195,7 +182,6 @@ class BambooStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for first in range(after, until, PARTITION_ROWS)
         ]
 
-    @override
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of a range."""
         assert isinstance(partition, RangePartition)

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from .compat import override
-
 if TYPE_CHECKING:
     from .events import Event
 
@@ -28,7 +26,6 @@ class Violation(Exception):  # noqa: N818 - the name that the specifications use
         self.stream = stream
         self.value = value
 
-    @override
     def __str__(self) -> str:
         return f"{self.detail} ({self.rule})"
 

@@ -34,7 +34,6 @@ from . import (
     StreamEnded,
     StreamOpened,
 )
-from .compat import override
 
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 256 * 1024
@@ -81,7 +80,6 @@ class MultiplexedStream(trio.abc.HalfCloseableStream):
         self._stop_received = False
         self._has_ended = False
 
-    @override
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """The next bytes, b"" after the last. What is returned is granted to the peer anew."""
         limit = _RECEIVE_BYTES if max_bytes is None else operator.index(max_bytes)
@@ -117,7 +115,6 @@ class MultiplexedStream(trio.abc.HalfCloseableStream):
             self._multiplexer.wake_writer()
         return data
 
-    @override
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Queues all of `data`, as credit allows and a small buffer has room."""
         with self._sending.taken():
@@ -131,7 +128,6 @@ class MultiplexedStream(trio.abc.HalfCloseableStream):
                 self._multiplexer.wake_writer()
                 rest = rest[room:]
 
-    @override
     async def wait_send_all_might_not_block(self) -> None:
         """Waits until there is credit, and room in the buffer."""
         with self._sending.taken():
@@ -154,7 +150,6 @@ class MultiplexedStream(trio.abc.HalfCloseableStream):
             raise trio.BrokenResourceError("the peer has stopped reading this stream")
         self._multiplexer.check_running()
 
-    @override
     async def send_eof(self) -> None:
         """Writes no more, behind what was sent; reading goes on."""
         with self._sending.taken():
@@ -165,7 +160,6 @@ class MultiplexedStream(trio.abc.HalfCloseableStream):
                 self._check_writable()
                 self._say_eof()
 
-    @override
     async def aclose(self) -> None:
         """Writes and reads no more, and waits until everything sent is with the transport.
 
@@ -366,7 +360,6 @@ class Multiplexer(trio.abc.AsyncResource):
             self.check_running()
             await self._changed.park()
 
-    @override
     async def aclose(self) -> None:
         """Closes all streams, both ways, and waits until the peer has done the same and `run` ends.
 

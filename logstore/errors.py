@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from .compat import override
-
 if TYPE_CHECKING:
     from wire import LogKey
 
@@ -29,7 +27,6 @@ class StoreError(Exception):
         self.where = str(where)
         self.remedy = remedy
 
-    @override
     def __str__(self) -> str:
         return f"{self.what}: {self.where}; {self.remedy}"
 

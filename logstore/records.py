@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wire import U64_MAX, LogKey
 
-from .compat import override
-
 if TYPE_CHECKING:
     from .files import PayloadFile
 
@@ -187,7 +185,6 @@ class Fault:
     key: LogKey | None = None
     seq: int | None = None
 
-    @override
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"
 

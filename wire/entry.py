@@ -8,7 +8,6 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from .compat import override
 from .errors import EntryError, NeedMore
 from .pools import has_distinct_lipmaalink
 from .varu64 import U64_MAX, decode_varu64_canonical, encode_varu64
@@ -30,7 +29,6 @@ class LogKey(NamedTuple):
     log_id: int
     """Unsigned 64-bit number."""
 
-    @override
     def __str__(self) -> str:
         return f"{self.author.hex()}/{self.log_id}"
 

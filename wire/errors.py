@@ -1,7 +1,5 @@
 """Everything that `wire` raises about bytes or values that break a rule."""
 
-from .compat import override
-
 
 class NeedMore(Exception):  # noqa: N818 - no error: the usual end of a stream's bytes so far
     """The bytes end before the value does; with more of them the same call may succeed."""
@@ -26,7 +24,6 @@ class Violation(Exception):  # noqa: N818 - the name that the specifications use
         self.rule = rule
         self.detail = detail
 
-    @override
     def __str__(self) -> str:
         return f"{self.detail} ({self.rule})"
 
@@ -42,7 +39,6 @@ class EntryError(Violation):
         self.args = (field, detail, rule)
         self.field = field
 
-    @override
     def __str__(self) -> str:
         return f"{self.field}: {self.detail} ({self.rule})"
 
@@ -58,7 +54,6 @@ class LZFooError(Violation):
         self.args = (position, detail)
         self.position = position
 
-    @override
     def __str__(self) -> str:
         return f"{self.detail}, at byte {self.position} of the compressed bytes ({self.rule})"
 
