@@ -57,10 +57,12 @@ from .records import (
 )
 from .sink import PayloadSink
 from .store import Store
+from .subscriptions import FULL, PolicyKind, Subscription
 from .system import PayloadHandle, System
 
 __all__ = [
     "ALL",
+    "FULL",
     "INLINE_BYTES_MAX",
     "OWN_SOURCE",
     "All",
@@ -93,6 +95,7 @@ __all__ = [
     "PayloadSink",
     "PayloadState",
     "PayloadUnavailable",
+    "PolicyKind",
     "PutResult",
     "SQLiteTooOld",
     "Statistics",
@@ -107,6 +110,7 @@ __all__ = [
     "StoreReadOnly",
     "StoreTooNew",
     "StoredEntry",
+    "Subscription",
     "System",
     "read_key_file",
     "write_key_file",

@@ -47,6 +47,7 @@ from .records import (
 )
 from .rows import create_log, load_changed_logs, load_log, load_logs_after, save_log
 from .sink import Claim, PayloadSink
+from .subscriptions import FULL, Subscription
 from .system import System
 from .verify import Verifier
 
@@ -410,6 +411,10 @@ class Store:
         """What is followed: `ALL` first, then authors and logs in order."""
         with self._database.read() as db:
             return upkeep.load_follows(db)
+
+    def subscriptions(self) -> dict[Follow, Subscription]:
+        """What is wanted of each of `follows`, in the same order."""
+        return dict.fromkeys(self.follows(), FULL)
 
     def remember(self, name: str, value: bytes | None) -> None:
         """Keeps a small value under a name; None forgets it."""

@@ -9,7 +9,7 @@ so are the reads of one request.
 
 from dataclasses import dataclass
 
-from wire import LogKey
+from wire import U64_MAX, LogKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class LookUp:
     """Say what is held of a log. Answered by `LookedUp` with the same ticket.
 
     `hashes_of` are the seqnums whose entry hashes are wanted (those not held are left out of the
-    answer); `entry` is a seqnum whose whole entry is wanted, if any.
+    answer); `entry` is a seqnum whose whole entry is wanted, if any. Payloads below `min_bytes` or
+    above `max_bytes` do not count as missing.
     """
 
     ticket: int
@@ -26,6 +27,13 @@ class LookUp:
     entry: int | None = None
     missing_above: int = 0
     """`LogView.missing_payloads` begins behind this seqnum."""
+    min_bytes: int = 0
+    max_bytes: int = U64_MAX
+    """-1: no payload counts as missing."""
+    runs_from: int = 1
+    """`LogView.runs` begins with the run that ends at or behind this seqnum."""
+    held: tuple[int, int] | None = None
+    """`LogView.range_held` is about these entries, both ends included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from logstore import FULL, Subscription
 from wire import LogKey
 
 
@@ -35,9 +36,14 @@ class LogView:
     that are held, and always those of `height`, lipmaa(height) and lipmaa(height + 1), unless these
     are 0.
     `tail_partial_bytes`: None if the payload of the entry `height` needs nothing more (held,
-    skipped or deleted on purpose), else how many bytes of it are held: fewer than it has, or 0.
-    `missing_payloads`: (seqnum, bytes held) of the first few entries below `height`, and above the
-    look-up's `missing_above`, whose payload is incomplete and was not deleted on purpose.
+    outside the look-up's sizes, or deleted on purpose), else how many bytes of it are held: fewer
+    than it has, or 0. `missing_payloads`: (seqnum, bytes held) of the first few held entries but
+    `height`, in all runs, above the look-up's `missing_above` and within its sizes, whose payload
+    is incomplete and was not deleted on purpose (or was, and is fetched again).
+    `runs`: the maximal runs of consecutive held entries, both ends included, ascending, that end at
+    or behind the look-up's `runs_from`; `runs_complete` is False if there are more of them. The
+    first is (1, `height`) if `height` is not 0. `range_held`: whether all of the look-up's `held`
+    are.
     """
 
     log: LogKey
@@ -50,6 +56,9 @@ class LogView:
     entry: HeldEntry | None = None
     tail_partial_bytes: int | None = None
     missing_payloads: tuple[tuple[int, int], ...] = ()
+    runs: tuple[tuple[int, int], ...] = ()
+    runs_complete: bool = True
+    range_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +175,9 @@ class Interests:
 
     `logs`: followed one by one; `authors`: every log of theirs that is offered; `everything`: every
     log that is offered; `own`: the logs authored here. `serve_held`: give out logs that are merely
-    held.
+    held. `subscriptions`: what of it is wanted, by log, by author, or by None for `everything`;
+    what is not named here is wanted in full. `fetches`: entries of a log, with their payloads, that
+    are asked for once, whatever else is wanted of it; both ends included.
     """
 
     logs: frozenset[LogKey] = frozenset()
@@ -174,10 +185,28 @@ class Interests:
     everything: bool = False
     own: frozenset[LogKey] = frozenset()
     serve_held: bool = True
+    subscriptions: Mapping[LogKey | bytes | None, Subscription] = field(default_factory=dict)
+    fetches: Mapping[LogKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def wants(self, log: LogKey) -> bool:
         """Whether new entries of this log are taken in."""
+        return self.follows(log) or log in self.fetches
+
+    def follows(self, log: LogKey) -> bool:
+        """Whether this log is wanted apart from what is fetched of it."""
         return self.everything or log in self.logs or log.author in self.authors or log in self.own
+
+    def subscription(self, log: LogKey) -> Subscription:
+        """What is wanted of a log that `follows` names: own logs in full, then the log's own rule,
+        its author's, that of all.
+        """
+        if log in self.own:
+            return FULL
+        if log in self.logs:
+            return self.subscriptions.get(log, FULL)
+        if log.author in self.authors:
+            return self.subscriptions.get(log.author, FULL)
+        return self.subscriptions.get(None, FULL)
 
 
 @dataclass(frozen=True, slots=True)

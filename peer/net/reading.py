@@ -51,6 +51,9 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         entry=None if wanted is None else held_entry(wanted, arriving),
         tail_partial_bytes=_tail_partial_bytes(store, info),
         missing_payloads=_missing_payloads(store, info, command.missing_above),
+        runs=((1, info.height),) if command.runs_from <= info.height else (),
+        runs_complete=info.height == info.newest,
+        range_held=command.held is not None and command.held[1] <= info.height,
     )
     return LookedUp(command.ticket, view)
 
