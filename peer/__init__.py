@@ -55,9 +55,11 @@ if TYPE_CHECKING:
         SetUp,
         SyncFinished,
     )
+    from .plain import json_number, log_fields
     from .session import Session, SessionStatistics
+    from .tracing import Tracer
 
-_HOMES = ("commands", "config", "errors", "events", "notices", "session")
+_HOMES = ("plain", "commands", "config", "errors", "events", "notices", "session", "tracing")
 _IN_API = frozenset(("Peer", "sync"))
 
 __all__ = [
@@ -103,10 +105,13 @@ __all__ = [
     "SetUp",
     "StorageFailed",
     "SyncFinished",
+    "Tracer",
     "Verdict",
     "Violation",
     "WritePayload",
     "default_setup",
+    "json_number",
+    "log_fields",
 ]
 
 if not TYPE_CHECKING:

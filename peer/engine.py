@@ -61,6 +61,7 @@ from .request import Request
 from .sync_policy import SyncPolicy
 from .table import RequestTable
 from .timers import Timers
+from .tracing import Tracer
 
 if TYPE_CHECKING:
     from .policy import Policy
@@ -74,7 +75,13 @@ class Engine:
     """
 
     def __init__(
-        self, negotiated: Negotiated, config: SessionConfig, *, proactive: bool, now: float
+        self,
+        negotiated: Negotiated,
+        config: SessionConfig,
+        *,
+        proactive: bool,
+        now: float,
+        tracer: Tracer | None = None,
     ) -> None:
         self._config = config
         self._commands: list[Command] = []
@@ -85,7 +92,7 @@ class Engine:
         self._by_ident: dict[int, Request] = {}
         self._data_ends = self._control_ends = False
         self._control = ControlDecoder()
-        self._table = RequestTable(proactive=proactive, config=config, listener=self)
+        self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now
         self._prover = Prover(
             self._commands, self._notices, config, receive_greedily=negotiated.receive_greedily
@@ -98,9 +105,9 @@ class Engine:
         )
         decoder = DataDecoder(negotiated.decompression_window)
         self._inbound = Inbound(
-            decoder, self._table, self._prover, receiver, self._commands, config, self
+            decoder, self._table, self._prover, receiver, self._commands, config, self, tracer
         )
-        self._outbound = Outbound(self._table, self._commands, self._notices, config, self)
+        self._outbound = Outbound(self._table, self._commands, self._notices, config, self, tracer)
         policy = SyncPolicy if config.policy == "sync" else FollowPolicy
         self._policy: Policy = policy(self, config, proactive=proactive)
         self._table.open_credit()

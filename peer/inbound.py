@@ -42,6 +42,7 @@ from .receiving import GivenUp, Lacking, Receiver, forget_hashes, remember_hash,
 from .request import Request
 from .sequence import METADATA
 from .table import RequestTable
+from .tracing import Tracer
 
 RUN_ENTRIES_MAX = 1024
 
@@ -98,7 +99,9 @@ class Inbound:
         commands: list[Command],
         config: SessionConfig,
         listener: InboundListener,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._decoder = decoder
         self._table = table
         self._prover = prover
@@ -186,10 +189,15 @@ class Inbound:
         current = self._current
         with_backlink = current is not None and self._receiver.with_backlink(current)
         try:
-            return self._decoder.next_packet(with_backlink)
+            packet = self._decoder.next_packet(with_backlink)
         except WireViolation as violation:
             number = None if current is None else current.number
             raise Violation(violation.rule, violation.detail, number) from None
+        if self._tracer is not None and packet is not None:
+            if isinstance(packet, Switch | RequestCancelled):
+                current = self._table.get(packet.request)
+            self._tracer.packet_received(current, packet)
+        return packet
 
     def _apply(self, packet: DataPacket) -> bool:
         """Apply a packet; False if it has to be tried again later."""
@@ -273,6 +281,8 @@ class Inbound:
         """The fast way: many whole entries with small payloads at once."""
         request = self._current
         if request is None or request.base is None or not request.base.is_full:
+            return False
+        if self._tracer is not None:
             return False
         incoming, base = request.incoming, request.base
         length = base.length

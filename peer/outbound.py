@@ -19,6 +19,7 @@ from .notices import Notice
 from .request import Request
 from .sending import Sender
 from .table import RequestTable
+from .tracing import Tracer
 
 
 class OutboundListener(Protocol):
@@ -38,11 +39,13 @@ class Outbound:
         notices: list[Notice],
         config: SessionConfig,
         listener: OutboundListener,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._table = table
         self._config = config
         self._listener = listener
-        self._sender = Sender(commands, notices, config)
+        self._sender = Sender(commands, notices, config, tracer)
         self._out = bytearray()
         self._turns: deque[Request] = deque()
         self._inside_turns: deque[Request] = deque()
@@ -89,6 +92,8 @@ class Outbound:
             if data:
                 self._switch_to(request)
                 self._out += data
+                if self._tracer is not None:
+                    self._tracer.packets_sent()
             self._after_turn(request, progressed=bool(data))
             self._write_ends()
 
@@ -121,6 +126,8 @@ class Outbound:
             self._out += encode_switch(request.number)
             self._current = request
             self._ended = False
+            if self._tracer is not None:
+                self._tracer.switched(request)
 
     def _write_ends(self) -> None:
         while self._ends:
@@ -128,6 +135,8 @@ class Outbound:
             if self._ended:
                 self._switch_to(request)
             self._out += encode_end(request.number)
+            if self._tracer is not None:
+                self._tracer.end_sent(request)
             if self._current is request:
                 self._current = None
                 self._ended = True

@@ -27,6 +27,7 @@ from .events import HeldEntry
 from .notices import EntriesSent, Notice
 from .request import Request
 from .sequence import METADATA, Sequence
+from .tracing import Tracer
 
 _PACKET_BYTES_MIN = 4096
 """A quantum that is nearly used up makes no tiny packets."""
@@ -39,8 +40,13 @@ class Sender:
     """Makes packets from rows; asks for rows and payload bytes when they run out."""
 
     def __init__(
-        self, commands: list[Command], notices: list[Notice], config: SessionConfig
+        self,
+        commands: list[Command],
+        notices: list[Notice],
+        config: SessionConfig,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._commands = commands
         self._notices = notices
         self._config = config
@@ -60,9 +66,12 @@ class Sender:
         parts: list[bytes] = []
         size = 0
         while size < bytes_max and self._cancel is None:
+            before = request.outgoing.position, request.outgoing.progress
             part = self._step(request, bytes_max - size)
             if not part:
                 break
+            if self._tracer is not None:
+                self._tracer.packets_made(request, *before, part)
             parts.append(part)
             size += len(part)
         return b"".join(parts)
@@ -218,7 +227,8 @@ class Sender:
         """Many whole entries with small payloads at once, if that is what comes next."""
         outgoing, interest = request.outgoing, request.their_interest
         if (
-            not base.is_full
+            self._tracer is not None
+            or not base.is_full
             or outgoing.position < len(base.lower)
             or interest.eagerness is not Eagerness.ALL
             or interest.min_bytes > 0

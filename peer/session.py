@@ -17,6 +17,7 @@ from .engine import Engine
 from .errors import RemoteViolation, SessionTimeout
 from .events import Event
 from .notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
+from .tracing import Tracer
 
 CONTROL = 0
 DATA = 1
@@ -46,14 +47,20 @@ class Session:
 
     After every call the host takes `commands` and `notices`, and writes `bytes_to_send` until that
     is empty. Whatever raises RemoteViolation or SessionTimeout ends the connection: the host calls
-    `receive_eof`, carries out the commands that are left, and closes the transport.
+    `receive_eof`, carries out the commands that are left, and closes the transport. `tracer` makes
+    a record of every message.
     """
 
-    def __init__(self, role: Role, config: SessionConfig, now: float) -> None:
+    def __init__(
+        self, role: Role, config: SessionConfig, now: float, tracer: Tracer | None = None
+    ) -> None:
         self._role = role
+        self._tracer = tracer
         self._config = config
         self._now = now
         self._out = bytearray(encode_setup(config.setup))
+        if tracer is not None:
+            tracer.setup_sent(config.setup)
         self._setup_bytes = bytearray()
         self._engine: Engine | None = None
         self._waiting: list[Event] = []
@@ -273,12 +280,18 @@ class Session:
         rest = bytes(self._setup_bytes[used:])
         self._setup_bytes.clear()
         negotiated = negotiate(self._config.setup, theirs)
+        if self._tracer is not None:
+            self._tracer.setup_received(theirs, negotiated)
         self._start(negotiated)
         return rest
 
     def _start(self, negotiated: Negotiated) -> None:
         self._engine = Engine(
-            negotiated, self._config, proactive=self._role is Role.PROACTIVE, now=self._now
+            negotiated,
+            self._config,
+            proactive=self._role is Role.PROACTIVE,
+            now=self._now,
+            tracer=self._tracer,
         )
         self._notices.append(
             SetUp(

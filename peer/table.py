@@ -26,6 +26,7 @@ from .config import SessionConfig
 from .errors import LocalMisuse, Violation
 from .interest import Interest
 from .request import Request
+from .tracing import Tracer
 
 
 class Listener(Protocol):
@@ -62,8 +63,16 @@ class Listener(Protocol):
 class RequestTable:
     """All requests of a session, its request credit, and the control bytes to send."""
 
-    def __init__(self, *, proactive: bool, config: SessionConfig, listener: Listener) -> None:
+    def __init__(
+        self,
+        *,
+        proactive: bool,
+        config: SessionConfig,
+        listener: Listener,
+        tracer: Tracer | None = None,
+    ) -> None:
         self._config = config
+        self._tracer = tracer
         self._listener = listener
         self._next_number = 0 if proactive else 1
         self._next_ident = 0
@@ -207,6 +216,8 @@ class RequestTable:
 
     def receive(self, message: ControlMessage) -> None:
         """Judge and apply one control message. Raises Violation."""
+        if self._tracer is not None:
+            self._tracer.control_received(message, self._log_of(message))
         match message:
             case Grant():
                 self._receive_grant(message)
@@ -417,7 +428,15 @@ class RequestTable:
         self.their_credit += units
         self._send(Grant(units))
 
+    def _log_of(self, message: ControlMessage) -> LogKey | None:
+        if isinstance(message, Grant | Propose):
+            return None
+        request = self._held.get(message.request) or self._by_number.get(message.request)
+        return None if request is None else request.log
+
     def _send(self, message: ControlMessage) -> None:
+        if self._tracer is not None:
+            self._tracer.control_sent(message, self._log_of(message))
         self._out.append(encode_control(message))
 
 

@@ -1,0 +1,18 @@
+"""Values as JSON holds them, in traces, events and what commands print."""
+
+from typing import Final
+
+from wire import LogKey
+
+JSON_NUMBER_MAX: Final = 2**53 - 1
+"""JSON numbers above this are not exact in every reader, so they are written as strings."""
+
+
+def json_number(number: int) -> int | str:
+    """As a number while every JSON reader gets it right, as a string of digits above."""
+    return number if number <= JSON_NUMBER_MAX else str(number)
+
+
+def log_fields(key: LogKey) -> dict[str, object]:
+    """The fields that name a log."""
+    return {"author": key.author.hex(), "log_id": json_number(key.log_id)}
