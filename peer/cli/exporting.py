@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from analytics import AnalyticsError, ContinuousExport, Exporter, ExportResult, Progress, Settings
 from logstore import Store, StoreError
+from peer import json_number
 from wire import LogKey
 
 from .errors import DONE, FAILED, Problem
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import json_number, log_key, size, u64
+from .values import log_key, size, u64
 
 if TYPE_CHECKING:
     from argparse import Namespace

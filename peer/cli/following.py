@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 from logstore import ALL, Follow
+from peer import log_fields
 from wire import LogKey
 
 from .errors import DONE, Problem, WrongUsage
 from .opening import opened_store
-from .reading import log_fields
 from .registry import Definition
 from .settings import Parser
 from .values import follow_target

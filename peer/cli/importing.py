@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import NewEntry, PayloadBusy, PayloadMismatch, PayloadState, Store
+from peer import json_number, log_fields
 from wire import LogKey, lipmaa
 
 from .errors import DONE, FAILED
 from .import_lines import BadLine, Candidate, Line, parse_line, parse_long_line, read_lines
 from .opening import opened_store
-from .reading import log_fields
 from .registry import Definition
 from .settings import Parser
 from .spool import Spool
-from .values import json_number
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from logstore import Appended, Store, StoreError
+from peer import json_number, log_fields
 
 from .errors import DONE, Problem, WrongUsage
 from .lines import LineBytes, Readable, line_batches
 from .opening import opened_store
-from .reading import log_fields
 from .registry import Definition
 from .settings import Parser, store_path
-from .values import json_number, u64
+from .values import u64
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -3,13 +3,14 @@
 from typing import TYPE_CHECKING
 
 from logstore import LogInfo, PayloadState, Store, StoredEntry
+from peer import json_number, log_fields
 from wire import LogKey, decode_entry
 
 from .errors import DONE, Problem
 from .opening import entries_of, held_log, opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import EVERYTHING, SeqRange, json_number, log_key, rfc3339, seq, seq_range, size
+from .values import EVERYTHING, SeqRange, log_key, rfc3339, seq, seq_range, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 COPY_BYTES = 1 << 18
-
-
-def log_fields(key: LogKey) -> dict[str, object]:
-    """How JSON output names a log."""
-    return {"author": key.author.hex(), "log_id": json_number(key.log_id)}
 
 
 def _logs_arguments(parser: Parser) -> None:

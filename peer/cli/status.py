@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import Follow, LogInfo, LogState, NodeLock, Store, StoreLocked
+from peer import json_number, log_fields
 from wire import LogKey
 
 from .errors import DONE
 from .following import target_fields, target_name
 from .online import counted
 from .opening import opened_store
-from .reading import log_fields
 from .registry import Definition
 from .settings import Parser, store_path
-from .values import json_number, size
+from .values import size
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore import StoreError
+from peer import json_number
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem
@@ -15,7 +16,7 @@ from .online import address, counted, follow_arguments, remember_follows, run_tr
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import json_number, size
+from .values import size
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import Fault, LogVerdict
+from peer import json_number, log_fields
 from wire import U64_MAX
 
 from .errors import DONE, FAILED
 from .opening import held_log, opened_store
-from .reading import log_fields
 from .registry import Definition
 from .settings import Parser
-from .values import json_number, log_key, seq_range, size
+from .values import log_key, seq_range, size
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -6,9 +6,6 @@ from typing import NamedTuple
 
 from wire import U64_MAX, LogKey
 
-# JSON numbers above this are not exact in every reader, so they are printed as strings.
-JSON_NUMBER_MAX = 2**53 - 1
-
 _SEQ = re.compile(r"0*([0-9]{1,20})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -67,11 +64,6 @@ def follow_target(text: str) -> LogKey | bytes:
     if "/" in text:
         return LogKey.parse(text)
     return LogKey.parse(text).author
-
-
-def json_number(number: int) -> int | str:
-    """As a number while every JSON reader gets it right, as a string of digits above."""
-    return number if number <= JSON_NUMBER_MAX else str(number)
 
 
 def rfc3339(microseconds: int) -> str:

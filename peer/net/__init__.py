@@ -11,7 +11,7 @@ from .limits import Limits
 from .listening import CannotListenError
 from .memory import MemoryStream, memory_link
 from .node import Node, NodeConfig, running_node, unobserved
-from .records import ConnectionInfo, ConnectionState, Direction, Observer, json_number, log_fields
+from .records import ConnectionInfo, ConnectionState, Direction, Observer
 from .status_file import StatusFile, read_status
 from .store_host import StoreHost
 
@@ -34,8 +34,6 @@ __all__ = [
     "Observer",
     "StatusFile",
     "StoreHost",
-    "json_number",
-    "log_fields",
     "memory_link",
     "open_stream",
     "read_status",

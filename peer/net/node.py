@@ -10,7 +10,7 @@ from typing import Final
 import trio
 
 from logstore import Follow, Store
-from peer import LogChanged, SessionConfig
+from peer import LogChanged, SessionConfig, json_number, log_fields
 from wire import LogKey, signature_self_test
 
 from .addresses import Address
@@ -20,7 +20,7 @@ from .dialling import Connect, Dialler, open_stream
 from .interests import InterestBook
 from .limits import Gate, Limits
 from .listening import Reception, address_of, open_listeners
-from .records import ConnectionInfo, Direction, Observer, json_number, log_fields
+from .records import ConnectionInfo, Direction, Observer
 from .roster import Member, Roster
 from .store_host import POLL_S, StoreHost
 from .verifier import Verifier

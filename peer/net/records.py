@@ -3,11 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
-
-from wire import LogKey
-
-JSON_INTEGER_MAX: Final = 2**53 - 1
 
 Observer = Callable[[Mapping[str, object]], None]
 """Takes an event of a node: a name under "event" and values that JSON has."""
@@ -52,13 +47,3 @@ class ConnectionInfo:
     entries_sent: int = 0
     payload_bytes_received: int = 0
     payload_bytes_sent: int = 0
-
-
-def json_number(number: int) -> int | str:
-    """A number of up to 64 bits: from 2^53 on as a string, since JSON readers round."""
-    return number if number <= JSON_INTEGER_MAX else str(number)
-
-
-def log_fields(log: LogKey) -> dict[str, object]:
-    """How events name a log."""
-    return {"author": log.author.hex(), "log_id": json_number(log.log_id)}
