@@ -8,6 +8,9 @@ MAX_S: Final = 60.0
 GOOD_AFTER_S: Final = 10.0
 """A connection that was up for so long counts as a success."""
 
+GOOD_AFTER_BYTES: Final = 64 * 1024
+"""So does one that was lost after it had moved so much: on a bad network each brings us on."""
+
 
 class Backoff:
     """Delays from half a second to a minute; each is drawn from the upper half of its step.
@@ -25,7 +28,11 @@ class Backoff:
         self._step_s = min(MAX_S, step_s * 2)
         return step_s * self._rng.uniform(0.5, 1.0)
 
-    def connected_for(self, duration_s: float) -> None:
-        """A connection has ended that was established for so long."""
-        if duration_s >= GOOD_AFTER_S:
+    def connected_for(self, duration_s: float, moved_bytes: int = 0) -> None:
+        """A connection has ended that was established for so long.
+
+        `moved_bytes`: what it moved in both directions before it was lost; 0 if it ended because
+        of what one side did, which a call at once would only repeat.
+        """
+        if duration_s >= GOOD_AFTER_S or moved_bytes >= GOOD_AFTER_BYTES:
             self._step_s = FIRST_S

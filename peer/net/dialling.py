@@ -112,7 +112,9 @@ class Dialler:
         answered = member.established.is_set()
         if answered:
             self._attempts = 0
-            self._backoff.connected_for(trio.current_time() - member.since_s)
+            counts = member.connection.session.statistics()
+            moved = counts.bytes_received + counts.bytes_sent if ending.kind is EndKind.LOST else 0
+            self._backoff.connected_for(trio.current_time() - member.since_s, moved)
         if ending.kind is EndKind.CLOSED:
             self.last_error = None
         else:

@@ -2,7 +2,7 @@
 
 import random
 
-from peer.net.backoff import GOOD_AFTER_S, Backoff
+from peer.net.backoff import GOOD_AFTER_BYTES, GOOD_AFTER_S, Backoff
 
 STEPS = [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
 
@@ -26,4 +26,14 @@ def test_only_a_connection_that_lasted_starts_the_delays_anew() -> None:
     backoff.connected_for(GOOD_AFTER_S - 0.1)
     assert backoff.next_delay_s() >= 30
     backoff.connected_for(GOOD_AFTER_S)
+    assert backoff.next_delay_s() <= 0.5
+
+
+def test_a_lost_connection_that_moved_something_counts_as_a_success_however_short() -> None:
+    backoff = Backoff(random.Random(1))
+    for _ in STEPS:
+        backoff.next_delay_s()
+    backoff.connected_for(0.2, GOOD_AFTER_BYTES - 1)
+    assert backoff.next_delay_s() >= 30
+    backoff.connected_for(0.2, GOOD_AFTER_BYTES)
     assert backoff.next_delay_s() <= 0.5
