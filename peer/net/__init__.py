@@ -14,12 +14,14 @@ from .node import Node, NodeConfig, running_node, unobserved
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
 from .status_file import StatusFile, read_status
 from .store_host import StoreHost
+from .trace import CannotTraceError
 
 __all__ = [
     "DEFAULT_PORT",
     "Address",
     "CannotConnectError",
     "CannotListenError",
+    "CannotTraceError",
     "ConnectionInfo",
     "ConnectionState",
     "Dialler",

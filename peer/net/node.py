@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -23,6 +24,7 @@ from .listening import Reception, address_of, open_listeners
 from .records import ConnectionInfo, Direction, Observer
 from .roster import Member, Roster
 from .store_host import POLL_S, StoreHost
+from .trace import TraceFile
 from .verifier import Verifier
 
 STOP_TIMEOUT_S: Final = 5.0
@@ -35,7 +37,8 @@ class NodeConfig:
 
     `workers`: verification processes at most, one for each core if None. `poll_s`: how often
     commits of other processes are looked for, in seconds. `lock`: whether it is the one node that
-    serves its store. `serve_held`: whether logs are given out that are merely held.
+    serves its store. `serve_held`: whether logs are given out that are merely held. `trace`: a file
+    for a record of every message of every connection.
     """
 
     session: SessionConfig = field(default_factory=SessionConfig)
@@ -44,6 +47,7 @@ class NodeConfig:
     poll_s: float = POLL_S
     lock: bool = True
     serve_held: bool = True
+    trace: Path | None = None
 
 
 def unobserved(_: Mapping[str, object]) -> None:
@@ -63,7 +67,8 @@ async def running_node(
     `observer` is called in the event loop with every event, a mapping that JSON can hold. `rng`
     makes the jitter of calls. Raises StoreLocked if another node serves the store,
     SignatureLibraryError if the signature library judges by another rule, StoreError if the store
-    cannot be read. An exception of the block comes out as it is, in no group.
+    cannot be read, CannotTraceError if the trace cannot be written. An exception of the block comes
+    out as it is, in no group.
     """
     config = config or NodeConfig()
     signature_self_test()
@@ -72,11 +77,13 @@ async def running_node(
         book = InterestBook(store.author, serve_held=config.serve_held)
         book = await trio.to_thread.run_sync(book.load, store)
         try:
-            async with trio.open_nursery() as outer:
+            async with _traced(config, observer) as trace, trio.open_nursery() as outer:
                 inner = await outer.start(_hold_nursery)
+                if trace is not None:
+                    inner.start_soon(trace.run)
                 try:
                     host = await _started_host(store, config, inner)
-                    node = Node(host, config, book, inner, observer, rng or new_rng())
+                    node = Node(host, config, book, inner, observer, rng or new_rng(), trace)
                     try:
                         yield node
                     except BaseException as error:  # noqa: BLE001 - raised again below
@@ -105,6 +112,19 @@ async def _hold_nursery(task_status: trio.TaskStatus[trio.Nursery]) -> None:
             await trio.sleep_forever()
 
 
+@asynccontextmanager
+async def _traced(config: NodeConfig, observer: Observer) -> AsyncIterator[TraceFile | None]:
+    """The trace that is wanted, if one is; closed behind the block."""
+    if config.trace is None:
+        yield None
+        return
+    trace = TraceFile(config.trace, observer)
+    try:
+        yield trace
+    finally:
+        await trace.close()
+
+
 async def _started_host(store: Store, config: NodeConfig, nursery: trio.Nursery) -> StoreHost:
     verifier = Verifier(config.workers)
     host = StoreHost(store, verifier, poll_s=config.poll_s)
@@ -129,6 +149,7 @@ class Node:
         nursery: trio.Nursery,
         observer: Observer,
         rng: random.Random,
+        trace: TraceFile | None = None,
     ) -> None:
         self.host = host
         self.config = config
@@ -139,7 +160,7 @@ class Node:
         self._nursery = nursery
         self._observer = observer
         self._rng = rng
-        self._roster = Roster(host, config.session, lambda: self._book.current, observer)
+        self._roster = Roster(host, config.session, lambda: self._book.current, observer, trace)
         self._reception = Reception(self._roster, self.gate)
         self._diallers: dict[str, Dialler] = {}
         self._accepting = trio.CancelScope()

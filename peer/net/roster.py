@@ -13,6 +13,7 @@ from peer import Event, InterestsChanged, Notice, Session, SessionConfig, SetUp,
 from .connection import Connection, Ending, EndKind
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
 from .store_host import StoreHost
+from .trace import ConnectionTrace, TraceFile
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class Member:
     connection: Connection
     since_s: float
     on_established: Callable[[], None]
+    trace: ConnectionTrace | None
     established: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
     ending: Ending | None = None
@@ -78,8 +80,10 @@ class Roster:
         config: SessionConfig,
         interests: Callable[[], InterestsChanged],
         observer: Observer,
+        trace: TraceFile | None = None,
     ) -> None:
         self.members: set[Member] = set()
+        self._trace = trace
         self._host = host
         self._config = config
         self._interests = interests
@@ -98,8 +102,10 @@ class Roster:
         """A member for a new stream, for `run`."""
         role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
         config = self._config if policy is None else replace(self._config, policy=policy)
+        trace = None if self._trace is None else self._trace.begin(address, direction)
+        tracer = None if trace is None else trace.tracer
         connection = Connection(
-            Session(role, config, trio.current_time()),
+            Session(role, config, trio.current_time(), tracer),
             stream,
             self._host,
             source=address,
@@ -111,7 +117,7 @@ class Roster:
             on_established()
             self._observer({"event": "connected", "address": address, "direction": str(direction)})
 
-        member = Member(address, direction, connection, trio.current_time(), established)
+        member = Member(address, direction, connection, trio.current_time(), established, trace)
         return member
 
     async def run(self, member: Member) -> Ending:
@@ -126,6 +132,8 @@ class Roster:
             self.members.discard(member)
             member.ended.set()
             self._left.unpark_all()
+            if member.trace is not None:
+                member.trace.ended(member.ending)
         # A call that came to nothing is told by who called.
         if member.established.is_set() or member.direction is Direction.INCOMING:
             self._tell(member, member.ending)
