@@ -30,7 +30,7 @@ from .errors import (
     StoreReadOnly,
     StoreTooNew,
 )
-from .files import PayloadFile
+from .files import ArrivingFile, PayloadFile
 from .keyfile import read_key_file, write_key_file
 from .nodelock import NodeLock
 from .own import OWN_SOURCE
@@ -67,6 +67,7 @@ __all__ = [
     "OWN_SOURCE",
     "All",
     "Appended",
+    "ArrivingFile",
     "Change",
     "Dropped",
     "EntryRejected",

@@ -19,7 +19,7 @@ dead. `collect.lock` is shared by a backup while it copies; nothing is removed m
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -52,6 +52,25 @@ class PayloadFile:
     seq: int
     payload_bytes: int
     payload_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingFile:
+    """The file of a payload that a sink is receiving; it stays the same when the sink is resumed.
+
+    Two are equal if they are the same file.
+    """
+
+    _files: "PayloadFiles" = field(compare=False, repr=False)
+    id: bytes
+
+    def open(self) -> PayloadHandle | None:
+        """Reads the file beside its sink; None if it is gone.
+
+        What is beyond what the sink has written may be anything, and nothing of it is verified. The
+        file stays readable through the handle when it has been completed or removed.
+        """
+        return self._files.open_for_reading(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +195,14 @@ class PayloadFiles:
         """Where a payload file lies."""
         name = id_.hex()
         return self.root / name[:2] / name
+
+    def open_for_reading(self, id_: bytes) -> PayloadHandle | None:
+        """A file beside its writer, if there is one; None if it is gone."""
+        with translated(self._database.where):
+            try:
+                return self._system.open_file(self.path_of(id_), write=False)
+            except FileNotFoundError:
+                return None
 
     def add_row(
         self, transaction: "Transaction", state: int, wanted: PayloadFile | None, source: str

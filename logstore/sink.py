@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 from wire import LogKey, PayloadHasher
 
 from .errors import PayloadBusy, PayloadMismatch, translated
-from .files import PayloadFile, PayloadFiles, hash_prefix, set_file_state, write_all
+from .files import ArrivingFile, PayloadFile, PayloadFiles, hash_prefix, set_file_state, write_all
 from .records import INLINE_BYTES_MAX
 from .rows import pack_u64
 from .schema import FILE_GARBAGE, FILE_PARTIAL, FILE_WHOLE
@@ -103,16 +103,21 @@ class PayloadSink:
         if self._memory is None and self._offset - self._synced >= SYNC_BYTES:
             self._sync(FILE_PARTIAL)
 
-    def read(self, offset: int, bytes_max: int) -> bytes:
-        """Bytes that were received, not verified: for passing them on greedily."""
+    @property
+    def file(self) -> "ArrivingFile | None":
+        """The file that the bytes go to, for passing them on before they are verified.
+
+        None for a small payload, which stays in memory.
+        """
+        if self._memory is not None or not self._file_id:
+            return None
+        return ArrivingFile(self._files, self._file_id)
+
+    def is_right(self) -> bool:
+        """Whether all bytes have come and are the payload's; `finish` then only syncs."""
         self._check_open()
-        count = max(0, min(bytes_max, self._offset - offset))
-        if self._memory is not None:
-            return bytes(self._memory[offset : offset + count])
-        if self._handle is None or not count:
-            return b""
-        with translated(self._where):
-            return self._handle.read(count, offset)
+        whole = self._offset == self._wanted.payload_bytes
+        return whole and self._hasher.digest_yamf() == self._wanted.payload_hash
 
     def finish(self) -> bytes | PayloadFile:
         """The payload, verified and, unless it is small, on disk: for `put` or `complete_payload`.
@@ -124,7 +129,7 @@ class PayloadSink:
         wanted = self._wanted
         if self._offset != wanted.payload_bytes:
             raise ValueError(f"{self._offset} of {wanted.payload_bytes} bytes have come")
-        if self._hasher.digest_yamf() != wanted.payload_hash:
+        if not self.is_right():
             mismatch = PayloadMismatch(self._where, resumed=self._resumed, sources=self.sources)
             self.discard()
             raise mismatch

@@ -78,7 +78,6 @@ def test_a_suspended_payload_goes_on_where_it_stopped(store: Store, payload: byt
     half = len(payload) // 2
     with store.payload_sink(log.key, 1, len(payload), yamf_hash(payload), source="a") as sink:
         sink.write(payload[:half])
-        assert sink.read(1, 5) == payload[1:6]
     entry = store.entry(log.key, 1)
     assert entry is not None
     assert (entry.payload_state, entry.partial_bytes) == (PayloadState.PARTIAL, half)
@@ -89,6 +88,51 @@ def test_a_suspended_payload_goes_on_where_it_stopped(store: Store, payload: byt
     store.complete_payload(log.key, 1, sink.finish())
     assert store.open_payload(log.key, 1).read(0, len(payload)) == payload
     assert store.statistics().partial_payloads == 0
+
+
+def test_what_a_sink_has_written_is_read_beside_it_whatever_becomes_of_it(store: Store) -> None:
+    """The file is the same before and after it is suspended, completed and dropped."""
+    log = AuthorLog()
+    store.put_entries(log.key, [log.add(1, LARGE, held=False)], source="peer")
+    wanted = (log.key, 1, len(LARGE), yamf_hash(LARGE))
+    sink = store.payload_sink(*wanted, source="a")
+    file = sink.file
+    assert file is not None
+    handle = file.open()
+    assert handle is not None
+    with handle:
+        assert handle.read(10, 0) == b""
+        sink.write(LARGE[:1000])
+        assert handle.read(10, 5) == LARGE[5:15]
+        sink.suspend()
+        sink = store.payload_sink(*wanted, source="b")
+        assert sink.file == file
+        assert not sink.is_right()
+        sink.write(LARGE[1000:])
+        assert sink.is_right()
+        store.complete_payload(log.key, 1, sink.finish())
+        store.drop(log.key, 1, 1)
+        assert handle.read(len(LARGE), 0) == LARGE
+    assert file.open() is None
+
+
+def test_a_discarded_payload_begins_in_another_file(store: Store) -> None:
+    wanted = (AuthorLog().key, 1, len(LARGE), yamf_hash(LARGE))
+    sink = store.payload_sink(*wanted, source="a")
+    file = sink.file
+    sink.write(bytes(len(LARGE)))
+    assert not sink.is_right()
+    sink.discard()
+    sink = store.payload_sink(*wanted, source="a")
+    assert sink.file != file
+    sink.discard()
+
+
+def test_a_small_payload_has_no_file_while_it_arrives(store: Store) -> None:
+    with store.payload_sink(AuthorLog().key, 1, 13, yamf_hash(SMALL), source="a") as sink:
+        sink.write(SMALL)
+        assert sink.file is None
+        assert sink.is_right()
 
 
 def test_a_sink_that_was_left_behind_keeps_what_was_synced(store: Store) -> None:
