@@ -9,6 +9,13 @@ MIB = 1024 * 1024
 
 DEFAULT_WINDOW_BYTES = 65_536
 
+WINDOW_BYTES_MAX = 16 * MIB
+"""point2point.md 1: the largest compression window that may be asked for; each connection may have
+to hold one for each direction."""
+
+Compression = Literal["auto", "always", "never"]
+"""What is compressed of what this side sends, if the other side takes it (see peer/packing.py)."""
+
 
 def default_setup() -> Setup:
     """Greedy wanted and accepted, windows of 65,536 bytes both ways (point2point.md 1)."""
@@ -24,12 +31,15 @@ def default_setup() -> Setup:
 class SessionConfig:
     """How a session behaves. Times in seconds, sizes in bytes.
 
+    ValueError for windows above `WINDOW_BYTES_MAX`.
+
     `policy`: "follow" keeps all wanted logs in step for as long as the connection lasts, "sync"
     brings both sides to what they have now and reports `SyncFinished` (point2point.md 10).
     """
 
     policy: Literal["follow", "sync"] = "follow"
     setup: Setup = field(default_factory=default_setup)
+    compression: Compression = "auto"
 
     setup_timeout_s: float = 10.0
     """point2point.md 1: from accept or connect to the end of the other side's setup."""
@@ -94,3 +104,10 @@ class SessionConfig:
     """How long a sync waits for further proposals when all else is done and the peer answers."""
     offered_logs_max: int = 10_000
     """Logs taken in from one peer because it offered them, not because they are followed."""
+
+    def __post_init__(self) -> None:
+        largest = max(self.setup.send_window, self.setup.receive_window)
+        if largest > WINDOW_BYTES_MAX:
+            raise ValueError(
+                f"a compression window of {largest} bytes, {WINDOW_BYTES_MAX} are allowed at most"
+            )

@@ -55,6 +55,7 @@ from .notices import (
     SyncFinished,
 )
 from .outbound import Outbound
+from .packing import Packer
 from .proving import Prover
 from .receiving import Receiver
 from .request import Request
@@ -107,7 +108,10 @@ class Engine:
         self._inbound = Inbound(
             decoder, self._table, self._prover, receiver, self._commands, config, self, tracer
         )
-        self._outbound = Outbound(self._table, self._commands, self._notices, config, self, tracer)
+        packer = Packer(negotiated.compression_window, config.compression)
+        self._outbound = Outbound(
+            self._table, self._commands, self._notices, config, packer, self, tracer
+        )
         policy = SyncPolicy if config.policy == "sync" else FollowPolicy
         self._policy: Policy = policy(self, config, proactive=proactive)
         self._table.open_credit()

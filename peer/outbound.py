@@ -16,6 +16,7 @@ from .commands import Command
 from .config import SessionConfig
 from .events import EntriesRead, PayloadRead
 from .notices import Notice
+from .packing import Packer
 from .request import Request
 from .sending import Sender
 from .table import RequestTable
@@ -38,6 +39,7 @@ class Outbound:
         commands: list[Command],
         notices: list[Notice],
         config: SessionConfig,
+        packer: Packer,
         listener: OutboundListener,
         tracer: Tracer | None = None,
     ) -> None:
@@ -45,7 +47,7 @@ class Outbound:
         self._table = table
         self._config = config
         self._listener = listener
-        self._sender = Sender(commands, notices, config, tracer)
+        self._sender = Sender(commands, notices, config, packer, tracer)
         self._out = bytearray()
         self._turns: deque[Request] = deque()
         self._inside_turns: deque[Request] = deque()

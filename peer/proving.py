@@ -68,6 +68,7 @@ class Prover:
         self._sent: dict[int, tuple[Request, deque[_Sent]]] = {}
         self._sinks: dict[int, _Sink] = {}
         self._unwritten: dict[int, _Sink] = {}
+        self._complete: set[int] = set()
         self._next_sink = 0
         self.in_flight_bytes = 0
         """Memory held by what is not durable yet."""
@@ -79,8 +80,14 @@ class Prover:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is not durable yet that nothing more should be read."""
-        return self.in_flight_bytes >= self._config.data_credit_bytes
+        """Whether so much is not durable yet that nothing more should be read.
+
+        That goes for files too: of payloads that shrink well, many come in few bytes.
+        """
+        return (
+            self.in_flight_bytes >= self._config.data_credit_bytes
+            or 2 * len(self._complete) >= self._config.sinks_max
+        )
 
     # Entries
 
@@ -216,6 +223,7 @@ class Prover:
         """All bytes of a payload have come; it is finished once its entry is durable."""
         sink = self._sinks[ident]
         sink.complete = True
+        self._complete.add(ident)
         self._finish_ready(sink.request)
 
     def _finish_ready(self, request: Request) -> None:
@@ -231,6 +239,7 @@ class Prover:
         """A payload ends before it is whole."""
         self._flush_sink(ident)
         sink = self._sinks.pop(ident)
+        self._complete.discard(ident)
         self.in_flight_bytes -= sink.in_flight_bytes
         sink.request.incoming.pending.pop(sink.position, None)
         self._commands.append(ClosePayload(ident, discard))
@@ -247,6 +256,7 @@ class Prover:
         sink = self._sinks.pop(event.sink, None)
         if sink is None:
             return None
+        self._complete.discard(event.sink)
         self.in_flight_bytes -= sink.in_flight_bytes
         request, entry = sink.request, sink.entry
         if event.verdict is Verdict.VALID:

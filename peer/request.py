@@ -13,6 +13,7 @@ from wire import Adjust, CancelReason, LogKey, Propose, in_upper_pool, shortest_
 from .errors import Violation
 from .events import HeldEntry
 from .interest import Interest
+from .packing import Trial
 from .sequence import Sequence, sequence_of
 
 OPEN_END = 2**64
@@ -114,6 +115,7 @@ class Outgoing:
     chunk: bytes = b""
     chunk_at: tuple[int, int] = (0, 0)
     """The seqnum and offset of the payload bytes in `chunk`, or of those being read."""
+    trial: Trial = field(default_factory=Trial)
     queued: bool = False
     """Whether it is in the line of those that may have something to send."""
 

@@ -11,7 +11,6 @@ from wire import (
     Eagerness,
     encode_metadata_packet,
     encode_notify,
-    encode_payload_header,
     encode_run,
     encode_skip_above,
     encode_skip_below,
@@ -25,12 +24,10 @@ from .commands import Command, ReadEntries, ReadPayload
 from .config import SessionConfig
 from .events import HeldEntry
 from .notices import EntriesSent, Notice
+from .packing import Packer
 from .request import Request
 from .sequence import METADATA, Sequence
 from .tracing import Tracer
-
-_PACKET_BYTES_MIN = 4096
-"""A quantum that is nearly used up makes no tiny packets."""
 
 _READ_AHEAD_ROWS = 128
 """With fewer rows than this at hand the next ones are read while these are sent."""
@@ -44,9 +41,11 @@ class Sender:
         commands: list[Command],
         notices: list[Notice],
         config: SessionConfig,
+        packer: Packer,
         tracer: Tracer | None = None,
     ) -> None:
         self._tracer = tracer
+        self._packer = packer
         self._commands = commands
         self._notices = notices
         self._config = config
@@ -237,12 +236,14 @@ class Sender:
             return b""
         seq = base.piece(outgoing.position).seq
         last = request.lowest_end()
+        raw_max = self._packer.run_payload_bytes_max(outgoing.trial)
         rows: list[tuple[int, bytes, bytes]] = []
         size = payload_bytes = 0
         for row in outgoing.rows:
             if (
                 row.seq != seq + len(rows)
                 or row.payload is None
+                or len(row.payload) > raw_max
                 or (last is not None and row.seq > last)
                 or size >= bytes_max
             ):
@@ -255,6 +256,7 @@ class Sender:
         for _ in rows:
             outgoing.rows.popleft()
         data = encode_run(rows, request.log.log_id, _with_backlink(request, base, seq))
+        self._packer.went_raw(payload_bytes, outgoing.trial)
         outgoing.position += 2 * len(rows)
         outgoing.metadata_at = outgoing.position - 2
         self._notices.append(EntriesSent(request.log, rows[-1][0], len(rows), payload_bytes))
@@ -315,6 +317,7 @@ class Sender:
             data = self._chunk(request, row, payload_bytes, bytes_max)
             if not data and payload_bytes > outgoing.progress:
                 return b""
+        packets = self._packer.pack(data, outgoing.progress, payload_bytes, outgoing.trial)
         outgoing.in_piece = True
         outgoing.progress += len(data)
         if outgoing.progress == payload_bytes:
@@ -324,7 +327,7 @@ class Sender:
             self._notices.append(EntriesSent(request.log, row.seq, 0, payload_bytes))
         elif row.payload is None and not outgoing.chunk:
             self._read_payload(request, row.seq, outgoing.progress)
-        return encode_payload_header(len(data)) + data
+        return packets
 
     def _skip(self, request: Request, row: HeldEntry, payload_bytes: int) -> bytes | None:
         """A skip if one is right here; b"" to wait or to cancel; None if none is."""
@@ -350,7 +353,7 @@ class Sender:
         """Bytes of a large payload at the cursor; empty while they are being read."""
         outgoing = request.outgoing
         if outgoing.chunk and outgoing.chunk_at == (row.seq, outgoing.progress):
-            data = outgoing.chunk[: max(bytes_max, _PACKET_BYTES_MIN)]
+            data = outgoing.chunk[: max(bytes_max, self._packer.packet_bytes_min)]
             outgoing.chunk = outgoing.chunk[len(data) :]
             outgoing.chunk_at = (row.seq, outgoing.progress + len(data))
             return data

@@ -30,27 +30,33 @@ class LZFooEncoder:
 
     def encode(self, data: bytes) -> bytes:
         """`data`, compressed. It has to be sent: what follows may refer to it."""
-        compressed = self._compress(data)
+        compressed = _rewrite(self._lz4(data), data, self._window) if data else b""
         self._remember(data)
         return compressed
 
-    def encode_if_smaller(self, data: bytes) -> bytes | None:
+    def encode_if_smaller(self, data: bytes, saving_bytes: int = 1) -> bytes | None:
         """`data`, compressed, which then has to be sent.
 
-        None if compression would not make it smaller; it is to be sent raw, and later packets do
-        not refer to it.
+        None if that would not save `saving_bytes` (at least 1): it is to be sent raw, and later
+        packets do not refer to it. Of what LZ4 cannot shorten either it is not tried.
         """
-        compressed = self._compress(data)
-        if len(compressed) >= len(data):
+        bytes_max = len(data) - saving_bytes
+        block = self._lz4(data)
+        # Literals cost LZ4 a byte for every 255 of them.
+        if len(block) - len(data) // 255 - 16 > bytes_max:
+            return None
+        compressed = _rewrite(block, data, self._window)
+        if len(compressed) > bytes_max:
             return None
         self._remember(data)
         return compressed
 
-    def _compress(self, data: bytes) -> bytes:
-        if not data:
-            return b""
-        block = lz4.block.compress(data, store_size=False, dict=self._history)
-        return _rewrite(block, data, self._window)
+    def may_shrink(self, sample: bytes) -> bool:
+        """Whether LZ4 shortens what begins with `sample`; nothing is remembered."""
+        return len(self._lz4(sample)) < len(sample)
+
+    def _lz4(self, data: bytes) -> bytes:
+        return bytes(lz4.block.compress(data, store_size=False, dict=self._history))
 
     def _remember(self, data: bytes) -> None:
         if len(data) >= self._window:

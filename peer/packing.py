@@ -1,0 +1,94 @@
+"""Whether payload bytes go raw or compressed, and the packets that hold them (point2point.md 4).
+
+What is compressed is what shrinks. That is found out by trying, but cheaply: of a large piece only
+the beginning is tried first, and a request in which nothing shrank sends the next bytes raw without
+trying, ever more of them.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from wire import U64_MAX, LZFooEncoder, encode_compressed, encode_payload_header
+
+from .config import Compression
+
+SMALL_BYTES: Final = 1024
+"""With "auto", payloads below this size go raw: their metadata outweighs what could be saved."""
+
+PACKET_BYTES_MAX: Final = 64 * 1024
+"""Payload bytes in one compressed packet at most."""
+
+_SAMPLE_BYTES: Final = 4096
+_SAVING_BYTES_MIN: Final = 4
+"""The second length of a compressed packet; beyond that 3 % have to be saved."""
+_PAUSE_BYTES_MIN: Final = PACKET_BYTES_MAX
+_PAUSE_BYTES_MAX: Final = 16 * PACKET_BYTES_MAX
+
+
+@dataclass(slots=True)
+class Trial:
+    """What is known of one request's payloads."""
+
+    raw_bytes: int = 0
+    """Payload bytes that go raw before the next ones are tried."""
+    next_pause_bytes: int = _PAUSE_BYTES_MIN
+    """How many bytes that will be if the next ones do not shrink either."""
+
+
+class Packer:
+    """Makes the packets of payload bytes, for one direction of a connection.
+
+    What it returns has to be sent, in this order: compressed packets refer to earlier ones.
+    """
+
+    def __init__(self, window: int, compression: Compression) -> None:
+        """`window`: the negotiated one for what this side sends, in bytes; 0: all goes raw."""
+        self._always = compression == "always"
+        off = window == 0 or compression == "never"
+        self._encoder = None if off else LZFooEncoder(window)
+
+    def run_payload_bytes_max(self, trial: Trial) -> int:
+        """Payloads up to this size go raw, so that whole runs of entries can; -1: none do."""
+        if self._encoder is None or (trial.raw_bytes and not self._always):
+            return U64_MAX
+        return -1 if self._always else SMALL_BYTES - 1
+
+    @property
+    def packet_bytes_min(self) -> int:
+        """Pieces of a payload smaller than this are not worth a packet, unless it is the last."""
+        return 4096 if self._encoder is None else 16384
+
+    def went_raw(self, payload_bytes: int, trial: Trial) -> None:
+        """Whole payloads of so many bytes together were sent in a run."""
+        trial.raw_bytes = max(trial.raw_bytes - payload_bytes, 0)
+
+    def pack(self, data: bytes, offset: int, payload_bytes: int, trial: Trial) -> bytes:
+        """One or more packets with `data`, which begins at `offset` of a payload of that size."""
+        encoder = self._encoder
+        if encoder is None or not data or (payload_bytes < SMALL_BYTES and not self._always):
+            return encode_payload_header(len(data)) + data
+        if offset == 0 and (self._always or payload_bytes > PACKET_BYTES_MAX):
+            # Another payload may be of another kind.
+            trial.raw_bytes = 0
+        if len(data) <= PACKET_BYTES_MAX:
+            return self._packet(encoder, data, trial)
+        starts = range(0, len(data), PACKET_BYTES_MAX)
+        pieces = (data[start : start + PACKET_BYTES_MAX] for start in starts)
+        return b"".join(self._packet(encoder, piece, trial) for piece in pieces)
+
+    def _packet(self, encoder: LZFooEncoder, data: bytes, trial: Trial) -> bytes:
+        if trial.raw_bytes:
+            self.went_raw(len(data), trial)
+        elif len(data) < 4 * _SAMPLE_BYTES or encoder.may_shrink(data[:_SAMPLE_BYTES]):
+            compressed = encoder.encode_if_smaller(data, _SAVING_BYTES_MIN + (len(data) >> 5))
+            if compressed is not None:
+                trial.next_pause_bytes = _PAUSE_BYTES_MIN
+                return encode_compressed(len(data), compressed)
+            self._pause(trial)
+        else:
+            self._pause(trial)
+        return encode_payload_header(len(data)) + data
+
+    def _pause(self, trial: Trial) -> None:
+        trial.raw_bytes = trial.next_pause_bytes
+        trial.next_pause_bytes = min(2 * trial.next_pause_bytes, _PAUSE_BYTES_MAX)
