@@ -40,15 +40,19 @@ if TYPE_CHECKING:
         PayloadRead,
         PayloadWritten,
         Refusal,
+        SourceChanged,
         StorageFailed,
         Verdict,
     )
     from .notices import (
+        Arriving,
         EntriesReceived,
         EntriesSent,
+        FetchEnded,
         NewestLearned,
         Notice,
         PayloadReceived,
+        PeerHolds,
         RequestCancelled,
         RequestConfirmed,
         RequestGivenUp,
@@ -63,6 +67,7 @@ _HOMES = ("plain", "commands", "config", "errors", "events", "notices", "session
 _IN_API = frozenset(("Peer", "sync"))
 
 __all__ = [
+    "Arriving",
     "CheckEvidence",
     "ClosePayload",
     "Command",
@@ -70,6 +75,7 @@ __all__ = [
     "EntriesReceived",
     "EntriesSent",
     "Event",
+    "FetchEnded",
     "FinishPayload",
     "HeldEntry",
     "Ingest",
@@ -91,6 +97,7 @@ __all__ = [
     "PayloadRead",
     "PayloadReceived",
     "PayloadWritten",
+    "PeerHolds",
     "ReadEntries",
     "ReadPayload",
     "Refusal",
@@ -103,6 +110,7 @@ __all__ = [
     "SessionStatistics",
     "SessionTimeout",
     "SetUp",
+    "SourceChanged",
     "StorageFailed",
     "SyncFinished",
     "Tracer",

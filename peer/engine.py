@@ -15,6 +15,7 @@ from wire import (
     CancelReason,
     ControlDecoder,
     DataDecoder,
+    Eagerness,
     EntryError,
     LogKey,
     Negotiated,
@@ -40,6 +41,7 @@ from .events import (
     PayloadRead,
     PayloadWritten,
     Refusal,
+    SourceChanged,
     StorageFailed,
     Verdict,
 )
@@ -47,8 +49,10 @@ from .follow_policy import FollowPolicy
 from .idle import IdleWork
 from .inbound import Inbound
 from .notices import (
+    Arriving,
     NewestLearned,
     Notice,
+    PeerHolds,
     RequestCancelled,
     RequestConfirmed,
     RequestGivenUp,
@@ -59,6 +63,7 @@ from .packing import Packer
 from .proving import Prover
 from .receiving import Receiver
 from .request import Request
+from .sourcing import Claim, Fetches, claim_all, confirmation
 from .sync_policy import SyncPolicy
 from .table import RequestTable
 from .timers import Timers
@@ -83,6 +88,7 @@ class Engine:
         proactive: bool,
         now: float,
         tracer: Tracer | None = None,
+        claim: Claim = claim_all,
     ) -> None:
         self._config = config
         self._commands: list[Command] = []
@@ -95,6 +101,8 @@ class Engine:
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now
+        self.claim = claim
+        self._fetches = Fetches(self._table.of_log)
         self._prover = Prover(
             self._commands, self._notices, config, receive_greedily=negotiated.receive_greedily
         )
@@ -108,9 +116,9 @@ class Engine:
         self._inbound = Inbound(
             decoder, self._table, self._prover, receiver, self._commands, config, self, tracer
         )
-        packer = Packer(negotiated.compression_window, config.compression)
+        self._packer = Packer(negotiated.compression_window, config.compression)
         self._outbound = Outbound(
-            self._table, self._commands, self._notices, config, packer, self, tracer
+            self._table, self._commands, self._notices, config, self._packer, self, tracer
         )
         policy = SyncPolicy if config.policy == "sync" else FollowPolicy
         self._policy: Policy = policy(self, config, proactive=proactive)
@@ -181,7 +189,7 @@ class Engine:
         return taken
 
     def notices(self) -> list[Notice]:
-        taken = self._notices[:]
+        taken = [*self._notices, *self._fetches.take_ended()]
         self._notices.clear()
         return taken
 
@@ -263,6 +271,9 @@ class Engine:
                 self._log_changed(event)
             case InterestsChanged():
                 self._policy.interests_changed(event)
+            case SourceChanged():
+                if not self._policy.source_changed(event):
+                    self._fetches.declined(event.log)
         self._read_data()
 
     def _read_done(self, event: EntriesRead | PayloadRead | StorageFailed) -> None:
@@ -384,6 +395,7 @@ class Engine:
         self._by_ident.pop(request.ident, None)
         self._timers.answered(request)
         self._timers.over(request)
+        self._fetches.over(request)
 
     def end_due(self, request: Request) -> None:
         self._outbound.end_due(request)
@@ -398,6 +410,14 @@ class Engine:
 
     def request_given_up(self, request: Request, detail: str) -> None:
         self._give_up(request, detail)
+
+    def peer_holds(self, request: Request, seq: int) -> None:
+        self._notices.append(PeerHolds(request.log, seq))
+
+    def arriving(self, request: Request, data_bytes: int) -> None:
+        entry = request.incoming.entry
+        inside = entry.seq if entry is not None and request.incoming.in_piece else None
+        self._notices.append(Arriving(request.log, data_bytes, inside))
 
     def cursor_moved(self, request: Request) -> None:
         request.progress_at = self.now
@@ -449,12 +469,15 @@ class Engine:
         decision = answer(request.proposal, view, wanted=wanted, serve=serve, bounded=bounded)
         _note_view(request, view)
         if decision.confirm is not None:
-            self._table.confirm(request, decision.confirm)
+            self._table.confirm(request, confirmation(request, decision.confirm, self.claim))
             self._note_confirmed(request)
             self._cut_at_end(request)
             self._stop_at_fork(request)
             self._outbound.wake(request)
         elif decision.cancel is not None:
+            if decision.take_over and request.proposal.start > 1:
+                # Who keeps a log in step asks for what is behind it.
+                self._notices.append(PeerHolds(request.log, request.proposal.start - 1))
             self.cancel(request, decision.cancel, paced=not decision.take_over)
         return decision.take_over
 
@@ -465,6 +488,15 @@ class Engine:
 
     def _cancel_for(self, request: Request, reason: CancelReason) -> None:
         self.cancel(request, Cancel(request.number, reason))
+
+    def stop_fetching(self, request: Request) -> None:
+        """Ask for notifications only. Inside a large payload that takes a cancel."""
+        if request.incoming.sink is not None:
+            self._inbound.discard(request)
+            self._cancel_for(request, CancelReason.NOT_WANTED)
+        elif request.active:
+            self._table.adjust(request, Adjust(request.number, eagerness=Eagerness.NOTIFY))
+            self._fetches.declined(request.log)
 
     def check_evidence(self, log: LogKey, entries: tuple[bytes, ...]) -> None:
         self._commands.append(CheckEvidence(log, entries))
@@ -495,6 +527,7 @@ class Engine:
 
     def _note_cancel(self, request: Request, reason: CancelReason, *, by_us: bool) -> None:
         self._timers.over(request)
+        self._fetches.over(request)
         self._notices.append(RequestCancelled(request.number, request.log, reason, by_us))
 
 

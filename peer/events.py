@@ -217,6 +217,18 @@ class InterestsChanged:
     offers: tuple[LogKey, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SourceChanged:
+    """Whether this session is now the one of this node that fetches a log: `claim` says the same.
+
+    True: another session that fetched it has stopped, or brings too little. False: another one does
+    it from now on; this session asks for notifications only.
+    """
+
+    log: LogKey
+    fetch: bool
+
+
 Event = (
     LookedUp
     | EntriesRead
@@ -229,4 +241,5 @@ Event = (
     | StorageFailed
     | LogChanged
     | InterestsChanged
+    | SourceChanged
 )

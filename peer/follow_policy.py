@@ -10,18 +10,19 @@ go back further and further are asked for, metadata only, until one agrees with 
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from wire import Cancel, CancelReason, Eagerness, LogKey, Propose, decode_entry, lipmaa
 
 from .answering import link_target
 from .config import SessionConfig
-from .events import InterestsChanged, LogChanged, LogView
+from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .mending import Mender
 from .policy import Actions, Policy, full_proposal, range_proposal
 from .request import NEVER, Request
 from .retries import Retries
+from .sourcing import fetches
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class _LogState:
     """How often that was done."""
     told_fork: int = NEVER
     """The earliest fork that this side or the other has told the other of."""
+    listened: bool = False
+    """The other side told to the end what it holds, while another session fetched the log."""
     last_view: LogView | None = None
     """What our proposal was made from, until it is answered."""
 
@@ -81,14 +84,7 @@ class FollowPolicy(Policy):
 
     def _covered(self, log: LogKey) -> bool:
         """Whether some request will bring, or asks for, everything new of this log."""
-        return any(
-            request.cancel_sent is None
-            and request.cancel_received is None
-            and not request.proposal.sparse
-            and not request.proposal.payloads_only
-            and request.lowest_end() is None
-            for request in self._actions.requests_of(log)
-        )
+        return any(map(_covers, self._actions.requests_of(log)))
 
     def advance(self) -> None:
         for log in self._retries.due(self._actions.now):
@@ -126,6 +122,13 @@ class FollowPolicy(Policy):
         if self._actions.request_credit == 0:
             self._enqueue(log, first=True)
         elif self._actions.may_propose(log, proposal.start, proposal.end):
+            if proposal.eagerness is Eagerness.ALL:
+                if self._actions.claim(log):
+                    state.listened = False
+                elif state.listened:
+                    return
+                else:
+                    proposal = replace(proposal, eagerness=Eagerness.NOTIFY)
             state.ask = None
             state.last_view = view
             request = self._actions.propose(proposal, view)
@@ -174,7 +177,7 @@ class FollowPolicy(Policy):
         super().request_proposed(request)
 
     def confirmed(self, request: Request, view: LogView) -> None:
-        if self.wants(request.log):
+        if self.wants(request.log) and fetches(request):
             self._mender.begin(view, view.height, tail=request.proposal.start > view.height)
         state = self._logs.get(request.log)
         if state is not None and state.ask is not None:
@@ -186,7 +189,12 @@ class FollowPolicy(Policy):
             return
         state.retries = 0
         view, state.last_view = state.last_view, None
-        if view is not None and self.wants(request.log):
+        if not fetches(request):
+            return
+        if not self._actions.claim(request.log):
+            # It was taken from us before there was an answer.
+            self._actions.stop_fetching(request)
+        elif view is not None and self.wants(request.log):
             self._mender.begin(view, view.height)
 
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
@@ -230,6 +238,7 @@ class FollowPolicy(Policy):
         ):
             # Both sides have its last entry, if it has one: that needs no offer any more.
             state.end_offered = True
+            state.listened = request.our_interest.eagerness is Eagerness.NOTIFY
         if self.wants(log) and (state is not None or request.confirmed):
             self._enqueue(log)
 
@@ -261,6 +270,29 @@ class FollowPolicy(Policy):
         if self.wants(log) and not self._actions.requests_of(log):
             self._enqueue(log)
 
+    def source_changed(self, event: SourceChanged) -> bool:
+        log = event.log
+        requests = list(self._actions.requests_of(log))
+        if not event.fetch:
+            for request in filter(self._brings, requests):
+                self._actions.stop_fetching(request)
+            return True
+        state = self._logs.get(log)
+        if not self.wants(log) or (state is not None and state.refused):
+            return False
+        for request in filter(_covers, requests):
+            if request.our_interest.eagerness is Eagerness.NOTIFY:
+                # Nobody raises the eagerness of a request again (section 5).
+                self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+        self._enqueue(log, first=True)
+        return True
+
+    def _brings(self, request: Request) -> bool:
+        """Whether a request is how we fetch a log, and not for something that we lack besides."""
+        bounded = not request.ours and request.proposal.end is not None
+        everything = request.our_interest.eagerness is Eagerness.ALL
+        return fetches(request) and everything and not bounded and not self._mender.owns(request)
+
     def _ask_before(self, log: LogKey, state: _LogState, seq: int) -> None:
         """Ask for the other side's version of what is before `seq`, further back each time."""
         if seq > 1:
@@ -278,3 +310,14 @@ class FollowPolicy(Policy):
         )
         state.retries += 1
         self._retries.add(log, self._actions.now + delay)
+
+
+def _covers(request: Request) -> bool:
+    """Whether a request will bring, or tell of, everything new of its log."""
+    return (
+        request.cancel_sent is None
+        and request.cancel_received is None
+        and not request.proposal.sparse
+        and not request.proposal.payloads_only
+        and request.lowest_end() is None
+    )

@@ -77,6 +77,12 @@ class InboundListener(Protocol):
     def request_given_up(self, request: Request, detail: str) -> None:
         """We cannot take in what comes for this request, and why."""
 
+    def peer_holds(self, request: Request, seq: int) -> None:
+        """The other side notified of an entry that we have not sent it."""
+
+    def arriving(self, request: Request, data_bytes: int) -> None:
+        """So many bytes of metadata and payloads have come for a request."""
+
     def cursor_moved(self, request: Request) -> None:
         """The other side's cursor moved; perhaps ours may now."""
 
@@ -117,6 +123,8 @@ class Inbound:
         self._credit_released = 0
         self._fed = FedBytes()
         self._discarded_bytes = 0
+        self._arrived_bytes = 0
+        """Metadata and payloads of the current request since its listener was told."""
         self.paused = False
         """Whether reading stopped only to let other work have its turn."""
         self.held_for: Request | None = None
@@ -171,6 +179,7 @@ class Inbound:
                 break
             if isinstance(packet, PayloadBytes):
                 work += len(packet.data)
+        self._tell_arrived()
         self._prover.flush()
 
     def _released_hold(self) -> bool:
@@ -239,6 +248,7 @@ class Inbound:
         receiver = self._receiver
         match packet:
             case PayloadBytes():
+                self._arrived_bytes += len(packet.data)
                 receiver.payload_bytes(request, packet.data)
                 if request.incoming.discarding:
                     self._count_discarded(len(packet.data))
@@ -246,11 +256,13 @@ class Inbound:
                 receiver.payload_start(request, packet)
             case Metadata():
                 receiver.metadata(request, packet)
+                self._arrived_bytes += len(packet.tail)
             case Notify():
                 if packet.count == 0:
                     self._listener.idle_work()
                 else:
                     receiver.notify(request, packet.count)
+                    self._tell_notified(request)
             case SkipBelow():
                 receiver.skip(request, 4)
             case SkipAbove():
@@ -269,6 +281,16 @@ class Inbound:
                 assert_never(packet)
         self._listener.cursor_moved(request)
         return True
+
+    def _tell_notified(self, request: Request) -> None:
+        position = request.incoming.position
+        if request.base is not None and position > request.outgoing.position:
+            self._listener.peer_holds(request, request.base.piece(position - 1).seq)
+
+    def _tell_arrived(self) -> None:
+        if self._arrived_bytes and self._current is not None:
+            arrived, self._arrived_bytes = self._arrived_bytes, 0
+            self._listener.arriving(self._current, arrived)
 
     def _count_discarded(self, size: int) -> None:
         """Bytes thrown away cost us work: each 64 KiB of them is idle work."""
@@ -299,6 +321,7 @@ class Inbound:
         kind, seq = base.piece(incoming.position)
         if kind is not METADATA:
             return False
+        before = self._decoder.consumed
         run = self._decoder.next_run(
             request.log,
             seq,
@@ -311,6 +334,7 @@ class Inbound:
         )
         if not run.entries:
             return False
+        self._arrived_bytes += self._decoder.consumed - before
         last = len(run.entries) - 1
         for index, entry in enumerate(run.entries):
             position = incoming.position
@@ -346,6 +370,8 @@ class Inbound:
         self.held_for = request if request.ours and not request.answered else None
 
     def _leave(self, request: Request) -> None:
+        if request is self._current:
+            self._tell_arrived()
         try:
             self._receiver.leave(request)
         except GivenUp as given_up:

@@ -84,6 +84,30 @@ class NewestLearned:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerHolds:
+    """The other side said that it holds an entry that it has not sent here."""
+
+    log: LogKey
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """Bytes of a log came that are not proved yet. `inside`: the entry whose payload ends later."""
+
+    log: LogKey
+    data_bytes: int
+    inside: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchEnded:
+    """This session asks for nothing more than notifications of a log, and did before."""
+
+    log: LogKey
+
+
+@dataclass(frozen=True, slots=True)
 class SyncFinished:
     """A one-time sync has nothing left to do in either direction (point2point.md 10)."""
 
@@ -99,5 +123,8 @@ Notice = (
     | PayloadReceived
     | EntriesSent
     | NewestLearned
+    | PeerHolds
+    | Arriving
+    | FetchEnded
     | SyncFinished
 )

@@ -12,7 +12,7 @@ from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, lipm
 
 from .answering import link_target
 from .config import SessionConfig
-from .events import Interests, InterestsChanged, LogChanged, LogView
+from .events import Interests, InterestsChanged, LogChanged, LogView, SourceChanged
 from .request import Request
 
 
@@ -60,6 +60,12 @@ class Actions(Protocol):
 
     def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
         """Cancel a request."""
+
+    def claim(self, log: LogKey) -> bool:
+        """Whether this session may fetch a log; if so, no other one of this node will."""
+
+    def stop_fetching(self, request: Request) -> None:
+        """Ask for notifications only in this request, or end it where that is no use."""
 
     def check_evidence(self, log: LogKey, entries: tuple[bytes, ...]) -> None:
         """Have entries that may prove a fork checked and recorded."""
@@ -152,6 +158,10 @@ class Policy(ABC):
     @abstractmethod
     def contradicted(self, request: Request, seq: int) -> None:
         """An entry `seq` with a valid signature does not fit what is held of its log."""
+
+    @abstractmethod
+    def source_changed(self, event: SourceChanged) -> bool:
+        """This session is to fetch a log now, or to leave it to another one; False: it will not."""
 
     @abstractmethod
     def log_changed(self, event: LogChanged) -> None:

@@ -17,6 +17,7 @@ from .engine import Engine
 from .errors import RemoteViolation, SessionTimeout
 from .events import Event
 from .notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
+from .sourcing import Claim, claim_all
 from .tracing import Tracer
 
 CONTROL = 0
@@ -47,15 +48,22 @@ class Session:
 
     After every call the host takes `commands` and `notices`, and writes `bytes_to_send` until that
     is empty. Whatever raises RemoteViolation or SessionTimeout ends the connection: the host calls
-    `receive_eof`, carries out the commands that are left, and closes the transport. `tracer` makes
+    `receive_eof`, carries out the commands that are left, and closes the transport. `claim` says
+    whether a log may be fetched here, `tracer` makes
     a record of every message.
     """
 
     def __init__(
-        self, role: Role, config: SessionConfig, now: float, tracer: Tracer | None = None
+        self,
+        role: Role,
+        config: SessionConfig,
+        now: float,
+        tracer: Tracer | None = None,
+        claim: Claim = claim_all,
     ) -> None:
         self._role = role
         self._tracer = tracer
+        self._claim = claim
         self._config = config
         self._now = now
         self._out = bytearray(encode_setup(config.setup))
@@ -87,6 +95,8 @@ class Session:
         self._lost = False
         self._bytes_received = 0
         self._bytes_sent = 0
+        self._data_bytes = 0
+        self._granted_first = 0
         self._entries = [0, 0]
         self._payload_bytes = [0, 0]
 
@@ -111,7 +121,7 @@ class Session:
             return True
         return (
             self._closing_at is not None
-            and self._now - self._closing_at >= self._config.close_timeout_s
+            and self._now >= self._closing_at + self._config.close_timeout_s
         )
 
     def statistics(self) -> SessionStatistics:
@@ -169,14 +179,14 @@ class Session:
         """Time has passed. Raises SessionTimeout, or RemoteViolation as above."""
         self._at(now)
         config = self._config
+        # Compared as `next_deadline` adds: a difference may be rounded to just below the limit.
         if self._engine is None:
-            if now - self._started_at >= config.setup_timeout_s:
+            if now >= self._started_at + config.setup_timeout_s:
                 raise SessionTimeout(f"setup not finished after {config.setup_timeout_s:.0f} s")
             return
-        silence = now - self._heard_at
-        if silence >= config.idle_timeout_s:
+        if now >= self._heard_at + config.idle_timeout_s:
             raise SessionTimeout(f"no sign of life for {config.idle_timeout_s:.0f} s")
-        if silence >= config.ping_after_s and self._pinged_at is None:
+        if self._pinged_at is None and now >= self._heard_at + config.ping_after_s:
             self._mux.ping(None)
             self._pinged_at = now
         self._engine.advance()
@@ -224,8 +234,14 @@ class Session:
             self._count(notice)
         return taken
 
-    def bytes_to_send(self, bytes_max: int) -> bytes:
-        """The next bytes for the transport, about `bytes_max` at most; b"" if there are none."""
+    def bytes_to_send(self, bytes_max: int, now: float | None = None) -> bytes:
+        """The next bytes for the transport, about `bytes_max` at most; b"" if there are none.
+
+        `now` matters for what is compressed, and is only needed if time has passed since the last
+        call of anything.
+        """
+        if now is not None:
+            self._at(now)
         if self._out:
             data = bytes(self._out)
             self._out.clear()
@@ -253,6 +269,7 @@ class Session:
         """Pull data from the engine as far as the credit goes."""
         if self._engine is None:
             return
+        before, dry = self._data_bytes, False
         wanted = max(bytes_max, _QUEUED_BYTES_MIN)
         while self._mux.queued(DATA) < wanted:
             room = min(self._mux.sendable(DATA), wanted - self._mux.queued(DATA))
@@ -261,8 +278,21 @@ class Session:
             data = self._engine.data_to_send(room)
             self._hand_over()
             if not data:
+                dry = True
                 break
             self._mux.send(DATA, data)
+            self._data_bytes += len(data)
+        self._engine.data_pulled(self._data_bytes - before, self._delivered(), dry=dry)
+
+    def _delivered(self) -> int:
+        """Data that the other side is done with, as far as its credit tells."""
+        left = self._mux.sendable(DATA)
+        if left == bymux.INFINITE:
+            return self._data_bytes - self._mux.queued(DATA)
+        granted = left + self._data_bytes
+        if not self._granted_first:
+            self._granted_first = granted
+        return granted - self._granted_first
 
     # Inside
 
@@ -292,6 +322,7 @@ class Session:
             proactive=self._role is Role.PROACTIVE,
             now=self._now,
             tracer=self._tracer,
+            claim=self._claim,
         )
         self._notices.append(
             SetUp(

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from wire import Cancel, CancelReason, Eagerness, LogKey, Propose, lipmaa
 
 from .config import SessionConfig
-from .events import InterestsChanged, LogChanged, LogView
+from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .mending import Mender
 from .policy import Actions, Policy, full_proposal, range_proposal
 from .request import Request
@@ -274,6 +274,10 @@ class SyncPolicy(Policy):
 
     def contradicted(self, request: Request, seq: int) -> None:
         """A one-time sync leaves forks to nodes that stay; what is proved is kept all the same."""
+
+    def source_changed(self, event: SourceChanged) -> bool:  # noqa: ARG002 - of the interface
+        """A one-time sync brings what the other side has, whoever else brings it too."""
+        return False
 
     def log_changed(self, event: LogChanged) -> None:
         """What is appended during a one-time sync is the next one's."""

@@ -42,6 +42,7 @@ from peer.events import (
     Verdict,
 )
 from peer.notices import Notice
+from peer.sourcing import Claim, claim_all
 from wire import (
     Entry,
     LogKey,
@@ -398,6 +399,7 @@ class Pair:
         *,
         policy: str = "follow",
         second: str = "follow",
+        claims: tuple[Claim, Claim] = (claim_all, claim_all),
     ) -> None:
         """`policy` is that of host 0, which is proactive, `second` that of the other one."""
         for side, host in enumerate(self.hosts):
@@ -405,7 +407,9 @@ class Pair:
             if (policy, second)[side] == "sync":
                 config = replace(config, policy="sync")
             negotiated = negotiate(SETUP, SETUP)
-            host.engine = Engine(negotiated, config, proactive=side == 0, now=self.now)
+            host.engine = Engine(
+                negotiated, config, proactive=side == 0, now=self.now, claim=claims[side]
+            )
             own = interests[side]
             offers = sorted({*own.logs, *own.own, *_held_by_interest(host.store, own)})
             host.todo.append(InterestsChanged(own, tuple(offers)))

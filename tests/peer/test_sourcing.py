@@ -1,0 +1,205 @@
+"""A session that may not fetch a log asks for notifications only, and can be told to fetch."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from nacl.signing import SigningKey
+
+from peer.events import Interests, SourceChanged
+from peer.notices import (
+    Arriving,
+    EntriesReceived,
+    FetchEnded,
+    PayloadReceived,
+    PeerHolds,
+    RequestCancelled,
+)
+from peer.sourcing import Claim, claim_all
+from wire import Cancel, CancelReason, Eagerness, LogKey
+
+from .rig import Author, Pair, Store
+
+AUTHOR = Author(SigningKey(b"s" * 32))
+LOG = LogKey(AUTHOR.id, 0)
+FOLLOWS = Interests(logs=frozenset((LOG,)))
+SIZE = 40
+
+
+def store_of(count: int) -> Store:
+    store = Store()
+    for seq in range(1, count + 1):
+        store.append(AUTHOR, 0, b"%d" % (seq % 10) * SIZE)
+    return store
+
+
+class Node:
+    """One store with links to others; `source` is the link that may fetch."""
+
+    def __init__(self, store: Store, *others: Store, side: int = 0) -> None:
+        """`side` of each link is the node's own."""
+        self.store = store
+        self.side = side
+        self.source: int | None = None
+        self.links: list[Pair] = []
+        self.denied = [0] * len(others)
+        for number, other in enumerate(others):
+            stores = (other, store) if side else (store, other)
+            self.links.append(Pair(stores=stores))
+            claims = (claim_all, self.claim(number)) if side else (self.claim(number), claim_all)
+            self.links[number].connect((FOLLOWS, FOLLOWS), claims=claims)
+
+    def claim(self, number: int) -> Claim:
+        def claim(_: LogKey) -> bool:
+            if self.source is None:
+                self.source = number
+            self.denied[number] += self.source != number
+            return self.source == number
+
+        return claim
+
+    def change(self, number: int) -> None:
+        old, self.source = self.source, number
+        if old is not None and old < len(self.links):
+            self.tell(old, fetch=False)
+        self.tell(number, fetch=True)
+
+    def tell(self, number: int, *, fetch: bool) -> None:
+        self.links[number].hosts[self.side].todo.append(SourceChanged(LOG, fetch))
+
+    def run(self, rounds: int = 12) -> None:
+        for _ in range(rounds):
+            for link in self.links:
+                link.run(advance_s=0.5)
+
+    def notices(self, number: int, kind: type) -> list[object]:
+        return [n for n in self.links[number].hosts[self.side].notices if isinstance(n, kind)]
+
+    def payload_bytes(self, number: int) -> int:
+        got: Iterator[EntriesReceived | PayloadReceived] = (
+            notice
+            for notice in self.links[number].hosts[self.side].notices
+            if isinstance(notice, EntriesReceived | PayloadReceived)
+        )
+        return sum(notice.payload_bytes for notice in got)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_one_source_sends_and_the_other_notifies(side: int) -> None:
+    node = Node(Store(), store_of(20), store_of(20), side=side)
+    node.source = 0
+    node.links[1].run()
+    assert node.store.height(LOG) == 0
+    node.run()
+    assert node.store.logs[LOG] == store_of(20).logs[LOG]
+    assert [node.payload_bytes(0), node.payload_bytes(1)] == [20 * SIZE, 0]
+    assert PeerHolds(LOG, 20) in node.notices(1, PeerHolds)
+    assert node.notices(1, Arriving) == []
+    assert node.notices(0, Arriving) != []
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("first", [0, 1])
+def test_another_session_takes_over_what_comes_later(side: int, first: int) -> None:
+    """The other one is lowered, and nothing is missed in either direction."""
+    one, other = store_of(5), store_of(5)
+    node = Node(Store(), one, other, side=side)
+    node.source = first
+    node.run()
+    node.change(1 - first)
+    node.run()
+    assert FetchEnded(LOG) in node.notices(first, FetchEnded)
+    before = node.payload_bytes(first)
+    for _ in range(3):
+        one.append(AUTHOR, 0, b"n" * SIZE)
+    other.logs[LOG].update(one.logs[LOG])
+    other.changed(LOG)
+    node.run()
+    assert node.payload_bytes(1 - first) == 3 * SIZE
+    assert node.payload_bytes(first) == before
+    node.store.append(AUTHOR, 0, b"mine")
+    node.run()
+    assert node.store.logs[LOG] == one.logs[LOG] == other.logs[LOG]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_raised_request_is_cancelled_with_128_and_proposed_anew(side: int) -> None:
+    node = Node(Store(), Store(), store_of(9), side=side)
+    node.source = 0
+    node.run()
+    assert node.store.height(LOG) == 0
+    node.change(1)
+    node.run()
+    assert node.store.height(LOG) == 9
+    host = node.links[1].hosts[side]
+    reasons = [n.reason for n in host.notices if isinstance(n, RequestCancelled) and n.by_us]
+    assert CancelReason.NOT_WANTED in reasons
+    [request] = node.links[1].engine(side).requests_of(LOG)
+    assert request.our_interest.eagerness is Eagerness.ALL
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_large_payload_goes_on_where_the_other_one_left_it(side: int) -> None:
+    one, other = Store(), Store()
+    for store in (one, other):
+        store.append(AUTHOR, 0, Random(1).randbytes(5000))
+    node = Node(Store(), one, other, side=side)
+    node.source = 0
+    link = node.links[0]
+    for _ in range(30):
+        for each in (0, 1):
+            while link.hosts[each].step():
+                pass
+            link.pump(each, data_max=100)
+            link.deliver_control(each, 1 << 20)
+            link.deliver_data(each, 100)
+    sunk = sum(len(sink.data) for sink in node.links[0].hosts[side].sinks.values())
+    assert 0 < sunk < 5000
+    node.change(1)
+    node.run()
+    assert node.store.logs[LOG] == one.logs[LOG]
+    came = sum(n.data_bytes for n in node.notices(1, Arriving) if isinstance(n, Arriving))
+    assert came < 5000 - sunk + 300
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_log_that_has_ended_is_listened_to_once(side: int) -> None:
+    """No proposals go round while another session fetches, and the last one takes over."""
+    one, other = store_of(9), store_of(9)
+    for store in (one, other):
+        store.append(AUTHOR, 0, b"end" * 9, is_end=True)
+    node = Node(Store(), one, other, side=side)
+    node.source = 2
+    node.run(40)
+    assert node.store.height(LOG) == 0
+    assert max(node.denied) < 9
+    node.change(1)
+    node.run()
+    assert node.store.logs[LOG] == one.logs[LOG]
+
+
+def test_the_wishes_of_the_other_side_are_served_without_a_claim() -> None:
+    node = Node(store_of(12), Store())
+    node.source = 5
+    node.run()
+    assert node.links[0].hosts[1].store.logs[LOG] == node.store.logs[LOG]
+
+
+def test_a_claim_ends_with_the_request() -> None:
+    node = Node(Store(), store_of(3))
+    node.run()
+    assert node.notices(0, FetchEnded) == []
+    there = node.links[0].engine(1)
+    [request] = there.requests_of(LOG)
+    there.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+    node.links[0].run()
+    assert FetchEnded(LOG) in node.notices(0, FetchEnded)
+
+
+def test_a_one_time_sync_is_not_held_back() -> None:
+    """What it brings is kept although another session fetches the log."""
+    pair = Pair(stores=(store_of(7), Store()))
+    pair.connect((FOLLOWS, FOLLOWS), policy="sync", claims=(lambda _: False, lambda _: False))
+    for _ in range(12):
+        pair.run(advance_s=1.0)
+    assert pair.hosts[1].store.logs[LOG] == store_of(7).logs[LOG]
