@@ -95,8 +95,6 @@ class Session:
         self._lost = False
         self._bytes_received = 0
         self._bytes_sent = 0
-        self._data_bytes = 0
-        self._granted_first = 0
         self._entries = [0, 0]
         self._payload_bytes = [0, 0]
 
@@ -121,7 +119,7 @@ class Session:
             return True
         return (
             self._closing_at is not None
-            and self._now >= self._closing_at + self._config.close_timeout_s
+            and self._now - self._closing_at >= self._config.close_timeout_s
         )
 
     def statistics(self) -> SessionStatistics:
@@ -179,14 +177,14 @@ class Session:
         """Time has passed. Raises SessionTimeout, or RemoteViolation as above."""
         self._at(now)
         config = self._config
-        # Compared as `next_deadline` adds: a difference may be rounded to just below the limit.
         if self._engine is None:
-            if now >= self._started_at + config.setup_timeout_s:
+            if now - self._started_at >= config.setup_timeout_s:
                 raise SessionTimeout(f"setup not finished after {config.setup_timeout_s:.0f} s")
             return
-        if now >= self._heard_at + config.idle_timeout_s:
+        silence = now - self._heard_at
+        if silence >= config.idle_timeout_s:
             raise SessionTimeout(f"no sign of life for {config.idle_timeout_s:.0f} s")
-        if self._pinged_at is None and now >= self._heard_at + config.ping_after_s:
+        if silence >= config.ping_after_s and self._pinged_at is None:
             self._mux.ping(None)
             self._pinged_at = now
         self._engine.advance()
@@ -234,14 +232,8 @@ class Session:
             self._count(notice)
         return taken
 
-    def bytes_to_send(self, bytes_max: int, now: float | None = None) -> bytes:
-        """The next bytes for the transport, about `bytes_max` at most; b"" if there are none.
-
-        `now` matters for what is compressed, and is only needed if time has passed since the last
-        call of anything.
-        """
-        if now is not None:
-            self._at(now)
+    def bytes_to_send(self, bytes_max: int) -> bytes:
+        """The next bytes for the transport, about `bytes_max` at most; b"" if there are none."""
         if self._out:
             data = bytes(self._out)
             self._out.clear()
@@ -269,7 +261,6 @@ class Session:
         """Pull data from the engine as far as the credit goes."""
         if self._engine is None:
             return
-        before, dry = self._data_bytes, False
         wanted = max(bytes_max, _QUEUED_BYTES_MIN)
         while self._mux.queued(DATA) < wanted:
             room = min(self._mux.sendable(DATA), wanted - self._mux.queued(DATA))
@@ -278,21 +269,8 @@ class Session:
             data = self._engine.data_to_send(room)
             self._hand_over()
             if not data:
-                dry = True
                 break
             self._mux.send(DATA, data)
-            self._data_bytes += len(data)
-        self._engine.data_pulled(self._data_bytes - before, self._delivered(), dry=dry)
-
-    def _delivered(self) -> int:
-        """Data that the other side is done with, as far as its credit tells."""
-        left = self._mux.sendable(DATA)
-        if left == bymux.INFINITE:
-            return self._data_bytes - self._mux.queued(DATA)
-        granted = left + self._data_bytes
-        if not self._granted_first:
-            self._granted_first = granted
-        return granted - self._granted_first
 
     # Inside
 
