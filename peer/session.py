@@ -119,7 +119,7 @@ class Session:
             return True
         return (
             self._closing_at is not None
-            and self._now - self._closing_at >= self._config.close_timeout_s
+            and self._now >= self._closing_at + self._config.close_timeout_s
         )
 
     def statistics(self) -> SessionStatistics:
@@ -177,14 +177,14 @@ class Session:
         """Time has passed. Raises SessionTimeout, or RemoteViolation as above."""
         self._at(now)
         config = self._config
+        # Compared as `next_deadline` adds: a difference may be rounded to just below the limit.
         if self._engine is None:
-            if now - self._started_at >= config.setup_timeout_s:
+            if now >= self._started_at + config.setup_timeout_s:
                 raise SessionTimeout(f"setup not finished after {config.setup_timeout_s:.0f} s")
             return
-        silence = now - self._heard_at
-        if silence >= config.idle_timeout_s:
+        if now >= self._heard_at + config.idle_timeout_s:
             raise SessionTimeout(f"no sign of life for {config.idle_timeout_s:.0f} s")
-        if silence >= config.ping_after_s and self._pinged_at is None:
+        if self._pinged_at is None and now >= self._heard_at + config.ping_after_s:
             self._mux.ping(None)
             self._pinged_at = now
         self._engine.advance()
