@@ -78,8 +78,8 @@ def describe(event: Mapping[str, object]) -> str:
         left_out = event.get("left_out")
         missing = f", {len(left_out)} left out" if isinstance(left_out, list) and left_out else ""
         return f"exported {event['rows']} rows in {event['files']} files{missing}"
-    if name == "export_failed":
-        return f"export failed: {event['reason']}"
+    if name in {"export_failed", "trace_failed"}:
+        return f"{name.removesuffix('_failed')} failed: {event['reason']}"
     if "address" in event:
         reason = str(event.get("reason") or "").removeprefix(f"{event['address']}: ")
         said = f"{str(name).replace('_', ' ')} {event['address']}"

@@ -15,6 +15,7 @@ from .opening import opened_store
 from .registry import Definition
 from .settings import Parser, store_path
 from .terminal import OutputClosed
+from .tracing import trace_argument
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -51,6 +52,7 @@ def _arguments(parser: Parser) -> None:
         help="call this peer, and again whenever the connection is lost; repeatable",
     )
     follow_arguments(parser)
+    trace_argument(parser)
     parser.add_argument(
         "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
     )
@@ -111,13 +113,19 @@ class _Events:
 
 def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from analytics import AnalyticsError
-    from peer.api import CannotListenError
+    from peer.api import CannotListenError, CannotTraceError
 
     with opened_store(args) as store:
         remember_follows(store, args)
         try:
             run_trio(partial(_run, store, args, terminal))
-        except (CannotListenError, StoreError, SignatureLibraryError, AnalyticsError) as error:
+        except (
+            CannotListenError,
+            CannotTraceError,
+            StoreError,
+            SignatureLibraryError,
+            AnalyticsError,
+        ) as error:
             raise Problem(str(error)) from None
     return DONE
 
@@ -126,14 +134,15 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     import trio
 
     from analytics import ContinuousExport
-    from peer.api import Peer
+    from peer.api import NodeConfig, Peer
     from peer.net import StatusFile, run_export
 
     ending = trio.Event()
     events = _Events(terminal, ending)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            async with Peer(store, observer=events.take) as peer:
+            config = NodeConfig(trace=args.trace)
+            async with Peer(store, config=config, observer=events.take) as peer:
                 nursery.start_soon(_watch, signals, ending, peer)
                 nursery.start_soon(events.run)
                 await _start(peer, args, terminal)

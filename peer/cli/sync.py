@@ -12,10 +12,11 @@ from peer import json_number
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem
-from .online import address, counted, follow_arguments, remember_follows, run_trio
+from .online import address, counted, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
+from .tracing import trace_argument
 from .values import size
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def seconds(text: str) -> float:
 def _arguments(parser: Parser) -> None:
     parser.add_argument("address", metavar="HOST:PORT", type=address, help="the peer to call")
     follow_arguments(parser)
+    trace_argument(parser)
     parser.add_argument(
         "--timeout", metavar="S", type=seconds, help="give up after S seconds, exit status 1"
     )
@@ -51,16 +53,22 @@ def _arguments(parser: Parser) -> None:
 def _sync(args: "Namespace", terminal: "Terminal") -> int:
     import trio
 
-    from peer.api import CannotConnectError, SyncError
+    from peer.api import CannotConnectError, CannotTraceError, SyncError
 
     with opened_store(args) as store:
         remember_follows(store, args)
         forks: list[str] = []
         try:
-            summary = run_trio(partial(_run, store, args, forks))
+            summary = run_trio(partial(_run, store, args, forks, terminal))
         except trio.TooSlowError:
             raise Problem(f"{args.address}: not in sync after {args.timeout:g} s") from None
-        except (CannotConnectError, SyncError, StoreError, SignatureLibraryError) as error:
+        except (
+            CannotConnectError,
+            CannotTraceError,
+            SyncError,
+            StoreError,
+            SignatureLibraryError,
+        ) as error:
             raise Problem(str(error)) from None
         sentence = _sentence(summary, store)
     terminal.result(
@@ -72,7 +80,9 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
     return DONE
 
 
-async def _run(store: "Store", args: "Namespace", forks: list[str]) -> "SyncSummary":
+async def _run(
+    store: "Store", args: "Namespace", forks: list[str], terminal: "Terminal"
+) -> "SyncSummary":
     import trio
 
     from peer.api import NodeConfig, Peer
@@ -80,11 +90,13 @@ async def _run(store: "Store", args: "Namespace", forks: list[str]) -> "SyncSumm
     def observe(event: Mapping[str, object]) -> None:
         if event["event"] == "fork":
             forks.append(f"{event['author']}/{event['log_id']} is forked at {event['seq']}")
+        elif event["event"] == "trace_failed":
+            terminal.note(describe(event))
 
     deadline = math.inf if args.timeout is None else args.timeout
     async with (
         trio.open_nursery() as nursery,
-        Peer(store, config=NodeConfig(lock=False), observer=observe) as peer,
+        Peer(store, config=NodeConfig(lock=False, trace=args.trace), observer=observe) as peer,
     ):
         if sys.stderr is not None and sys.stderr.isatty():
             nursery.start_soon(_progress, peer)

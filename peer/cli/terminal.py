@@ -79,6 +79,11 @@ class Terminal:
         elif self.wide:
             self.line(text)
 
+    def alert(self, text: str) -> None:
+        """Prints a line that people should not miss."""
+        mark, end = (b"\x1b[1;31m", b"\x1b[0m") if self.coloured else (b"", b"")
+        self.data(mark + escape(text).encode("utf-8", "backslashreplace") + end + b"\n")
+
     def record(self, fields: Mapping[str, object]) -> None:
         """Prints one JSON object."""
         self.data(json.dumps(fields, separators=(", ", ": ")).encode() + b"\n")

@@ -92,8 +92,7 @@ class TraceFile:
 
     async def close(self) -> None:
         """Writes what is left and closes the file."""
-        with trio.CancelScope(shield=True):
-            await self._write_waiting()
+        await self._write_waiting()
         self._open = False
         os.close(self._handle)
 
@@ -102,7 +101,9 @@ class TraceFile:
             return
         data, self._waiting = self._waiting, bytearray()
         try:
-            await trio.to_thread.run_sync(_write_all, self._handle, data)
+            # What was taken would be lost.
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(_write_all, self._handle, data)
         except OSError as error:
             self._open = False
             reason = f"{self._path}: {words_of(error)}; the trace ends here"

@@ -118,6 +118,20 @@ async def test_the_end_of_a_connection_is_written_at_once(tmp_path: Path) -> Non
     }
 
 
+async def test_nothing_is_lost_when_the_end_of_a_connection_is_the_end_of_the_node(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "trace"
+    trace = TraceFile(path, ignored)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trace.run)
+        await trio.testing.wait_all_tasks_blocked()
+        trace.begin("a", Direction.INCOMING).ended(None)
+        nursery.cancel_scope.cancel()
+    await trace.close()
+    assert len(records(path)) == 3
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")  # noqa: PTH110
 async def test_a_full_disk_ends_the_trace_with_one_warning_and_not_the_node() -> None:
     told: list[Mapping[str, object]] = []
