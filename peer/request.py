@@ -66,7 +66,7 @@ class Incoming:
     """Whether the piece before the cursor came as data, so that an apology may be for it."""
     held_already: bool = False
     """The rest of the current payload is held and only passed over (packet 7)."""
-    apologised_at: int = -1
+    apologised_at: int = NEVER
     adrift: bool = False
     """What comes is thrown away and its size is not known, so that the cursor has been lost."""
     metadata_at: int = -1
