@@ -20,11 +20,13 @@ if TYPE_CHECKING:
         OpenPayload,
         ReadEntries,
         ReadPayload,
+        StopReading,
         WritePayload,
     )
     from .config import SessionConfig, default_setup
     from .errors import LocalMisuse, RemoteViolation, SessionTimeout, Violation
     from .events import (
+        ArrivalChanged,
         EntriesRead,
         Event,
         HeldEntry,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         PayloadFinished,
         PayloadOpened,
         PayloadRead,
+        PayloadWithdrawn,
         PayloadWritten,
         Refusal,
         SourceChanged,
@@ -67,6 +70,7 @@ _HOMES = ("plain", "commands", "config", "errors", "events", "notices", "session
 _IN_API = frozenset(("Peer", "sync"))
 
 __all__ = [
+    "ArrivalChanged",
     "Arriving",
     "CheckEvidence",
     "ClosePayload",
@@ -96,6 +100,7 @@ __all__ = [
     "PayloadOpened",
     "PayloadRead",
     "PayloadReceived",
+    "PayloadWithdrawn",
     "PayloadWritten",
     "PeerHolds",
     "ReadEntries",
@@ -111,6 +116,7 @@ __all__ = [
     "SessionTimeout",
     "SetUp",
     "SourceChanged",
+    "StopReading",
     "StorageFailed",
     "SyncFinished",
     "Tracer",

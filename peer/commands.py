@@ -57,13 +57,27 @@ class ReadEntries:
 
 @dataclass(frozen=True, slots=True)
 class ReadPayload:
-    """Read payload bytes for sending. Answered by `PayloadRead` for the same request."""
+    """Read payload bytes for sending. Answered by `PayloadRead` for the same request.
+
+    `arriving`: bytes of a payload that some session of this host is receiving will do as well, but
+    for its last one, which is read only when all are verified. Then the answer comes once there are
+    some at `offset`, and `PayloadWithdrawn` takes its place if there will be none. While a read
+    waits, another one of the same request takes its place.
+    """
 
     request: int
     log: LogKey
     seq: int
     offset: int
     bytes_max: int
+    arriving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopReading:
+    """This request reads no more payload bytes; a read that waits is not answered any more."""
+
+    request: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +174,7 @@ Command = (
     LookUp
     | ReadEntries
     | ReadPayload
+    | StopReading
     | Ingest
     | OpenPayload
     | WritePayload

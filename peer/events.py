@@ -77,12 +77,28 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class PayloadRead:
-    """Reply to `ReadPayload`; empty `data`: the payload is no longer held."""
+    """Reply to `ReadPayload`; empty `data`: the payload is no longer held.
+
+    `verified`: this and all that was read of the payload for this request before it is right.
+    Otherwise `PayloadWithdrawn` may follow.
+    """
 
     request: int
     seq: int
     offset: int
     data: bytes
+    verified: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadWithdrawn:
+    """What was read of a payload for this request, before it was verified, is not to be relied on.
+
+    A read of it that waits is not answered any more.
+    """
+
+    request: int
+    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +186,14 @@ class LogChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrivalChanged:
+    """Some session of this host has begun to receive a payload, or does so no more."""
+
+    log: LogKey
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class Interests:
     """What this node wants and offers (point2point.md 10).
 
@@ -233,6 +257,7 @@ Event = (
     LookedUp
     | EntriesRead
     | PayloadRead
+    | PayloadWithdrawn
     | Ingested
     | IngestFailed
     | PayloadOpened
@@ -240,6 +265,7 @@ Event = (
     | PayloadFinished
     | StorageFailed
     | LogChanged
+    | ArrivalChanged
     | InterestsChanged
     | SourceChanged
 )

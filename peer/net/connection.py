@@ -16,6 +16,7 @@ from typing import Final
 import trio
 
 from peer import (
+    ArrivalChanged,
     Event,
     InterestsChanged,
     LogChanged,
@@ -183,7 +184,7 @@ class Connection:
         try:
             for event in events:
                 # Before the setup is there, nothing has been looked at that could have changed.
-                if session.established or not isinstance(event, LogChanged):
+                if session.established or not isinstance(event, ArrivalChanged | LogChanged):
                     session.handle(event, now)
             self._turn()
         except Exception as error:  # noqa: BLE001 - the host that delivers is not to blame

@@ -21,6 +21,7 @@ from peer import (
 )
 from wire import LogKey
 
+from .arrivals import Arrivals
 from .lane import Job, Lane, RunSync, Settle
 from .port import Port, Replies
 from .sinks import Outcome, Sink, complete
@@ -37,10 +38,11 @@ Write = Callable[[Callable[[set[LogKey]], Callable[[], Replies]]], None]
 class PayloadHost:
     """Carries out the commands about sinks."""
 
-    def __init__(self, store: Store, write: Write, *, run_sync: RunSync | None) -> None:
+    def __init__(
+        self, store: Store, write: Write, arrivals: Arrivals, *, run_sync: RunSync | None
+    ) -> None:
         self.lanes = [Lane(run_sync=run_sync) for _ in range(LANES)]
-        self.arriving: dict[tuple[LogKey, int], int] = {}
-        """Payloads that some session is receiving and storing, and how many do."""
+        self._arrivals = arrivals
         self._store = store
         self._write = write
         self._sinks: dict[tuple[Port, int], Sink] = {}
@@ -60,7 +62,7 @@ class PayloadHost:
                     self._put(port, sink, partial(self._take, port, sink))
             case FinishPayload():
                 sink = self._sinks.pop(place)
-                self._put(port, sink, partial(self._finish, port, sink))
+                self._put(port, sink, partial(self._judge, port, sink))
             case ClosePayload(discard=discard):
                 sink = self._sinks.pop(place)
                 self._put(port, sink, partial(self._close, sink, discard=discard))
@@ -78,11 +80,40 @@ class PayloadHost:
 
     def _open(self, port: Port, sink: Sink) -> Settle:
         storing = sink.open()
-        return partial(self._opened, port, sink, storing=storing)
+        file, stored = sink.file, sink.stored_bytes
+
+        def settle() -> None:
+            if storing:
+                self._arrivals.opened(sink, file, stored)
+            port.deliver(PayloadOpened(sink.command.sink, storing))
+
+        return settle
 
     def _take(self, port: Port, sink: Sink) -> Settle:
         count = sink.write()
-        return partial(port.deliver, PayloadWritten(sink.command.sink, count))
+        stored, broken = sink.stored_bytes, sink.broken
+
+        def settle() -> None:
+            if broken:
+                self._arrivals.spoiled(sink)
+            else:
+                self._arrivals.grew(sink, stored)
+            port.deliver(PayloadWritten(sink.command.sink, count))
+
+        return settle
+
+    def _judge(self, port: Port, sink: Sink) -> Settle:
+        """Those who read behind are told before the bytes are synced, which takes longer."""
+        right = sink.is_right()
+
+        def settle() -> None:
+            if right:
+                self._arrivals.proved(sink)
+            else:
+                self._arrivals.spoiled(sink)
+            self._put(port, sink, partial(self._finish, port, sink))
+
+        return settle
 
     def _finish(self, port: Port, sink: Sink) -> Settle:
         outcome = sink.finish()
@@ -93,7 +124,7 @@ class PayloadHost:
             sink.close(discard=discard)
         except StoreError as error:
             log.warning("a payload that was under way cannot be kept: %s", error)
-        return partial(self._arrived, sink)
+        return partial((self._arrivals.spoiled if discard else self._arrivals.left), sink)
 
     def _complete(
         self, port: Port, sink: Sink, outcome: Outcome, changed: set[LogKey]
@@ -104,32 +135,17 @@ class PayloadHost:
 
     # In the event loop
 
-    def _opened(self, port: Port, sink: Sink, *, storing: bool) -> None:
-        if storing:
-            place = (sink.log, sink.seq)
-            self.arriving[place] = self.arriving.get(place, 0) + 1
-        port.deliver(PayloadOpened(sink.command.sink, storing))
-
     def _finished(self, port: Port, sink: Sink, outcome: Outcome) -> None:
         if outcome.whole is None:
-            self._arrived(sink)
+            self._arrivals.spoiled(sink)
             port.deliver(PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail))
         else:
             self._write(partial(self._complete, port, sink, outcome))
 
     def _completed(self, port: Port, sink: Sink, outcome: Outcome) -> Replies:
-        self._arrived(sink)
+        self._arrivals.completed(sink)
         return {port: [PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail)]}
 
     def _failed(self, port: Port, sink: Sink, error: Exception) -> None:
-        self._arrived(sink)
+        self._arrivals.spoiled(sink)
         port.fail(error)
-
-    def _arrived(self, sink: Sink) -> None:
-        """This sink receives nothing any more."""
-        place = (sink.log, sink.seq)
-        if sink.storing and place in self.arriving:
-            sink.storing = False
-            self.arriving[place] -= 1
-            if not self.arriving[place]:
-                del self.arriving[place]

@@ -5,29 +5,39 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from logstore import PayloadReader, Store, StoreError
-from peer import Event, LogChanged, LookUp, PayloadRead, ReadEntries, ReadPayload, StorageFailed
+from peer import (
+    Event,
+    LogChanged,
+    LookUp,
+    PayloadRead,
+    ReadEntries,
+    ReadPayload,
+    StopReading,
+    StorageFailed,
+)
 
+from .arrivals import Arrivals, Reading
 from .lane import Job, Lane, RunSync, Settle
 from .port import Port
-from .reading import Arriving, look_up, read_entries, read_payload
+from .reading import look_up, read_entries, read_payload
 
 if TYPE_CHECKING:
     from wire import LogKey
 
 LANES: Final = 2
 
-Read = LookUp | ReadEntries | ReadPayload
+Read = LookUp | ReadEntries | ReadPayload | StopReading
 
 
 class ReadHost:
     """Carries out the commands that read."""
 
-    def __init__(self, store: Store, arriving: Arriving, *, run_sync: RunSync | None) -> None:
+    def __init__(self, store: Store, arrivals: Arrivals, *, run_sync: RunSync | None) -> None:
         self.lanes = [Lane(run_sync=run_sync) for _ in range(LANES)]
         self._store = store
-        self._arriving = arriving
-        # Payload files stay open between two reads of the same request.
-        self._readers: dict[tuple[Port, int], PayloadReader] = {}
+        self._arrivals = arrivals
+        # Payload files stay open between two reads of the same request; None: a thread has it.
+        self._readers: dict[tuple[Port, int], PayloadReader | None] = {}
         self._under_way = 0
         self._number = 0
         self._news: dict[LogKey, tuple[int, LogChanged]] = {}
@@ -39,11 +49,34 @@ class ReadHost:
             work = partial(self._look_up, port, command, self._number)
         elif isinstance(command, ReadEntries):
             work = partial(self._read_entries, port, command)
+        elif isinstance(command, StopReading):
+            self._stop(port, command.request)
+            return
+        elif self._arrivals.join(port, command):
+            return
         else:
-            reader = self._readers.pop((port, command.request), None)
+            place = (port, command.request)
+            reader = self._readers.get(place)
+            self._readers[place] = None
             work = partial(self._read_payload, port, command, reader)
+        self._put(port, work)
+
+    def read_behind(self, reading: Reading, command: ReadPayload, count: int) -> None:
+        """Begins to read bytes of a payload that is arriving; `Arrivals` asks for it."""
+        self._put(reading.port, partial(self._read_arriving, reading, command, count))
+
+    def _put(self, port: Port, work: Callable[[], Settle]) -> None:
         self._under_way += 1
         self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port)))
+
+    def _stop(self, port: Port, request: int) -> None:
+        self._arrivals.stop(port, request)
+        self._stop_reader((port, request))
+
+    def _stop_reader(self, place: tuple[Port, int]) -> None:
+        reader = self._readers.pop(place, None)
+        if reader is not None:
+            reader.close()
 
     def note_changes(self, changes: Iterable[LogChanged]) -> None:
         """Remembers news that a look-up under way may have missed."""
@@ -53,13 +86,14 @@ class ReadHost:
 
     def forget(self, port: Port) -> None:
         """Closes what was open for a session that has ended."""
+        self._arrivals.forget(port)
         for place in [place for place in self._readers if place[0] is port]:
-            self._readers.pop(place).close()
+            self._stop(*place)
 
     # In a thread
 
     def _look_up(self, port: Port, command: LookUp, number: int) -> Settle:
-        looked_up = look_up(self._store, command, self._arriving)
+        looked_up = look_up(self._store, command, self._arrivals)
 
         def settle() -> None:
             # A look-up that began before the latest news may say less than they did.
@@ -71,7 +105,7 @@ class ReadHost:
 
     def _read_entries(self, port: Port, command: ReadEntries) -> Settle:
         try:
-            event: Event = read_entries(self._store, command, self._arriving)
+            event: Event = read_entries(self._store, command, self._arrivals)
         except StoreError as error:
             event = StorageFailed(command.request, str(error))
         return partial(self._done, port, event)
@@ -79,21 +113,44 @@ class ReadHost:
     def _read_payload(
         self, port: Port, command: ReadPayload, reader: PayloadReader | None
     ) -> Settle:
+        event: PayloadRead | StorageFailed
         try:
             event, reader = read_payload(self._store, command, reader)
         except StoreError as error:
-            return partial(self._done, port, StorageFailed(command.request, str(error)))
+            event, reader = StorageFailed(command.request, str(error)), None
         return partial(self._payload_read, port, event, reader)
+
+    def _read_arriving(self, reading: Reading, command: ReadPayload, count: int) -> Settle:
+        try:
+            data = reading.read(command.offset, count)
+        except (OSError, StoreError) as error:
+            return partial(self._cannot_read, reading, str(error))
+
+        def settle() -> None:
+            self._finish()
+            self._arrivals.was_read(reading, command, data)
+
+        return settle
 
     # In the event loop
 
-    def _payload_read(self, port: Port, event: PayloadRead, reader: PayloadReader | None) -> None:
+    def _payload_read(
+        self, port: Port, event: PayloadRead | StorageFailed, reader: PayloadReader | None
+    ) -> None:
         place = (port, event.request)
-        if reader is not None and (not port.is_open or place in self._readers):
-            reader.close()
-        elif reader is not None:
+        if reader is None:
+            self._stop_reader(place)
+        elif self._readers.get(place, reader) is None:
             self._readers[place] = reader
+        else:
+            # The request, or its session, has ended meanwhile, or reads two at once.
+            reader.close()
         self._done(port, event)
+
+    def _cannot_read(self, reading: Reading, detail: str) -> None:
+        told = not reading.over
+        self._arrivals.cannot_read(reading)
+        self._done(reading.port, *((StorageFailed(reading.request, detail),) if told else ()))
 
     def _done(self, port: Port, *events: Event) -> None:
         self._finish()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from logstore import (
+    ArrivingFile,
     PayloadBusy,
     PayloadFile,
     PayloadMismatch,
@@ -44,6 +45,8 @@ class Sink:
     queued: bool = False
     """Whether a `write` that will see what waits is under way to the thread."""
     storing: bool = False
+    broken: bool = False
+    """Whether the disk has failed, so that it is not known what the file holds."""
     _sink: PayloadSink | None = None
     _hasher: PayloadHasher | None = None
     _skip_bytes: int = 0
@@ -60,6 +63,20 @@ class Sink:
     def seq(self) -> int:
         """The sequence number of the payload's entry."""
         return self.command.seq
+
+    @property
+    def file(self) -> ArrivingFile | None:
+        """What the bytes are written to, if that can be read meanwhile."""
+        return None if self._sink is None else self._sink.file
+
+    @property
+    def stored_bytes(self) -> int:
+        """How much of the payload is in the file."""
+        return 0 if self._sink is None else self._sink.offset
+
+    def is_right(self) -> bool:
+        """Whether all that was written is the payload, which `finish` then has only to keep."""
+        return self._sink is not None and self._sink.is_right()
 
     def open(self) -> bool:
         """Makes ready for the first bytes; whether they will be stored."""
@@ -139,6 +156,7 @@ class Sink:
         except StoreError as error:
             self._failure = str(error)
             self._sink = None
+            self.broken = True
         return count
 
     def finish(self) -> Outcome:

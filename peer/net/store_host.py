@@ -15,6 +15,7 @@ import trio
 
 from logstore import Follow, NotAFork, Store, StoreError
 from peer import (
+    ArrivalChanged,
     CheckEvidence,
     Command,
     Ingest,
@@ -23,9 +24,11 @@ from peer import (
     ReadEntries,
     ReadPayload,
     Refusal,
+    StopReading,
 )
 from wire import EntryError, LogKey, decode_entry
 
+from .arrivals import Arrivals, Reading
 from .changes import ChangeFeed
 from .groups import Group, replies
 from .ingestion import Ingestion
@@ -72,8 +75,9 @@ class StoreHost:
         self._feed = ChangeFeed(store)
         self._writer = Lane(run_sync=run_sync)
         self._ingestion = Ingestion(verifier, self._commit)
-        self._payloads = PayloadHost(store, self._write_soon, run_sync=run_sync)
-        self._reads = ReadHost(store, self._payloads.arriving, run_sync=run_sync)
+        self.arrivals = Arrivals(self._read_behind, self._arrival_changed)
+        self._payloads = PayloadHost(store, self._write_soon, self.arrivals, run_sync=run_sync)
+        self._reads = ReadHost(store, self.arrivals, run_sync=run_sync)
 
     @property
     def _lanes(self) -> list[Lane]:
@@ -99,7 +103,7 @@ class StoreHost:
             match command:
                 case Ingest(items=items):
                     self._ingestion.submit(port, items)
-                case LookUp() | ReadEntries() | ReadPayload():
+                case LookUp() | ReadEntries() | ReadPayload() | StopReading():
                     self._reads.submit(port, command)
                 case CheckEvidence():
                     self._write_soon(partial(self._check_evidence, command))
@@ -207,6 +211,13 @@ class StoreHost:
             port.deliver(*changes)
         for watch in list(self.watchers):
             watch(changes)
+
+    def _arrival_changed(self, log: LogKey, seq: int) -> None:
+        for port in list(self.ports):
+            port.deliver(ArrivalChanged(log, seq))
+
+    def _read_behind(self, reading: Reading, command: ReadPayload, count: int) -> None:
+        self._reads.read_behind(reading, command, count)
 
     async def _poll(self) -> None:
         while True:
