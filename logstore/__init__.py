@@ -55,9 +55,10 @@ from .records import (
     Statistics,
     StoredEntry,
 )
+from .shortfall import Shortfall
 from .sink import PayloadSink
 from .store import Store
-from .subscriptions import FULL, PolicyKind, Subscription
+from .subscriptions import FULL, PolicyKind, Subscription, subscription_of
 from .system import PayloadHandle, System
 
 __all__ = [
@@ -99,6 +100,7 @@ __all__ = [
     "PolicyKind",
     "PutResult",
     "SQLiteTooOld",
+    "Shortfall",
     "Statistics",
     "Store",
     "StoreClosed",
@@ -114,5 +116,6 @@ __all__ = [
     "Subscription",
     "System",
     "read_key_file",
+    "subscription_of",
     "write_key_file",
 ]

@@ -23,9 +23,26 @@ from typing import Final
 
 import apsw
 
-from .errors import NotAStore, StoreClosed, StoreDamaged, StoreFailed, StoreReadOnly, translated
+from .errors import (
+    NotAStore,
+    StoreClosed,
+    StoreDamaged,
+    StoreFailed,
+    StoreReadOnly,
+    StoreTooNew,
+    translated,
+)
+from .migration import migrate, stand_in
 from .rows import row_tag
-from .schema import check_format, check_sqlite, create_tables, has_tables, prepare
+from .schema import (
+    FORMAT,
+    check_format,
+    check_sqlite,
+    create_tables,
+    format_of,
+    has_tables,
+    prepare,
+)
 from .system import System
 
 DATABASE: Final = "store.sqlite3"
@@ -70,7 +87,7 @@ class Transaction:
     def __init__(self, db: apsw.Connection, now_us: int) -> None:
         self.db = db
         self.now_us = now_us
-        row = db.execute("SELECT ingest, authored FROM counters WHERE id = 1").fetchone()
+        row = db.execute("SELECT ingest, authored FROM counters WHERE id = ?", (FORMAT,)).fetchone()
         if row is None:
             raise apsw.CorruptError("no counters")
         self._ingest: int = row[0]
@@ -99,8 +116,8 @@ class Transaction:
         if self._changed:
             tag = row_tag(self._ingest, self._authored)
             self.db.execute(
-                "UPDATE counters SET ingest = ?, authored = ?, tag = ? WHERE id = 1",
-                (self._ingest, self._authored, tag),
+                "UPDATE counters SET ingest = ?, authored = ?, tag = ? WHERE id = ?",
+                (self._ingest, self._authored, tag, FORMAT),
             )
 
 
@@ -121,6 +138,7 @@ class Database:
         self._generation = 0
         self._commits = 0
         self._closed = False
+        self._is_old = False
 
     @property
     def path(self) -> Path | None:
@@ -146,7 +164,7 @@ class Database:
                     db.execute(
                         "INSERT INTO meta VALUES (?, ?, ?)", (name, value, row_tag(name, value))
                     )
-                db.execute("INSERT INTO counters VALUES (1, 0, 0, ?)", (row_tag(0, 0),))
+                db.execute("INSERT INTO counters VALUES (?, 0, 0, ?)", (FORMAT, row_tag(0, 0)))
                 db.execute("COMMIT")
             except BaseException:
                 db.execute("ROLLBACK")
@@ -161,11 +179,22 @@ class Database:
         """Checks that there is a store to open; raises the error that says what is wrong."""
         if self._path is None or not self._is_there(self._path):
             raise NotAStore("there is no store", self.where, "name another directory, or run init")
-        with self.read():
-            pass
+        with self.read() as db:
+            self._is_old = format_of(db) < FORMAT
         if not self.readonly:
             with self._lock, translated(self.where):
                 self._open_writer()
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the store has an earlier format; only `migrate` may write to it."""
+        return self._is_old
+
+    def migrate(self) -> None:
+        """Brings the store to this version's format."""
+        with self._lock, translated(self.where), self._damage():
+            migrate(self._open_writer())
+            self._is_old = False
 
     def close(self) -> None:
         """Closes every connection that is not in use; the others close when their call ends."""
@@ -182,6 +211,7 @@ class Database:
             db = self._open_writer()
             try:
                 db.execute("BEGIN IMMEDIATE")
+                self._check_unchanged(db)
                 transaction = Transaction(db, self._system.now_us())
                 yield transaction
                 transaction.finish()
@@ -196,12 +226,17 @@ class Database:
         """A connection that sees one moment of the store until the block is left."""
         if self._single:
             with self._lock, translated(self.where), self._damage():
-                yield self._open_writer()
+                db = self._open_writer()
+                if self._is_old:
+                    stand_in(db)
+                yield db
             return
         with translated(self.where), self._damage():
             db, generation = self._take_reader()
             try:
                 db.execute("BEGIN")
+                if self._is_old:
+                    stand_in(db)
                 yield db
                 db.execute("COMMIT")
             except BaseException:
@@ -236,6 +271,16 @@ class Database:
             # Not Connection.data_version(), which looks at nothing that was not read anyway.
             version: int = self._watcher.execute("PRAGMA data_version").get
             return version
+
+    def _check_unchanged(self, db: apsw.Connection) -> None:
+        """A later version may have changed the format while this process had the store open."""
+        version = format_of(db)
+        if version != FORMAT:
+            raise StoreTooNew(
+                f"the store was brought to format {version} meanwhile, this version knows {FORMAT}",
+                self.where,
+                "end this program, and start its newer version",
+            )
 
     @contextmanager
     def _damage(self) -> Iterator[None]:

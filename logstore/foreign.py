@@ -31,6 +31,7 @@ from wire import (
     yamf_hash,
 )
 
+from .missing import Missing, add_missing, missing_row
 from .payloads import (
     GivenPayload,
     WrongPayloadError,
@@ -41,17 +42,10 @@ from .payloads import (
 )
 from .proofs import load_fork, store_fork
 from .records import EntryRejectedInfo, ForkProof, NewEntry, PutResult
-from .rows import (
-    LogRow,
-    create_log,
-    entry_tag,
-    extend_height,
-    limit_log,
-    load_log,
-    pack_u64,
-    save_log,
-)
+from .rows import LogRow, create_log, entry_tag, load_log, pack_u64, save_log
+from .runs import add_run, limit_log
 from .schema import PAYLOAD_INLINE, PAYLOAD_MISSING
+from .wants import settle
 
 if TYPE_CHECKING:
     from .database import Transaction
@@ -92,9 +86,11 @@ class _Batch:
         "_hashes",
         "_held_newest",
         "_known",
+        "_missing",
         "_prefix",
         "_row",
         "_rows",
+        "_runs",
         "_stored",
         "_transaction",
     )
@@ -108,6 +104,9 @@ class _Batch:
         self._hashes: dict[int, bytes] = {}
         self._encodings: dict[int, bytes] = {}
         self._rows: list[_InsertRow] = []
+        self._missing: list[Missing] = []
+        self._runs: list[list[int]] = []
+        """Runs of new entries."""
         self._stored = 0
         self._known = 0
 
@@ -128,7 +127,7 @@ class _Batch:
             row.newest_at = self._transaction.now_us
             row.newest_from = source
         if row.entries or row.fork_seq is not None or row.invalid_seq is not None:
-            extend_height(self._db, row)
+            settle(self._db, row)
             save_log(self._db, row)
         else:
             self._db.execute("DELETE FROM logs WHERE id = ?", (row.id,))
@@ -206,10 +205,15 @@ class _Batch:
         row.bytes += len(encoded)
         if state == PAYLOAD_MISSING:
             row.missing += 1
+            self._missing.append(missing_row(row, seq, size))
         else:
             row.payloads += 1
             row.bytes += size
         row.entries += 1
+        if self._runs and self._runs[-1][1] == seq - 1:
+            self._runs[-1][1] = seq
+        else:
+            self._runs.append([seq, seq])
         transaction = self._transaction
         ingest = row.changed = transaction.take_ingest()
         now = transaction.now_us
@@ -219,14 +223,10 @@ class _Batch:
         )
         self._hashes[seq] = entry.hash
         self._encodings[seq] = encoded
-        if seq == row.height + 1:
-            row.height = seq
-        row.newest = max(row.newest, seq)
         if encoded[0]:
             row.end_seq = seq
-            if row.newest > seq:
-                self._flush()
-                limit_log(self._db, row)
+            self._flush()
+            limit_log(self._db, row)
 
     def _column(
         self, entry: NewEntry | ReadyEntry, size: int, payload_hash: bytes
@@ -272,6 +272,11 @@ class _Batch:
             )
             self._stored += len(self._rows)
             self._rows.clear()
+            add_missing(self._db, self._missing)
+            self._missing.clear()
+            for first, last in self._runs:
+                add_run(self._db, self._row, first, last)
+            self._runs.clear()
 
 
 def linking_to(seq: int, newest: int) -> Iterator[int]:

@@ -1,5 +1,6 @@
 """Making a store, finding one, and whether its own logs may be appended to."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +9,18 @@ from typing import TYPE_CHECKING, Final
 from nacl.signing import SigningKey
 
 from .database import DATABASE, Database
-from .errors import KeyFileWrong, OwnLogsReadOnly, StoreDamaged, StoreExists, translated
+from .errors import (
+    KeyFileWrong,
+    OwnLogsReadOnly,
+    StoreDamaged,
+    StoreExists,
+    StoreLocked,
+    translated,
+)
 from .files import PAYLOADS
 from .identity import IDENTITY, RESTORED, place_of, read_witness, why_read_only, write_witness
 from .keyfile import KEY_FILE, read_key_file, write_key_file
+from .nodelock import NodeLock
 from .rows import row_tag
 from .system import System
 
@@ -86,15 +95,37 @@ def create_in_memory(signing_key: SigningKey | None, system: System) -> Opened:
 
 
 def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
-    """An existing store. Raises NotAStore, StoreTooNew, StoreDamaged, StoreReadOnly and others."""
+    """An existing store, brought to this version's format unless it is only read.
+
+    Raises NotAStore, StoreTooNew, StoreDamaged, StoreReadOnly, StoreLocked and others.
+    """
     database = Database(folder, system, readonly=readonly)
     try:
         database.open()
+        if database.is_old and not readonly:
+            _migrate(database, folder, system)
         author = _author_of(database)
     except BaseException:
         database.close()
         raise
     return Opened(database, system, folder, author, None)
+
+
+def _migrate(database: Database, folder: Path, system: System) -> None:
+    """Brings an earlier format to this one, while no node of an earlier version serves the store.
+
+    Raises StoreLocked.
+    """
+    try:
+        lock = NodeLock(folder, system, os.getpid())
+    except StoreLocked:
+        raise StoreLocked(
+            "a node of an earlier version is serving this store, which has another format",
+            folder,
+            "end that node, and start it with this version",
+        ) from None
+    with lock:
+        database.migrate()
 
 
 def _author_of(database: Database) -> bytes:

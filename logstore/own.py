@@ -15,16 +15,8 @@ from wire import U64_MAX, LogKey, lipmaa, sign_entry, yamf_hash
 from .errors import LogClosed, StoreDamaged
 from .files import Staged, attach_file
 from .records import Appended
-from .rows import (
-    LogRow,
-    create_log,
-    entry_tag,
-    extend_height,
-    load_log,
-    pack_u64,
-    save_log,
-    unpack_u64,
-)
+from .rows import LogRow, create_log, entry_tag, load_log, pack_u64, save_log, unpack_u64
+from .runs import add_run
 from .schema import PAYLOAD_FILE, PAYLOAD_INLINE
 
 if TYPE_CHECKING:
@@ -86,10 +78,10 @@ def append_entries(
     row.entries += len(rows)
     row.payloads += len(rows)
     row.changed = ingest + last
-    row.newest, row.newest_at, row.newest_from = seq, now, OWN_SOURCE
+    add_run(db, row, appended[0].seq, seq)
+    row.newest_at, row.newest_from = now, OWN_SOURCE
     if end_of_log:
         row.end_seq = seq
-    extend_height(db, row)
     save_log(db, row)
     transaction.count_authored(len(rows))
     return appended

@@ -7,6 +7,7 @@ from wire import LogKey, tail_fields, tail_offset, yamf_hash
 
 from .errors import PayloadUnavailable
 from .files import PayloadFile, Staged, attach_file, set_file_state
+from .missing import remove_missing
 from .proofs import store_wrong_size
 from .rows import LogRow, entry_tag, pack_u64
 from .schema import (
@@ -134,6 +135,7 @@ def fill_payload(transaction: "Transaction", row: LogRow, seq: int, given: Given
     )
     if state == PAYLOAD_MISSING:
         row.missing -= 1
+    remove_missing(db, row, seq)
     row.payloads += 1
     row.bytes += size
     row.changed = new

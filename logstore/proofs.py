@@ -8,7 +8,8 @@ from wire import EntryError, LogKey, decode_entry, signature_is_valid
 
 from .errors import NotAFork
 from .records import ForkProof
-from .rows import LogRow, check_ascending, limit_log, pack_u64, row_tag, unpack_u64
+from .rows import LogRow, check_ascending, pack_u64, row_tag, unpack_u64
+from .runs import limit_log
 
 if TYPE_CHECKING:
     from .database import Transaction

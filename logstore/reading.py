@@ -6,9 +6,10 @@ Only what may be served as verified is read: below a fork or an invalid entry, u
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from wire import U64_MAX, LogKey, decode_varu64, encode_varu64, tail_offset, yamf_hash
+from wire import LogKey, decode_varu64, encode_varu64, tail_offset, yamf_hash
 
 from .errors import PayloadUnavailable, StoreDamaged
+from .missing import load_missing
 from .records import PayloadState, StoredEntry
 from .rows import LogRow, load_log, pack_u64, unpack_u64
 from .schema import FILE_PARTIAL, PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
@@ -140,17 +141,12 @@ def load_hashes(db: "apsw.Connection", key: LogKey, seqs: Iterable[int]) -> dict
     return hashes
 
 
-def first_missing(db: "apsw.Connection", key: LogKey, start: int) -> int | None:
-    """The first entry from `start` on whose payload is neither held whole nor deleted."""
+def missing_payloads(
+    db: "apsw.Connection", key: LogKey, start: int, sizes: tuple[int, int], limit: int
+) -> list[int]:
+    """The first entries from `start` on whose payloads may be asked for."""
     row = load_servable(db, key)
-    if row is None:
-        return None
-    blob = db.execute(
-        "SELECT seq FROM entries WHERE log = ? AND seq >= ? AND seq <= ? AND payload_state = 0"
-        " ORDER BY seq LIMIT 1",
-        (row.id, pack_u64(min(max(start, 0), U64_MAX)), pack_u64(row.newest)),
-    ).get
-    return None if blob is None else unpack_u64(blob)
+    return [] if row is None else load_missing(db, row, start, sizes, limit)
 
 
 def locate_payload(

@@ -216,30 +216,3 @@ def save_log(db: apsw.Connection, row: LogRow) -> None:
             row.id,
         ),
     )
-
-
-def extend_height(db: apsw.Connection, row: LogRow) -> None:
-    """Moves the height up over entries that are held, row by row, never number by number."""
-    if row.height >= row.newest:
-        return
-    blobs = db.execute(
-        "SELECT seq FROM entries WHERE log = ? AND seq > ? AND seq <= ? ORDER BY seq",
-        (row.id, pack_u64(row.height), pack_u64(row.newest)),
-    )
-    height = row.height
-    for (blob,) in blobs:
-        if unpack_u64(blob) != height + 1:
-            break
-        height += 1
-    row.height = height
-
-
-def limit_log(db: apsw.Connection, row: LogRow) -> None:
-    """Brings height and newest below a limit that was just set: a fork, an end, a bad entry."""
-    limit = row.servable
-    row.height = min(row.height, limit)
-    if row.newest > limit:
-        blob = db.execute(
-            "SELECT max(seq) FROM entries WHERE log = ? AND seq <= ?", (row.id, pack_u64(limit))
-        ).get
-        row.newest = 0 if blob is None else unpack_u64(blob)

@@ -11,8 +11,10 @@ big-endian blobs, which sort like the numbers. `ingest` numbers and byte counts 
 held fit an integer.
 
 `logs` caches what could be counted from `entries`; every change of `entries` changes it in the same
-transaction and `verify` counts again. An entry whose payload arrives later or goes away gets a new
-`ingest` number, so that `ORDER BY ingest` is a feed of changes with one row for each entry.
+transaction and `verify` counts again. The same goes for `runs`, which entries are held above the
+height of a log, and for `missing`, whose payloads may be asked for. An entry whose payload arrives
+later or goes away gets a new `ingest` number, so that `ORDER BY ingest` is a feed of changes with
+one row for each entry.
 
 A `tag` is a CRC-32 over those columns of its row that nothing else vouches for (rows.py).
 """
@@ -25,8 +27,12 @@ import apsw
 from .errors import NotAStore, SQLiteTooOld, StoreDamaged, StoreTooNew
 
 APPLICATION_ID: Final = 0x42616D62
-FORMAT: Final = 1
-"""Kept in `user_version`. A later one is refused; tests/logstore/fixtures keeps one of each."""
+FORMAT: Final = 2
+"""Kept in `user_version`. A later one is refused; tests/logstore/fixtures keeps one of each.
+
+It is also the id of the one row of `counters`, without which nothing can be written: a process of
+an earlier version that has the store open while its format is changed writes nothing any more.
+"""
 
 SQLITE_MIN: Final = (3, 51, 3)
 
@@ -89,7 +95,6 @@ TABLES: Final = (
     payload BLOB
 )""",
     "CREATE UNIQUE INDEX entries_by_seq ON entries(log, seq)",
-    "CREATE INDEX entries_missing ON entries(log, seq) WHERE payload_state = 0",
     """CREATE TABLE files(
     id BLOB PRIMARY KEY,
     state INTEGER NOT NULL,
@@ -118,6 +123,46 @@ TABLES: Final = (
     """CREATE TABLE memory(
     name TEXT PRIMARY KEY, value BLOB NOT NULL, tag INTEGER NOT NULL
 ) WITHOUT ROWID""",
+)
+"""What every format has."""
+
+INDEX_OF_FORMAT_1: Final = (
+    "CREATE INDEX entries_missing ON entries(log, seq) WHERE payload_state = 0"
+)
+
+TABLES_SINCE_FORMAT_2: Final = (
+    """CREATE TABLE runs(
+    log INTEGER NOT NULL, last BLOB NOT NULL, first BLOB NOT NULL, PRIMARY KEY (log, last)
+) WITHOUT ROWID""",
+    """CREATE TABLE missing(
+    log INTEGER NOT NULL,
+    seq BLOB NOT NULL,
+    payload_bytes BLOB NOT NULL,
+    again INTEGER NOT NULL,
+    PRIMARY KEY (log, seq)
+) WITHOUT ROWID""",
+    """CREATE TABLE subscriptions(
+    author BLOB NOT NULL,
+    log_id BLOB NOT NULL,
+    policy TEXT NOT NULL,
+    min_bytes BLOB NOT NULL,
+    max_bytes BLOB NOT NULL,
+    eager_bytes BLOB,
+    tag INTEGER NOT NULL,
+    PRIMARY KEY (author, log_id)
+) WITHOUT ROWID""",
+    """CREATE TABLE wants(
+    author BLOB NOT NULL,
+    log_id BLOB NOT NULL,
+    first BLOB NOT NULL,
+    last BLOB NOT NULL,
+    tag INTEGER NOT NULL,
+    PRIMARY KEY (author, log_id, first, last)
+) WITHOUT ROWID""",
+)
+
+INDEX_SINCE_FORMAT_2: Final = (
+    "CREATE INDEX missing_by_size ON missing(log, payload_bytes, seq, again)"
 )
 
 BUSY_TIMEOUT_MS: Final = 20_000
@@ -156,10 +201,23 @@ def prepare(db: apsw.Connection, *, exclusive: bool, readonly: bool) -> None:
 
 def create_tables(db: apsw.Connection) -> None:
     """Makes an empty database into a store's, inside the caller's transaction."""
-    for statement in TABLES:
+    for statement in statements_of(FORMAT):
         db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def statements_of(version: int) -> tuple[str, ...]:
+    """What makes the tables of a format."""
+    if version == 1:
+        return (*TABLES, INDEX_OF_FORMAT_1)
+    return (*TABLES, *TABLES_SINCE_FORMAT_2, INDEX_SINCE_FORMAT_2)
+
+
+def format_of(db: apsw.Connection) -> int:
+    """The format that the database says it has."""
+    version: int = db.execute("PRAGMA user_version").get
+    return version
 
 
 def has_tables(db: apsw.Connection) -> bool:
@@ -168,10 +226,10 @@ def has_tables(db: apsw.Connection) -> bool:
     return count != 0
 
 
-def check_format(db: apsw.Connection, path: Path) -> None:
-    """Raises NotAStore, StoreTooNew or StoreDamaged unless the database is one of ours."""
+def check_format(db: apsw.Connection, path: Path) -> int:
+    """The format, 1 to FORMAT; raises NotAStore, StoreTooNew or StoreDamaged for any other."""
     application_id = db.execute("PRAGMA application_id").get
-    version = db.execute("PRAGMA user_version").get
+    version = format_of(db)
     if application_id != APPLICATION_ID:
         raise NotAStore("not a store", path, "name another directory, or run init")
     if version > FORMAT:
@@ -180,7 +238,8 @@ def check_format(db: apsw.Connection, path: Path) -> None:
             path,
             "install a newer version",
         )
-    if version != FORMAT:
+    if version < 1:
         raise StoreDamaged(
             f"the store says format {version}, which never existed", path, "restore a backup"
         )
+    return version

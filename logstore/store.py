@@ -11,7 +11,7 @@ from nacl.signing import SigningKey
 
 from wire import U64_MAX, LogKey
 
-from . import feed, proofs, reading, upkeep
+from . import feed, following, proofs, reading, upkeep, wants
 from .backup import write_backup
 from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError, translated
 from .files import PayloadFile, PayloadFiles, Staged
@@ -46,8 +46,10 @@ from .records import (
     StoredEntry,
 )
 from .rows import create_log, load_changed_logs, load_log, load_logs_after, save_log
+from .runs import is_held, load_runs
+from .shortfall import Shortfall, count_shortfall
 from .sink import Claim, PayloadSink
-from .subscriptions import FULL, Subscription
+from .subscriptions import Subscription
 from .system import System
 from .verify import Verifier
 
@@ -273,6 +275,7 @@ class Store:
                     done = fill_payload(transaction, row, seq, given)
                 except WrongSizeError as error:
                     wrong = error
+                wants.settle(transaction.db, row)
                 save_log(transaction.db, row)
         except WrongPayloadError as error:
             wrong = error
@@ -335,8 +338,45 @@ class Store:
 
     def first_incomplete_payload(self, key: LogKey, from_seq: int = 1) -> int | None:
         """The first entry from there on whose payload is neither held whole nor deleted."""
+        found = self.missing_payloads(key, from_seq, limit=1)
+        return found[0] if found else None
+
+    def missing_payloads(
+        self,
+        key: LogKey,
+        from_seq: int = 1,
+        *,
+        sizes: tuple[int, int] = (0, U64_MAX),
+        limit: int,
+    ) -> list[int]:
+        """The first entries from there on whose payloads may be asked for.
+
+        Those that are neither held whole nor deleted, those that were deleted and are wanted again
+        (`want`), and of them those of a size between the two given, both included.
+        """
         with self._database.read() as db:
-            return reading.first_missing(db, key, from_seq)
+            return reading.missing_payloads(db, key, from_seq, sizes, limit)
+
+    def runs(self, key: LogKey, runs_from: int = 1, *, limit: int) -> list[tuple[int, int]]:
+        """The maximal runs of consecutive entries that are held and may be served, ascending.
+
+        The first `limit` of those that end at or behind `runs_from`.
+        """
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return [] if row is None else load_runs(db, row, runs_from, limit)
+
+    def is_held(self, key: LogKey, first: int, last: int) -> bool:
+        """Whether every entry of a range is held and may be served; payloads do not count."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return row is not None and is_held(db, row, first, last)
+
+    def shortfall(self, key: LogKey, wanted: Subscription) -> Shortfall:
+        """What is missing of a log of all that is wanted of it, as far as is known here."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return Shortfall(0, 0) if row is None else count_shortfall(db, row, wanted)
 
     # --- the change feed ------------------------------------------------------------------------
 
@@ -375,6 +415,7 @@ class Store:
         with self._database.write() as transaction:
             row = load_log(transaction.db, key) or create_log(transaction.db, key)
             if proofs.store_fork(transaction, row, proof):
+                wants.settle(transaction.db, row)
                 save_log(transaction.db, row)
             return proofs.load_fork(transaction.db, row) or proof
 
@@ -397,24 +438,49 @@ class Store:
 
     # --- what a node remembers ------------------------------------------------------------------
 
-    def follow(self, target: Follow) -> bool:
-        """Remembers to follow a log, an author (32 bytes) or `ALL`; False if it was known."""
+    def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
+        """Remembers to follow a log, an author (32 bytes) or `ALL`, and what of it is wanted.
+
+        None leaves that as it is; at first it is everything. False if nothing changes.
+        """
         with self._database.write() as transaction:
-            return upkeep.follow(transaction.db, target)
+            return following.follow(transaction.db, target, subscription)
 
     def unfollow(self, target: Follow) -> bool:
         """Takes back `follow`; False if exactly that was not followed."""
         with self._database.write() as transaction:
-            return upkeep.unfollow(transaction.db, target)
+            return following.unfollow(transaction.db, target)
 
     def follows(self) -> list[Follow]:
         """What is followed: `ALL` first, then authors and logs in order."""
-        with self._database.read() as db:
-            return upkeep.load_follows(db)
+        return list(self.subscriptions())
 
     def subscriptions(self) -> dict[Follow, Subscription]:
-        """What is wanted of each of `follows`, in the same order."""
-        return dict.fromkeys(self.follows(), FULL)
+        """What is wanted of each of `follows`, in the same order; see `subscription_of`."""
+        with self._database.read() as db:
+            return following.load_subscriptions(db)
+
+    def want(self, key: LogKey, first: int, last: int) -> bool:
+        """Asks once for entries and their payloads, also for payloads that `drop` deleted.
+
+        It is remembered until all of it is held, as far as it may exist, or `unwant` or `drop` take
+        it back. False, and nothing is remembered, if there is nothing to bring. ValueError for no
+        range.
+        """
+        if not 1 <= first <= last <= U64_MAX:
+            raise ValueError(f"{first}..{last} is no range of entries")
+        with self._database.write() as transaction:
+            return wants.want(transaction.db, key, first, last)
+
+    def unwant(self, key: LogKey, first: int, last: int) -> bool:
+        """Takes back `want`; False if exactly that was not wanted any more."""
+        with self._database.write() as transaction:
+            return wants.unwant(transaction.db, key, first, last)
+
+    def wants(self) -> dict[LogKey, list[tuple[int, int]]]:
+        """What is asked for and not held yet: ranges, both ends included, by log."""
+        with self._database.read() as db:
+            return wants.load_wants(db)
 
     def remember(self, name: str, value: bytes | None) -> None:
         """Keeps a small value under a name; None forgets it."""
@@ -434,7 +500,10 @@ class Store:
     # --- upkeep ---------------------------------------------------------------------------------
 
     def drop(self, key: LogKey, first: int = 1, last: int = U64_MAX) -> Dropped:
-        """Deletes payloads, and what is unfinished of any; the entries stay (bamboo.md)."""
+        """Deletes payloads, and what is unfinished of any; the entries stay (bamboo.md).
+
+        Takes back what is wanted of the range (`want`).
+        """
         count = freed = 0
         at: int | None = max(first, 0)
         last = min(last, U64_MAX)
@@ -443,6 +512,8 @@ class Store:
                 row = load_log(transaction.db, key)
                 if row is None:
                     break
+                if not count:
+                    wants.unwant_overlapping(transaction.db, key, at, last)
                 dropped, size, at = upkeep.drop_payloads(transaction, row, at, last)
                 save_log(transaction.db, row)
                 if at is None:

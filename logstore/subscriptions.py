@@ -1,11 +1,14 @@
 """What of a log is wanted: a policy, and limits on the sizes of payloads (point2point.md 10)."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Self
 
-from wire import U64_MAX, in_lower_pool
+from wire import U64_MAX, LogKey, in_lower_pool
+
+from .records import ALL, Follow
 
 _NUMBER: Final = re.compile("0*([1-9][0-9]{0,19})", re.ASCII)
 _POLICIES: Final = "full, sparse, metadata, latest:N or range:A..B"
@@ -127,6 +130,30 @@ class Subscription:
 
 FULL: Final = Subscription()
 """Everything of the log."""
+
+
+def restored(policy: str, min_bytes: int, max_bytes: int, eager_bytes: int | None) -> Subscription:
+    """What was kept as text and numbers; FULL if that is damaged, which `verify` reports."""
+    try:
+        return replace(
+            Subscription.parse(policy),
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            eager_bytes=eager_bytes,
+        )
+    except ValueError:
+        return FULL
+
+
+def subscription_of(found: Mapping[Follow, Subscription], log: LogKey) -> Subscription | None:
+    """What is wanted of a log that others write: by its own rule, its author's or that of all.
+
+    None if it is not followed.
+    """
+    for target in (log, log.author, ALL):
+        if target in found:
+            return found[target]
+    return None
 
 
 def _number(digits: str, text: str, form: str) -> int:

@@ -1,11 +1,11 @@
-"""What a node keeps beside logs: what it follows, what it remembers; and dropping payloads."""
+"""What a node remembers beside logs, and dropping payloads."""
 
 from typing import TYPE_CHECKING, Final
 
 from wire import LogKey, decode_varu64, tail_offset
 
 from .files import detach_file, set_file_state
-from .records import ALL, All, Follow, Statistics
+from .records import Statistics
 from .rows import LogRow, entry_tag, pack_u64, row_tag, unpack_u64
 from .schema import FILE_GARBAGE, FILE_PARTIAL, PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE
 
@@ -16,41 +16,6 @@ if TYPE_CHECKING:
 
 DROP_ROWS: Final = 1_000
 """Payloads dropped in one transaction."""
-
-
-def _follow_row(target: Follow) -> tuple[bytes, bytes]:
-    # An empty log id means all logs of the author, an empty author everything.
-    if isinstance(target, All):
-        return b"", b""
-    if isinstance(target, LogKey):
-        return target.author, pack_u64(target.log_id)
-    if len(target) != 32:
-        raise ValueError(f"an author has 32 bytes, not {len(target)}")
-    return bytes(target), b""
-
-
-def follow(db: "apsw.Connection", target: Follow) -> bool:
-    """Remembers to follow; False if that was known."""
-    row = _follow_row(target)
-    db.execute("INSERT INTO follows VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (*row, row_tag(*row)))
-    return bool(db.changes())
-
-
-def unfollow(db: "apsw.Connection", target: Follow) -> bool:
-    """Forgets to follow; False if nothing was followed by that name."""
-    db.execute("DELETE FROM follows WHERE author = ? AND log_id = ?", _follow_row(target))
-    return bool(db.changes())
-
-
-def load_follows(db: "apsw.Connection") -> list[Follow]:
-    """Everything that is followed: all, then authors and logs in order."""
-    follows: list[Follow] = []
-    for author, log_id in db.execute("SELECT author, log_id FROM follows ORDER BY author, log_id"):
-        if log_id:
-            follows.append(LogKey(author, unpack_u64(log_id)))
-        else:
-            follows.append(author or ALL)
-    return follows
 
 
 def remember(db: "apsw.Connection", name: str, value: bytes | None) -> None:

@@ -17,7 +17,15 @@ from .keyfile import KEY_FILE, read_key_file
 from .opening import Opened, load_meta
 from .records import Fault, LogVerdict
 from .rows import LogRow, load_log, load_logs_after, row_tag
-from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_PARTIAL, FILE_STAGING, FILE_WHOLE, TABLES
+from .schema import (
+    FILE_ATTACHED,
+    FILE_GARBAGE,
+    FILE_PARTIAL,
+    FILE_STAGING,
+    FILE_WHOLE,
+    format_of,
+    statements_of,
+)
 from .system import READ_BYTES_MAX
 from .verify_log import LogCheck, hash_of
 
@@ -26,6 +34,10 @@ _ATTEMPTS: Final = 3
 _ROWS_WHERE_TAGGED: Final = {
     "follows": "SELECT author, log_id, tag FROM follows",
     "memory": "SELECT name, value, tag FROM memory",
+    "subscriptions": (
+        "SELECT author, log_id, policy, min_bytes, max_bytes, eager_bytes, tag FROM subscriptions"
+    ),
+    "wants": "SELECT author, log_id, first, last, tag FROM wants",
     "counters": "SELECT ingest, authored, tag FROM counters",
 }
 
@@ -65,12 +77,14 @@ class Verifier:
             try:
                 lines = [line for (line,) in db.execute("PRAGMA integrity_check")]
                 schema = {sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema") if sql}
+                expected = set(statements_of(format_of(db)))
             except apsw.Error as error:
-                lines, schema = [from_apsw_error(error, self._database.where).what], set(TABLES)
+                lines = [from_apsw_error(error, self._database.where).what]
+                schema = expected = set()
         for line in lines:
             if line != "ok":
                 yield Fault(str(self._database.where), f"the database is damaged: {line}")
-        if schema != set(TABLES):
+        if schema != expected:
             yield Fault(str(self._database.where), "the tables are not those of a store")
 
     def _check_key(self) -> Iterator[Fault]:
@@ -97,14 +111,17 @@ class Verifier:
             )
             if given is None or given < newest:
                 yield Fault(where, f"the ingest counter is {given}, below {newest}")
-            strays = db.execute(
-                "SELECT count(*) FROM entries WHERE log NOT IN (SELECT id FROM logs)"
-            ).get
+            strays = 0
+            for table in ("entries", "proofs", "runs", "missing"):
+                strays += db.execute(
+                    f"SELECT count(*) FROM {table} WHERE log NOT IN (SELECT id FROM logs)"  # noqa: S608 (constant)
+                ).get
             strays += db.execute(
-                "SELECT count(*) FROM proofs WHERE log NOT IN (SELECT id FROM logs)"
+                "SELECT count(*) FROM subscriptions"
+                " WHERE (author, log_id) NOT IN (SELECT author, log_id FROM follows)"
             ).get
             if strays:
-                yield Fault(where, f"{strays} rows belong to no log")
+                yield Fault(where, f"{strays} rows belong to nothing")
 
     def _check_logs(self) -> Iterator[Fault | LogVerdict]:
         after = None

@@ -18,7 +18,9 @@ from wire import (
 from .proofs import FORK, SIZE, SIZE_FILE
 from .records import Fault, LogVerdict
 from .rows import LogRow, entry_tag, pack_u64, row_tag, unpack_u64
+from .runs import Run, load_runs
 from .schema import PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
+from .wants import load_wants_of
 
 if TYPE_CHECKING:
     import apsw
@@ -56,6 +58,9 @@ class LogCheck:
     hash_file: FileHasher
     _count: _Count = field(default_factory=_Count)
     _previous: tuple[int, bytes] = (0, b"")
+    _runs: list[Run] = field(default_factory=list)
+    _missing: int = 0
+    """Rows of `missing` that are right."""
     _faults: int = 0
 
     def run(self) -> Iterator[Fault | LogVerdict]:
@@ -71,6 +76,7 @@ class LogCheck:
                 )
                 rows: list[_Row] = list(found)
                 faults = [fault for row in rows for fault in self._check_row(db, row)]
+                faults += self._check_missing(db, rows)
             yield from self._counted(faults)
             if not rows:
                 break
@@ -79,7 +85,7 @@ class LogCheck:
                 break
             after = rows[-1][1]
         with self.database.read() as db:
-            faults = [*self._check_proofs(db), *self._check_columns(db)]
+            faults = [*self._check_proofs(db), *self._check_columns(db), *self._check_runs(db)]
         yield from self._counted(faults)
         count = self._count
         yield LogVerdict(self.row.info(), count.entries, count.payloads, self._faults)
@@ -115,6 +121,10 @@ class LogCheck:
             count.height = seq
         if seq <= self.row.servable:
             count.newest = seq
+            if self._runs and self._runs[-1][1] == seq - 1:
+                self._runs[-1] = (self._runs[-1][0], seq)
+            else:
+                self._runs.append((seq, seq))
         self._previous = (seq, hash_)
         yield from self._check_payload(entry, state, payload)
 
@@ -166,6 +176,34 @@ class LogCheck:
             yield self._fault("the payload is damaged", seq)
         elif found[0] != entry.payload_bytes:
             yield self._fault("the payload has the wrong size", seq)
+
+    def _check_missing(self, db: "apsw.Connection", rows: list[_Row]) -> Iterator[Fault]:
+        """The rows of `missing` about these entries."""
+        if not rows:
+            return
+        found = db.execute(
+            "SELECT seq, payload_bytes, again FROM missing WHERE log = ? AND seq BETWEEN ? AND ?",
+            (self.row.id, rows[0][1], rows[-1][1]),
+        )
+        said = {blob: (size, again) for blob, size, again in found}
+        wanted = load_wants_of(db, self.row.key) if said else []
+        for _, blob, _, state, _, _, encoded, _ in rows:
+            seq = unpack_u64(blob)
+            counted = None
+            again = state == PAYLOAD_DELETED and any(a <= seq <= b for a, b in wanted)
+            if (state == PAYLOAD_MISSING or again) and self._is_entry(encoded, seq):
+                counted = pack_u64(decode_entry(encoded).payload_bytes), int(again)
+            if said.get(blob) != counted:
+                yield self._fault("what is said of its missing payload is wrong", seq)
+            self._missing += blob in said
+
+    def _check_runs(self, db: "apsw.Connection") -> Iterator[Fault]:
+        said = load_runs(db, self.row, 1, len(self._runs) + 1)
+        if said != self._runs:
+            yield self._fault("the runs of held entries are not those counted")
+        rows = db.execute("SELECT count(*) FROM missing WHERE log = ?", (self.row.id,)).get
+        if rows != self._missing:
+            yield self._fault("payloads are said to be missing of entries that are not held")
 
     def _check_proofs(self, db: "apsw.Connection") -> Iterator[Fault]:
         row, seen = self.row, set()

@@ -27,6 +27,7 @@ from peer import (
 from wire import LogKey, lipmaa
 
 MISSING_NAMED: Final = 16
+RUNS_NAMED: Final = 64
 
 Arriving = Container[tuple[LogKey, int]]
 """The payloads that some session of this node is receiving."""
@@ -40,6 +41,8 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         return LookedUp(command.ticket, LogView(log))
     proof = store.fork(log) if info.state is LogState.FORKED else None
     wanted = None if command.entry is None else _entry(store, log, command.entry)
+    runs = _runs(store, info, command.runs_from)
+    tail_partial_bytes, missing = _missing(store, info, command)
     view = LogView(
         log=log,
         height=info.height,
@@ -49,11 +52,11 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         fork_proof=None if proof is None else (proof.first, proof.second),
         hashes=_hashes(store, log, _named_in_view(command, info.height)),
         entry=None if wanted is None else held_entry(wanted, arriving),
-        tail_partial_bytes=_tail_partial_bytes(store, info),
-        missing_payloads=_missing_payloads(store, info, command.missing_above),
-        runs=((1, info.height),) if command.runs_from <= info.height else (),
-        runs_complete=info.height == info.newest,
-        range_held=command.held is not None and command.held[1] <= info.height,
+        tail_partial_bytes=tail_partial_bytes,
+        missing_payloads=missing,
+        runs=runs[:RUNS_NAMED],
+        runs_complete=len(runs) <= RUNS_NAMED,
+        range_held=command.held is not None and _is_held(store, info, *command.held),
     )
     return LookedUp(command.ticket, view)
 
@@ -127,12 +130,6 @@ def _entry(store: Store, log: LogKey, seq: int) -> StoredEntry | None:
         return None
 
 
-def _wanted_hashes(height: int, named: Iterable[int]) -> set[int]:
-    """Those that were named, and those that a request which goes on from here needs."""
-    always = (height, lipmaa(height), lipmaa(height + 1)) if height else ()
-    return {*named, *always} - {0}
-
-
 def _hashes(store: Store, log: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
     try:
         return store.hashes(log, seqs)
@@ -141,13 +138,39 @@ def _hashes(store: Store, log: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
         return {seq: entry.hash for seq, entry in found.items() if entry is not None}
 
 
-def _tail_partial_bytes(store: Store, info: LogInfo) -> int | None:
-    if not info.height or not info.missing_payloads:
-        return None
-    tail = _entry(store, info.key, info.height)
-    if tail is None or tail.payload_state in (PayloadState.PRESENT, PayloadState.DELETED):
-        return None
-    return _resumable_bytes(tail)
+def _runs(store: Store, info: LogInfo, runs_from: int) -> tuple[tuple[int, int], ...]:
+    """What is held, one run more than a view names; asked for only where there are gaps."""
+    first = ((1, info.height),) if info.height and runs_from <= info.height else ()
+    if info.height == info.newest:
+        return first
+    # Read a moment later than `info`: what has grown meanwhile is news of its own.
+    found = store.runs(info.key, max(runs_from, info.height + 1), limit=RUNS_NAMED + 1)
+    return (*first, *(run for run in found if run[0] > info.height + 1))
+
+
+def _is_held(store: Store, info: LogInfo, first: int, last: int) -> bool:
+    return last <= info.height or (last <= info.newest and store.is_held(info.key, first, last))
+
+
+def _missing(
+    store: Store, info: LogInfo, command: LookUp
+) -> tuple[int | None, tuple[tuple[int, int], ...]]:
+    """What is held of the tail's payload if that is incomplete; and the first few others."""
+    sizes, above = (command.min_bytes, command.max_bytes), command.missing_above
+    seqs = store.missing_payloads(info.key, above + 1, sizes=sizes, limit=MISSING_NAMED + 1)
+    incomplete = info.height in seqs
+    if not above < info.height <= (seqs[-1] if len(seqs) > MISSING_NAMED else info.newest):
+        incomplete = info.height in store.missing_payloads(
+            info.key, info.height, sizes=sizes, limit=1
+        )
+    named = [seq for seq in seqs if seq != info.height][:MISSING_NAMED]
+    tail = _partial_bytes(store, info, info.height) if incomplete else None
+    return tail, tuple((seq, _partial_bytes(store, info, seq)) for seq in named)
+
+
+def _partial_bytes(store: Store, info: LogInfo, seq: int) -> int:
+    entry = _entry(store, info.key, seq)
+    return 0 if entry is None else _resumable_bytes(entry)
 
 
 def _resumable_bytes(entry: StoredEntry) -> int:
@@ -156,20 +179,6 @@ def _resumable_bytes(entry: StoredEntry) -> int:
     No request may begin at the end of a payload (point2point.md 3).
     """
     return entry.partial_bytes if entry.partial_bytes < entry.payload_bytes else 0
-
-
-def _missing_payloads(store: Store, info: LogInfo, above: int) -> tuple[tuple[int, int], ...]:
-    """The first few entries below the height whose payloads are incomplete, and what is held."""
-    found: list[tuple[int, int]] = []
-    seq = above
-    while info.missing_payloads and len(found) < MISSING_NAMED:
-        missing = store.first_incomplete_payload(info.key, seq + 1)
-        if missing is None or missing >= info.height:
-            break
-        seq = missing
-        entry = _entry(store, info.key, seq)
-        found.append((seq, 0 if entry is None else _resumable_bytes(entry)))
-    return tuple(found)
 
 
 def _consecutive(store: Store, command: ReadEntries) -> list[StoredEntry]:

@@ -6,9 +6,9 @@ python -m tests.logstore.make_fixture tests/logstore/fixtures/format-N
 import sys
 from pathlib import Path
 
-from logstore import ALL, Store
+from logstore import ALL, Store, Subscription
 from tests.logstore.authors import AuthorLog, signing_key
-from wire import yamf_hash
+from wire import lower_pool, yamf_hash
 
 LARGE = bytes(65_537)
 
@@ -31,6 +31,11 @@ def make(path: Path) -> None:
         store.put_entries(forked.key, [forked.make(3, b"other")], source="peer")
         for target in (ALL, log.key, forked.key.author):
             store.follow(target)
+        partial = AuthorLog(3)
+        partial.add_all(range(1, 41))
+        store.put_entries(partial.key, [partial.entries[s] for s in lower_pool(40)], source="peer")
+        store.follow(log.key, Subscription.parse("range:1..9"))
+        store.want(log.key, 3, 3)
         store.remember("name", b"value")
 
 

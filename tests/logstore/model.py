@@ -5,7 +5,7 @@ Everything is looked for by walking all that is held: slow, and obvious.
 
 from dataclasses import dataclass, field
 
-from logstore import LogState, PayloadState
+from logstore import Follow, LogState, PayloadState, Subscription
 from wire import LogKey, decode_entry, lipmaa, yamf_hash
 
 
@@ -47,6 +47,14 @@ class ModelLog:
             height += 1
         return height
 
+    def runs(self) -> list[tuple[int, int]]:
+        seqs = set(self.served())
+        return [
+            (first, next(n for n in range(first, first + len(seqs)) if n + 1 not in seqs))
+            for first in sorted(seqs)
+            if first - 1 not in seqs
+        ]
+
     @property
     def state(self) -> LogState:
         if self.fork is not None:
@@ -63,6 +71,37 @@ class ModelStore:
     logs: dict[LogKey, ModelLog] = field(default_factory=dict)
     feed: list[tuple[LogKey, int]] = field(default_factory=list)
     """The last change of each entry, in order."""
+    follows: dict[Follow, Subscription] = field(default_factory=dict)
+    asked: dict[LogKey, set[tuple[int, int]]] = field(default_factory=dict)
+    """What is wanted, also what is held meanwhile."""
+
+    def wants(self, key: LogKey) -> list[tuple[int, int]]:
+        """What is wanted and not held."""
+        log = self.logs.get(key, ModelLog())
+        return [
+            (first, last)
+            for first, last in sorted(self.asked.get(key, set()))
+            if not all(
+                seq in log.entries and log.entries[seq].payload is not None
+                for seq in range(first, min(last, log.limit) + 1)
+            )
+        ]
+
+    def askable(self, key: LogKey) -> list[int]:
+        """The entries that may be served and whose payloads may be asked for."""
+        return [
+            seq
+            for seq, held in self.logs.get(key, ModelLog()).served().items()
+            if held.state is PayloadState.MISSING
+            or (
+                held.state is PayloadState.DELETED
+                and any(first <= seq <= last for first, last in self.wants(key))
+            )
+        ]
+
+    def settle(self) -> None:
+        """Forgets what is wanted and held; it is never wanted again by itself."""
+        self.asked = {key: set(self.wants(key)) for key in self.asked}
 
     def touch(self, key: LogKey, seq: int) -> None:
         if (key, seq) in self.feed:
@@ -117,6 +156,9 @@ class ModelStore:
     def drop(self, key: LogKey, first: int, last: int) -> int:
         """How many payloads were deleted."""
         count = 0
+        asked = self.asked.get(key, set())
+        if key in self.logs:
+            asked -= {(low, high) for low, high in asked if max(low, first) <= min(high, last)}
         log = self.logs.get(key, ModelLog())
         for seq in sorted(log.entries):
             held = log.entries[seq]

@@ -8,13 +8,33 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from logstore import EntryRejected, LogClosed, LogState, LogVerdict, NewEntry, PayloadFile, Store
+from logstore import (
+    ALL,
+    FULL,
+    EntryRejected,
+    Follow,
+    LogClosed,
+    LogState,
+    LogVerdict,
+    NewEntry,
+    PayloadFile,
+    PolicyKind,
+    Store,
+    Subscription,
+)
 from tests.logstore.authors import AuthorLog, signing_key
 from tests.logstore.model import ModelLog, ModelStore
 from wire import LogKey, decode_entry, yamf_hash
 
 SEQS = st.integers(1, 16)
 LARGE = bytes(70_000)
+SUBSCRIPTIONS = [
+    Subscription(PolicyKind.METADATA),
+    Subscription(PolicyKind.SPARSE, max_bytes=9),
+    Subscription(PolicyKind.LATEST, count=4),
+    Subscription(PolicyKind.RANGE, first=3, last=9, min_bytes=10),
+    Subscription(min_bytes=10, max_bytes=2**64 - 1, eager_bytes=1000),
+]
 
 
 def make_logs() -> list[AuthorLog]:
@@ -34,6 +54,9 @@ STRAY = [
     {seq: log.make(seq, b"stray", backlink=yamf_hash(b"nobody")) for seq in range(2, 17)}
     for log in HONEST
 ]
+TARGETS: st.SearchStrategy[Follow] = st.sampled_from(
+    [ALL, *(log.key for log in HONEST), HONEST[0].key.author]
+)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -119,6 +142,35 @@ class StoreMachine(RuleBasedStateMachine):
             held.payload = payload
             self.model.touch(key, seq)
 
+    @rule(log=st.sampled_from([0, 1]), first=SEQS, last=SEQS)
+    def want(self, log: int, first: int, last: int) -> None:
+        key = HONEST[log].key
+        if first > last:
+            with pytest.raises(ValueError, match="no range"):
+                self.store.want(key, first, last)
+            return
+        self.model.asked.setdefault(key, set()).add((first, last))
+        assert self.store.want(key, first, last) == ((first, last) in self.model.wants(key))
+
+    @rule(log=st.sampled_from([0, 1]), data=st.data())
+    def unwant(self, log: int, data: st.DataObject) -> None:
+        key = HONEST[log].key
+        asked = self.model.wants(key)
+        first, last = data.draw(st.sampled_from([*asked, (1, 99)]))
+        self.model.asked.setdefault(key, set()).discard((first, last))
+        assert self.store.unwant(key, first, last) == ((first, last) in asked)
+
+    @rule(followed=TARGETS, wanted=st.sampled_from([None, *SUBSCRIPTIONS]))
+    def follow(self, followed: Follow, wanted: Subscription | None) -> None:
+        before = dict(self.model.follows)
+        self.model.follows[followed] = wanted or before.get(followed, FULL)
+        assert self.store.follow(followed, wanted) == (self.model.follows != before)
+
+    @rule(followed=TARGETS)
+    def unfollow(self, followed: Follow) -> None:
+        found = self.model.follows.pop(followed, None)
+        assert self.store.unfollow(followed) == (found is not None)
+
     @precondition(lambda self: self.path is not None)
     @rule()
     def reopen(self) -> None:
@@ -134,6 +186,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert {info.key for info in self.store.logs()} == set(held)
         for key, log in held.items():
             self._compare(key, log)
+        self.model.settle()
+        assert self.store.subscriptions() == self.model.follows
+        assert self.store.wants() == {
+            key: sorted(asked) for key, asked in self.model.asked.items() if asked
+        }
         changes = self.store.changes(0, 1000)
         assert [(c.key, c.seq, c.payload_state) for c in changes] == self.model.changes()
         assert all(isinstance(found, LogVerdict) for found in self.store.verify())
@@ -165,8 +222,35 @@ class StoreMachine(RuleBasedStateMachine):
             if model.payload is not None:
                 with self.store.open_payload(key, entry.seq) as reader:
                     assert reader.read(0, 1 << 20) == model.payload
-        missing = [seq for seq, each in served.items() if each.state == "missing"]
+        self._compare_what_is_missing(key, log)
+
+    def _compare_what_is_missing(self, key: LogKey, log: ModelLog) -> None:
+        runs = log.runs()
+        assert self.store.runs(key, limit=99) == runs
+        assert self.store.runs(key, 7, limit=2) == [run for run in runs if run[1] >= 7][:2]
+        served, missing = log.served(), self.model.askable(key)
+        for first, last in ((1, 3), (4, 4), (5, 9), (10, 16)):
+            held = all(seq in served for seq in range(first, last + 1))
+            assert self.store.is_held(key, first, last) == held
         assert self.store.first_incomplete_payload(key) == min(missing, default=None)
+        sizes = {seq: decode_entry(each.encoded).payload_bytes for seq, each in served.items()}
+        for low, high in ((0, 10**6), (10, 10**6), (0, 9), (10, 10), (1, -1)):
+            expected = [seq for seq in missing if low <= sizes[seq] <= high]
+            for start in (1, 6, 99):
+                found = self.store.missing_payloads(key, start, sizes=(low, high), limit=3)
+                assert found == [seq for seq in expected if seq >= start][:3]
+        if log.state is LogState.FORKED:
+            # What is at or behind the fork is still counted among the payloads.
+            return
+        newest = max(served, default=0)
+        for wanted in (FULL, *SUBSCRIPTIONS):
+            of_it = {seq for seq in range(1, 17) if wanted.wants_entry(seq, newest)}
+            shortfall = self.store.shortfall(key, wanted)
+            assert shortfall.entries == len(of_it - set(served))
+            assert shortfall.payloads == sum(
+                served[seq].state == "missing" and wanted.wants_payload(sizes[seq])
+                for seq in of_it & set(served)
+            )
 
     @staticmethod
     def _honest(log: int, seq: int, held: bool) -> NewEntry:

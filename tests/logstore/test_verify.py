@@ -17,9 +17,10 @@ from logstore import (
     StoreDamaged,
     StoreError,
     StoreTooNew,
+    Subscription,
 )
 from tests.logstore.authors import AuthorLog, signing_key
-from wire import yamf_hash
+from wire import lower_pool, yamf_hash
 
 LARGE = bytes(range(256)) * 300
 
@@ -42,7 +43,12 @@ def fill(store: Store) -> AuthorLog:
     store.drop(log.key, 2, 3)
     with store.payload_sink(log.key, 20, len(LARGE), yamf_hash(LARGE), source="peer") as sink:
         sink.write(LARGE[:70_000])
-    store.follow(log.key)
+    partial = AuthorLog(3)
+    partial.add_all(range(1, 41))
+    path = [partial.entries[seq] for seq in lower_pool(40)]
+    store.put_entries(partial.key, path, source="peer")
+    store.follow(log.key, Subscription.parse("latest:7"))
+    store.want(log.key, 1, 2)
     store.remember("name", b"value")
     return log
 
@@ -50,8 +56,8 @@ def fill(store: Store) -> AuthorLog:
 def test_a_store_with_one_of_everything_has_no_faults(store: Store) -> None:
     log = fill(store)
     found = list(store.verify())
-    assert [type(each) for each in found] == [LogVerdict] * 3
-    assert sum(each.entries for each in found if isinstance(each, LogVerdict)) == 31 + 20 + 4
+    assert [type(each) for each in found] == [LogVerdict] * 4
+    assert sum(each.entries for each in found if isinstance(each, LogVerdict)) == 31 + 20 + 4 + 4
     one = list(store.verify(log.key))
     assert len(one) == 1
     assert isinstance(one[0], LogVerdict)
@@ -69,7 +75,7 @@ def test_a_store_with_one_of_everything_has_no_faults(store: Store) -> None:
         ("UPDATE entries SET ingest = 900 WHERE ingest = 5", "/5: the row's numbers"),
         ("UPDATE entries SET ingest = 900 WHERE ingest = 5", ", below 900"),
         ("UPDATE entries SET payload_state = 2 WHERE ingest = 5", "/5: the payload's file is miss"),
-        ("UPDATE entries SET log = 99 WHERE ingest = 5", "1 rows belong to no log"),
+        ("UPDATE entries SET log = 99 WHERE ingest = 5", "1 rows belong to nothing"),
         ("DELETE FROM entries WHERE ingest = 5", "says entries 31, counted: 30"),
         ("DELETE FROM entries WHERE ingest = 1", "there is no path to entry 1"),
         ("UPDATE logs SET height = zeroblob(8)", "says height 0, counted: 31"),
@@ -87,7 +93,16 @@ def test_a_store_with_one_of_everything_has_no_faults(store: Store) -> None:
         ("UPDATE memory SET value = x'00'", "a row of memory is damaged"),
         ("UPDATE follows SET log_id = x'00'", "a row of follows is damaged"),
         ("UPDATE meta SET value = x'00' WHERE name = 'store id'", "'store id' of meta is damaged"),
-        ("DROP INDEX entries_missing", "the tables are not those of a store"),
+        ("DROP INDEX missing_by_size", "the tables are not those of a store"),
+        ("UPDATE subscriptions SET policy = 'full'", "a row of subscriptions is damaged"),
+        ("DELETE FROM follows", "1 rows belong to nothing"),
+        ("UPDATE wants SET last = zeroblob(8)", "a row of wants is damaged"),
+        ("DELETE FROM wants", "/2: what is said of its missing payload is wrong"),
+        ("DELETE FROM runs", "the runs of held entries are not those counted"),
+        ("UPDATE runs SET log = 99", "3 rows belong to nothing"),
+        ("DELETE FROM missing WHERE NOT again", "/20: what is said of its missing payload"),
+        ("UPDATE missing SET payload_bytes = seq", "/20: what is said of its missing payload"),
+        ("UPDATE missing SET seq = zeroblob(8) WHERE again", "of entries that are not held"),
     ],
 )
 def test_what_is_changed_behind_the_store_s_back_is_named(
