@@ -166,6 +166,10 @@ class Engine:
         """At most `bytes_max` bytes, which count as sent."""
         return self._outbound.take_bytes(bytes_max)
 
+    def data_pulled(self, taken: int, delivered: int, *, dry: bool) -> None:
+        """How the transport takes what `data_to_send` gave: see `LinkSpeed.pulled`."""
+        self._packer.pulled(self.now, taken, delivered, dry=dry)
+
     @property
     def wants_to_send_data(self) -> bool:
         """Whether there may be data to send; `data_to_send` may still find none."""

@@ -11,6 +11,7 @@ from typing import Final
 from wire import U64_MAX, LZFooEncoder, encode_compressed, encode_payload_header
 
 from .config import Compression
+from .link_speed import LinkSpeed
 
 SMALL_BYTES: Final = 1024
 """With "auto", payloads below this size go raw: their metadata outweighs what could be saved."""
@@ -46,30 +47,47 @@ class Packer:
         self._always = compression == "always"
         off = window == 0 or compression == "never"
         self._encoder = None if off else LZFooEncoder(window)
+        self._speed = LinkSpeed() if compression == "auto" and not off else None
 
-    def run_payload_bytes_max(self, trial: Trial) -> int:
-        """Payloads up to this size go raw, so that whole runs of entries can; -1: none do."""
-        if self._encoder is None or (trial.raw_bytes and not self._always):
-            return U64_MAX
-        return -1 if self._always else SMALL_BYTES - 1
+    @property
+    def compressing(self) -> bool:
+        """Whether what shrinks is compressed now."""
+        return self._encoder is not None and (self._speed is None or self._speed.compressing)
 
     @property
     def packet_bytes_min(self) -> int:
         """Pieces of a payload smaller than this are not worth a packet, unless it is the last."""
-        return 4096 if self._encoder is None else 16384
+        return 16384 if self.compressing else 4096
+
+    def run_payload_bytes_max(self, trial: Trial) -> int:
+        """Payloads up to this size go raw, so that whole runs of entries can; -1: none do."""
+        if not self.compressing:
+            return U64_MAX
+        if self._always:
+            return -1
+        return U64_MAX if trial.raw_bytes else SMALL_BYTES - 1
+
+    def pulled(self, now: float, taken: int, delivered: int, *, dry: bool) -> None:
+        """What the transport took, and when: see `LinkSpeed.pulled`."""
+        if self._speed is not None:
+            self._speed.pulled(now, taken, delivered, dry=dry)
 
     def went_raw(self, payload_bytes: int, trial: Trial) -> None:
-        """Whole payloads of so many bytes together were sent in a run."""
+        """So many payload bytes were sent as they are."""
+        if self._speed is not None:
+            shrinking = not self._speed.compressing and not trial.raw_bytes
+            self._speed.packed(payload_bytes, payload_bytes, shrinking=shrinking)
         trial.raw_bytes = max(trial.raw_bytes - payload_bytes, 0)
 
     def pack(self, data: bytes, offset: int, payload_bytes: int, trial: Trial) -> bytes:
         """One or more packets with `data`, which begins at `offset` of a payload of that size."""
-        encoder = self._encoder
-        if encoder is None or not data or (payload_bytes < SMALL_BYTES and not self._always):
-            return encode_payload_header(len(data)) + data
         if offset == 0 and (self._always or payload_bytes > PACKET_BYTES_MAX):
             # Another payload may be of another kind.
             trial.raw_bytes = 0
+        encoder = self._encoder
+        tried = self.compressing and (self._always or payload_bytes >= SMALL_BYTES)
+        if encoder is None or not data or not tried:
+            return self._raw(data, trial)
         if len(data) <= PACKET_BYTES_MAX:
             return self._packet(encoder, data, trial)
         starts = range(0, len(data), PACKET_BYTES_MAX)
@@ -78,17 +96,20 @@ class Packer:
 
     def _packet(self, encoder: LZFooEncoder, data: bytes, trial: Trial) -> bytes:
         if trial.raw_bytes:
-            self.went_raw(len(data), trial)
-        elif len(data) < 4 * _SAMPLE_BYTES or encoder.may_shrink(data[:_SAMPLE_BYTES]):
+            return self._raw(data, trial)
+        compressed = None
+        if len(data) < 4 * _SAMPLE_BYTES or encoder.may_shrink(data[:_SAMPLE_BYTES]):
             compressed = encoder.encode_if_smaller(data, _SAVING_BYTES_MIN + (len(data) >> 5))
-            if compressed is not None:
-                trial.next_pause_bytes = _PAUSE_BYTES_MIN
-                return encode_compressed(len(data), compressed)
-            self._pause(trial)
-        else:
-            self._pause(trial)
-        return encode_payload_header(len(data)) + data
+        if compressed is None:
+            packet = self._raw(data, trial)
+            trial.raw_bytes = trial.next_pause_bytes
+            trial.next_pause_bytes = min(2 * trial.next_pause_bytes, _PAUSE_BYTES_MAX)
+            return packet
+        trial.next_pause_bytes = _PAUSE_BYTES_MIN
+        if self._speed is not None:
+            self._speed.packed(len(data), len(compressed), shrinking=True)
+        return encode_compressed(len(data), compressed)
 
-    def _pause(self, trial: Trial) -> None:
-        trial.raw_bytes = trial.next_pause_bytes
-        trial.next_pause_bytes = min(2 * trial.next_pause_bytes, _PAUSE_BYTES_MAX)
+    def _raw(self, data: bytes, trial: Trial) -> bytes:
+        self.went_raw(len(data), trial)
+        return encode_payload_header(len(data)) + data

@@ -95,6 +95,8 @@ class Session:
         self._lost = False
         self._bytes_received = 0
         self._bytes_sent = 0
+        self._data_bytes = 0
+        self._granted_first = 0
         self._entries = [0, 0]
         self._payload_bytes = [0, 0]
 
@@ -232,8 +234,14 @@ class Session:
             self._count(notice)
         return taken
 
-    def bytes_to_send(self, bytes_max: int) -> bytes:
-        """The next bytes for the transport, about `bytes_max` at most; b"" if there are none."""
+    def bytes_to_send(self, bytes_max: int, now: float | None = None) -> bytes:
+        """The next bytes for the transport, about `bytes_max` at most; b"" if there are none.
+
+        `now` matters for what is compressed, and is only needed if time has passed since the last
+        call of anything.
+        """
+        if now is not None:
+            self._at(now)
         if self._out:
             data = bytes(self._out)
             self._out.clear()
@@ -261,6 +269,7 @@ class Session:
         """Pull data from the engine as far as the credit goes."""
         if self._engine is None:
             return
+        before, dry = self._data_bytes, False
         wanted = max(bytes_max, _QUEUED_BYTES_MIN)
         while self._mux.queued(DATA) < wanted:
             room = min(self._mux.sendable(DATA), wanted - self._mux.queued(DATA))
@@ -269,8 +278,21 @@ class Session:
             data = self._engine.data_to_send(room)
             self._hand_over()
             if not data:
+                dry = True
                 break
             self._mux.send(DATA, data)
+            self._data_bytes += len(data)
+        self._engine.data_pulled(self._data_bytes - before, self._delivered(), dry=dry)
+
+    def _delivered(self) -> int:
+        """Data that the other side is done with, as far as its credit tells."""
+        left = self._mux.sendable(DATA)
+        if left == bymux.INFINITE:
+            return self._data_bytes - self._mux.queued(DATA)
+        granted = left + self._data_bytes
+        if not self._granted_first:
+            self._granted_first = granted
+        return granted - self._granted_first
 
     # Inside
 

@@ -150,7 +150,7 @@ class Connection:
     async def _write(self) -> None:
         session = self.session
         while True:
-            data = session.bytes_to_send(SEND_BYTES)
+            data = session.bytes_to_send(SEND_BYTES, trio.current_time())
             # Looking for something to send may be what asks the store for it.
             self._pass_on()
             if data:
