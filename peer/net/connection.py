@@ -114,8 +114,9 @@ class Connection:
 
     def close(self) -> None:
         """Begins to end the session in good order; it takes 5 s at most."""
-        self.session.close(trio.current_time())
-        self._turn()
+        if self._ending is None:
+            self.session.close(trio.current_time())
+            self._turn()
 
     def abort(self) -> None:
         """Ends the connection at once."""

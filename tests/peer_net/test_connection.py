@@ -248,6 +248,17 @@ async def test_what_a_deadline_brings_about_ends_the_connection(
         assert await bench.ending() == Ending(kind, reason)
 
 
+async def test_what_has_failed_is_not_closed_in_good_order_as_well() -> None:
+    """Its session is over, and whoever hangs up at that moment gets no error of it."""
+    session = FakeSession(on_bytes=raising(RemoteViolation("rule 1", "bad thing")))
+    async with running(session) as bench:
+        await bench.there.send_all(b"\x03")
+        ending = await bench.ending()
+        bench.connection.close()
+        assert not session.closed
+        assert bench.endings == [ending]
+
+
 async def test_an_error_while_ending_is_logged_and_harms_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
