@@ -69,6 +69,14 @@ class ReadyEntry:
 class _RejectedError(Exception):
     """An entry that breaks a rule; its text is the reason."""
 
+    contradicts = False
+
+
+class _ContradictionError(_RejectedError):
+    """An entry that does not go with those that are held, which the author signed too."""
+
+    contradicts = True
+
 
 def put_log(
     transaction: "Transaction", key: LogKey, entries: Sequence[NewEntry | ReadyEntry], source: str
@@ -119,7 +127,10 @@ class _Batch:
         for entry in entries:
             try:
                 self._take(entry)
-            except (_RejectedError, WrongPayloadError) as reason:
+            except _RejectedError as reason:
+                rejected = EntryRejectedInfo(entry.seq, str(reason), reason.contradicts)
+                break
+            except WrongPayloadError as reason:
                 rejected = EntryRejectedInfo(entry.seq, str(reason))
                 break
         self._flush()
@@ -148,9 +159,9 @@ class _Batch:
                 self._take_held(entry, held)
                 return
         if row.invalid_seq is not None and seq >= row.invalid_seq:
-            raise _RejectedError(f"the log is invalid from entry {row.invalid_seq} on")
+            raise _ContradictionError(f"the log is invalid from entry {row.invalid_seq} on")
         if row.end_seq is not None and seq > row.end_seq:
-            raise _RejectedError(f"the log ended with entry {row.end_seq}")
+            raise _ContradictionError(f"the log ended with entry {row.end_seq}")
         tail = tail_offset(row.key.log_id, seq)
         self._check_links(seq, encoded, tail)
         if seq < self._held_newest:
@@ -174,13 +185,13 @@ class _Batch:
         # The links end where the size begins.
         back = self._hash_of(seq - 1)
         if back is not None and encoded[tail - HASH_BYTES : tail] != back:
-            raise _RejectedError(f"the backlink is not the hash of entry {seq - 1}")
+            raise _ContradictionError(f"the backlink is not the hash of entry {seq - 1}")
         target = lipmaa(seq)
         far = None
         if target != seq - 1:
             far = self._hash_of(target)
             if far is not None and encoded[tail - 2 * HASH_BYTES : tail - HASH_BYTES] != far:
-                raise _RejectedError(f"the lipmaalink is not the hash of entry {target}")
+                raise _ContradictionError(f"the lipmaalink is not the hash of entry {target}")
         if back is None and far is None:
             raise _RejectedError("there is no path to entry 1")
 
@@ -194,7 +205,9 @@ class _Batch:
             if above != seq + 1:
                 end -= HASH_BYTES
             if encoded[end - HASH_BYTES : end] != hash_:
-                raise _RejectedError(f"entry {above}, which is held, links to another entry {seq}")
+                raise _ContradictionError(
+                    f"entry {above}, which is held, links to another entry {seq}"
+                )
 
     def _add(self, entry: NewEntry | ReadyEntry, tail: int) -> None:
         row, seq, encoded = self._row, entry.seq, entry.encoded

@@ -97,10 +97,15 @@ class PutResult:
 
 @dataclass(frozen=True, slots=True)
 class EntryRejectedInfo:
-    """Which entry was refused and why."""
+    """Which entry was refused and why.
+
+    `contradicts`: it does not go with entries that are held. If its signature is right that is the
+    author's doing, and not that of who brought it.
+    """
 
     seq: int
     reason: str
+    contradicts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

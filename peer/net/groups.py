@@ -53,7 +53,9 @@ class Group:
         """What the store said. `invalid_seq`: from where on the author made the log invalid."""
         if result.rejected is not None:
             seq, reason = result.rejected.seq, result.rejected.reason
-            authors_fault = invalid_seq is not None and seq >= invalid_seq
+            authors_fault = result.rejected.contradicts or (
+                invalid_seq is not None and seq >= invalid_seq
+            )
             refusal = Refusal.FORKED if authors_fault else Refusal.INVALID
             self.refuse_from(seq, refusal, reason)
         if result.fork is not None:

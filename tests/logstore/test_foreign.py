@@ -132,6 +132,18 @@ def test_an_entry_that_a_held_one_contradicts_is_rejected(
     put(memory, log, log.entries[missing])
 
 
+def test_a_rejection_says_whether_it_is_held_entries_that_it_contradicts(memory: Store) -> None:
+    log, forger = AuthorLog(), AuthorLog()
+    log.add_all(range(1, 4))
+    forger.add_all([1, 2])
+    forger.add(3, b"forged")
+    put(memory, log, *log.entries.values())
+    for wrong, contradicts in ((forger.make(4), True), (log.make(9), False)):
+        (result,) = memory.put_many([(log.key, [wrong])], source="peer")
+        assert result.rejected is not None
+        assert result.rejected.contradicts is contradicts
+
+
 def test_links_are_checked_against_entries_far_below(memory: Store) -> None:
     log, forger = AuthorLog(), AuthorLog()
     log.add_all(range(1, 14))

@@ -94,6 +94,14 @@ def test_what_the_store_rejects_is_the_senders_fault_unless_the_author_broke_the
     assert failed == IngestFailed(1, 6, 3, refusal, "a reason", 1)
 
 
+def test_what_contradicts_held_entries_is_the_authors_fault() -> None:
+    author, session = Author(), port()
+    [group] = groups = grouped(booked(session, author.items(1, 3)))
+    rejected = EntryRejectedInfo(3, "a reason", contradicts=True)
+    group.take_result(result(author, rejected=rejected), invalid_seq=None)
+    assert answers(session, groups)[1] == IngestFailed(1, 6, 3, Refusal.FORKED, "a reason", 1)
+
+
 def test_entries_from_a_fork_on_are_refused() -> None:
     author, session = Author(), port()
     [group] = groups = grouped(booked(session, author.items(1, 3)))
