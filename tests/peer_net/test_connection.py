@@ -75,7 +75,7 @@ class FakeSession:
     def notices(self) -> list[Notice]:
         return []
 
-    def bytes_to_send(self, bytes_max: int) -> bytes:
+    def bytes_to_send(self, bytes_max: int, now: float) -> bytes:
         return self.to_send.pop(0) if self.to_send else b""
 
     def close(self, now: float) -> None:
@@ -157,7 +157,7 @@ async def test_commands_that_come_of_looking_for_bytes_are_carried_out() -> None
     session = FakeSession()
     asked: list[int] = []
 
-    def ask(bytes_max: int) -> bytes:
+    def ask(bytes_max: int, now: float) -> bytes:
         if not asked:
             asked.append(bytes_max)
             session.to_do.append(LookUp(5, Author().log))
