@@ -1,9 +1,10 @@
 """The connections of a node: running them, counting them, saying how they are."""
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 import trio
 
@@ -11,11 +12,14 @@ from bymux import Role
 from peer import Event, InterestsChanged, Notice, Session, SessionConfig, SetUp, SyncFinished
 
 from .connection import Connection, Ending, EndKind
+from .knowledge import Knowledge
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
 from .store_host import StoreHost
 from .trace import ConnectionTrace, TraceFile
 
 log = logging.getLogger(__name__)
+
+ENDINGS_MAX: Final = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +37,7 @@ class Member:
     ending: Ending | None = None
     logs_synced: int | None = None
     """How many logs a one-time sync had to do with, once it is done."""
+    knowledge: Knowledge = field(default_factory=Knowledge)
 
     @property
     def state(self) -> ConnectionState:
@@ -62,6 +67,7 @@ class Member:
 
     def take(self, notice: Notice) -> None:
         """A notice of the session."""
+        self.knowledge.take(notice, trio.current_time())
         if isinstance(notice, SetUp):
             self.since_s = trio.current_time()
             self.established.set()
@@ -69,6 +75,16 @@ class Member:
         elif isinstance(notice, SyncFinished):
             self.logs_synced = notice.logs
             self.connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A connection that has ended, and when on Trio's clock."""
+
+    address: str
+    direction: Direction
+    ending: Ending
+    at_s: float
 
 
 class Roster:
@@ -83,6 +99,8 @@ class Roster:
         trace: TraceFile | None = None,
     ) -> None:
         self.members: set[Member] = set()
+        self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
+        """How the last connections ended, the oldest first."""
         self._trace = trace
         self._host = host
         self._config = config
@@ -134,6 +152,9 @@ class Roster:
             self._left.unpark_all()
             if member.trace is not None:
                 member.trace.ended(member.ending)
+        self.ended.append(
+            Ended(member.address, member.direction, member.ending, trio.current_time())
+        )
         # A call that came to nothing is told by who called.
         if member.established.is_set() or member.direction is Direction.INCOMING:
             self._tell(member, member.ending)

@@ -1,0 +1,102 @@
+"""What a node knows of the other side of one connection, log by log, from the session's notices.
+
+Only what may interest whoever asks why a log is not complete: bounded, and nothing for logs in
+order. Times are on Trio's clock.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from peer import (
+    EntriesReceived,
+    NewestLearned,
+    Notice,
+    PeerHolds,
+    RequestCancelled,
+    RequestConfirmed,
+    RequestGivenUp,
+)
+from wire import CancelReason, LogKey
+
+Value = TypeVar("Value")
+
+LOGS_MAX: Final = 20_000
+"""Of each kind. What was learned first is forgotten first."""
+
+_REFUSALS: Final = frozenset(
+    (
+        CancelReason.NOT_WANTED,
+        CancelReason.NO_RESOURCES,
+        CancelReason.PAYLOAD_MANDATORY,
+        CancelReason.HASH_MISMATCH,
+        CancelReason.FORKED,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The other side cancelled a request, by what `reason` and when."""
+
+    reason: CancelReason
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """We cancelled a request because we could not take in what came."""
+
+    detail: str
+    at_s: float
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """Of one connection."""
+
+    newest: dict[LogKey, int] = field(default_factory=dict)
+    """The newest entry that the other side said it holds; whoever reads drops what is held here."""
+    refused: dict[LogKey, Refused] = field(default_factory=dict)
+    given_up: dict[LogKey, GivenUp] = field(default_factory=dict)
+    active: dict[LogKey, int] = field(default_factory=dict)
+    """How many requests about a log are confirmed and not cancelled, for those that have any."""
+    version: int = 0
+    """Grows with everything that is learned."""
+    _requests: dict[int, LogKey] = field(default_factory=dict)
+
+    def take(self, notice: Notice, now: float) -> None:
+        """A notice of the session."""
+        self.version += 1
+        match notice:
+            case PeerHolds() | NewestLearned():
+                known = self.newest.get(notice.log, 0)
+                _remember(self.newest, notice.log, max(known, notice.newest))
+            case RequestConfirmed():
+                self._over(notice.request)
+                self._requests[notice.request] = notice.log
+                self.active[notice.log] = self.active.get(notice.log, 0) + 1
+                self.refused.pop(notice.log, None)
+            case RequestCancelled():
+                self._over(notice.request)
+                if not notice.by_us and notice.reason in _REFUSALS:
+                    _remember(self.refused, notice.log, Refused(notice.reason, now))
+            case RequestGivenUp():
+                _remember(self.given_up, notice.log, GivenUp(notice.detail, now))
+            case EntriesReceived():
+                self.given_up.pop(notice.log, None)
+            case _:
+                pass
+
+    def _over(self, request: int) -> None:
+        log = self._requests.pop(request, None)
+        if log is None:
+            return
+        left = self.active.pop(log) - 1
+        if left:
+            self.active[log] = left
+
+
+def _remember(book: dict[LogKey, Value], log: LogKey, value: Value) -> None:
+    book[log] = value
+    if len(book) > LOGS_MAX:
+        del book[next(iter(book))]

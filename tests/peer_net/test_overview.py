@@ -1,0 +1,144 @@
+"""The state of a node tells of connections in full, and of logs that are behind or in trouble."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import trio
+import trio.testing
+
+from logstore import ALL, Store
+from peer import NewestLearned, Notice, RequestCancelled, SessionConfig
+from peer.api import NodeConfig, Peer, memory_link
+from peer.net.overview import LOGS_MAX, Overview
+from wire import CancelReason, LogKey
+
+from .support import PATIENCE_S
+
+CONFIG = NodeConfig(workers=0, poll_s=0.001)
+STRANGER = LogKey(b"s" * 32, 0)
+
+
+@asynccontextmanager
+async def overview(peer: Peer) -> AsyncIterator[Overview]:
+    found = Overview(peer.node)
+    await found.load()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@asynccontextmanager
+async def pair(follow: object = ALL) -> AsyncIterator[tuple[Peer, Peer]]:
+    """Two connected peers; the second follows."""
+    with Store.memory() as left, Store.memory() as right:
+        right.follow(follow)  # type: ignore[arg-type]
+        async with (
+            Peer(left, config=CONFIG) as giver,
+            Peer(right, config=CONFIG) as taker,
+            trio.open_nursery() as nursery,
+        ):
+            here, there = memory_link()
+            nursery.start_soon(partial(giver.serve_stream, here, proactive=True, name="taker"))
+            nursery.start_soon(partial(taker.serve_stream, there, proactive=False, name="giver"))
+            with trio.fail_after(PATIENCE_S):
+                while not all(
+                    info.state == "established" for p in (giver, taker) for info in p.connections()
+                ):
+                    await trio.testing.wait_all_tasks_blocked()
+            yield giver, taker
+            nursery.cancel_scope.cancel()
+
+
+def logs(state: Mapping[str, object]) -> list[dict[str, Any]]:
+    found = state["logs"]
+    assert isinstance(found, list)
+    return found
+
+
+def tell(peer: Peer, *notices: Notice) -> None:
+    [member] = peer.node.members
+    for notice in notices:
+        member.take(notice)
+
+
+async def test_logs_in_order_are_not_told_of() -> None:
+    async with pair() as (giver, taker), overview(taker) as found:
+        await giver.append([b"one"])
+        with trio.fail_after(PATIENCE_S):
+            await taker.wait_for(LogKey(giver.store.author, 0), 1)
+        state = found.state()
+        assert (state["logs"], state["logs_in_trouble"]) == ([], 0)
+        [connection] = state["connections"]  # type: ignore[misc]
+        assert connection["address"] == "giver"
+        assert connection["state"] == "established"
+
+
+async def test_a_log_is_behind_by_what_a_peer_holds_and_we_do_not() -> None:
+    async with pair() as (giver, taker), overview(taker) as found:
+        await giver.append([b"one"])
+        log = LogKey(giver.store.author, 0)
+        with trio.fail_after(PATIENCE_S):
+            await taker.wait_for(log, 1)
+        tell(taker, NewestLearned(log, 41), NewestLearned(STRANGER, 2))
+        first, second = logs(found.state())
+        assert (first["author"], first["height"], first["behind"]) == (log.author.hex(), 1, 40)
+        assert (second["author"], second["height"], second["behind"]) == (b"s".hex() * 32, 0, 2)
+        [peer] = first["peers"]
+        assert (peer["address"], peer["newest"], peer["refused"]) == ("giver", 41, None)
+        await giver.append([b"more"] * 40)
+        with trio.fail_after(PATIENCE_S):
+            await taker.wait_for(log, 41)
+        assert [each["author"] for each in logs(found.state())] == [STRANGER.author.hex()]
+
+
+async def test_what_is_not_followed_is_nobodys_trouble() -> None:
+    async with pair(STRANGER) as (_, taker), overview(taker) as found:
+        tell(taker, NewestLearned(LogKey(b"t" * 32, 0), 9))
+        assert [each["author"] for each in logs(found.state())] == [STRANGER.author.hex()]
+
+
+async def test_a_log_that_is_followed_by_name_and_not_held_is_in_trouble() -> None:
+    async with pair(STRANGER) as (_, taker), overview(taker) as found:
+        [log] = logs(found.state())
+        assert (log["author"], log["height"], log["behind"]) == (STRANGER.author.hex(), 0, 0)
+
+
+async def test_a_refusal_is_told_unless_it_is_about_a_log_of_our_own() -> None:
+    async with pair() as (giver, taker), overview(taker) as found, overview(giver) as other:
+        refusal = RequestCancelled(8, STRANGER, CancelReason.NO_RESOURCES, by_us=False)
+        tell(taker, refusal)
+        [log] = logs(found.state())
+        assert log["peers"][0]["refused"]["reason"] == 129
+        await giver.append([b"one"])
+        own = LogKey(giver.store.author, 0)
+        tell(giver, replace(refusal, log=own))
+        assert logs(other.state()) == []
+
+
+async def test_connections_that_have_ended_are_told_with_their_reason() -> None:
+    quick = replace(CONFIG, session=SessionConfig(setup_timeout_s=0.01))
+    with Store.memory() as store:
+        async with Peer(store, config=quick) as peer, overview(peer) as found:
+            here, _there = memory_link()
+            await peer.serve_stream(here, proactive=False, name="silent")
+            [last] = found.state()["ended"]  # type: ignore[misc]
+            assert (last["address"], last["direction"], last["kind"]) == (
+                "silent",
+                "incoming",
+                "timeout",
+            )
+            assert "setup not finished" in last["reason"]
+
+
+async def test_the_state_is_bounded_and_says_how_much_there_is() -> None:
+    async with pair() as (_, taker), overview(taker) as found:
+        count = LOGS_MAX + 7
+        tell(taker, *(NewestLearned(LogKey(b"s" * 32, n), n) for n in range(1, count + 1)))
+        state = found.state()
+        assert state["logs_in_trouble"] == count
+        assert len(logs(state)) == LOGS_MAX
+        assert logs(state)[0]["behind"] == count
