@@ -64,9 +64,22 @@ if TYPE_CHECKING:
     )
     from .plain import json_number, log_fields
     from .session import Session, SessionStatistics
+    from .source_book import SourceBook, SourceSeat
+    from .sourcing import claim_all
     from .tracing import Tracer
 
-_HOMES = ("plain", "commands", "config", "errors", "events", "notices", "session", "tracing")
+_HOMES = (
+    "plain",
+    "commands",
+    "config",
+    "errors",
+    "events",
+    "notices",
+    "session",
+    "source_book",
+    "sourcing",
+    "tracing",
+)
 _IN_API = frozenset(("Peer", "sync"))
 
 __all__ = [
@@ -115,7 +128,9 @@ __all__ = [
     "SessionStatistics",
     "SessionTimeout",
     "SetUp",
+    "SourceBook",
     "SourceChanged",
+    "SourceSeat",
     "StopReading",
     "StorageFailed",
     "SyncFinished",
@@ -123,6 +138,7 @@ __all__ = [
     "Verdict",
     "Violation",
     "WritePayload",
+    "claim_all",
     "default_setup",
     "json_number",
     "log_fields",

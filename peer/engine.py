@@ -416,12 +416,20 @@ class Engine:
         self._give_up(request, detail)
 
     def peer_holds(self, request: Request, seq: int) -> None:
-        self._notices.append(PeerHolds(request.log, seq))
+        held = request.outgoing.known
+        if request.ours and request.proposal.offset is not None:
+            # What we asked for begins in a payload that we lack.
+            held = min(held, request.proposal.start - 1)
+        self._notices.append(PeerHolds(request.log, seq, held))
 
     def arriving(self, request: Request, data_bytes: int) -> None:
-        entry = request.incoming.entry
-        inside = entry.seq if entry is not None and request.incoming.in_piece else None
-        self._notices.append(Arriving(request.log, data_bytes, inside))
+        incoming, base = request.incoming, request.base
+        if base is None or incoming.discarding:
+            return
+        inside = incoming.sink is not None
+        position = incoming.position if incoming.in_piece else incoming.position - 1
+        newest = base.piece(position).seq if position >= 0 else base.start
+        self._notices.append(Arriving(request.log, data_bytes, newest, inside))
 
     def cursor_moved(self, request: Request) -> None:
         request.progress_at = self.now
@@ -481,7 +489,9 @@ class Engine:
         elif decision.cancel is not None:
             if decision.take_over and request.proposal.start > 1:
                 # Who keeps a log in step asks for what is behind it.
-                self._notices.append(PeerHolds(request.log, request.proposal.start - 1))
+                self._notices.append(
+                    PeerHolds(request.log, request.proposal.start - 1, view.newest)
+                )
             self.cancel(request, decision.cancel, paced=not decision.take_over)
         return decision.take_over
 

@@ -85,19 +85,28 @@ class NewestLearned:
 
 @dataclass(frozen=True, slots=True)
 class PeerHolds:
-    """The other side said that it holds an entry that it has not sent here."""
+    """The other side said that it holds an entry that it has not sent here.
+
+    `held`: up to which entry we hold everything, as far as this session knows.
+    """
 
     log: LogKey
     newest: int
+    held: int
 
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """Bytes of a log came that are not proved yet. `inside`: the entry whose payload ends later."""
+    """Bytes of a log came that are not proved yet.
+
+    `newest`: the entry that the last of them belong to. `inside`: whether they end in the middle of
+    its payload, and that is stored as it comes.
+    """
 
     log: LogKey
     data_bytes: int
-    inside: int | None
+    newest: int
+    inside: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from .listening import CannotListenError
 from .memory import MemoryStream, memory_link
 from .node import Node, NodeConfig, running_node, unobserved
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
+from .sources import SourceInfo
 from .status_file import StatusFile, read_status
 from .store_host import StoreHost
 from .trace import CannotTraceError
@@ -34,6 +35,7 @@ __all__ = [
     "Node",
     "NodeConfig",
     "Observer",
+    "SourceInfo",
     "StatusFile",
     "StoreHost",
     "memory_link",

@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from logstore import Follow, Store
-from peer import Interests, LogChanged, SessionConfig, json_number, log_fields
+from peer import LogChanged, SessionConfig, json_number, log_fields
 from wire import LogKey, signature_self_test
 
 from .addresses import Address
@@ -22,7 +22,8 @@ from .interests import InterestBook
 from .limits import Gate, Limits
 from .listening import Reception, address_of, open_listeners
 from .records import ConnectionInfo, Direction, Observer
-from .roster import Ended, Member, Roster
+from .roster import Member, Roster
+from .sources import SourceInfo
 from .store_host import POLL_S, StoreHost
 from .trace import TraceFile
 from .verifier import Verifier
@@ -167,6 +168,7 @@ class Node:
         self._stopping = trio.CancelScope(shield=True)
         self._stopping_begun = False
         self._forks_told: set[LogKey] = set()
+        nursery.start_soon(self._roster.sources.run)
         host.watchers.add(self._logs_changed)
         host.follow_watchers.add(self._follows_read)
 
@@ -222,21 +224,6 @@ class Node:
         direction = Direction.OUTGOING if proactive else Direction.INCOMING
         return await self._roster.run(self._roster.make(stream, direction, name))
 
-    @property
-    def members(self) -> list[Member]:
-        """The connections that are open."""
-        return list(self._roster.members)
-
-    @property
-    def ended(self) -> list[Ended]:
-        """How the last connections ended, the oldest first."""
-        return list(self._roster.ended)
-
-    @property
-    def interests(self) -> Interests:
-        """What is followed and offered."""
-        return self._book.current.interests
-
     def connections(self) -> list[ConnectionInfo]:
         """Every open connection, and every peer that is called again."""
         dialled = {d.member: d for d in self._diallers.values() if d.member is not None}
@@ -246,6 +233,10 @@ class Node:
             found.append(member.info(None if dialler is None else dialler.last_error))
         found += [d.info() for d in self._diallers.values() if d.member is None]
         return sorted(found, key=lambda info: (info.direction, info.address))
+
+    def log_sources(self, log: LogKey) -> list[SourceInfo]:
+        """The connections over which a log can come, and which of them it is fetched from."""
+        return self._roster.log_sources(log)
 
     async def stop(self) -> None:
         """Ends everything in good order, in 5 s; what was received whole is stored.
@@ -309,6 +300,7 @@ class Node:
     # News
 
     def _logs_changed(self, changes: Sequence[LogChanged]) -> None:
+        self._roster.sources.note(changes)
         if self._book.note(changes):
             self._roster.tell(self._book.current)
         for change in changes:

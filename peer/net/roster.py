@@ -1,25 +1,32 @@
 """The connections of a node: running them, counting them, saying how they are."""
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Literal
 
 import trio
 
 from bymux import Role
-from peer import Event, InterestsChanged, Notice, Session, SessionConfig, SetUp, SyncFinished
+from peer import (
+    Event,
+    InterestsChanged,
+    Notice,
+    Session,
+    SessionConfig,
+    SetUp,
+    SyncFinished,
+    claim_all,
+)
+from wire import LogKey
 
 from .connection import Connection, Ending, EndKind
-from .knowledge import Knowledge
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
+from .sources import Place, SourceInfo, Sources, Tell
 from .store_host import StoreHost
 from .trace import ConnectionTrace, TraceFile
 
 log = logging.getLogger(__name__)
-
-ENDINGS_MAX: Final = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -35,9 +42,10 @@ class Member:
     established: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
     ending: Ending | None = None
+    place: Place | None = None
+    """Where it says which logs it may fetch; a one-time sync fetches what it wants."""
     logs_synced: int | None = None
     """How many logs a one-time sync had to do with, once it is done."""
-    knowledge: Knowledge = field(default_factory=Knowledge)
 
     @property
     def state(self) -> ConnectionState:
@@ -67,7 +75,8 @@ class Member:
 
     def take(self, notice: Notice) -> None:
         """A notice of the session."""
-        self.knowledge.take(notice, trio.current_time())
+        if self.place is not None:
+            self.place.take(notice)
         if isinstance(notice, SetUp):
             self.since_s = trio.current_time()
             self.established.set()
@@ -75,16 +84,6 @@ class Member:
         elif isinstance(notice, SyncFinished):
             self.logs_synced = notice.logs
             self.connection.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A connection that has ended, and when on Trio's clock."""
-
-    address: str
-    direction: Direction
-    ending: Ending
-    at_s: float
 
 
 class Roster:
@@ -99,14 +98,13 @@ class Roster:
         trace: TraceFile | None = None,
     ) -> None:
         self.members: set[Member] = set()
-        self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
-        """How the last connections ended, the oldest first."""
         self._trace = trace
         self._host = host
         self._config = config
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
+        self.sources = Sources(host.when_payloads_kept)
 
     def make(
         self,
@@ -122,8 +120,13 @@ class Roster:
         config = self._config if policy is None else replace(self._config, policy=policy)
         trace = None if self._trace is None else self._trace.begin(address, direction)
         tracer = None if trace is None else trace.tracer
+        place: Place | None = None
+        if config.policy == "follow":
+            tell: Tell = lambda event: member.connection.tell(event)  # noqa: E731, PLW0108 - made below
+            place = self.sources.join(address, tell)
+        claim = claim_all if place is None else place.claim
         connection = Connection(
-            Session(role, config, trio.current_time(), tracer),
+            Session(role, config, trio.current_time(), tracer, claim),
             stream,
             self._host,
             source=address,
@@ -136,6 +139,7 @@ class Roster:
             self._observer({"event": "connected", "address": address, "direction": str(direction)})
 
         member = Member(address, direction, connection, trio.current_time(), established, trace)
+        member.place = place
         return member
 
     async def run(self, member: Member) -> Ending:
@@ -148,17 +152,26 @@ class Roster:
             member.ending = Ending(EndKind.INTERNAL, f"internal error: {error!r}")
         finally:
             self.members.discard(member)
+            if member.place is not None:
+                member.place.leave()
             member.ended.set()
             self._left.unpark_all()
             if member.trace is not None:
                 member.trace.ended(member.ending)
-        self.ended.append(
-            Ended(member.address, member.direction, member.ending, trio.current_time())
-        )
         # A call that came to nothing is told by who called.
         if member.established.is_set() or member.direction is Direction.INCOMING:
             self._tell(member, member.ending)
         return member.ending
+
+    def log_sources(self, log: LogKey) -> list[SourceInfo]:
+        """The connections over which a log can come."""
+        infos = [
+            member.place.info(log, member.address, member.direction)
+            for member in self.members
+            if member.place is not None
+        ]
+        found = [info for info in infos if info is not None]
+        return sorted(found, key=lambda info: (info.direction, info.address))
 
     def tell(self, event: Event) -> None:
         """Hands a local event to every session."""

@@ -110,6 +110,22 @@ class StoreHost:
                 case _:
                     self._payloads.submit(port, command)
 
+    def when_payloads_kept(self, then: Callable[[], None]) -> None:
+        """Calls `then` once what sessions have received of payloads until now is kept."""
+        left = len(self._payloads.lanes)
+
+        def reached() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        def failed(_: Exception) -> None:
+            reached()
+
+        for lane in self._payloads.lanes:
+            lane.put(Job(lambda: reached, failed))
+
     async def call(self, work: Callable[[], T], *, also: Iterable[LogKey] = ()) -> T:
         """Runs `work` in the writing thread in its turn, and tells what it changed.
 

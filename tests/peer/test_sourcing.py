@@ -93,7 +93,7 @@ def test_one_source_sends_and_the_other_notifies(side: int) -> None:
     node.run()
     assert node.store.logs[LOG] == store_of(20).logs[LOG]
     assert [node.payload_bytes(0), node.payload_bytes(1)] == [20 * SIZE, 0]
-    assert PeerHolds(LOG, 20) in node.notices(1, PeerHolds)
+    assert PeerHolds(LOG, 20, 0) in node.notices(1, PeerHolds)
     assert node.notices(1, Arriving) == []
     assert node.notices(0, Arriving) != []
 

@@ -1,0 +1,435 @@
+"""Which session of a node fetches a log, when several peers offer it (point2point.md 4 and 5).
+
+One session, the *source*, asks for entries and payloads; the others ask for notifications, so that
+each payload crosses the network once. The first session that wants a log is its source. It stays
+that until it ends, or until others hold what we lack and it brings nothing, or next to nothing.
+While nobody is known to hold anything that we lack, nothing changes hands.
+
+No clock and no timers per log: the caller says the time, and `deadline` is when `advance` has
+something to look at. Logs of which nothing is lacking cost nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+from wire import LogKey
+
+from .events import SourceChanged
+from .notices import Arriving, EntriesReceived, FetchEnded, Notice, PayloadReceived, PeerHolds
+
+GRACE_S: Final = 0.25
+"""How long a source may be quiet that is not known to hold what another one holds."""
+SILENCE_S: Final = 2.0
+"""How long a source may be quiet that holds what we lack."""
+START_S: Final = 1.0
+"""What a new source gets in addition, to answer its first proposal."""
+QUEUE_S: Final = 5.0
+"""How long a log may wait for a source that is busy with other logs."""
+WINDOW_S: Final = 5.0
+"""Over how long the speed of a source is measured."""
+SLOW_BYTES_PER_S: Final = 32 * 1024
+"""Below this a source is slow, if others hold what it has not brought for `WINDOW_S`."""
+SLOWER: Final = 8
+"""A source is slow, too, if the other one has been so many times as fast."""
+MOVING_S: Final = 5.0
+"""A source that brought something so lately and leaves may have left it unfinished."""
+HOLD_FIRST_S: Final = 10.0
+HOLD_MAX_S: Final = 640.0
+"""How long a source that lost a log does not get it back; twice as long each time."""
+
+
+@dataclass(slots=True)
+class _Log:
+    """Who can bring a log, and how far it has come."""
+
+    key: LogKey
+    source: "SourceSeat | None" = None
+    since: float = 0.0
+    """When the source became that."""
+    moved_at: float = 0.0
+    """When bytes came from the source."""
+    source_newest: int = 0
+    """The newest entry that the source is known to hold."""
+    waiting: "dict[SourceSeat, int]" = field(default_factory=dict)
+    """The other sessions that want the log, and the newest entry that their peers hold."""
+    most: int = 0
+    """The newest of these entries."""
+    held: int = 0
+    coming: int = 0
+    """The newest entry that came and may not be stored yet."""
+    inside: int = 0
+    """The entry whose payload has come in part, 0: none."""
+    lacking_since: float | None = None
+    """Since when others hold what neither we have nor is coming."""
+    check_at: float | None = None
+    held_down: "dict[SourceSeat, tuple[float, int]] | None" = None
+    """Who lost the log: until when it does not get it back, and how often that was."""
+
+    def lacks(self, newest: int) -> bool:
+        """Whether who holds entries up to `newest` has something for us."""
+        return newest > max(self.held, self.coming) or 0 < self.inside <= newest
+
+    def may_get(self, seat: "SourceSeat", now: float) -> bool:
+        """Whether a session is not held down."""
+        return self.held_down is None or self.held_down.get(seat, (now, 0))[0] <= now
+
+    def next_free_at(self) -> float:
+        """When the next one of those who hold what we lack may get the log again."""
+        held = self.held_down or {}
+        return min(held[seat][0] for seat, newest in self.waiting.items() if self.lacks(newest))
+
+    def hold_down(self, seat: "SourceSeat", now: float) -> None:
+        """A session lost the log because it brought too little."""
+        if self.held_down is None:
+            self.held_down = {}
+        _, times = self.held_down.get(seat, (now, 0))
+        until = now + min(HOLD_FIRST_S * 2.0**times, HOLD_MAX_S)
+        self.held_down[seat] = (until, times + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a session stands to a log.
+
+    `peer_newest`: the newest entry that its peer is known to hold. `progress_at`: when the source
+    last brought something, None for others and for one that has not.
+    """
+
+    fetching: bool
+    peer_newest: int
+    progress_at: float | None
+
+
+class SourceSeat:
+    """A session's place in the book. `name` is for people."""
+
+    def __init__(self, book: "SourceBook", name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.busy = 0
+        """Logs that it is to bring and of which something is lacking."""
+        self.moved_at = 0.0
+        self.fastest = 0.0
+        """The highest speed that was measured, in bytes a second."""
+        self.logs: dict[LogKey, None] = {}
+        self._book = book
+        self._window_at = 0.0
+        self._window_bytes = 0
+        self._speed: float | None = None
+        """In the last window, None if there was none since it had nothing to bring."""
+
+    def claim(self, log: LogKey, now: float) -> bool:
+        """Whether this session may fetch a log. If not, it will be told when it may."""
+        return self._book.claim(self, log, now)
+
+    def took(self, notice: Notice, now: float) -> None:
+        """A notice of the session."""
+        self._book.took(self, notice, now)
+
+    def leave(self, now: float) -> None:
+        """The session has ended."""
+        self._book.leave(self, now)
+
+    def standing(self, log: LogKey) -> Standing | None:
+        """How this session stands to a log; None if it does not want it."""
+        return self._book.standing(self, log)
+
+    def came(self, size: int, now: float) -> None:
+        """So many bytes came."""
+        self.moved_at = now
+        self._window_bytes += size
+        self._roll(now)
+
+    def begin_window(self, now: float) -> None:
+        """It has had nothing to bring until now."""
+        self._window_at = now
+        self._window_bytes = 0
+        self._speed = None
+
+    def is_slow_beside(self, other: "SourceSeat", now: float) -> bool:
+        """Whether the last `WINDOW_S` in which it had something to bring were too slow."""
+        self._roll(now)
+        if self._speed is None:
+            return False
+        return self._speed < SLOW_BYTES_PER_S or self._speed * SLOWER < other.fastest
+
+    def _roll(self, now: float) -> None:
+        elapsed = now - self._window_at
+        if elapsed >= WINDOW_S:
+            self._speed = self._window_bytes / elapsed
+            self.fastest = max(self.fastest, self._speed)
+            self._window_at = now
+            self._window_bytes = 0
+
+
+class SourceBook:
+    """Who fetches what, of all sessions of a node."""
+
+    def __init__(self) -> None:
+        self._logs: dict[LogKey, _Log] = {}
+        self._line: list[tuple[float, LogKey]] = []
+        self._changes: list[tuple[SourceSeat, SourceChanged]] = []
+        self._seats = 0
+        self.switches = 0
+        """How often a log was taken from a source."""
+
+    def join(self, name: str) -> SourceSeat:
+        """A place for a new session."""
+        self._seats += 1
+        return SourceSeat(self, name, self._seats)
+
+    def take_changes(self) -> list[tuple[SourceSeat, SourceChanged]]:
+        """What sessions have to be told, in order; taken once."""
+        taken, self._changes = self._changes, []
+        return taken
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether some session has to be told something."""
+        return bool(self._changes)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `advance` has something to do."""
+        return self._line[0][0] if self._line else None
+
+    def standing(self, seat: SourceSeat, log: LogKey) -> Standing | None:
+        """See `SourceSeat.standing`."""
+        state = self._logs.get(log)
+        if state is None:
+            return None
+        if state.source is seat:
+            moved = state.moved_at if state.moved_at > 0 else None
+            return Standing(fetching=True, peer_newest=state.source_newest, progress_at=moved)
+        newest = state.waiting.get(seat)
+        if newest is None:
+            return None
+        return Standing(fetching=False, peer_newest=newest, progress_at=None)
+
+    # What sessions say
+
+    def claim(self, seat: SourceSeat, log: LogKey, now: float) -> bool:
+        """See `SourceSeat.claim`."""
+        state = self._logs.get(log)
+        if state is None:
+            state = self._logs[log] = _Log(log)
+        seat.logs[log] = None
+        if state.source is None:
+            self._appoint(state, seat, now)
+        elif state.source is not seat:
+            newest = state.waiting.setdefault(seat, 0)
+            idle = now - max(state.moved_at, state.since + START_S) > GRACE_S
+            if idle and state.lacks(newest) and not state.lacks(state.source_newest):
+                # It is certain to bring more than the source has.
+                old = state.source
+                self._appoint(state, seat, now)
+                self._changes.append((old, SourceChanged(log, fetch=False)))
+        return state.source is seat
+
+    def took(self, seat: SourceSeat, notice: Notice, now: float) -> None:
+        """See `SourceSeat.took`."""
+        match notice:
+            case Arriving():
+                seat.came(notice.data_bytes, now)
+                state = self._logs.get(notice.log)
+                if state is not None:
+                    self._arriving(state, seat, notice, now)
+            case EntriesReceived():
+                self.held(notice.log, notice.newest, now)
+            case PayloadReceived():
+                state = self._logs.get(notice.log)
+                if state is not None and state.inside <= notice.seq:
+                    state.inside = 0
+                    self._look(state, now)
+            case PeerHolds():
+                self._peer_holds(seat, notice, now)
+            case FetchEnded():
+                state = self._logs.get(notice.log)
+                if state is not None and state.source is seat:
+                    seat.logs.pop(notice.log, None)
+                    self._vacate(state, now)
+            case _:
+                pass
+
+    def held(self, log: LogKey, newest: int, now: float) -> None:
+        """Entries up to `newest` are held, whoever brought them."""
+        state = self._logs.get(log)
+        if state is not None and newest > state.held:
+            state.held = newest
+            self._look(state, now)
+
+    def leave(self, seat: SourceSeat, now: float) -> None:
+        """See `SourceSeat.leave`."""
+        logs, seat.logs = seat.logs, {}
+        for log in logs:
+            state = self._logs.get(log)
+            if state is None:
+                continue
+            if state.held_down is not None:
+                state.held_down.pop(seat, None)
+            if state.source is seat:
+                moving = state.moved_at > 0 and now - state.moved_at < MOVING_S
+                if not self._vacate(state, now) and moving:
+                    self._go_on(state, now)
+            else:
+                state.waiting.pop(seat, None)
+                state.most = max(state.waiting.values(), default=0)
+                state.coming = 0
+                self._look(state, now)
+            if state.source is None and not state.waiting:
+                del self._logs[log]
+        self._changes = [change for change in self._changes if change[0] is not seat]
+
+    def advance(self, now: float) -> None:
+        """Look at what is due."""
+        while self._line and self._line[0][0] <= now:
+            due, log = heappop(self._line)
+            state = self._logs.get(log)
+            if state is not None and state.check_at == due:
+                state.check_at = None
+                self._look(state, now)
+
+    # Inside
+
+    def _arriving(self, state: _Log, seat: SourceSeat, notice: Arriving, now: float) -> None:
+        state.coming = max(state.coming, notice.newest)
+        if seat in state.waiting:
+            state.waiting[seat] = max(state.waiting[seat], notice.newest)
+            state.most = max(state.most, notice.newest)
+        if notice.inside:
+            state.inside = notice.newest
+        if state.source is seat:
+            state.moved_at = now
+            state.source_newest = max(state.source_newest, notice.newest)
+        self._look(state, now)
+
+    def _peer_holds(self, seat: SourceSeat, notice: PeerHolds, now: float) -> None:
+        state = self._logs.get(notice.log)
+        if state is None:
+            return
+        state.held = max(state.held, notice.held)
+        if state.source is seat:
+            state.source_newest = max(state.source_newest, notice.newest)
+        elif seat in state.waiting:
+            if notice.held < notice.newest <= state.held:
+                # We hold the entry, and its payload not whole.
+                state.inside = notice.newest
+            state.waiting[seat] = max(state.waiting[seat], notice.newest)
+            state.most = max(state.most, notice.newest)
+        self._look(state, now)
+
+    def _look(self, state: _Log, now: float) -> None:
+        """Something has changed, or it is time: does the log need another source?"""
+        source = state.source
+        lacking = state.lacks(max(state.most, state.source_newest))
+        if lacking is (state.lacking_since is None):
+            state.lacking_since = now if lacking else None
+            self._count_busy(source, 1 if lacking else -1, now)
+        if not state.lacks(state.most):
+            return
+        if source is None:
+            best = self._best(state, now)
+            if best is not None:
+                self._hand_over(state, best, now)
+        elif state.check_at is None or state.check_at <= now:
+            self._judge(state, source, now)
+
+    def _judge(self, state: _Log, source: SourceSeat, now: float) -> None:
+        """Others hold what the source has not brought: is it time to take the log from it?"""
+        best = self._best(state, now)
+        if best is None:
+            self._check_again(state, state.next_free_at())
+            return
+        due = self._due(state, source, best, now)
+        if due <= now:
+            state.hold_down(source, now)
+            self.switches += 1
+            self._hand_over(state, best, now)
+            due = now + START_S + GRACE_S
+        self._check_again(state, due)
+
+    def _due(self, state: _Log, source: SourceSeat, best: SourceSeat, now: float) -> float:
+        """When this source has been quiet or slow for too long, if nothing changes until then."""
+        lacking_since = now if state.lacking_since is None else state.lacking_since
+        quiet_since = max(state.moved_at, state.since + START_S, lacking_since)
+        due = quiet_since + (SILENCE_S if state.lacks(state.source_newest) else GRACE_S)
+        queued = source.busy > 1 and source.busy <= best.busy + 1
+        if queued and now - source.moved_at < SILENCE_S:
+            # It brings other logs, and this one would have to wait elsewhere too.
+            due = quiet_since + QUEUE_S
+        slow_from = max(lacking_since, state.since + START_S) + WINDOW_S
+        if now < slow_from:
+            return min(due, slow_from)
+        if source.is_slow_beside(best, now):
+            return now
+        return min(due, now + WINDOW_S / 2)
+
+    def _best(self, state: _Log, now: float) -> SourceSeat | None:
+        """Who is to bring it next: whoever has the least to do of those that hold it."""
+        able = [seat for seat, newest in state.waiting.items() if state.lacks(newest)]
+        free = [seat for seat in able if state.may_get(seat, now)]
+        if state.source is None:
+            free = free or able
+        return min(
+            free, key=lambda seat: (seat.busy, -state.waiting[seat], seat.number), default=None
+        )
+
+    def _go_on(self, state: _Log, now: float) -> None:
+        """The source left in the middle of something, which may be more than we know of."""
+        able = [seat for seat, newest in state.waiting.items() if newest >= state.held > 0]
+        seat = min(able, key=lambda seat: (seat.busy, seat.number), default=None)
+        if seat is not None:
+            self._hand_over(state, seat, now)
+
+    def _hand_over(self, state: _Log, seat: SourceSeat, now: float) -> None:
+        old = state.source
+        self._appoint(state, seat, now)
+        if old is not None:
+            self._changes.append((old, SourceChanged(state.key, fetch=False)))
+        self._changes.append((seat, SourceChanged(state.key, fetch=True)))
+
+    def _appoint(self, state: _Log, seat: SourceSeat, now: float) -> None:
+        """A new source; the old one waits from now on."""
+        old = state.source
+        lacking = state.lacking_since is not None
+        if old is not None:
+            state.waiting[old] = state.source_newest
+            if lacking:
+                self._count_busy(old, -1, now)
+        state.source = seat
+        state.source_newest = state.waiting.pop(seat, 0)
+        state.most = max(state.waiting.values(), default=0)
+        state.since, state.moved_at, state.coming = now, 0.0, 0
+        if lacking:
+            self._count_busy(seat, 1, now)
+
+    def _vacate(self, state: _Log, now: float) -> bool:
+        """The source fetches this log no more. False if nobody has taken over."""
+        if state.lacking_since is not None:
+            self._count_busy(state.source, -1, now)
+            state.lacking_since = None
+        state.source = None
+        state.source_newest = state.coming = 0
+        self._look(state, now)
+        return state.source is not None
+
+    def _count_busy(self, seat: SourceSeat | None, change: int, now: float) -> None:
+        if seat is not None:
+            if not seat.busy:
+                seat.begin_window(now)
+            seat.busy += change
+
+    def _check_again(self, state: _Log, at: float) -> None:
+        if state.check_at is None or at < state.check_at:
+            state.check_at = at
+            heappush(self._line, (at, state.key))
+
+    # For tests and people
+
+    def sources(self) -> Iterator[tuple[LogKey, SourceSeat]]:
+        """Every log that has a source, and the source."""
+        for log, state in self._logs.items():
+            if state.source is not None:
+                yield log, state.source
