@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from logstore import Follow, Store
-from peer import LogChanged, SessionConfig, json_number, log_fields
+from peer import Interests, LogChanged, SessionConfig, json_number, log_fields
 from wire import LogKey, signature_self_test
 
 from .addresses import Address
@@ -22,7 +22,7 @@ from .interests import InterestBook
 from .limits import Gate, Limits
 from .listening import Reception, address_of, open_listeners
 from .records import ConnectionInfo, Direction, Observer
-from .roster import Member, Roster
+from .roster import Ended, Member, Roster
 from .sources import SourceInfo
 from .store_host import POLL_S, StoreHost
 from .trace import TraceFile
@@ -223,6 +223,21 @@ class Node:
         """Runs a session over a stream to its end."""
         direction = Direction.OUTGOING if proactive else Direction.INCOMING
         return await self._roster.run(self._roster.make(stream, direction, name))
+
+    @property
+    def members(self) -> list[Member]:
+        """The connections that are open."""
+        return list(self._roster.members)
+
+    @property
+    def ended(self) -> list[Ended]:
+        """How the last connections ended, the oldest first."""
+        return list(self._roster.ended)
+
+    @property
+    def interests(self) -> Interests:
+        """What is followed and offered."""
+        return self._book.current.interests
 
     def connections(self) -> list[ConnectionInfo]:
         """Every open connection, and every peer that is called again."""

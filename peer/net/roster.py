@@ -1,9 +1,10 @@
 """The connections of a node: running them, counting them, saying how they are."""
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 import trio
 
@@ -21,12 +22,15 @@ from peer import (
 from wire import LogKey
 
 from .connection import Connection, Ending, EndKind
+from .knowledge import Knowledge
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
 from .sources import Place, SourceInfo, Sources, Tell
 from .store_host import StoreHost
 from .trace import ConnectionTrace, TraceFile
 
 log = logging.getLogger(__name__)
+
+ENDINGS_MAX: Final = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +50,7 @@ class Member:
     """Where it says which logs it may fetch; a one-time sync fetches what it wants."""
     logs_synced: int | None = None
     """How many logs a one-time sync had to do with, once it is done."""
+    knowledge: Knowledge = field(default_factory=Knowledge)
 
     @property
     def state(self) -> ConnectionState:
@@ -75,6 +80,7 @@ class Member:
 
     def take(self, notice: Notice) -> None:
         """A notice of the session."""
+        self.knowledge.take(notice, trio.current_time())
         if self.place is not None:
             self.place.take(notice)
         if isinstance(notice, SetUp):
@@ -84,6 +90,16 @@ class Member:
         elif isinstance(notice, SyncFinished):
             self.logs_synced = notice.logs
             self.connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A connection that has ended, and when on Trio's clock."""
+
+    address: str
+    direction: Direction
+    ending: Ending
+    at_s: float
 
 
 class Roster:
@@ -98,6 +114,8 @@ class Roster:
         trace: TraceFile | None = None,
     ) -> None:
         self.members: set[Member] = set()
+        self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
+        """How the last connections ended, the oldest first."""
         self._trace = trace
         self._host = host
         self._config = config
@@ -158,6 +176,9 @@ class Roster:
             self._left.unpark_all()
             if member.trace is not None:
                 member.trace.ended(member.ending)
+        self.ended.append(
+            Ended(member.address, member.direction, member.ending, trio.current_time())
+        )
         # A call that came to nothing is told by who called.
         if member.established.is_set() or member.direction is Direction.INCOMING:
             self._tell(member, member.ending)
