@@ -67,7 +67,7 @@ def load_missing(
             (*ends, _STEPS_MAX, *between, limit),
         )
         seqs = [unpack_u64(blob) for (blob,) in near]
-        if len(seqs) == limit:
+        if len(seqs) == limit or not _has_more(db, ends):
             return seqs
     found = db.execute(
         "SELECT seq FROM missing INDEXED BY missing_by_size"
@@ -89,6 +89,14 @@ def _are_few(db: "apsw.Connection", row: LogRow, between: tuple[bytes, bytes]) -
         (row.id, *between, _FEW),
     ).get
     return count < _FEW
+
+
+def _has_more(db: "apsw.Connection", ends: tuple[int, bytes, bytes]) -> bool:
+    found = db.execute(
+        "SELECT 1 FROM missing WHERE log = ? AND seq BETWEEN ? AND ? ORDER BY seq LIMIT 1 OFFSET ?",
+        (*ends, _STEPS_MAX),
+    ).get
+    return found is not None
 
 
 def is_missing(db: "apsw.Connection", row: LogRow, first: int, last: int) -> bool:
@@ -125,7 +133,8 @@ def _count(
 ) -> int:
     count: int = db.execute(
         "SELECT count(*) FROM missing WHERE log = ? AND seq BETWEEN ? AND ?"
-        " AND payload_bytes BETWEEN ? AND ? AND NOT again",
+        # The plus keeps SQLite from looking through all of a size.
+        " AND +payload_bytes BETWEEN ? AND ? AND NOT again",
         (row.id, *map(pack_u64, (*seqs, *sizes))),
     ).get
     return count
