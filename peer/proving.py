@@ -145,9 +145,17 @@ class Prover:
         begin = sent[0].begin
         self._settle(event.request, event.items, proved=False)
         if event.refusal is not Refusal.INVALID:
+            self._close_refused(request, begin)
             return request
         self._blame(request, begin, f"entry {event.seq}: {event.detail}")
         return None
+
+    def _close_refused(self, request: Request, begin: int) -> None:
+        """Payloads that are all there, whose entries will never be stored."""
+        for ident in self.sinks_of(request):
+            sink = self._sinks[ident]
+            if sink.complete and not sink.finishing and sink.entry.begin >= begin:
+                self.close_sink(ident, discard=False)
 
     def _settle(self, ident: int, items: int, *, proved: bool) -> Request | None:
         booked = self._sent.get(ident)
