@@ -28,6 +28,7 @@ from .commands import CheckEvidence, Command, LookUp
 from .config import SessionConfig
 from .errors import RemoteViolation, Violation
 from .events import (
+    ArrivalChanged,
     EntriesRead,
     Event,
     Ingested,
@@ -39,6 +40,7 @@ from .events import (
     PayloadFinished,
     PayloadOpened,
     PayloadRead,
+    PayloadWithdrawn,
     PayloadWritten,
     Refusal,
     SourceChanged,
@@ -118,7 +120,14 @@ class Engine:
         )
         self._packer = Packer(negotiated.compression_window, config.compression)
         self._outbound = Outbound(
-            self._table, self._commands, self._notices, config, self._packer, self, tracer
+            self._table,
+            self._commands,
+            self._notices,
+            config,
+            self._packer,
+            self,
+            tracer,
+            send_greedily=negotiated.send_greedily,
         )
         policy = SyncPolicy if config.policy == "sync" else FollowPolicy
         self._policy: Policy = policy(self, config, proactive=proactive)
@@ -252,12 +261,8 @@ class Engine:
     def _dispatch(self, event: Event) -> None:
         match event:
             case LookedUp():
-                then = self._tickets.pop(event.ticket, None)
-                if then is not None:
-                    then(event.view)
-                else:
-                    self._inbound.looked_up(event)
-            case EntriesRead() | PayloadRead() | StorageFailed():
+                self._looked_up(event)
+            case EntriesRead() | PayloadRead() | PayloadWithdrawn() | StorageFailed():
                 self._read_done(event)
             case Ingested():
                 self._idle.forgive()
@@ -273,6 +278,8 @@ class Engine:
                 self._payload_finished(event)
             case LogChanged():
                 self._log_changed(event)
+            case ArrivalChanged():
+                self._arrival_changed(event)
             case InterestsChanged():
                 self._policy.interests_changed(event)
             case SourceChanged():
@@ -280,7 +287,16 @@ class Engine:
                     self._fetches.declined(event.log)
         self._read_data()
 
-    def _read_done(self, event: EntriesRead | PayloadRead | StorageFailed) -> None:
+    def _looked_up(self, event: LookedUp) -> None:
+        then = self._tickets.pop(event.ticket, None)
+        if then is not None:
+            then(event.view)
+        else:
+            self._inbound.looked_up(event)
+
+    def _read_done(
+        self, event: EntriesRead | PayloadRead | PayloadWithdrawn | StorageFailed
+    ) -> None:
         request = self._by_ident.get(event.request)
         if request is None:
             return
@@ -288,6 +304,8 @@ class Engine:
             self._outbound.entries_read(request, event)
         elif isinstance(event, PayloadRead):
             self._outbound.payload_read(request, event)
+        elif isinstance(event, PayloadWithdrawn):
+            self._outbound.payload_withdrawn(request, event)
         else:
             self._give_up(request, event.detail)
 
@@ -327,6 +345,10 @@ class Engine:
             self._cut_at_end(request)
             self._stop_at_fork(request)
         self._policy.log_changed(event)
+
+    def _arrival_changed(self, event: ArrivalChanged) -> None:
+        for request in self._table.of_log(event.log):
+            self._outbound.arrival_changed(request, event.seq)
 
     def _stop_at_fork(self, request: Request) -> None:
         """A log turned out to be forked: end what reaches the fork, with the proof."""

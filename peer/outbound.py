@@ -14,11 +14,12 @@ from wire import encode_request_cancelled as encode_end
 
 from .commands import Command
 from .config import SessionConfig
-from .events import EntriesRead, PayloadRead
+from .events import EntriesRead, PayloadRead, PayloadWithdrawn
 from .notices import Notice
 from .packing import Packer
 from .request import Request
 from .sending import Sender
+from .sending_payloads import PayloadSender, apology, look_again
 from .table import RequestTable
 from .tracing import Tracer
 
@@ -42,16 +43,27 @@ class Outbound:
         packer: Packer,
         listener: OutboundListener,
         tracer: Tracer | None = None,
+        *,
+        send_greedily: bool,
     ) -> None:
         self._tracer = tracer
         self._table = table
         self._config = config
         self._listener = listener
-        self._sender = Sender(commands, notices, config, packer, tracer)
+        self._payloads = PayloadSender(
+            commands,
+            notices,
+            config,
+            packer,
+            send_greedily=send_greedily,
+            may_begin_unverified=lambda: len(self._unproved) < config.inside_payloads_max,
+        )
+        self._sender = Sender(commands, notices, config, packer, self._payloads, tracer)
         self._out = bytearray()
         self._turns: deque[Request] = deque()
         self._inside_turns: deque[Request] = deque()
         self._inside: set[int] = set()
+        self._unproved: set[int] = set()
         self._ends: deque[Request] = deque()
         self._current: Request | None = None
         self._ended = False
@@ -71,6 +83,8 @@ class Outbound:
     def end_due(self, request: Request) -> None:
         """Our packet 32 for this request goes out next."""
         self._inside.discard(request.ident)
+        self._unproved.discard(request.ident)
+        self._payloads.stop(request)
         self._ends.append(request)
 
     def take_bytes(self, bytes_max: int) -> bytes:
@@ -101,27 +115,41 @@ class Outbound:
 
     def _next_turn(self) -> Request | None:
         """The next one in line; the two lines alternate."""
-        full = len(self._inside) >= self._config.inside_payloads_max
+        full = len(self._inside) - len(self._unproved) >= self._config.inside_payloads_max
         self._inside_next = not self._inside_next
         if self._inside_turns and (self._inside_next or full or not self._turns):
             return self._inside_turns.popleft()
         return self._turns.popleft() if self._turns and not full else None
 
     def _after_turn(self, request: Request, *, progressed: bool) -> None:
-        reason = self._sender.take_cancel()
+        reason = request.outgoing.cancel_due
         if reason is not None:
             self._listener.cancel(request, Cancel(request.number, reason))
             return
-        if request.outgoing.in_piece:
-            self._inside.add(request.ident)
-        else:
-            self._inside.discard(request.ident)
         limit = request.limit
-        if limit is not None and request.outgoing.position >= limit:
+        done = limit is not None and request.outgoing.position >= limit
+        if done and request.outgoing.unproved:
+            # The range was cut before the payload that we are in: better now than never.
+            self._apologise(request, apology(request))
+        self._book(request)
+        if done:
             self._listener.cancel(request, Cancel(request.number, CancelReason.COMPLETE))
         elif progressed:
             request.progress_at = self._table.now
             self.wake(request)
+
+    def _book(self, request: Request) -> None:
+        """Note whether our cursor is inside a large payload, and inside one that may stall."""
+        outgoing, ident = request.outgoing, request.ident
+        (self._inside.add if outgoing.in_piece else self._inside.discard)(ident)
+        (self._unproved.add if outgoing.unproved else self._unproved.discard)(ident)
+
+    def _apologise(self, request: Request, packet: bytes) -> None:
+        self._switch_to(request)
+        self._out += packet
+        if self._tracer is not None:
+            self._tracer.packets_made(request, request.outgoing.position, 0, packet)
+            self._tracer.packets_sent()
 
     def _switch_to(self, request: Request) -> None:
         if self._current is not request:
@@ -149,8 +177,16 @@ class Outbound:
     def entries_read(self, request: Request, event: EntriesRead) -> None:
         outgoing = request.outgoing
         outgoing.reading = False
-        outgoing.rows.extend(event.entries)
-        if event.entries:
+        entries = event.entries
+        for index, entry in enumerate(entries):
+            if entry.seq in outgoing.moved and not entry.payload_held:
+                # What it says about its payload is out of date: it is read again.
+                entries = entries[:index]
+                outgoing.changed = True
+                break
+        outgoing.moved.clear()
+        outgoing.rows.extend(entries)
+        if entries:
             self.wake(request)
         elif outgoing.changed:
             outgoing.changed = False
@@ -159,13 +195,31 @@ class Outbound:
             outgoing.dry = True
 
     def payload_read(self, request: Request, event: PayloadRead) -> None:
+        if not self._payloads.was_read(request, event) and request.active:
+            reason = CancelReason.NO_RESOURCES
+            self._listener.cancel(request, Cancel(request.number, reason))
+        self.wake(request)
+
+    def payload_withdrawn(self, request: Request, event: PayloadWithdrawn) -> None:
+        """What we may have sent on is wrong, or nobody will ever know."""
+        if request.active:
+            packet = self._payloads.withdrawn(request, event)
+            if packet:
+                self._apologise(request, packet)
+                self._book(request)
+            self.wake(request)
+
+    def arrival_changed(self, request: Request, seq: int) -> None:
+        """A payload of this log begins to arrive here, or does so no more."""
         outgoing = request.outgoing
-        outgoing.reading = False
-        if (event.seq, event.offset) == outgoing.chunk_at:
-            outgoing.chunk = event.data
-            if not event.data:
-                outgoing.chunk_at = (0, 0)
-                outgoing.rows.clear()
+        if outgoing.reading:
+            outgoing.moved.add(seq)
+        if outgoing.in_piece:
+            return
+        if outgoing.waiting or outgoing.chunk_at[0] == seq:
+            look_again(request)
+        elif any(row.seq == seq and not row.payload_held for row in outgoing.rows):
+            outgoing.rows.clear()
         self.wake(request)
 
     def log_changed(self, request: Request, newest: int) -> None:

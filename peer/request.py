@@ -105,7 +105,7 @@ class Outgoing:
     to skip them with (empty: they are mandatory, we cannot go on behind them)."""
     rows: deque[HeldEntry] = field(default_factory=deque)
     reading: bool = False
-    """A read command is with the host."""
+    """A read of entries is with the host."""
     dry: bool = False
     """The last read found nothing; only a change of the log makes another one worth it."""
     changed: bool = False
@@ -115,6 +115,23 @@ class Outgoing:
     chunk: bytes = b""
     chunk_at: tuple[int, int] = (0, 0)
     """The seqnum and offset of the payload bytes in `chunk`, or of those being read."""
+    chunk_verified: bool = True
+    """Whether these bytes, and those of the same payload before them, are verified."""
+    fetching: bool = False
+    """A read of payload bytes is with the host."""
+    has_read: bool = False
+    """Payload bytes were read, so that the host may keep something open for more."""
+    moved: set[int] = field(default_factory=set)
+    """Payloads that began or ceased to arrive here while entries were being read."""
+    unproved: bool = False
+    """What was sent of the payload at the cursor is not verified, so that we may have to apologise.
+    """
+    apologised_at: int = NEVER
+    """The position of the last payload that we have apologised for."""
+    taken_back: tuple[int, int] = (0, 0)
+    """The furthest that our cursor was, and how far inside that piece, before an apology."""
+    cancel_due: CancelReason | None = None
+    """Why the request has to be cancelled, as sending has found out."""
     trial: Trial = field(default_factory=Trial)
     queued: bool = False
     """Whether it is in the line of those that may have something to send."""

@@ -1,8 +1,8 @@
 """What one request has to send next (point2point.md 3, 4, 8).
 
-Only verified data is sent, so there is nothing to apologise for. Pieces that the other side has
-sent and that verified here are passed with a notify, payloads that it skipped and we do not hold
-either with a skip, and both only when something of our own follows.
+Pieces that the other side has sent and that verified here are passed with a notify, payloads that
+it skipped and we do not hold either with a skip, and both only when something of our own follows.
+Metadata is sent once it is verified; payloads have a module of their own (sending_payloads.py).
 """
 
 from wire import (
@@ -10,22 +10,17 @@ from wire import (
     CancelReason,
     Eagerness,
     encode_metadata_packet,
-    encode_notify,
     encode_run,
-    encode_skip_above,
-    encode_skip_below,
-    encode_skip_unavailable,
     has_distinct_lipmaalink,
-    tail_fields,
-    tail_offset,
 )
 
-from .commands import Command, ReadEntries, ReadPayload
+from .commands import Command, ReadEntries
 from .config import SessionConfig
 from .events import HeldEntry
 from .notices import EntriesSent, Notice
 from .packing import Packer
 from .request import Request
+from .sending_payloads import PayloadSender, pass_over, payload_bytes, skip_packet
 from .sequence import METADATA, Sequence
 from .tracing import Tracer
 
@@ -42,19 +37,15 @@ class Sender:
         notices: list[Notice],
         config: SessionConfig,
         packer: Packer,
+        payloads: PayloadSender,
         tracer: Tracer | None = None,
     ) -> None:
         self._tracer = tracer
         self._packer = packer
+        self._payloads = payloads
         self._commands = commands
         self._notices = notices
         self._config = config
-        self._cancel: CancelReason | None = None
-
-    def take_cancel(self) -> CancelReason | None:
-        """Why the request just served has to be cancelled, if it has."""
-        reason, self._cancel = self._cancel, None
-        return reason
 
     def pieces(self, request: Request, bytes_max: int) -> bytes:
         """The next packets of an active request, about `bytes_max` bytes; the cursor moves.
@@ -64,7 +55,7 @@ class Sender:
         """
         parts: list[bytes] = []
         size = 0
-        while size < bytes_max and self._cancel is None:
+        while size < bytes_max and request.outgoing.cancel_due is None:
             before = request.outgoing.position, request.outgoing.progress
             part = self._step(request, bytes_max - size)
             if not part:
@@ -92,7 +83,7 @@ class Sender:
         if row is None:
             return b""
         if piece.kind is not METADATA:
-            return self._payload(request, row, bytes_max)
+            return self._payloads.piece(request, row, bytes_max)
         if request.their_interest.eagerness is Eagerness.NOTIFY:
             return self._notifies(request, base)
         run = self._run(request, base, bytes_max)
@@ -125,9 +116,9 @@ class Sender:
                 row = self._row(request, base, base.piece(position).seq)
                 if row is None:
                     return None
-                if row.payload_held:
+                if row.payload_held or row.payload_arriving:
                     return position
-                packet = _skip_packet(request, _payload_bytes(request, row))
+                packet = skip_packet(request, payload_bytes(request, row))
                 outgoing.absent.append((position, packet or b""))
             skipped.popleft()
         return -1
@@ -141,14 +132,14 @@ class Sender:
             if position < outgoing.position:
                 continue
             if position > outgoing.position:
-                parts.append(self._pass_over(request, position - outgoing.position))
+                parts.append(pass_over(request, position - outgoing.position))
             if not packet:
-                self._cancel = CancelReason.PAYLOAD_MANDATORY
+                outgoing.cancel_due = CancelReason.PAYLOAD_MANDATORY
                 return b"".join(parts)
-            self._pass_over(request, 1)
+            pass_over(request, 1)
             parts.append(packet)
         if until > outgoing.position:
-            parts.append(self._pass_over(request, until - outgoing.position))
+            parts.append(pass_over(request, until - outgoing.position))
         return b"".join(parts)
 
     def _has_own_at(self, request: Request, position: int) -> bool:
@@ -167,13 +158,6 @@ class Sender:
             return False
         theirs = position > 0 and base.piece(position - 1).seq == piece.seq
         return piece.kind is METADATA or row.payload_held or not theirs
-
-    def _pass_over(self, request: Request, count: int) -> bytes:
-        outgoing = request.outgoing
-        outgoing.position += count
-        outgoing.progress = 0
-        outgoing.in_piece = False
-        return encode_notify(count)
 
     # Rows
 
@@ -238,7 +222,7 @@ class Sender:
         last = request.lowest_end()
         raw_max = self._packer.run_payload_bytes_max(outgoing.trial)
         rows: list[tuple[int, bytes, bytes]] = []
-        size = payload_bytes = 0
+        size = payloads_size = 0
         for row in outgoing.rows:
             if (
                 row.seq != seq + len(rows)
@@ -250,16 +234,16 @@ class Sender:
                 break
             rows.append((row.seq, row.encoded, row.payload))
             size += len(row.encoded) + len(row.payload)
-            payload_bytes += len(row.payload)
+            payloads_size += len(row.payload)
         if not rows:
             return b""
         for _ in rows:
             outgoing.rows.popleft()
         data = encode_run(rows, request.log.log_id, _with_backlink(request, base, seq))
-        self._packer.went_raw(payload_bytes, outgoing.trial)
+        self._packer.went_raw(payloads_size, outgoing.trial)
         outgoing.position += 2 * len(rows)
         outgoing.metadata_at = outgoing.position - 2
-        self._notices.append(EntriesSent(request.log, rows[-1][0], len(rows), payload_bytes))
+        self._notices.append(EntriesSent(request.log, rows[-1][0], len(rows), payloads_size))
         return data
 
     def _metadata(self, request: Request, base: Sequence, row: HeldEntry) -> bytes:
@@ -291,90 +275,12 @@ class Sender:
                 follows = base.length is None or position < base.length
                 if not follows or base.piece(position).kind is METADATA:
                     continue
-            payload_bytes = _payload_bytes(request, row)
-            if not row.payload_held or not (
-                interest.min_bytes <= payload_bytes <= interest.max_bytes
-            ):
+            size = payload_bytes(request, row)
+            if not row.payload_held or not interest.min_bytes <= size <= interest.max_bytes:
                 break
             count += 1
         outgoing.notified_from = min(outgoing.notified_from, outgoing.position)
-        return self._pass_over(request, count)
-
-    # Payloads
-
-    def _payload(self, request: Request, row: HeldEntry, bytes_max: int) -> bytes:
-        outgoing, interest = request.outgoing, request.their_interest
-        payload_bytes = _payload_bytes(request, row)
-        if not outgoing.in_piece:
-            skip = self._skip(request, row, payload_bytes)
-            if skip is not None:
-                return skip
-            if not interest.wants_payload_data(payload_bytes):
-                return self._pass_over(request, 1)
-        if row.payload is not None:
-            data = row.payload[outgoing.progress :]
-        else:
-            data = self._chunk(request, row, payload_bytes, bytes_max)
-            if not data and payload_bytes > outgoing.progress:
-                return b""
-        packets = self._packer.pack(data, outgoing.progress, payload_bytes, outgoing.trial)
-        outgoing.in_piece = True
-        outgoing.progress += len(data)
-        if outgoing.progress == payload_bytes:
-            outgoing.position += 1
-            outgoing.progress = 0
-            outgoing.in_piece = False
-            self._notices.append(EntriesSent(request.log, row.seq, 0, payload_bytes))
-        elif row.payload is None and not outgoing.chunk:
-            self._read_payload(request, row.seq, outgoing.progress)
-        return packets
-
-    def _skip(self, request: Request, row: HeldEntry, payload_bytes: int) -> bytes | None:
-        """A skip if one is right here; b"" to wait or to cancel; None if none is."""
-        outgoing = request.outgoing
-        fits = request.their_interest.min_bytes <= payload_bytes <= request.their_interest.max_bytes
-        if fits and row.payload_held:
-            return None
-        asked_for = request.ours and request.proposal.offset is not None and not outgoing.position
-        if fits and row.payload_arriving:
-            outgoing.waiting = True
-            return b""
-        if fits and asked_for and not request.incoming.position:
-            # The range begins inside it because we ask for it.
-            return b""
-        packet = _skip_packet(request, payload_bytes)
-        if packet is None:
-            self._cancel = CancelReason.PAYLOAD_MANDATORY
-            return b""
-        self._pass_over(request, 1)
-        return packet
-
-    def _chunk(self, request: Request, row: HeldEntry, payload_bytes: int, bytes_max: int) -> bytes:
-        """Bytes of a large payload at the cursor; empty while they are being read."""
-        outgoing = request.outgoing
-        if outgoing.chunk and outgoing.chunk_at == (row.seq, outgoing.progress):
-            data = outgoing.chunk[: max(bytes_max, self._packer.packet_bytes_min)]
-            outgoing.chunk = outgoing.chunk[len(data) :]
-            outgoing.chunk_at = (row.seq, outgoing.progress + len(data))
-            return data
-        if not row.payload_held:
-            # It was dropped while we were sending it, and a skip is not allowed any more.
-            self._cancel = CancelReason.NO_RESOURCES
-            return b""
-        outgoing.chunk = b""
-        if payload_bytes > outgoing.progress:
-            self._read_payload(request, row.seq, outgoing.progress)
-        return b""
-
-    def _read_payload(self, request: Request, seq: int, offset: int) -> None:
-        outgoing = request.outgoing
-        if outgoing.reading:
-            return
-        outgoing.reading = True
-        outgoing.chunk_at = (seq, offset)
-        self._commands.append(
-            ReadPayload(request.ident, request.log, seq, offset, self._config.read_bytes_max)
-        )
+        return pass_over(request, count)
 
 
 def _base(request: Request) -> Sequence:
@@ -404,17 +310,3 @@ def _with_backlink(request: Request, base: Sequence, seq: int) -> bool:
         return True
     sent = request.outgoing.metadata_at == before
     return not sent and before >= request.incoming.notified_from
-
-
-def _skip_packet(request: Request, payload_bytes: int) -> bytes | None:
-    """The packet that skips a payload; None if there is none because it is mandatory."""
-    interest = request.their_interest
-    if payload_bytes < interest.min_bytes:
-        return encode_skip_below()
-    if payload_bytes > interest.max_bytes:
-        return encode_skip_above()
-    return None if interest.mandatory else encode_skip_unavailable()
-
-
-def _payload_bytes(request: Request, row: HeldEntry) -> int:
-    return tail_fields(row.encoded[tail_offset(request.log.log_id, row.seq) :])[0]
