@@ -1,0 +1,73 @@
+"""A session in memory as the endpoint under test: no socket, and time is an argument."""
+
+from bymux import Role
+from peer import Interests, InterestsChanged, LogChanged, Notice, Session, SessionConfig
+from tests.peer.rig import Host, Store
+
+from .histories import SHARED_COUNT, Library
+
+CONFIG = SessionConfig(small_payload_bytes_max=64)
+
+
+class MemoryLink:
+    """Hands bytes to a session, whole or one by one, and carries out its commands.
+
+    RemoteViolation and SessionTimeout come out of whatever brings them about.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        library: Library,
+        *,
+        byte_by_byte: bool = False,
+        config: SessionConfig = CONFIG,
+    ) -> None:
+        self.now = 0.0
+        self.session = Session(role, config, self.now)
+        self.host = Host(Store())
+        shared = library.shared
+        self.host.store.logs[shared.log].update(shared.upto(SHARED_COUNT))
+        self.notices: list[Notice] = []
+        self._step = 1 if byte_by_byte else 1 << 30
+        interests = Interests(authors=frozenset((library.author.id,)))
+        self.session.handle(InterestsChanged(interests, (shared.log,)), self.now)
+
+    @property
+    def store(self) -> Store:
+        return self.host.store
+
+    def send(self, data: bytes) -> None:
+        for at in range(0, len(data), self._step):
+            self.session.receive_bytes(data[at : at + self._step], self.now)
+            if self._step == 1:
+                self._work()
+        self._work()
+
+    def receive(self) -> bytes:
+        data = b""
+        while part := self.session.bytes_to_send(1 << 20):
+            data += part
+            self._work()
+        return data
+
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        self.now += seconds
+        self.session.advance(self.now)
+        self._work()
+
+    def _work(self) -> None:
+        """Carry out commands until there are none."""
+        busy = True
+        while busy:
+            commands = self.session.commands()
+            for command in commands:
+                for event in self.host._replies(command):
+                    self.session.handle(event, self.now)
+            changes = [change for change in self.host.todo if isinstance(change, LogChanged)]
+            self.host.todo.clear()
+            for change in changes:
+                self.session.handle(change, self.now)
+            self.notices += self.session.notices()
+            busy = bool(commands or changes)

@@ -1,0 +1,436 @@
+"""The other side of the endpoint under test: says whatever it is told to, and checks the answers.
+
+It frames bymux by itself, by the packet factory of bymux's tests, so that nothing keeps it from
+breaking the rules. A `Link` takes its bytes to the endpoint: a session in memory (memory.py), a
+node behind a socket (sockets.py), or another implementation (__main__.py).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from tests.bymux.factory import CLOSE, CREDIT, PING, PONG, STOP_READ, WRITE, packet, write
+from wire import (
+    Adjust,
+    Cancel,
+    CancelReason,
+    ControlDecoder,
+    ControlMessage,
+    DataDecoder,
+    DataPacket,
+    Eagerness,
+    Grant,
+    Metadata,
+    NeedMore,
+    Negotiated,
+    PayloadBytes,
+    PayloadStart,
+    Propose,
+    RequestCancelled,
+    Setup,
+    Switch,
+    decode_setup,
+    encode_control,
+    encode_request_cancelled,
+    encode_setup,
+    encode_switch,
+    negotiate,
+)
+
+from .histories import History, Library
+from .settings import CHOSEN
+
+CONTROL, DATA = 0, 1
+CREDIT_GIVEN = 1 << 30
+"""What the endpoint may send on the data channel."""
+GREEDY = Setup(send_greedily=True, accept_greedily=True, send_window=65_536, receive_window=65_536)
+SAFE = Setup(send_greedily=False, accept_greedily=False, send_window=0, receive_window=0)
+NARROW = Setup(send_greedily=True, accept_greedily=True, send_window=1024, receive_window=1024)
+INFINITE = 2**64 - 1
+_POLLS_MAX = 2000
+
+T = TypeVar("T", bound=ControlMessage)
+
+
+class UnmetError(AssertionError):
+    """The endpoint did not do what the script waited for."""
+
+
+class Link(Protocol):
+    """A way to the endpoint under test."""
+
+    def send(self, data: bytes) -> None:
+        """Bytes to the endpoint."""
+
+    def receive(self) -> bytes:
+        """What it says next; b"": nothing more comes, now (in memory) or ever (over a socket)."""
+
+
+class _MuxReader:
+    """Cuts the endpoint's bytes into bymux packets."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._bytes += data
+
+    def next_packet(self) -> tuple[int, int | None, int, bytes] | None:
+        """(type, stream or None, amount, body), or None if more has to come."""
+        raw = self._bytes
+        if not raw:
+            return None
+        kind, is_global = raw[0] >> 5, bool(raw[0] & 16)
+        id_bytes = 0 if is_global else 1 << (raw[0] >> 2 & 3)
+        amount_bytes = 1 << (raw[0] & 3) if kind in {CREDIT, WRITE} else 0
+        head = 1 + id_bytes + amount_bytes
+        if len(raw) < head:
+            return None
+        stream = None if is_global else int.from_bytes(raw[1 : 1 + id_bytes], "big")
+        amount = int.from_bytes(raw[1 + id_bytes : head], "big")
+        size = head + (amount if kind == WRITE and not is_global else 0)
+        if len(raw) < size:
+            return None
+        body = bytes(raw[head:size])
+        del raw[:size]
+        return kind, stream, amount, body
+
+
+class Speaker:
+    """A peer that follows a script. `proactive` is its own role; the endpoint has the other one."""
+
+    def __init__(
+        self, link: Link, library: Library, *, proactive: bool, setup: Setup = GREEDY
+    ) -> None:
+        self.link = link
+        self.library = library
+        self.proactive = proactive
+        self.setup = setup
+        self.theirs: Setup | None = None
+        self.number = 0 if proactive else 1
+        """The next request number."""
+        self.inbox: deque[ControlMessage] = deque()
+        """Control messages that nothing has waited for yet."""
+        self.said: list[tuple[int, int | None, int]] = []
+        """Bymux packets of the endpoint that are no Write: type, stream, amount."""
+        self.data_credit = 0
+        self.granted = 0
+        """Request credit that the endpoint has granted."""
+        self.offended = False
+        self.blamed: int | None = None
+        self._mux = _MuxReader()
+        self._control = ControlDecoder()
+        self._decoder: DataDecoder | None = None
+        self._setup_bytes = bytearray()
+        self._done: set[int] = set()
+
+    # Beginning
+
+    def begin(self, *behind: bytes, raw_setup: bytes | None = None) -> None:
+        """Exchange setups; `behind` follows in the same segment."""
+        opening = raw_setup if raw_setup is not None else encode_setup(self.setup)
+        self.link.send(opening + packet(CREDIT, DATA, CREDIT_GIVEN) + b"".join(behind))
+        while self.theirs is None:
+            self._need("the setup")
+
+    @property
+    def negotiated(self) -> Negotiated:
+        """As this side sees it."""
+        assert self.theirs is not None
+        return negotiate(self.setup, self.theirs)
+
+    # Saying
+
+    def mux(self, *packets: bytes) -> None:
+        self.link.send(b"".join(packets))
+
+    def control(self, *messages: ControlMessage | bytes) -> None:
+        self.link.send(write(CONTROL, _joined(messages)))
+
+    def data(self, *packets: bytes) -> None:
+        """Data packets, as soon as the endpoint has granted credit for them."""
+        raw = b"".join(packets)
+        while self.data_credit < len(raw):
+            self._need(f"credit for {len(raw)} bytes of data")
+        self.data_credit -= len(raw)
+        self.link.send(write(DATA, raw))
+
+    def propose(self, history: History, start: int = 1, **fields: object) -> int:
+        """Propose with our next number; returns it."""
+        number = self.number
+        self.number += 2
+        self.control(history.propose(number, start, **fields))
+        return number
+
+    def cancel(
+        self, number: int, reason: CancelReason = CancelReason.NOT_WANTED, **fields: object
+    ) -> None:
+        self.control(Cancel(number, reason, **fields))  # type: ignore[arg-type]
+
+    def grant(self, units: int = 8) -> None:
+        """Request credit for the endpoint."""
+        self.control(Grant(units))
+
+    # The last words
+
+    def bad_control(self, *messages: ControlMessage | bytes, request: int | None = None) -> None:
+        """A violation; `request` is what the endpoint has to name."""
+        self._offend(write(CONTROL, _joined(messages)), request)
+
+    def bad_data(self, *packets: bytes, request: int | None = None) -> None:
+        raw = b"".join(packets)
+        while self.data_credit < len(raw):
+            self._need(f"credit for {len(raw)} bytes of data")
+        self._offend(write(DATA, raw), request)
+
+    def bad_mux(self, *packets: bytes) -> None:
+        self._offend(b"".join(packets), None)
+
+    def together(self, message: ControlMessage, data: bytes, *, request: int) -> None:
+        """A control message and data behind it that must not be there before the answer."""
+        while self.data_credit < len(data):
+            self._need(f"credit for {len(data)} bytes of data")
+        self._offend(write(CONTROL, encode_control(message)) + write(DATA, data), request)
+
+    def _offend(self, raw: bytes, request: int | None) -> None:
+        self.offended, self.blamed = True, request
+        self.link.send(raw)
+
+    # Hearing
+
+    def hear(self) -> bool:
+        """Take in what the endpoint says next; False if nothing more comes."""
+        data = self.link.receive()
+        if not data:
+            return False
+        if self.theirs is None:
+            data = self._take_setup(data)
+        self._mux.feed(data)
+        while (found := self._mux.next_packet()) is not None:
+            self._take(*found)
+        return True
+
+    def _take_setup(self, data: bytes) -> bytes:
+        self._setup_bytes += data
+        try:
+            self.theirs, used = decode_setup(bytes(self._setup_bytes))
+        except NeedMore:
+            return b""
+        self._decoder = DataDecoder(self.negotiated.decompression_window)
+        return bytes(self._setup_bytes[used:])
+
+    def _take(self, kind: int, stream: int | None, amount: int, body: bytes) -> None:
+        if kind == WRITE and stream == CONTROL:
+            self._control.feed(body)
+            while (message := self._control.next_message()) is not None:
+                if isinstance(message, Grant):
+                    self.granted += message.units
+                self.inbox.append(message)
+            return
+        if kind == WRITE and stream == DATA:
+            assert self._decoder is not None
+            self._decoder.feed(body)
+            return
+        self.said.append((kind, stream, amount))
+        if kind == CREDIT and stream == DATA:
+            self.data_credit += amount
+        elif kind == PING:
+            self.link.send(packet(PONG, stream))
+
+    def _need(self, what: str) -> None:
+        if not self.hear():
+            raise UnmetError(f"the endpoint says nothing more; waited for {what}")
+
+    def expect(
+        self, kind: type[T], fits: Callable[[T], bool] = lambda _: True, what: str = ""
+    ) -> T:
+        """The next control message of a kind that fits; others stay in the inbox."""
+        looked_at = 0
+        while True:
+            for index, message in enumerate(self.inbox):
+                if index >= looked_at and isinstance(message, kind) and fits(message):
+                    del self.inbox[index]
+                    return message
+            looked_at = len(self.inbox)
+            self._need(what or f"a message {kind.__name__}, heard {list(self.inbox)}")
+
+    def expect_answer(self, number: int) -> Adjust | Cancel:
+        """The answer to a request of ours."""
+        while True:
+            for index, message in enumerate(self.inbox):
+                if isinstance(message, Adjust | Cancel) and message.request == number:
+                    del self.inbox[index]
+                    return message
+            self._need(f"an answer to request {number}, heard {list(self.inbox)}")
+
+    def expect_cancel(self, number: int, reason: CancelReason | None = None) -> Cancel:
+        found = self.expect(
+            Cancel, lambda cancel: cancel.request == number, f"a cancel of request {number}"
+        )
+        if reason is not None and found.reason is not reason:
+            raise UnmetError(f"request {number} is cancelled with {found.reason!r}, not {reason!r}")
+        return found
+
+    def expect_said(self, kind: int, stream: int | None) -> int:
+        """A bymux packet of the endpoint; returns its amount."""
+        while True:
+            for index, (its_kind, its_stream, amount) in enumerate(self.said):
+                if (its_kind, its_stream) == (kind, stream):
+                    del self.said[index]
+                    return amount
+            self._need(f"bymux packet of type {kind} of stream {stream}")
+
+    def packet(self, *, with_backlink: bool = False) -> DataPacket:
+        """The next data packet; ends of requests that are of no interest any more are left out."""
+        assert self._decoder is not None
+        while True:
+            found = self._decoder.next_packet(with_backlink)
+            if found is None:
+                self._need("a data packet")
+            elif not (isinstance(found, Switch | RequestCancelled) and found.request in self._done):
+                return found
+
+    def expect_packet(self, expected: DataPacket) -> None:
+        found = self.packet()
+        if found != expected:
+            raise UnmetError(f"{found!r} on the data channel, not {expected!r}")
+
+    def expect_metadata(self, history: History, seq: int, *, first: bool = False) -> None:
+        """Metadata of that entry, with its backlink if `first`."""
+        raw = history.metadata(seq, first=first)
+        reference = DataDecoder(0)
+        reference.feed(raw)
+        with_backlink = len(raw) > len(history.metadata(seq))
+        found = self.packet(with_backlink=with_backlink)
+        if not isinstance(found, Metadata) or found != reference.next_packet(with_backlink):
+            raise UnmetError(f"{found!r} on the data channel, not the metadata of {seq}")
+
+    def expect_payload(self, history: History, seq: int, offset: int = 0) -> None:
+        """The payload of that entry from a byte on, in any packets."""
+        wanted = history.payload(seq)[offset:]
+        got = b""
+        started = False
+        while not started or len(got) < len(wanted):
+            found = self.packet()
+            if isinstance(found, PayloadStart):
+                started = True
+            elif isinstance(found, PayloadBytes):
+                got += found.data
+            else:
+                raise UnmetError(f"{found!r} on the data channel inside the payload of {seq}")
+        if got != wanted:
+            raise UnmetError(f"another payload of entry {seq}: {got[:40]!r}")
+
+    def expect_entries(
+        self, history: History, seqs: range | list[int], *, first: int | None = None
+    ) -> None:
+        for seq in seqs:
+            self.expect_metadata(history, seq, first=seq == first)
+            self.expect_payload(history, seq)
+
+    def expect_end(self, number: int) -> None:
+        """Packet 32 of a request, perhaps behind a switch to it."""
+        found = self.packet()
+        if found == Switch(number):
+            found = self.packet()
+        if found != RequestCancelled(number):
+            raise UnmetError(f"{found!r} on the data channel, not the 32 of request {number}")
+
+    # Whole exchanges
+
+    def open(self, history: History, start: int = 1, **fields: object) -> int:
+        """Propose a range and have it confirmed; returns its number."""
+        number = self.propose(history, start, **fields)
+        answer = self.expect_answer(number)
+        if not isinstance(answer, Adjust):
+            raise UnmetError(f"request {number} is answered with {answer}")
+        return number
+
+    def receiving(self, history: History, start: int = 1, **fields: object) -> int:
+        """The same, and switch to it: the endpoint is ready to receive."""
+        number = self.open(history, start, **fields)
+        self.data(encode_switch(number))
+        return number
+
+    def receiving_with(self, history: History, settings: Adjust) -> int:
+        """The same, with a confirmation that says these settings (`Need.SETTINGS`)."""
+        CHOSEN[history.log] = settings
+        return self.receiving(history)
+
+    def give_up(self, number: int) -> None:
+        """Cancel a request of ours and end it; the endpoint's answer has come, its 32 not."""
+        self.cancel(number)
+        self.expect_cancel(number)
+        self.data(encode_request_cancelled(number))
+
+    def newest(self, history: History) -> int:
+        """Ask which entry of a log is the newest that the endpoint holds (section 3, sparse)."""
+        number = self.propose(history, 1, sparse=True, eagerness=Eagerness.NOTIFY)
+        answer = self.expect_answer(number)
+        found = 0
+        if isinstance(answer, Adjust):
+            found = answer.end or 0
+            self.cancel(number)
+            self.expect_cancel(number)
+        else:
+            self.cancel(number, CancelReason.YOU_CANCELLED)
+        self._done.add(number)
+        self.data(encode_switch(number), encode_request_cancelled(number))
+        return found
+
+    def wait_until_held(self, history: History, seq: int) -> None:
+        """Ask until the endpoint holds everything up to an entry; each time is a round trip."""
+        for _ in range(_POLLS_MAX):
+            if self.newest(history) >= seq:
+                return
+        raise UnmetError(f"the endpoint does not come to hold entry {seq} of {history.log}")
+
+    def deliver(self, history: History, count: int) -> None:
+        """Bring the first entries of a log to the endpoint, and see them kept."""
+        number = self.receiving(history, 1, end=count)
+        self.data(history.entries(range(1, count + 1)), encode_request_cancelled(number))
+        self.cancel(number, CancelReason.COMPLETE)
+        self._done.add(number)
+        self.expect_cancel(number)
+        self.wait_until_held(history, count)
+
+    def asked(self, history: History) -> Propose:
+        """Have the endpoint ask for a log from entry 1: it is offered one that begins further up.
+
+        What it proposes stays unanswered (section 8: 128, and proposes what it needs).
+        """
+        number = self.propose(history, 5)
+        self.expect_cancel(number, CancelReason.NOT_WANTED)
+        self.control(Cancel(number, CancelReason.YOU_CANCELLED))
+        self._done.add(number)
+        self.data(encode_request_cancelled(number))
+        self.grant()
+        return self.expect(Propose, lambda found: found.log == history.log, "its own proposal")
+
+    def asked_behind(self, history: History, count: int) -> Propose:
+        """Bring the first entries; the endpoint proposes the log from behind them."""
+        self.deliver(history, count)
+        self.grant(CREDIT_GIVEN)
+        return self.expect(
+            Propose,
+            lambda found: found.log == history.log and found.start == count + 1,
+            f"its own proposal from {count + 1}",
+        )
+
+    def alive(self) -> None:
+        """The connection still works: a ping is answered and an entry of a new log is kept."""
+        self.mux(packet(PING, None))
+        self.expect_said(PONG, None)
+        self.deliver(self.library.fresh(), 1)
+
+    def close(self) -> None:
+        """End the session in good order, and see the endpoint do the same."""
+        for stream in (CONTROL, DATA):
+            self.mux(packet(CLOSE, stream), packet(STOP_READ, stream))
+        for stream in (CONTROL, DATA):
+            self.expect_said(CLOSE, stream)
+            self.expect_said(STOP_READ, stream)
+
+
+def _joined(messages: tuple[ControlMessage | bytes, ...]) -> bytes:
+    return b"".join(m if isinstance(m, bytes) else encode_control(m) for m in messages)
