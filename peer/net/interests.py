@@ -1,30 +1,54 @@
 """What this node wants and offers, kept in step with the store (point2point.md 10)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from logstore import ALL, Follow, Store
+from logstore import ALL, FULL, Follow, Store, Subscription
 from peer import Interests, InterestsChanged, LogChanged
 from wire import LogKey
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the store says is wanted: what is followed and how, and what is fetched once."""
+
+    subscriptions: Mapping[Follow, Subscription] = field(default_factory=dict)
+    fetches: Mapping[LogKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, store: Store) -> "Wanted":
+        """What it says now."""
+        fetches = {log: tuple(ranges) for log, ranges in store.wants().items()}
+        return cls(store.subscriptions(), fetches)
+
+    @property
+    def follows(self) -> list[Follow]:
+        """What is followed."""
+        return list(self.subscriptions)
 
 
 class InterestBook:
     """Own logs, what is followed, and which held logs that makes.
 
-    Built by `load` in a thread, since it reads a row of every log; then kept up with `note`.
+    Built by `load` in a thread, since it reads a row of every log; then kept up with `note` and
+    `take`. `fetches_only`: nothing is wanted or offered but what is fetched.
     """
 
-    def __init__(self, author: bytes, *, serve_held: bool = True) -> None:
+    def __init__(
+        self, author: bytes, *, serve_held: bool = True, fetches_only: bool = False
+    ) -> None:
         self._author = author
         self._serve_held = serve_held
-        self._follows: list[Follow] = []
+        self._fetches_only = fetches_only
+        self._wanted = Wanted()
         self._interests = Interests(serve_held=serve_held)
         self._offers: set[LogKey] = set()
         self._current: InterestsChanged | None = None
 
     @property
-    def follows(self) -> list[Follow]:
-        """What is followed."""
-        return self._follows
+    def wanted(self) -> Wanted:
+        """What this was made from."""
+        return self._wanted
 
     @property
     def current(self) -> InterestsChanged:
@@ -35,13 +59,20 @@ class InterestBook:
 
     def load(self, store: Store) -> "InterestBook":
         """A new book of what the store says now."""
-        book = InterestBook(self._author, serve_held=self._serve_held)
-        follows = book._follows = store.follows()
+        book = InterestBook(
+            self._author, serve_held=self._serve_held, fetches_only=self._fetches_only
+        )
+        wanted = Wanted.load(store)
+        if self._fetches_only:
+            book._take_wants(wanted)
+            return book
+        follows = wanted.follows
         logs = frozenset(target for target in follows if isinstance(target, LogKey))
         authors = frozenset(target for target in follows if isinstance(target, bytes))
         everything = ALL in follows
         own = frozenset(info.key for info in store.logs(self._author))
         book._interests = Interests(logs, authors, everything, own, self._serve_held)
+        book._take_wants(wanted)
         # Of an author who is followed, log 0 is asked for at once.
         book._offers = {*logs, *own, *(LogKey(author, 0) for author in authors)}
         if everything:
@@ -51,11 +82,32 @@ class InterestBook:
                 book._offers.update(info.key for info in store.logs(author))
         return book
 
+    def take(self, wanted: Wanted) -> bool:
+        """Takes in what is wanted now; False if other logs are followed: `load` has to look."""
+        if not self._fetches_only and wanted.follows != self._wanted.follows:
+            return False
+        self._take_wants(wanted)
+        return True
+
+    def _take_wants(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        subscriptions = {
+            None if target is ALL else target: subscription
+            for target, subscription in wanted.subscriptions.items()
+            if subscription != FULL and not self._fetches_only
+        }
+        self._interests = replace(
+            self._interests, subscriptions=subscriptions, fetches=wanted.fetches
+        )
+        self._current = None
+
     def note(self, changes: Iterable[LogChanged]) -> bool:
         """Takes news of logs. True if sessions have to be told: there is a new log of our own.
 
         Other new logs that are wanted find their way by the news themselves.
         """
+        if self._fetches_only:
+            return False
         interests = self._interests
         new_own = set()
         for change in changes:
@@ -64,16 +116,10 @@ class InterestBook:
                 continue
             if log.author == self._author:
                 new_own.add(log)
-            elif not interests.wants(log):
+            elif not interests.follows(log):
                 continue
             self._offers.add(log)
             self._current = None
         if new_own:
-            self._interests = Interests(
-                interests.logs,
-                interests.authors,
-                interests.everything,
-                interests.own | new_own,
-                interests.serve_held,
-            )
+            self._interests = replace(interests, own=interests.own | new_own)
         return bool(new_own)

@@ -1,7 +1,7 @@
 """The node: a store, its sessions, whom it calls and where it listens."""
 
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from logstore import Follow, Store
+from logstore import Follow, Store, Subscription
 from peer import Interests, LogChanged, SessionConfig, json_number, log_fields
 from wire import LogKey, signature_self_test
 
@@ -18,7 +18,7 @@ from .addresses import Address
 from .backoff import Backoff
 from .connection import Ending
 from .dialling import Connect, Dialler, open_stream
-from .interests import InterestBook
+from .interests import InterestBook, Wanted
 from .limits import Gate, Limits
 from .listening import Reception, address_of, open_listeners
 from .records import ConnectionInfo, Direction, Observer
@@ -38,8 +38,9 @@ class NodeConfig:
 
     `workers`: verification processes at most, one for each core if None. `poll_s`: how often
     commits of other processes are looked for, in seconds. `lock`: whether it is the one node that
-    serves its store. `serve_held`: whether logs are given out that are merely held. `trace`: a file
-    for a record of every message of every connection.
+    serves its store. `serve_held`: whether logs are given out that are merely held. `fetches_only`:
+    nothing is followed or offered, only what `Store.want` has recorded is asked for. `trace`: a
+    file for a record of every message of every connection.
     """
 
     session: SessionConfig = field(default_factory=SessionConfig)
@@ -48,6 +49,7 @@ class NodeConfig:
     poll_s: float = POLL_S
     lock: bool = True
     serve_held: bool = True
+    fetches_only: bool = False
     trace: Path | None = None
 
 
@@ -75,8 +77,6 @@ async def running_node(
     signature_self_test()
     failure: BaseException | None = None
     with store.lock_node() if config.lock else nullcontext():
-        book = InterestBook(store.author, serve_held=config.serve_held)
-        book = await trio.to_thread.run_sync(book.load, store)
         try:
             async with _traced(config, observer) as trace, trio.open_nursery() as outer:
                 inner = await outer.start(_hold_nursery)
@@ -84,6 +84,8 @@ async def running_node(
                     inner.start_soon(trace.run)
                 try:
                     host = await _started_host(store, config, inner)
+                    # Only now, so that nothing that another process changes later is overlooked.
+                    book = await trio.to_thread.run_sync(_new_book(store, config).load, store)
                     node = Node(host, config, book, inner, observer, rng or new_rng(), trace)
                     try:
                         yield node
@@ -124,6 +126,12 @@ async def _traced(config: NodeConfig, observer: Observer) -> AsyncIterator[Trace
         yield trace
     finally:
         await trace.close()
+
+
+def _new_book(store: Store, config: NodeConfig) -> InterestBook:
+    return InterestBook(
+        store.author, serve_held=config.serve_held, fetches_only=config.fetches_only
+    )
 
 
 async def _started_host(store: Store, config: NodeConfig, nursery: trio.Nursery) -> StoreHost:
@@ -170,7 +178,10 @@ class Node:
         self._forks_told: set[LogKey] = set()
         nursery.start_soon(self._roster.sources.run)
         host.watchers.add(self._logs_changed)
-        host.follow_watchers.add(self._follows_read)
+        self.want_watchers: set[Callable[[], None]] = set()
+        """Called when what is wanted may have changed, also because some of it has come."""
+        self._looking_at_wants = False
+        host.want_watchers.add(self._wanted_read)
 
     # Connections
 
@@ -278,15 +289,35 @@ class Node:
     @property
     def follows(self) -> list[Follow]:
         """What is followed."""
-        return self._book.follows
+        return self._book.wanted.follows
 
-    async def follow(self, target: Follow) -> bool:
-        """Follows a log, an author or all, from now on; False if it did already."""
-        return await self._change_follows(partial(self.host.store.follow, target))
+    @property
+    def subscriptions(self) -> dict[Follow, Subscription]:
+        """What is wanted of each of `follows`."""
+        return dict(self._book.wanted.subscriptions)
+
+    async def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
+        """Follows a log, an author or all, from now on; None leaves what is wanted as it is.
+
+        False if nothing changes.
+        """
+        return await self._change_wanted(partial(self.host.store.follow, target, subscription))
 
     async def unfollow(self, target: Follow) -> bool:
         """Takes back `follow`; False if exactly that was not followed."""
-        return await self._change_follows(partial(self.host.store.unfollow, target))
+        return await self._change_wanted(partial(self.host.store.unfollow, target))
+
+    async def want(self, log: LogKey, first: int, last: int) -> bool:
+        """Has entries and their payloads brought once; False if there is nothing to bring."""
+        return await self._change_wanted(partial(self.host.store.want, log, first, last))
+
+    async def unwant(self, log: LogKey, first: int, last: int) -> bool:
+        """Takes back `want`; False if exactly that was not wanted any more."""
+        return await self._change_wanted(partial(self.host.store.unwant, log, first, last))
+
+    def is_wanted(self, log: LogKey, first: int, last: int) -> bool:
+        """Whether exactly this range is still to be brought."""
+        return (first, last) in self._book.wanted.fetches.get(log, ())
 
     # Tasks
 
@@ -318,6 +349,10 @@ class Node:
         self._roster.sources.note(changes)
         if self._book.note(changes):
             self._roster.tell(self._book.current)
+        fetches = self._book.wanted.fetches
+        if fetches and any(change.log in fetches for change in changes):
+            # Some of it may have come; several changes are looked at together.
+            self._look_soon()
         for change in changes:
             news: dict[str, object] = {
                 "event": "log_advanced",
@@ -331,17 +366,30 @@ class Node:
                 fork = {"event": "fork", **log_fields(change.log), "seq": json_number(change.fork)}
                 self._observer(fork)
 
-    async def _change_follows(self, change: partial[bool]) -> bool:
+    async def _change_wanted(self, change: partial[bool]) -> bool:
         changed = await self.host.call(change)
         if changed:
-            await self._reload()
+            await self._look_at_wants()
         return changed
 
-    def _follows_read(self, follows: list[Follow]) -> None:
-        """Another process may have changed what is followed."""
-        if follows != self._book.follows:
-            self._nursery.start_soon(self._reload)
+    def _wanted_read(self, wanted: Wanted) -> None:
+        """Another process may have changed what is wanted."""
+        if wanted != self._book.wanted:
+            # Read once more, in its turn: what was read may be older than a change made here.
+            self._look_soon()
 
-    async def _reload(self) -> None:
-        self._book = await self.host.call(partial(self._book.load, self.host.store))
+    def _look_soon(self) -> None:
+        if not self._looking_at_wants:
+            self._looking_at_wants = True
+            self._nursery.start_soon(self._look_at_wants)
+
+    async def _look_at_wants(self) -> None:
+        self._looking_at_wants = False
+        wanted = await self.host.call(partial(Wanted.load, self.host.store))
+        if wanted == self._book.wanted:
+            return
+        if not self._book.take(wanted):
+            self._book = await self.host.call(partial(self._book.load, self.host.store))
         self._roster.tell(self._book.current)
+        for watch in list(self.want_watchers):
+            watch()

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from logstore import Follow, NotAFork, Store, StoreError
+from logstore import NotAFork, Store, StoreError
 from peer import (
     ArrivalChanged,
     CheckEvidence,
@@ -32,6 +32,7 @@ from .arrivals import Arrivals, Reading
 from .changes import ChangeFeed
 from .groups import Group, replies
 from .ingestion import Ingestion
+from .interests import Wanted
 from .lane import Job, Lane, RunSync, Settle
 from .payload_host import PayloadHost
 from .port import Deliver, Fail, Port, Replies
@@ -68,8 +69,8 @@ class StoreHost:
         self.ports: set[Port] = set()
         self.watchers: set[Watch] = set()
         """Called with all news of logs, whoever brought them."""
-        self.follow_watchers: set[Callable[[list[Follow]], None]] = set()
-        """Called with what is followed, after another process has committed something."""
+        self.want_watchers: set[Callable[[Wanted], None]] = set()
+        """Called with what is wanted, after another process has committed something."""
         self._ports_opened = 0
         self._poll_s = poll_s
         self._feed = ChangeFeed(store)
@@ -243,17 +244,17 @@ class StoreHost:
                 at_rest = all(lane.idle for lane in self._lanes)
                 if at_rest and not self._feed.is_stale():
                     continue
-                follows = await self.call(self._look_for_others)
+                wanted = await self.call(self._look_for_others)
             except StoreError as error:
                 log.warning("the store cannot be looked at: %s", error)
                 continue
-            if follows is not None:
-                for watch in list(self.follow_watchers):
-                    watch(follows)
+            if wanted is not None:
+                for watch in list(self.want_watchers):
+                    watch(wanted)
 
-    def _look_for_others(self) -> list[Follow] | None:
-        """In the writing thread: what is followed now, if another process wrote anything."""
-        return self.store.follows() if self._feed.is_stale() else None
+    def _look_for_others(self) -> Wanted | None:
+        """In the writing thread: what is wanted now, if another process wrote anything."""
+        return Wanted.load(self.store) if self._feed.is_stale() else None
 
 
 def refuse_all(groups: Iterable[Group], detail: str) -> None:

@@ -1,8 +1,8 @@
 """What a node wants and offers follows from its store, and keeps up with it."""
 
-from logstore import ALL, NewEntry, Store
+from logstore import ALL, NewEntry, PolicyKind, Store, Subscription
 from peer import Interests, LogChanged
-from peer.net.interests import InterestBook
+from peer.net.interests import InterestBook, Wanted
 from wire import LogKey
 
 from .support import Author
@@ -32,7 +32,7 @@ def test_own_logs_and_those_followed_are_offered_in_order() -> None:
             frozenset({held[1]}), frozenset({held[2].author}), False, frozenset({own}), True
         )
         assert book.current.offers == tuple(sorted([own, held[1], held[2], held[3]]))
-        assert book.follows == store.follows()
+        assert book.wanted.follows == store.follows()
 
 
 def test_log_0_of_an_author_is_offered_before_anything_of_it_is_held() -> None:
@@ -65,3 +65,55 @@ def test_a_new_log_that_is_wanted_is_offered_to_those_who_come_later() -> None:
         book = loaded(store)
         assert not book.note([LogChanged(wanted, 1, 1), LogChanged(other, 1, 1)])
         assert book.current.offers == tuple(sorted([wanted, LogKey(wanted.author, 0)]))
+
+
+def test_what_is_wanted_of_what_is_followed_is_told() -> None:
+    log, author = Author(2, 4).log, Author(3).log.author
+    rules = [Subscription(PolicyKind.LATEST, count=n) for n in (1, 2, 3)]
+    with Store.memory() as store:
+        store.follow(log, rules[0])
+        store.follow(author, rules[1])
+        store.follow(ALL, rules[2])
+        interests = loaded(store).current.interests
+        assert interests.subscriptions == {log: rules[0], author: rules[1], None: rules[2]}
+        store.follow(ALL, Subscription())
+        assert None not in loaded(store).current.interests.subscriptions
+
+
+def test_other_rules_for_the_same_logs_need_no_look_at_the_store() -> None:
+    log, sparse = Author(2).log, Subscription(PolicyKind.SPARSE)
+    with Store.memory() as store:
+        store.follow(log)
+        book = loaded(store)
+        store.follow(log, sparse)
+        store.want(log, 3, 4)
+        assert book.take(Wanted.load(store))
+        assert book.current.interests.subscription(log) == sparse
+        assert book.current.interests.fetches == {log: ((3, 4),)}
+        store.follow(log.author)
+        assert not book.take(Wanted.load(store))
+
+
+def test_a_log_that_is_only_fetched_is_not_offered() -> None:
+    with Store.memory() as store:
+        store.want(Author(2).log, 1, 2)
+        book = loaded(store)
+        assert book.current.offers == ()
+        assert not book.note([LogChanged(Author(2).log, 1, 1)])
+        assert book.current.offers == ()
+
+
+def test_a_node_for_fetches_only_wants_and_offers_nothing_else() -> None:
+    log = Author(2).log
+    with Store.memory() as store:
+        store.append([b"own"])
+        store.follow(ALL)
+        store.want(log, 3, 4)
+        book = InterestBook(store.author, fetches_only=True).load(store)
+        assert book.current.offers == ()
+        assert book.current.interests == Interests(fetches={log: ((3, 4),)})
+        assert not book.note([LogChanged(LogKey(store.author, 0), 1, 1)])
+        store.unwant(log, 3, 4)
+        store.follow(log)
+        assert book.take(Wanted.load(store))
+        assert book.current.interests == Interests()

@@ -1,7 +1,7 @@
 """A node calls, listens, tells what happens, and ends in good order."""
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from logstore import NewEntry, Store
+from logstore import FULL, NewEntry, PolicyKind, Store, Subscription
 from peer.net import (
     Address,
     CannotConnectError,
@@ -220,9 +220,58 @@ async def test_what_another_process_follows_is_followed(
         async with running_node(store, CONFIG) as running:
             assert running.follows == []
             await trio.to_thread.run_sync(elsewhere.follow, log)
-            with trio.fail_after(PATIENCE_S):
-                while running.follows != [log]:
-                    await trio.lowlevel.checkpoint()
+            await until(lambda: running.follows == [log])
+
+
+async def test_what_another_process_wants_of_a_log_is_wanted(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = tmp_path_factory.mktemp("stores") / "store"
+    log, sparse = LogKey(bytes(32), 5), Subscription(PolicyKind.SPARSE)
+    with Store.create(path) as store, Store.open(path) as elsewhere:
+        store.follow(log)
+        store.want(log, 7, 8)
+        async with running_node(store, CONFIG) as running:
+            assert running.is_wanted(log, 7, 8)
+            await trio.to_thread.run_sync(elsewhere.follow, log, sparse)
+            await until(lambda: running.interests.subscription(log) == sparse)
+            assert running.subscriptions == {log: sparse}
+            await trio.to_thread.run_sync(elsewhere.unwant, log, 7, 8)
+            await until(lambda: not running.interests.fetches)
+            await trio.to_thread.run_sync(elsewhere.want, log, 1, 2)
+            await until(lambda: running.interests.fetches == {log: ((1, 2),)})
+
+
+async def test_what_is_wanted_of_a_log_can_be_changed_while_the_node_runs() -> None:
+    log, told = LogKey(bytes(32), 5), []
+    async with node() as running:
+        running.want_watchers.add(lambda: told.append(running.subscriptions))
+        latest = Subscription(PolicyKind.LATEST, count=3)
+        assert await running.follow(log)
+        assert await running.follow(log, latest)
+        assert not await running.follow(log)
+        assert told == [{log: FULL}, {log: latest}]
+        assert await running.unfollow(log)
+        assert running.subscriptions == {}
+
+
+async def test_what_was_wanted_is_wanted_no_more_once_it_is_held() -> None:
+    author = Author(1)
+    author.sign(1, b"one")
+    entry = NewEntry(1, author.encoded[1], author.hash(1), b"one")
+    async with node() as running:
+        assert await running.want(author.log, 1, 1)
+        assert running.is_wanted(author.log, 1, 1)
+        store = running.host.store
+        await running.host.call(partial(store.put_entries, author.log, [entry], source="test"))
+        await until(lambda: not running.is_wanted(author.log, 1, 1))
+        assert not await running.want(author.log, 1, 1)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(PATIENCE_S):
+        while not condition():
+            await trio.lowlevel.checkpoint()
 
 
 async def test_a_node_with_the_wrong_signature_library_does_not_start(

@@ -5,7 +5,7 @@ import functools
 import pytest
 import trio
 
-from logstore import Follow, NewEntry, Store, StoreFull
+from logstore import FULL, NewEntry, PolicyKind, Store, StoreFull, Subscription
 from peer import (
     CheckEvidence,
     EntriesRead,
@@ -21,6 +21,7 @@ from peer import (
     Refusal,
     StorageFailed,
 )
+from peer.net.interests import Wanted
 
 from .support import Author, Client, running_host, spoiled
 
@@ -31,18 +32,19 @@ def read(author: Author, first: int, last: int, **changes: object) -> ReadEntrie
     return ReadEntries(request=5, log=author.log, first=first, last=last, **fields)  # type: ignore[arg-type]
 
 
-class FollowsSeen:
-    """What a host said is followed."""
+class WantedSeen:
+    """What a host said is wanted."""
 
     def __init__(self) -> None:
-        self._send, self._receive = trio.open_memory_channel[list[Follow]](100)
+        self._send, self._receive = trio.open_memory_channel[Wanted](100)
 
-    def take(self, follows: list[Follow]) -> None:
-        self._send.send_nowait(follows)
+    def take(self, wanted: Wanted) -> None:
+        self._send.send_nowait(wanted)
 
-    async def wait_for(self, expected: list[Follow]) -> None:
-        while await self._receive.receive() != expected:
-            pass
+    async def wait_for(self, expected: Wanted) -> None:
+        with trio.fail_after(30):
+            while await self._receive.receive() != expected:
+                pass
 
 
 async def stored(client: Client, author: Author, last: int, *, payload: bool = True) -> None:
@@ -271,14 +273,18 @@ async def test_what_another_process_commits_is_noticed(tmp_path: object) -> None
     with Store.create(path) as store, Store.open(path) as elsewhere:
         async with running_host(store) as host:
             client = Client(host)
-            follows = FollowsSeen()
-            host.follow_watchers.add(follows.take)
+            seen = WantedSeen()
+            host.want_watchers.add(seen.take)
             [appended] = await trio.to_thread.run_sync(elsewhere.append, [b"entry"])
             news = await client.wait_for(LogChanged)
             assert (news.log, news.height) == (appended.key, 1)
             await trio.to_thread.run_sync(elsewhere.follow, appended.key)
-            with trio.fail_after(30):
-                await follows.wait_for([appended.key])
+            await seen.wait_for(Wanted({appended.key: FULL}))
+            sparse = Subscription(PolicyKind.SPARSE)
+            await trio.to_thread.run_sync(elsewhere.follow, appended.key, sparse)
+            await seen.wait_for(Wanted({appended.key: sparse}))
+            await trio.to_thread.run_sync(elsewhere.want, appended.key, 2, 3)
+            await seen.wait_for(Wanted({appended.key: sparse}, {appended.key: ((2, 3),)}))
 
 
 async def test_evidence_of_a_fork_is_checked_and_kept() -> None:
