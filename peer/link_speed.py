@@ -14,6 +14,7 @@ on both sides: making and undoing compression, the link, the disks. The rule:
 - What cannot win is not tried: no raw bytes where compressed ones come at less than 4 MB/s, as
   every machine compresses faster, so the link is what is slow; no compression where raw bytes come
   three times as fast as compressed ones last did.
+- Where it is below those 4 MB/s there is time to look longer for what repeats.
 - When the speed doubles, or halves, the link may have changed, and the other way is tried again
   soon (but no sooner than 1 s after the last time).
 
@@ -56,6 +57,8 @@ class LinkSpeed:
     def __init__(self) -> None:
         self.compressing = True
         """Whether what shrinks is to be compressed now."""
+        self.slow = False
+        """Whether the link is what is waited for, so that there is time to compress well."""
         self._speeds: dict[bool, float] = {}
         self._sample: _Sample | None = None
         self._skipped = True
@@ -109,6 +112,7 @@ class LinkSpeed:
             return
         speed = wire_speed * (1 + sample.saved_bytes / sample.wire_bytes)
         self._speeds[self.compressing] = speed
+        self.slow = speed < SLOW_BYTES_PER_S
         if self._trying:
             self._trying = False
             if speed < GAIN * self._speeds[not self.compressing]:

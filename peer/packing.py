@@ -46,7 +46,7 @@ class Packer:
         """`window`: the negotiated one for what this side sends, in bytes; 0: all goes raw."""
         self._always = compression == "always"
         off = window == 0 or compression == "never"
-        self._encoder = None if off else LZFooEncoder(window)
+        self._encoder = None if off else LZFooEncoder(window, thorough=self._always)
         self._speed = LinkSpeed() if compression == "auto" and not off else None
 
     @property
@@ -71,6 +71,8 @@ class Packer:
         """What the transport took, and when: see `LinkSpeed.pulled`."""
         if self._speed is not None:
             self._speed.pulled(now, taken, delivered, dry=dry)
+            if self._encoder is not None:
+                self._encoder.thorough = self._speed.slow
 
     def went_raw(self, payload_bytes: int, trial: Trial) -> None:
         """So many payload bytes were sent as they are."""

@@ -11,6 +11,9 @@ from .errors import LZFooError
 STEP_BYTES_MAX: Final = 65536
 """Output of one `LZFooDecoder.read` at most."""
 
+_SHORT_BYTES_MAX: Final = 128
+"""More bytes than any element has, or makes, whose length is in its first byte."""
+
 # Old output is dropped in bulk, once this much of it has left the window.
 _SLACK_BYTES: Final = 4 * STEP_BYTES_MAX
 
@@ -128,6 +131,10 @@ class LZFooDecoder:
         end, window = len(data), self._window
         unused = self._out_left - room  # of the declared length, beyond this step
         while room and pos < end:
+            if end - pos > _SHORT_BYTES_MAX:
+                before = len(out)
+                pos = _short_elements(data, pos, out, before + min(room, room + unused), window)
+                room -= len(out) - before
             first = data[pos]
             n = first & 127
             after = pos + 1
@@ -216,3 +223,38 @@ class LZFooDecoder:
         if offset > self._window:
             return LZFooError(position, f"offset {offset} is beyond the window of {self._window}")
         return LZFooError(position, f"offset {offset} is beyond the output of {len(self._out)}")
+
+
+def _short_elements(data: bytes, pos: int, out: bytearray, out_max: int, window: int) -> int:
+    """Decodes elements as long as they are of the usual kind: short, legal, and far from any end.
+
+    Returns the position of the first that may be another. That leaves `out` shorter than `out_max`.
+    """
+    end = len(data) - _SHORT_BYTES_MAX
+    size = len(out)
+    size_end = out_max - _SHORT_BYTES_MAX
+    while pos < end and size < size_end:
+        first = data[pos]
+        if first < 120:
+            if not first:
+                break
+            pos += 1
+            out += data[pos : pos + first]
+            pos += first
+            size += first
+            continue
+        n = first - 128
+        offset = data[pos + 1]
+        past = pos + 2
+        if offset == 249:
+            offset = data[pos + 2] << 8 | data[pos + 3]
+            past = pos + 4
+        elif offset >= 248:
+            break
+        start = size - offset
+        if not 0 < n < 120 or n > offset or start < 0 or offset > window:
+            break
+        out += out[start : start + n]
+        size += n
+        pos = past
+    return pos

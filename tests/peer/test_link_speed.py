@@ -64,6 +64,7 @@ class Link:
 def test_a_slow_link_gets_everything_compressed(link_speed: float) -> None:
     link = Link(link_speed)
     assert link.run(64 << 20) == 1.0
+    assert link.speed.slow
 
 
 def test_a_link_of_middling_speed_is_tried_raw_ever_less_often() -> None:
@@ -81,6 +82,7 @@ def test_a_fast_link_soon_gets_everything_raw(link_speed: float) -> None:
     assert took < 0.25
     assert link.run(1 << 30) == 0.0
     assert link.changes == [link.changes[0]]
+    assert not link.speed.slow
 
 
 def test_what_shrinks_at_the_speed_of_the_link_stays_compressed() -> None:

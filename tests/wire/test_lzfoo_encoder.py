@@ -83,3 +83,20 @@ def test_nothing_is_made_of_nothing() -> None:
 def test_a_window_of_zero_means_that_nothing_is_compressed() -> None:
     with pytest.raises(ValueError, match="window of 0"):
         LZFooEncoder(0)
+
+
+def test_looking_longer_finds_more_and_may_change_at_any_time() -> None:
+    words = [b"bamboo", b"shoots", b"leaves", b"stalks", b"of green", b"groves"]
+    picks = random.Random(4)
+    text = b" ".join(picks.choice(words)[: picks.randint(2, 8)] for _ in range(20_000))
+    quick, thorough = LZFooEncoder(65536), LZFooEncoder(65536, thorough=True)
+    assert len(thorough.encode(text)) < len(quick.encode(text))
+    decoder = LZFooDecoder(65536)
+    for encoder in (quick, thorough):
+        encoder.thorough = not encoder.thorough
+    assert len(quick.encode(text)) < len(thorough.encode(text))
+    encoder = LZFooEncoder(65536)
+    for piece in (text[:30_000], text[30_000:60_000], text[60_000:]):
+        packet = encoder.encode(piece)
+        assert decompressed(decoder, len(piece), packet) == piece
+        encoder.thorough = not encoder.thorough
