@@ -55,7 +55,7 @@ from .records import (
     Statistics,
     StoredEntry,
 )
-from .shortfall import Shortfall
+from .shortfall import Holding, Shortfall
 from .sink import PayloadSink
 from .store import Store
 from .subscriptions import FULL, PolicyKind, Subscription, subscription_of
@@ -76,6 +76,7 @@ __all__ = [
     "Fault",
     "Follow",
     "ForkProof",
+    "Holding",
     "KeyFileError",
     "KeyFileExposed",
     "KeyFileMissing",

@@ -95,7 +95,7 @@ class OwnLogsReadOnly(StoreError):
 
 
 class LogClosed(StoreError):
-    """An append to a log of one's own that has ended, is invalid, or whose links are not held."""
+    """An append to a log that has ended, is forked, invalid or damaged; a `want` behind its end."""
 
 
 class PayloadBusy(StoreError):

@@ -108,6 +108,15 @@ def is_missing(db: "apsw.Connection", row: LogRow, first: int, last: int) -> boo
     return found is not None
 
 
+def count_askable(db: "apsw.Connection", row: LogRow, first: int, last: int) -> int:
+    """How many payloads of a range may be asked for."""
+    count: int = db.execute(
+        "SELECT count(*) FROM missing WHERE log = ? AND seq BETWEEN ? AND ?",
+        (row.id, pack_u64(first), pack_u64(last)),
+    ).get
+    return count
+
+
 def count_missing(db: "apsw.Connection", row: LogRow, wanted: Subscription) -> int:
     """How many payloads of held entries are missing that a subscription wants."""
     low, high = wanted.payload_limits

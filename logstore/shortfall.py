@@ -1,11 +1,12 @@
-"""What is missing of a log with respect to what is wanted of it."""
+"""What is missing of a log with respect to what is wanted of it, and what is held."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wire import lower_pool
 
-from .missing import count_missing
+from .missing import count_askable, count_missing
+from .reading import load_partials
 from .rows import LogRow
 from .runs import count_held, is_held
 from .subscriptions import PolicyKind, Subscription
@@ -21,6 +22,24 @@ class Shortfall:
     entries: int
     payloads: int
     """Payloads of entries that are held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How much of a range is held, while it is wanted."""
+
+    entries: int
+    payloads: int
+    partial_bytes: int
+    """Bytes of payloads that have not come whole."""
+
+
+def count_holding(db: "apsw.Connection", row: LogRow, first: int, last: int) -> Holding:
+    """Counts it. Deleted payloads of a range that nobody wants count as held."""
+    entries = count_held(db, row, first, last)
+    payloads = entries - count_askable(db, row, first, min(last, row.newest))
+    partials = load_partials(db, row.key).items()
+    return Holding(entries, payloads, sum(size for seq, size in partials if first <= seq <= last))
 
 
 def count_shortfall(db: "apsw.Connection", row: LogRow, wanted: Subscription) -> Shortfall:

@@ -47,7 +47,7 @@ from .records import (
 )
 from .rows import create_log, load_changed_logs, load_log, load_logs_after, save_log
 from .runs import is_held, load_runs
-from .shortfall import Shortfall, count_shortfall
+from .shortfall import Holding, Shortfall, count_holding, count_shortfall
 from .sink import Claim, PayloadSink
 from .subscriptions import Subscription
 from .system import System
@@ -464,8 +464,8 @@ class Store:
         """Asks once for entries and their payloads, also for payloads that `drop` deleted.
 
         It is remembered until all of it is held, as far as it may exist, or `unwant` or `drop` take
-        it back. False, and nothing is remembered, if there is nothing to bring. ValueError for no
-        range.
+        it back. False, and nothing is remembered, if there is nothing to bring. Raises LogClosed if
+        none of it can exist, ValueError for no range.
         """
         if not 1 <= first <= last <= U64_MAX:
             raise ValueError(f"{first}..{last} is no range of entries")
@@ -476,6 +476,12 @@ class Store:
         """Takes back `want`; False if exactly that was not wanted any more."""
         with self._database.write() as transaction:
             return wants.unwant(transaction.db, key, first, last)
+
+    def holding(self, key: LogKey, first: int, last: int) -> Holding:
+        """How much of a range that is wanted has come."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return Holding(0, 0, 0) if row is None else count_holding(db, row, first, last)
 
     def wants(self) -> dict[LogKey, list[tuple[int, int]]]:
         """What is asked for and not held yet: ranges, both ends included, by log."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from wire import LogKey
 
+from .errors import LogClosed
 from .missing import ask_again, ask_no_more, is_missing
 from .rows import LogRow, load_log, pack_u64, row_tag, unpack_u64
 from .runs import Run, is_held
@@ -17,12 +18,21 @@ if TYPE_CHECKING:
 
 
 def want(db: "apsw.Connection", key: LogKey, first: int, last: int) -> bool:
-    """Records a range; False, and nothing is recorded, if all of it that may exist is held."""
+    """Records a range; False, and nothing is recorded, if all of it that may exist is held.
+
+    Raises LogClosed if none of it may.
+    """
+    row = load_log(db, key)
+    if row is not None and first > row.servable:
+        raise LogClosed(
+            f"the log is {row.state} and has no entry behind {row.servable}",
+            str(key),
+            "fetch what is before that",
+        )
     names = (key.author, pack_u64(key.log_id), pack_u64(first), pack_u64(last))
     db.execute(
         "INSERT INTO wants VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", (*names, row_tag(*names))
     )
-    row = load_log(db, key)
     if row is None:
         return True
     ask_again(db, row, first, last)

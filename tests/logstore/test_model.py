@@ -149,6 +149,10 @@ class StoreMachine(RuleBasedStateMachine):
             with pytest.raises(ValueError, match="no range"):
                 self.store.want(key, first, last)
             return
+        if first > self.model.logs.get(key, ModelLog()).limit:
+            with pytest.raises(LogClosed):
+                self.store.want(key, first, last)
+            return
         self.model.asked.setdefault(key, set()).add((first, last))
         assert self.store.want(key, first, last) == ((first, last) in self.model.wants(key))
 
@@ -232,6 +236,11 @@ class StoreMachine(RuleBasedStateMachine):
         for first, last in ((1, 3), (4, 4), (5, 9), (10, 16)):
             held = all(seq in served for seq in range(first, last + 1))
             assert self.store.is_held(key, first, last) == held
+        for first, last in self.model.wants(key):
+            holding = self.store.holding(key, first, last)
+            present = [n for n, each in served.items() if each.state == "present"]
+            assert holding.entries == sum(first <= n <= last for n in served)
+            assert holding.payloads == sum(first <= n <= last for n in present)
         assert self.store.first_incomplete_payload(key) == min(missing, default=None)
         sizes = {seq: decode_entry(each.encoded).payload_bytes for seq, each in served.items()}
         for low, high in ((0, 10**6), (10, 10**6), (0, 9), (10, 10), (1, -1)):
