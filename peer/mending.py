@@ -70,7 +70,9 @@ class Mender:
         """The next payloads of a log; the hashes of their entries have to be looked up."""
         mend = self._mends[log]
         if not missing:
-            del self._mends[log]
+            # A payload may have been given up, and asked for again, during the look-up.
+            if mend.over:
+                del self._mends[log]
             return
         mend.looking = True
         mend.asked_up_to = missing[-1][0]
