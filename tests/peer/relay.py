@@ -239,6 +239,7 @@ class RelayHost(Host):
         place = (sink.command.log, sink.command.seq)
         right = yamf_hash(bytes(sink.data)) == sink.command.payload_hash
         if feeds and right:
+            assert self.store.arrivals[place].data == sink.data
             self.store.complete(place)
         elif feeds:
             self.store.spoil(place)
@@ -279,7 +280,14 @@ class Link(Pair):
             host.todo.append(InterestsChanged(interests, tuple(sorted(logs))))
 
     def close(self) -> None:
-        """The connection is lost."""
+        """The connection is lost; as in a session, nothing is handed to the engines any more."""
+        for host in self.hosts:
+            if host.engine is not None:
+                host.engine.ended()
+                host.collect()
+                host.engine = None
+            while host.step():
+                pass
         self.disconnect()
         for host in self.hosts:
             host.stop_reading()
