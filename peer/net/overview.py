@@ -163,6 +163,8 @@ def _connection(info: ConnectionInfo, moments: _Moments) -> dict[str, object]:
         "retry_at": None if info.retry_at_s is None else moments.of(info.retry_at_s),
         "entries_received": info.entries_received,
         "entries_sent": info.entries_sent,
+        "payload_bytes_received": info.payload_bytes_received,
+        "payload_bytes_sent": info.payload_bytes_sent,
         "bytes_received": info.bytes_received,
         "bytes_sent": info.bytes_sent,
     }
