@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         StopReading,
         WritePayload,
     )
-    from .config import SessionConfig, default_setup
+    from .config import Compression, SessionConfig, default_setup
     from .errors import LocalMisuse, RemoteViolation, SessionTimeout, Violation
     from .events import (
         ArrivalChanged,
@@ -88,6 +88,7 @@ __all__ = [
     "CheckEvidence",
     "ClosePayload",
     "Command",
+    "Compression",
     "EntriesRead",
     "EntriesReceived",
     "EntriesSent",

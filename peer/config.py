@@ -1,7 +1,7 @@
 """Every limit of a session in one place, with where its number is from."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from wire import Setup
 
@@ -31,7 +31,7 @@ def default_setup() -> Setup:
 class SessionConfig:
     """How a session behaves. Times in seconds, sizes in bytes.
 
-    ValueError for windows above `WINDOW_BYTES_MAX`.
+    Raises ValueError for a window above `WINDOW_BYTES_MAX` and an unknown `compression`.
 
     `policy`: "follow" keeps all wanted logs in step for as long as the connection lasts, "sync"
     brings both sides to what they have now and reports `SyncFinished` (point2point.md 10).
@@ -64,6 +64,9 @@ class SessionConfig:
     """Skipped payloads ahead of our own cursors that are remembered in one session."""
     inside_payloads_max: int = 16
     """Large payloads that we send side by side; the other side needs a file for each."""
+    unfed_timeout_s: float = 30.0
+    """A payload that was sent in part, unverified, and that nobody brings any more, is given up
+    after so long if something waits behind it."""
     sinks_max: int = 64
     """Payloads that one peer may have under way in pieces; each holds a file."""
 
@@ -106,6 +109,8 @@ class SessionConfig:
     """Logs taken in from one peer because it offered them, not because they are followed."""
 
     def __post_init__(self) -> None:
+        if self.compression not in get_args(Compression):
+            raise ValueError(f"{self.compression!r:.40} is neither auto, always nor never")
         largest = max(self.setup.send_window, self.setup.receive_window)
         if largest > WINDOW_BYTES_MAX:
             raise ValueError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from logstore import StoreError
 from wire import SignatureLibraryError
 
+from .compressing import compression_arguments, session_config
 from .errors import DONE, Problem
 from .online import address, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
@@ -52,6 +53,7 @@ def _arguments(parser: Parser) -> None:
         help="call this peer, and again whenever the connection is lost; repeatable",
     )
     follow_arguments(parser)
+    compression_arguments(parser)
     trace_argument(parser)
     parser.add_argument(
         "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
@@ -141,7 +143,7 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     events = _Events(terminal, ending)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            config = NodeConfig(trace=args.trace)
+            config = NodeConfig(session=session_config(args), trace=args.trace)
             async with Peer(store, config=config, observer=events.take) as peer:
                 nursery.start_soon(_watch, signals, ending, peer)
                 nursery.start_soon(events.run)

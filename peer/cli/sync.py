@@ -11,6 +11,7 @@ from logstore import StoreError
 from peer import json_number
 from wire import SignatureLibraryError
 
+from .compressing import compression_arguments, session_config
 from .errors import DONE, Problem
 from .online import address, counted, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
@@ -44,6 +45,7 @@ def seconds(text: str) -> float:
 def _arguments(parser: Parser) -> None:
     parser.add_argument("address", metavar="HOST:PORT", type=address, help="the peer to call")
     follow_arguments(parser)
+    compression_arguments(parser)
     trace_argument(parser)
     parser.add_argument(
         "--timeout", metavar="S", type=seconds, help="give up after S seconds, exit status 1"
@@ -93,10 +95,11 @@ async def _run(
         elif event["event"] == "trace_failed":
             terminal.note(describe(event))
 
+    config = NodeConfig(session=session_config(args), lock=False, trace=args.trace)
     deadline = math.inf if args.timeout is None else args.timeout
     async with (
         trio.open_nursery() as nursery,
-        Peer(store, config=NodeConfig(lock=False, trace=args.trace), observer=observe) as peer,
+        Peer(store, config=config, observer=observe) as peer,
     ):
         if sys.stderr is not None and sys.stderr.isatty():
             nursery.start_soon(_progress, peer)
