@@ -382,7 +382,9 @@ class Pair:
         *,
         credit: int = 4096,
         stores: tuple[Store, Store] | None = None,
+        setup: Setup = SETUP,
     ) -> None:
+        self.setup = setup
         small = SessionConfig(small_payload_bytes_max=INLINE_BYTES_MAX, quantum_bytes=256)
         self.config = config or small
         self.credit = credit
@@ -406,7 +408,7 @@ class Pair:
             config = self.config
             if (policy, second)[side] == "sync":
                 config = replace(config, policy="sync")
-            negotiated = negotiate(SETUP, SETUP)
+            negotiated = negotiate(self.setup, self.setup)
             host.engine = Engine(
                 negotiated, config, proactive=side == 0, now=self.now, claim=claims[side]
             )
