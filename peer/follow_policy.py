@@ -100,7 +100,7 @@ class FollowPolicy(Policy):
             self._looking += 1
             named = () if state.ask is None or state.ask[0] == 1 else (lipmaa(state.ask[0]),)
             self._actions.look_up(log, named, None, partial(self._propose, state.ask))
-        self._mender.advance()
+        self._mender.advance(others_wait=bool(self._queue or self._looking))
 
     def next_deadline(self) -> float | None:
         return self._retries.next_at()

@@ -85,11 +85,15 @@ class Mender:
 
         self._actions.look_up(log, tuple(seq for seq, _ in missing), None, take)
 
-    def advance(self) -> bool:
-        """Propose as far as the credit goes; True if some log has just been mended."""
+    def advance(self, *, others_wait: bool) -> bool:
+        """Propose as far as the credit goes; True if some log has just been mended.
+
+        `others_wait`: there are logs that have no request yet.
+        """
         before = len(self._mends)
+        credit_left_min = _CREDIT_LEFT_MIN if others_wait else 0
         for log, mend in list(self._mends.items()):
-            while mend.wanted and self._actions.request_credit > _CREDIT_LEFT_MIN:
+            while mend.wanted and self._actions.request_credit > credit_left_min:
                 seq, held, entry_hash = mend.wanted[0]
                 if not self._actions.may_propose(log, seq, seq):
                     break

@@ -89,13 +89,13 @@ class SyncPolicy(Policy):
             self._looking += 1
             named = (lipmaa(state.theirs + 1),) if state.theirs > 0 else ()
             self._actions.look_up(log, named, None, self._propose)
-        if self._mender.advance():
+        if self._mender.advance(others_wait=bool(self._queue or self._looking)):
             self._active()
             mended = [log for log in self._mending if not self._mender.is_mending(log)]
             for log in mended:
                 del self._mending[log]
                 self._done(log)
-        settled = now - self._last_activity >= self._config.sync_settle_s
+        settled = now >= self._last_activity + self._config.sync_settle_s
         if self._quiet and self._pong_after_activity and settled and not self._finished:
             self._finished = True
             self._actions.finished_sync(len(self._logs))
