@@ -25,7 +25,7 @@ def want(db: "apsw.Connection", key: LogKey, first: int, last: int) -> bool:
     row = load_log(db, key)
     if row is not None and first > row.servable:
         raise LogClosed(
-            f"the log is {row.state} and has no entry behind {row.servable}",
+            f"the log is {row.state}: there is no valid entry behind {row.servable}",
             str(key),
             "fetch what is before that",
         )

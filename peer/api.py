@@ -22,7 +22,16 @@ from typing import BinaryIO, Final, Self
 
 import trio
 
-from logstore import Appended, Follow, LogInfo, PayloadState, Statistics, Store, StoredEntry
+from logstore import (
+    Appended,
+    Follow,
+    LogInfo,
+    PayloadState,
+    Statistics,
+    Store,
+    StoredEntry,
+    Subscription,
+)
 from peer.net import (
     Address,
     CannotConnectError,
@@ -180,12 +189,41 @@ class Peer:
         append = partial(self.store.append, payloads, log_id=log_id, end_of_log=end_of_log)
         return await self.node.host.call(append)
 
-    async def follow(self, target: Follow) -> bool:
+    async def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
         """Follows a log, an author (32 bytes) or `ALL`, from now on and after a restart.
 
-        False if it did so already.
+        `subscription`: what of it is wanted; None leaves that as it is, at first everything. Own
+        logs are always wanted in full, and what is said of a log comes before what is said of its
+        author, that before what is said of `ALL`. False if nothing changes.
         """
-        return await self.node.follow(target)
+        return await self.node.follow(target, subscription)
+
+    @property
+    def subscriptions(self) -> dict[Follow, Subscription]:
+        """What is followed, and what of it is wanted."""
+        return self.node.subscriptions
+
+    async def fetch(self, log: LogKey, first: int, last: int | None = None) -> None:
+        """Returns once the entries from `first` to `last`, or that one, are held with payloads.
+
+        Brings what was skipped, or deleted with `Store.drop`, from whichever peer has it, whether
+        the log is followed or not, and waits without end for one that does: use `trio.fail_after`
+        for a time limit. Cancelled, nothing is asked for any more. Raises LogClosed if the log ends
+        before `first`, StoreError; ValueError for no range.
+        """
+        node = self.node
+        wanted = log, first, first if last is None else last
+        changed = _News()
+        node.want_watchers.add(changed.note)
+        try:
+            # What is wanted no more is held, or somebody else has taken it back.
+            while await node.want(*wanted):
+                while node.is_wanted(*wanted):
+                    await changed.wait()
+        finally:
+            node.want_watchers.discard(changed.note)
+            with trio.CancelScope(shield=True):
+                await node.unwant(*wanted)
 
     async def unfollow(self, target: Follow) -> bool:
         """Takes back `follow`, for later connections; False if exactly that was not followed."""
@@ -329,7 +367,7 @@ class _News:
     def __init__(self) -> None:
         self._event = trio.Event()
 
-    def note(self, _: object) -> None:
+    def note(self, _: object = None) -> None:
         self._event.set()
 
     async def wait(self) -> None:

@@ -18,24 +18,23 @@ from .errors import DONE, FAILED, Problem
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import log_key, size, u64
+from .values import byte_size, log_key, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from .terminal import Terminal
 
-_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _POLL_S = 1.0
 _PROGRESS_EVERY_S = 1.0
 
 
 def byte_count(text: str) -> int:
     """`1000`, `64MiB`. Raises ValueError."""
-    match = re.fullmatch(r"([0-9]+) ?(KiB|MiB|GiB|)", text, re.ASCII)
-    if match is None or u64(match[1]) == 0:
+    count = byte_size(text)
+    if not count:
         raise ValueError(f"{text[:40]!r} is no number of bytes above 0, like 1000000 or 64MiB")
-    return int(match[1]) * _UNITS[match[2]]
+    return count
 
 
 def seconds(text: str) -> timedelta:

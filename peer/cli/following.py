@@ -1,8 +1,8 @@
-"""`follow`, `unfollow` and `follows`: whose logs are taken in. It is remembered in the store."""
+"""`follow`, `unfollow` and `follows`: what is taken in. It is remembered in the store."""
 
 from typing import TYPE_CHECKING
 
-from logstore import ALL, Follow
+from logstore import ALL, FULL, Follow
 from peer import log_fields
 from wire import LogKey
 
@@ -11,6 +11,7 @@ from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
 from .values import follow_target
+from .wanting import described, subscription, subscription_arguments, subscription_fields
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -29,6 +30,11 @@ def _target_arguments(parser: Parser) -> None:
     parser.add_argument("--all", action="store_true", help="every log that anybody offers")
 
 
+def _follow_arguments(parser: Parser) -> None:
+    _target_arguments(parser)
+    subscription_arguments(parser)
+
+
 def _targets(args: "Namespace", command: str) -> list[Follow]:
     targets: list[Follow] = [*args.targets, *([ALL] if args.all else [])]
     if not targets:
@@ -38,9 +44,10 @@ def _targets(args: "Namespace", command: str) -> list[Follow]:
 
 def _follow(args: "Namespace", _: "Terminal") -> int:
     targets = _targets(args, "follow")
+    wanted = subscription(args)
     with opened_store(args) as store:
         for target in targets:
-            store.follow(target)
+            store.follow(target, wanted)
     return DONE
 
 
@@ -61,8 +68,12 @@ def _no_arguments(_: Parser) -> None:
 
 def _follows(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args, readonly=True) as store:
-        for target in store.follows():
-            terminal.result(target_fields(target), target_name(target))
+        for target, wanted in store.subscriptions().items():
+            name = target_name(target)
+            terminal.result(
+                target_fields(target) | subscription_fields(wanted),
+                name if wanted == FULL else f"{name}  {described(wanted)}",
+            )
     return DONE
 
 
@@ -81,7 +92,7 @@ def target_fields(target: Follow) -> dict[str, object]:
 
 
 COMMANDS = {
-    "follow": Definition(arguments=_target_arguments, run=_follow),
+    "follow": Definition(arguments=_follow_arguments, run=_follow),
     "unfollow": Definition(arguments=_target_arguments, run=_unfollow),
     "follows": Definition(arguments=_no_arguments, run=_follows),
 }

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from logstore import ALL, Follow, Store
 
+from .errors import WrongUsage
 from .settings import Parser
 from .values import follow_target
+from .wanting import subscription, subscription_arguments
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -43,7 +45,7 @@ def address(text: str) -> "Address":
 
 
 def follow_arguments(parser: Parser) -> None:
-    """`--follow` and `--follow-all`."""
+    """`--follow` and `--follow-all`, and what of that is wanted."""
     parser.add_argument(
         "--follow",
         metavar="LOG or AUTHOR",
@@ -55,13 +57,20 @@ def follow_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--follow-all", action="store_true", help="take in every log that the other side offers"
     )
+    subscription_arguments(parser)
 
 
 def remember_follows(store: Store, args: "Namespace") -> None:
-    """Adds what the flags name to what is followed."""
+    """Adds what the flags name to what is followed. Raises WrongUsage."""
     targets: list[Follow] = [*args.follow, *([ALL] if args.follow_all else [])]
+    wanted = subscription(args)
+    if wanted is not None and not targets:
+        raise WrongUsage(
+            "--policy, --min-payload, --max-payload and --eager are about what --follow or"
+            " --follow-all name: name something (`follow` changes what is followed already)"
+        )
     for target in targets:
-        store.follow(target)
+        store.follow(target, wanted)
 
 
 def describe(event: Mapping[str, object]) -> str:

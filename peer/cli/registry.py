@@ -55,6 +55,7 @@ _TABLE = (
     Command("follow", "following", "take in a log, an author's logs, or all"),
     Command("unfollow", "following", "no longer take in new entries"),
     Command("follows", "following", "list what is followed"),
+    Command("fetch", "fetching", "bring entries and payloads that were skipped or dropped"),
     Command("serve", "serve", "run the node until interrupted"),
     Command("sync", "sync", "connect once and bring both sides up to date"),
     Command("status", "status", "who is connected, what is held, what is missing"),

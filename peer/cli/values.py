@@ -7,6 +7,7 @@ from typing import NamedTuple
 from wire import U64_MAX, LogKey
 
 _SEQ = re.compile(r"0*([0-9]{1,20})", re.ASCII)
+_SIZE = re.compile(r"0*([0-9]{1,20}) ?(?:([kKMG])(?:i?B)?|B)?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -64,6 +65,16 @@ def follow_target(text: str) -> LogKey | bytes:
     if "/" in text:
         return LogKey.parse(text)
     return LogKey.parse(text).author
+
+
+def byte_size(text: str) -> int:
+    """`1000`, `10k`, `4M`, `64MiB`: 1k is 1024 bytes. Raises ValueError."""
+    match = _SIZE.fullmatch(text)
+    if match is not None:
+        count = int(match[1]) << 10 * " KMG".index((match[2] or " ").upper())
+        if count <= U64_MAX:
+            return count
+    raise ValueError(f"{text[:40]!r} is no number of bytes, like 1000, 10k, 4M or 1G")
 
 
 def rfc3339(microseconds: int) -> str:

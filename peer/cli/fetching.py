@@ -1,0 +1,247 @@
+"""`fetch`: brings entries and payloads that were skipped or dropped, and waits for them."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logstore import Holding, LogClosed, Store, StoreError, StoreLocked
+from peer import json_number, log_fields
+from wire import SignatureLibraryError
+
+from .errors import DONE, Problem
+from .online import address, counted, run_trio
+from .opening import opened_store
+from .registry import Definition
+from .settings import Parser
+from .sync import seconds
+from .values import SeqRange, log_key, seq_range, size
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from wire import LogKey
+
+    from .terminal import Terminal
+
+POLL_S = 0.1
+TIMEOUT_S = 60.0
+
+
+def _arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG", type=log_key)
+    parser.add_argument(
+        "range",
+        metavar="RANGE",
+        type=seq_range,
+        help="SEQ, A..B, A.. (up to the newest entry held) or ..B, both ends included",
+    )
+    parser.add_argument(
+        "--from",
+        dest="peers",
+        metavar="HOST:PORT",
+        action="append",
+        type=address,
+        default=[],
+        help="ask this peer; without, the node that serves the store asks its own; repeatable",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=seconds,
+        default=TIMEOUT_S,
+        help="give up when nothing has come for S seconds, exit status 1 (default: 60)",
+    )
+
+
+def _fetch(args: "Namespace", terminal: "Terminal") -> int:
+    with opened_store(args) as store, _interruptible():
+        want = _Want(store, args.log, _bounds(store, args.log, args.range), args.timeout)
+        if not args.peers:
+            _check_served(store)
+        before = want.record()
+        if before is not None:
+            try:
+                if args.peers:
+                    _ask(want, args)
+                else:
+                    want.wait()
+            finally:
+                want.take_back()
+        _report(want, before, terminal)
+    return DONE
+
+
+def _bounds(store: Store, log: "LogKey", span: SeqRange) -> tuple[int, int]:
+    if span.last is not None:
+        return span.first, span.last
+    info = store.log(log)
+    if info is None or info.newest < span.first:
+        raise Problem(f"{log}: nothing is held from {span.first} on: say where the range ends")
+    return span.first, info.newest
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends this like Ctrl-C, so that nothing stays wanted that nobody waits for."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check_served(store: Store) -> None:
+    try:
+        lock = store.lock_node()
+    except StoreLocked:
+        return
+    lock.close()
+    raise Problem("no node serves this store: start `serve`, or name a peer with --from HOST:PORT")
+
+
+class _Want:
+    """A range that is asked for, and whether it comes."""
+
+    def __init__(
+        self, store: Store, log: "LogKey", range_: tuple[int, int], timeout_s: float
+    ) -> None:
+        self.store = store
+        self.log = log
+        self.range = range_
+        self._timeout_s = timeout_s
+        self._seen = Holding(-1, -1, -1)
+        self._since = 0.0
+
+    def __str__(self) -> str:
+        first, last = self.range
+        return f"{self.log} {first}" if first == last else f"{self.log} {first}..{last}"
+
+    def record(self) -> Holding | None:
+        """Asks for it; what is held of it, None if that is everything."""
+        try:
+            wanted = self.store.want(self.log, *self.range)
+        except LogClosed as error:
+            raise Problem(str(error)) from None
+        return self.held() if wanted else None
+
+    def take_back(self) -> None:
+        """Asks no more."""
+        self.store.unwant(self.log, *self.range)
+
+    def held(self) -> Holding:
+        """How much of it is held."""
+        return self.store.holding(self.log, *self.range)
+
+    def is_complete(self) -> bool:
+        """Whether all of it is held; asked for again where only another command took it back."""
+        if self.range in self.store.wants().get(self.log, []):
+            return False
+        return not self.store.want(self.log, *self.range)
+
+    def check_time(self) -> None:
+        """Tells how far it is. Raises Problem if nothing has come for too long."""
+        held, now = self.held(), time.monotonic()
+        if held != self._seen:
+            self._seen, self._since = held, now
+            _show_progress(self, held)
+        elif now - self._since >= self._timeout_s:
+            raise Problem(
+                f"{self}: nothing has come for {self._timeout_s:g} s; {self.lacking()}"
+                " (`status` says who is connected)"
+            )
+
+    def lacking(self) -> str:
+        """What is missing, for people."""
+        held, (first, last) = self.held(), self.range
+        count = last - first + 1
+        return f"held: {held.entries} of {counted(count, 'entry')}, {held.payloads} with payloads"
+
+    def wait(self) -> None:
+        """Returns once the node that serves the store has brought it. Raises Problem."""
+        try:
+            looked_at = None
+            while True:
+                version = self.store.data_version()
+                if version != looked_at and self.is_complete():
+                    return
+                looked_at = version
+                self.check_time()
+                time.sleep(POLL_S)
+        finally:
+            _clear_progress()
+
+
+def _ask(want: _Want, args: "Namespace") -> None:
+    """Asks the peers named, one after the other. Raises Problem."""
+    try:
+        reasons = run_trio(partial(_ask_each, want, args))
+    except (StoreError, SignatureLibraryError) as error:
+        raise Problem(str(error)) from None
+    finally:
+        _clear_progress()
+    if not want.is_complete():
+        said = "; ".join(reasons) or "nobody who was asked has the rest"
+        raise Problem(f"{want}: {want.lacking()}: {said}")
+
+
+async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
+    import trio
+
+    from peer.api import CannotConnectError, NodeConfig, Peer, SyncError
+
+    reasons: list[str] = []
+    async with Peer(want.store, config=NodeConfig(lock=False, fetches_only=True)) as peer:
+        for target in args.peers:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_watch, want)
+                try:
+                    await peer.sync(target)
+                except (CannotConnectError, SyncError) as error:
+                    reasons.append(str(error))
+                nursery.cancel_scope.cancel()
+            if await trio.to_thread.run_sync(want.is_complete):
+                break
+    return reasons
+
+
+async def _watch(want: _Want) -> None:
+    import trio
+
+    while True:
+        await trio.to_thread.run_sync(want.check_time)
+        await trio.sleep(POLL_S)
+
+
+def _show_progress(want: _Want, held: Holding) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        part = f", {size(held.partial_bytes)} of others" if held.partial_bytes else ""
+        sys.stderr.write(f"\r\x1b[K{want.lacking()}{part}")
+        sys.stderr.flush()
+
+
+def _clear_progress() -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def _report(want: _Want, before: Holding | None, terminal: "Terminal") -> None:
+    after = want.held()
+    entries = payloads = 0
+    if before is not None:
+        entries, payloads = after.entries - before.entries, after.payloads - before.payloads
+    first, last = want.range
+    fields = {"first": json_number(first), "last": json_number(last)}
+    terminal.result(
+        log_fields(want.log) | fields | {"entries": entries, "payloads": payloads},
+        f"{want}: all of it was held already"
+        if before is None
+        else f"{want}: {counted(entries, 'entry')} and {counted(payloads, 'payload')} fetched",
+    )
+
+
+COMMANDS = {"fetch": Definition(arguments=_arguments, run=_fetch)}

@@ -1,0 +1,82 @@
+"""`fetch`, as far as it goes without a peer; tests/cli_online has the rest."""
+
+import pytest
+
+from logstore import Store
+from tests.cli.harness import CommandLine, lines_of, make_log, words
+from wire import LogKey
+
+
+@pytest.fixture
+def log(own: CommandLine) -> str:
+    """Three entries that are held, one of them without its payload."""
+    made = make_log(words(3))
+    own("import", stdin=lines_of(made))
+    own("drop", str(made[0].key), 2)
+    return str(made[0].key)
+
+
+def wants(own: CommandLine) -> dict[LogKey, list[tuple[int, int]]]:
+    with Store.open(own.store, readonly=True) as store:
+        return store.wants()
+
+
+def test_what_is_held_already_is_said(own: CommandLine, log: str) -> None:
+    result = own("fetch", log, "3", "--from", "localhost")
+    assert (result.status, result.lines) == (0, [f"{log} 3: all of it was held already"])
+    record = own("fetch", log, "3..3", "--from", "localhost", "--json").record
+    author, log_id = log.split("/")
+    assert record == {
+        "author": author,
+        "log_id": int(log_id),
+        "first": 3,
+        "last": 3,
+        "entries": 0,
+        "payloads": 0,
+    }
+
+
+def test_without_a_node_a_peer_has_to_be_named(own: CommandLine, log: str) -> None:
+    result = own("fetch", log, "2")
+    assert (result.status, result.out) == (1, b"")
+    assert "start `serve`, or name a peer with --from" in result.err
+    assert wants(own) == {}
+
+
+def test_what_nobody_brings_is_wanted_no_more(own: CommandLine, log: str) -> None:
+    result = own("fetch", log, "1..4", "--from", "localhost:1")
+    assert (result.status, result.out) == (1, b"")
+    assert "held: 3 of 4 entries, 2 with payloads: " in result.err
+    assert "localhost:1" in result.err
+    assert wants(own) == {}
+
+
+def test_a_node_that_brings_nothing_is_not_waited_for_without_end(
+    own: CommandLine, log: str
+) -> None:
+    with Store.open(own.store) as store, store.lock_node():
+        result = own("fetch", log, "2..", "--timeout", "0.2")
+    assert (result.status, result.out) == (1, b"")
+    assert "nothing has come for 0.2 s; held: 2 of 2 entries, 1 with payloads" in result.err
+    assert wants(own) == {}
+
+
+def test_an_open_range_of_nothing_is_a_mistake(own: CommandLine, log: str) -> None:
+    author = "ab" * 32
+    for argv in ((author, ".."), (log, "4..")):
+        result = own("fetch", *argv, "--from", "localhost")
+        assert (result.status, result.out) == (1, b"")
+        assert "say where the range ends" in result.err
+
+
+def test_nothing_is_fetched_behind_the_end_of_a_log(own: CommandLine) -> None:
+    own("append", "--end-of-log", stdin=b"last")
+    result = own("fetch", own.author, "2", "--from", "localhost")
+    assert (result.status, result.out) == (1, b"")
+    assert "the log is ended: there is no valid entry behind 1" in result.err
+
+
+@pytest.mark.parametrize("argv", [(), ("LOG",), ("LOG", "0"), ("LOG", "3..1"), ("x", "1")])
+def test_a_log_and_a_range_are_needed(own: CommandLine, argv: tuple[str, ...]) -> None:
+    result = own("fetch", *(("ab" * 32) if each == "LOG" else each for each in argv))
+    assert (result.status, result.out) == (2, b"")
