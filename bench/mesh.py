@@ -19,10 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logstore import Store
 from wire import LogKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PATIENCE_S = 180
 STATUS_S = 1.3
@@ -113,7 +116,7 @@ def connections(path: Path) -> int:
     return sum(each["state"] == "established" for each in status(path)["connections"])
 
 
-def until(done: Any) -> None:
+def until(done: "Callable[[], bool]") -> None:
     end = time.monotonic() + PATIENCE_S
     while not done():
         if time.monotonic() > end:
