@@ -100,6 +100,8 @@ class Engine:
         self._next_ticket = 0
         self._by_ident: dict[int, Request] = {}
         self._data_ends = self._control_ends = False
+        self._released = False
+        """Whether a request was released since the policy had its turn."""
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now
@@ -173,7 +175,11 @@ class Engine:
 
     def data_to_send(self, bytes_max: int) -> bytes:
         """At most `bytes_max` bytes, which count as sent."""
-        return self._outbound.take_bytes(bytes_max)
+        data = self._outbound.take_bytes(bytes_max)
+        if self._released:
+            # Our packet 32 was the last of four messages: what is next may be due at once.
+            self._settle()
+        return data
 
     def data_pulled(self, taken: int, delivered: int, *, dry: bool) -> None:
         """How the transport takes what `data_to_send` gave: see `LinkSpeed.pulled`."""
@@ -250,6 +256,7 @@ class Engine:
             self._inbound.ended(lost=False)
 
     def _settle(self) -> None:
+        self._released = False
         self._policy.advance()
 
     # Events of the host
@@ -414,6 +421,7 @@ class Engine:
         self._policy.request_lost(request)
 
     def request_released(self, request: Request) -> None:
+        self._released = True
         self._forget(request)
         self._policy.request_released(request)
 
