@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logstore import LogInfo, PayloadState, Store, StoredEntry
+from logstore import FULL, LogInfo, PayloadState, Store, StoredEntry, Subscription, subscription_of
 from peer import json_number, log_fields
 from wire import LogKey, decode_entry
 
@@ -34,12 +34,17 @@ def _logs(args: "Namespace", terminal: "Terminal") -> int:
                 _COLUMNS.format("LOG", "HEIGHT", "NEWEST", "ENTRIES", "PAYLOADS", "SIZE", "STATE")
             )
         infos = store.logs() if args.log is None else [held_log(store, args.log)]
+        subscriptions = store.subscriptions()
         for info in infos:
-            _print_log(store, info, terminal)
+            wanted = FULL if info.key.author == store.author else None
+            wanted = wanted or subscription_of(subscriptions, info.key)
+            _print_log(store, info, wanted, terminal)
     return DONE
 
 
-def _print_log(store: Store, info: LogInfo, terminal: "Terminal") -> None:
+def _print_log(
+    store: Store, info: LogInfo, wanted: Subscription | None, terminal: "Terminal"
+) -> None:
     if not terminal.as_json:
         counts = (info.height, info.newest, info.entries, info.payloads, size(info.bytes))
         terminal.line(_COLUMNS.format(str(info.key), *counts, info.state))
@@ -53,7 +58,7 @@ def _print_log(store: Store, info: LogInfo, terminal: "Terminal") -> None:
             "payloads": info.payloads,
             "bytes": json_number(info.bytes),
             "state": str(info.state),
-            "missing_payloads": info.missing_payloads,
+            "missing_payloads": _missing_payloads(store, info, wanted),
             "own": info.key.author == store.author,
             "end_seq": _optional(info.end_seq),
             "fork_seq": _optional(info.fork_seq),
@@ -62,6 +67,11 @@ def _print_log(store: Store, info: LogInfo, terminal: "Terminal") -> None:
             "newest_from": info.newest_from,
         }
     )
+
+
+def _missing_payloads(store: Store, info: LogInfo, wanted: Subscription | None) -> int:
+    """Those that are wanted; of a log that nobody here follows, all that are not held."""
+    return info.missing_payloads if wanted is None else store.shortfall(info.key, wanted).payloads
 
 
 def _optional(number: int | None) -> int | str | None:
