@@ -354,7 +354,8 @@ class SourceBook:
         """When this source has been quiet or slow for too long, if nothing changes until then."""
         lacking_since = now if state.lacking_since is None else state.lacking_since
         quiet_since = max(state.moved_at, state.since + START_S, lacking_since)
-        due = quiet_since + (SILENCE_S if state.lacks(state.source_newest) else GRACE_S)
+        has_it = state.lacks(state.source_newest) or state.moved_at > lacking_since
+        due = quiet_since + (SILENCE_S if has_it else GRACE_S)
         queued = source.busy > 1 and source.busy <= best.busy + 1
         if queued and now - source.moved_at < SILENCE_S:
             # It brings other logs, and this one would have to wait elsewhere too.

@@ -146,10 +146,15 @@ class StoreHost:
             nursery.start_soon(self._poll)
             task_status.started()
 
+    @property
+    def idle(self) -> bool:
+        """Whether everything handed in is stored."""
+        return self._ingestion.idle and all(lane.idle for lane in self._lanes)
+
     async def wait_idle(self) -> None:
         """Returns once everything handed in is stored."""
         waits = [self._ingestion.wait_idle, *(lane.wait_idle for lane in self._lanes)]
-        while not (self._ingestion.idle and all(lane.idle for lane in self._lanes)):
+        while not self.idle:
             for wait in waits:
                 await wait()
 

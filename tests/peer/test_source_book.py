@@ -1,0 +1,413 @@
+"""One source for each log, and another one when it brings nothing (point2point.md 4 and 5)."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from peer.events import SourceChanged
+from peer.notices import Arriving, EntriesReceived, FetchEnded, PayloadReceived, PeerHolds
+from peer.source_book import (
+    GRACE_S,
+    HOLD_FIRST_S,
+    QUEUE_S,
+    SILENCE_S,
+    START_S,
+    WINDOW_S,
+    SourceBook,
+    SourceSeat,
+)
+from wire import LogKey
+
+LOGS = [LogKey(bytes([n]) * 32, 0) for n in range(3)]
+LOG = LOGS[0]
+
+
+class Desk:
+    """A book and its clock; sessions do what they are told."""
+
+    def __init__(self, *names: str) -> None:
+        self.book = SourceBook()
+        self.now = 0.0
+        self.seats = [self.book.join(name) for name in names]
+        self.told: list[tuple[str, bool]] = []
+
+    def claim(self, number: int, log: LogKey = LOG) -> bool:
+        return self.seats[number].claim(log, self.now)
+
+    def peer_holds(self, number: int, newest: int, held: int = 0, log: LogKey = LOG) -> None:
+        self.seats[number].took(PeerHolds(log, newest, held), self.now)
+        self.deliver()
+
+    def brings(self, number: int, newest: int, size: int = 500, *, inside: bool = False) -> None:
+        self.seats[number].took(Arriving(LOG, size, newest, inside), self.now)
+        self.deliver()
+
+    def stores(self, number: int, newest: int) -> None:
+        self.seats[number].took(EntriesReceived(LOG, newest, 1, 100), self.now)
+        self.deliver()
+
+    def wait(self, seconds: float) -> None:
+        until = self.now + seconds
+        while (due := self.book.deadline) is not None and due <= until:
+            self.now = max(self.now, due)
+            self.book.advance(self.now)
+            self.deliver()
+        self.now = until
+
+    def deliver(self) -> None:
+        self.told += [(seat.name, change.fetch) for seat, change in self.book.take_changes()]
+
+    @property
+    def source(self) -> str | None:
+        return next((seat.name for log, seat in self.book.sources() if log == LOG), None)
+
+
+def test_the_first_one_gets_it_and_keeps_it() -> None:
+    desk = Desk("a", "b")
+    assert [desk.claim(0), desk.claim(1), desk.claim(0)] == [True, False, True]
+    desk.wait(3600)
+    assert (desk.source, desk.told, desk.book.deadline) == ("a", [], None)
+
+
+def test_nothing_happens_while_nobody_holds_more_than_we_do() -> None:
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.book.held(LOG, 9, desk.now)
+    desk.peer_holds(1, 9, held=9)
+    assert desk.book.deadline is None
+
+
+def test_a_source_that_is_not_known_to_hold_it_loses_it_soon() -> None:
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.wait(60)
+    desk.peer_holds(1, 5)
+    desk.wait(GRACE_S / 2)
+    assert desk.source == "a"
+    desk.wait(GRACE_S)
+    assert desk.told == [("a", False), ("b", True)]
+
+
+def test_a_source_that_brings_it_in_time_keeps_it() -> None:
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.wait(60)
+    desk.peer_holds(1, 5)
+    desk.wait(GRACE_S / 2)
+    desk.brings(0, 5)
+    desk.wait(3600)
+    assert (desk.source, desk.told) == ("a", [])
+
+
+def test_what_came_and_is_not_stored_yet_is_not_missed() -> None:
+    """Checking signatures may take longer than a source may be quiet."""
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.brings(0, 1000)
+    desk.peer_holds(1, 900)
+    desk.wait(3600)
+    assert desk.source == "a"
+
+
+def test_a_source_that_goes_quiet_in_the_middle_loses_it_after_two_seconds() -> None:
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.peer_holds(1, 100)
+    for newest in range(1, 20):
+        desk.wait(SILENCE_S / 2)
+        desk.brings(0, newest, 200_000)
+    assert desk.source == "a"
+    desk.wait(SILENCE_S + GRACE_S)
+    assert desk.source == "b"
+
+
+def test_a_source_that_leaves_is_replaced_at_once_by_who_holds_more() -> None:
+    desk = Desk("a", "b", "c")
+    for number in range(3):
+        desk.claim(number)
+    desk.peer_holds(2, 7)
+    desk.seats[0].leave(desk.now)
+    desk.deliver()
+    assert desk.told == [("c", True)]
+
+
+def test_nobody_is_told_when_a_source_leaves_a_log_that_is_in_step() -> None:
+    """A thousand logs in step cost nothing when a peer hangs up; who brings news gets the log."""
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.seats[0].leave(desk.now)
+    desk.deliver()
+    assert (desk.source, desk.told) == (None, [])
+    desk.peer_holds(1, 3)
+    assert desk.told == [("b", True)]
+
+
+def test_a_source_that_leaves_inside_a_large_payload_is_replaced() -> None:
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.peer_holds(1, 4)
+    desk.book.held(LOG, 4, desk.now)
+    desk.brings(0, 4, inside=True)
+    desk.seats[0].leave(desk.now)
+    desk.deliver()
+    assert desk.told == [("b", True)]
+    desk.seats[1].took(PayloadReceived(LOG, 4, 10), desk.now)
+    desk.seats[1].leave(desk.now)
+    desk.wait(10)
+    assert (desk.source, desk.book.deadline) == (None, None)
+
+
+def test_a_refused_source_is_replaced_and_may_come_again() -> None:
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.peer_holds(1, 4)
+    desk.seats[0].took(FetchEnded(LOG), desk.now)
+    desk.deliver()
+    assert desk.told == [("b", True)]
+    assert not desk.claim(0)
+    desk.seats[1].took(FetchEnded(LOG), desk.now)
+    assert desk.claim(0)
+
+
+def test_two_quiet_peers_do_not_play_ping_pong() -> None:
+    """Each loss keeps a source away twice as long."""
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.peer_holds(1, 50)
+    desk.peer_holds(0, 50)
+    desk.wait(600)
+    assert 2 <= desk.book.switches <= 14
+    before = desk.book.switches
+    desk.wait(600)
+    assert desk.book.switches - before <= 3
+
+
+def test_a_slow_source_gives_way_and_a_fast_one_does_not() -> None:
+    for size, expected in ((20_000, "b"), (200_000, "a")):
+        desk = Desk("a", "b")
+        desk.claim(0)
+        desk.claim(1)
+        desk.peer_holds(1, 10_000)
+        for newest in range(1, 13):
+            desk.wait(1)
+            if desk.source == "a":
+                desk.brings(0, newest, size)
+        assert desk.source == expected
+
+
+def test_a_source_is_slow_beside_one_that_was_much_faster() -> None:
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.seats[1].fastest = 50e6
+    desk.peer_holds(1, 10_000)
+    for newest in range(1, 13):
+        desk.wait(1)
+        desk.brings(0, newest, 200_000)
+    assert desk.source == "b"
+
+
+def test_logs_that_wait_for_a_busy_source_are_shared_out() -> None:
+    """A new source has less to do than the old one, or the log stays."""
+    desk = Desk("a", "b")
+    logs = [LogKey(bytes([n]) * 32, 1) for n in range(100)]
+    for log in logs:
+        desk.claim(0, log)
+    for log in logs:
+        desk.claim(1, log)
+        desk.peer_holds(1, 9, log=log)
+    for step in range(40):
+        desk.seats[0].took(Arriving(LOG, 100_000, step, False), desk.now)
+        desk.wait(0.05)
+    held = [seat.name for _, seat in desk.book.sources()]
+    assert 40 <= held.count("b") <= 60
+
+
+def test_a_log_does_not_wait_for_ever_behind_others() -> None:
+    desk = Desk("a", "b")
+    for log in LOGS:
+        desk.claim(0, log)
+        desk.claim(1, log)
+    for log in LOGS[1:]:
+        desk.peer_holds(0, 9, log=log)
+    desk.seats[1].busy = 5
+    desk.peer_holds(1, 9)
+    for newest in range(60):
+        desk.seats[0].took(Arriving(LOGS[1], 300_000, newest, False), desk.now)
+        desk.wait(0.2)
+    assert desk.source == "b"
+    assert desk.now < START_S + QUEUE_S + WINDOW_S + HOLD_FIRST_S
+
+
+def test_a_peer_that_is_known_to_bring_more_than_an_idle_source_gets_its_claim() -> None:
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.wait(60)
+    desk.peer_holds(1, 5)
+    desk.wait(GRACE_S / 2)
+    assert desk.claim(1)
+    desk.deliver()
+    assert desk.told == [("a", False)]
+
+
+def test_who_has_left_is_told_nothing() -> None:
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.seats[1].took(PeerHolds(LOG, 5, 0), desk.now)
+    desk.seats[0].leave(desk.now)
+    desk.seats[1].leave(desk.now)
+    assert desk.book.take_changes() == []
+    assert list(desk.book.sources()) == []
+
+
+def test_logs_that_are_in_step_are_in_no_line() -> None:
+    desk = Desk(*(f"peer {n}" for n in range(50)))
+    logs = [LogKey(n.to_bytes(32, "big"), 0) for n in range(1000)]
+    for log in logs:
+        for number in range(50):
+            desk.claim(number, log)
+    assert desk.book.deadline is None
+    for seat in desk.seats:
+        seat.leave(desk.now)
+    assert list(desk.book.sources()) == []
+
+
+SEATS = st.integers(0, 3)
+
+
+class Sessions(RuleBasedStateMachine):
+    """Peers that hold, say, bring and leave as they like; the world is what they really do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.book = SourceBook()
+        self.now = 0.0
+        self.seats: list[SourceSeat | None] = [None] * 4
+        self.fetching: list[set[LogKey]] = [set() for _ in range(4)]
+        self.wanted: list[set[LogKey]] = [set() for _ in range(4)]
+        self.peers = [dict.fromkeys(LOGS, 0) for _ in range(4)]
+        self.told_of = [dict.fromkeys(LOGS, 0) for _ in range(4)]
+        self.held = dict.fromkeys(LOGS, 0)
+        self.quiet = [False] * 4
+
+    def deliver(self) -> None:
+        for seat, change in self.book.take_changes():
+            assert seat in self.seats
+            self.apply(self.seats.index(seat), change)
+
+    def apply(self, number: int, change: SourceChanged) -> None:
+        if change.fetch:
+            assert change.log in self.wanted[number]
+            self.fetching[number].add(change.log)
+        else:
+            self.fetching[number].discard(change.log)
+
+    @rule(number=SEATS, log=st.sampled_from(LOGS))
+    def wants(self, number: int, log: LogKey) -> None:
+        seat = self.seats[number]
+        if seat is None:
+            seat = self.seats[number] = self.book.join(f"peer {number}")
+        self.wanted[number].add(log)
+        if seat.claim(log, self.now):
+            self.fetching[number].add(log)
+        self.deliver()
+
+    @rule(number=SEATS, log=st.sampled_from(LOGS), more=st.integers(1, 5))
+    def peer_gets(self, number: int, log: LogKey, more: int) -> None:
+        self.peers[number][log] += more
+
+    @rule(number=SEATS, log=st.sampled_from(LOGS))
+    def tells(self, number: int, log: LogKey) -> None:
+        seat, newest = self.seats[number], self.peers[number][log]
+        if seat is None or log not in self.wanted[number] or log in self.fetching[number]:
+            return
+        if newest > self.held[log]:
+            self.told_of[number][log] = newest
+            seat.took(PeerHolds(log, newest, self.held[log]), self.now)
+            self.deliver()
+
+    @rule(number=SEATS, log=st.sampled_from(LOGS))
+    def brings(self, number: int, log: LogKey) -> None:
+        seat, newest = self.seats[number], self.peers[number][log]
+        if seat is None or log not in self.fetching[number] or self.quiet[number]:
+            return
+        if newest > self.held[log]:
+            seat.took(Arriving(log, 300_000, newest, False), self.now)
+            self.held[log] = newest
+            seat.took(EntriesReceived(log, newest, 1, 10), self.now)
+            self.deliver()
+
+    @rule(number=SEATS, log=st.sampled_from(LOGS))
+    def is_refused(self, number: int, log: LogKey) -> None:
+        seat = self.seats[number]
+        if seat is not None and log in self.fetching[number]:
+            self.fetching[number].discard(log)
+            self.wanted[number].discard(log)
+            self.told_of[number][log] = 0
+            seat.took(FetchEnded(log), self.now)
+            self.deliver()
+
+    @rule(number=SEATS)
+    def leaves(self, number: int) -> None:
+        seat, self.seats[number] = self.seats[number], None
+        if seat is not None:
+            self.fetching[number].clear()
+            self.wanted[number].clear()
+            self.told_of[number] = dict.fromkeys(LOGS, 0)
+            seat.leave(self.now)
+            self.deliver()
+
+    @rule(number=SEATS, quiet=st.booleans())
+    def goes_quiet(self, number: int, quiet: bool) -> None:
+        self.quiet[number] = quiet
+
+    @rule(seconds=st.floats(0.01, 8))
+    def time_passes(self, seconds: float) -> None:
+        until = self.now + seconds
+        while (due := self.book.deadline) is not None and due <= until:
+            self.now = max(self.now, due)
+            self.book.advance(self.now)
+            self.deliver()
+        self.now = until
+
+    @invariant()
+    def one_fetches(self) -> None:
+        for log in LOGS:
+            assert sum(log in each for each in self.fetching) <= 1
+
+    @invariant()
+    def somebody_fetches_what_is_offered(self) -> None:
+        for log in LOGS:
+            offered = any(told[log] > self.held[log] for told in self.told_of)
+            if offered:
+                assert any(log in each for each in self.fetching)
+
+    def teardown(self) -> None:
+        """Whoever brings something gets its turn, however many are quiet."""
+        for log in LOGS:
+            able = [n for n in range(4) if self.told_of[n][log] > self.held[log]]
+            loud = [n for n in able if not self.quiet[n]]
+            if not loud:
+                continue
+            for _ in range(60):
+                if any(log in self.fetching[n] for n in loud):
+                    break
+                self.time_passes(1.0)
+            else:
+                pytest.fail("nobody who can bring it fetches the log")
+
+
+TestSessions = Sessions.TestCase
+TestSessions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
