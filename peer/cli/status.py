@@ -1,44 +1,155 @@
 """`status`: in one screen who is connected, what is held and what is missing."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from logstore import Follow, LogInfo, LogState, NodeLock, Store, StoreLocked
+from logstore import Follow, LogInfo, LogState, Store
 from peer import json_number, log_fields
 from wire import LogKey
 
-from .errors import DONE
+from .errors import DONE, Problem
 from .following import target_fields, target_name
 from .online import counted
 from .opening import opened_store
 from .registry import Definition
-from .settings import Parser, store_path
-from .values import size
+from .settings import Parser
+from .values import log_key, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from .terminal import Terminal
 
-LOGS_SHOWN = 20
-"""On a screen for people; --json has all of them."""
+LINES_SHOWN = 10
+"""Of connections, and of logs, without --all; --json has all of them."""
+
+State = Mapping[str, Any]
 
 
-def _no_arguments(_: Parser) -> None:
-    """Nothing but the flags of every command."""
+def _arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG", nargs="?", type=log_key, help="only this log")
+    parser.add_argument(
+        "--all", action="store_true", help="list every log and connection, not the worst only"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What is held of a log, and what connected peers have said of it."""
+
+    key: LogKey
+    info: LogInfo | None
+    told: State | None
+
+    @property
+    def height(self) -> int:
+        return 0 if self.info is None else self.info.height
+
+    @property
+    def held(self) -> int:
+        return 0 if self.info is None else self.info.newest
+
+    @property
+    def missing_payloads(self) -> int:
+        return 0 if self.info is None else self.info.missing_payloads
+
+    @property
+    def state(self) -> LogState:
+        return LogState.LIVE if self.info is None else self.info.state
+
+    @property
+    def peers(self) -> list[State]:
+        return [] if self.told is None else list(self.told["peers"])
+
+    @property
+    def known(self) -> int:
+        """The newest entry that anybody is known to hold."""
+        return max((int(each["newest"]) for each in self.peers), default=0)
+
+    @property
+    def behind(self) -> int:
+        return 0 if self.told is None else int(self.told["behind"])
+
+    @property
+    def holders(self) -> list[str]:
+        """Who holds more than we, the one that it is fetched from first."""
+        ahead = [each for each in self.peers if int(each["newest"]) > self.held]
+        ahead.sort(key=lambda each: (not each.get("fetching"), -int(each["newest"])))
+        return [each["address"] for each in ahead]
+
+    @property
+    def is_incomplete(self) -> bool:
+        return bool(self.behind or self.missing_payloads or self.height < self.held)
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        """Sorts the biggest problems to the front."""
+        sound = self.state in {LogState.LIVE, LogState.ENDED}
+        return (sound, -self.behind, self.height >= self.held, -self.missing_payloads, self.key)
+
+    def fields(self) -> dict[str, object]:
+        return log_fields(self.key) | {
+            "height": json_number(self.height),
+            "newest": json_number(self.held),
+            "known": json_number(max(self.known, self.held)),
+            "behind": json_number(self.behind),
+            "entries": json_number(0 if self.info is None else self.info.entries),
+            "missing_payloads": json_number(self.missing_payloads),
+            "state": str(self.state),
+            "peers": self.peers,
+        }
+
+    def line(self) -> str:
+        parts = [str(self.state)] if self.state is not LogState.LIVE else []
+        parts.append(counted(self.height, "entry"))
+        if self.height < self.held:
+            parts.append(f"gaps up to {self.held}")
+        if self.behind:
+            who = self.holders
+            others = f" and {len(who) - 1} more" if len(who) > 1 else ""
+            by = f" ({who[0]}{others} up to {self.known})" if who else ""
+            parts.append(f"behind by {self.behind}{by}")
+        if self.missing_payloads:
+            parts.append(f"{counted(self.missing_payloads, 'payload')} missing")
+        return f"  {self.key}: {', '.join(parts)}"
 
 
 def _status(args: "Namespace", terminal: "Terminal") -> int:
+    from peer.net import serving_state  # loads Trio, which `--help` can do without
+
     with opened_store(args) as store:
-        node = _node(store, store_path(args))
-        logs = list(store.logs())
+        node = serving_state(store)
+        logs = _logs(store, node, args.log)
         waiting = [target for target in store.follows() if not _is_held(store, target)]
+        if args.log is not None:
+            if not logs:
+                raise Problem(f"{args.log}: nothing is held of this log, or known (see `why`)")
+            waiting = []
         if terminal.as_json:
             terminal.record(_record(store, node, logs, waiting))
-        else:
-            _show(terminal, store, node, logs, waiting)
+            return DONE
+        if args.log is None:
+            _show_node(terminal, store, node, everything=args.all)
+            _show_sums(terminal, logs, waiting)
+        _show_logs(terminal, logs, waiting, everything=args.all or args.log is not None)
     return DONE
+
+
+def _logs(store: Store, node: State | None, only: LogKey | None) -> list[_Log]:
+    """Every log that is held, or that a peer holds and we want; the biggest problems first."""
+    told = {_key(each): each for each in (node or {}).get("logs", ())}
+    if only is not None:
+        info = store.log(only)
+        found = [] if info is None and only not in told else [_Log(only, info, told.get(only))]
+    else:
+        found = [_Log(info.key, info, told.pop(info.key, None)) for info in store.logs()]
+        found += [_Log(key, None, each) for key, each in told.items() if int(each["behind"])]
+    return sorted(found, key=lambda log: log.rank)
+
+
+def _key(told: State) -> LogKey:
+    return LogKey(bytes.fromhex(told["author"]), int(told["log_id"]))
 
 
 def _is_held(store: Store, target: Follow) -> bool:
@@ -48,87 +159,76 @@ def _is_held(store: Store, target: Follow) -> bool:
     return not isinstance(target, bytes) or any(True for _ in store.logs(target))
 
 
-def _node(store: Store, folder: Path) -> Mapping[str, object] | None:
-    """The state of the node that serves this store, or None."""
-    from peer.net import read_status
-
-    try:
-        lock: NodeLock = store.lock_node()
-    except StoreLocked:
-        return read_status(folder) or {}
-    lock.close()
-    return None
-
-
 def _record(
-    store: Store,
-    node: Mapping[str, object] | None,
-    logs: list[LogInfo],
-    waiting: list[Follow],
+    store: Store, node: State | None, logs: list[_Log], waiting: list[Follow]
 ) -> Mapping[str, object]:
+    shown = None if node is None else {name: node[name] for name in node if name != "logs"}
     return {
         "author": store.author.hex(),
         "serving": node is not None,
-        "node": node,
-        "logs": [
-            log_fields(log.key)
-            | {
-                "height": json_number(log.height),
-                "newest": json_number(log.newest),
-                "entries": json_number(log.entries),
-                "missing_payloads": json_number(log.missing_payloads),
-                "state": str(log.state),
-            }
-            for log in logs
-        ],
+        "node": shown,
+        "logs": [log.fields() for log in logs],
         "nothing_held_yet": [target_fields(target) for target in waiting],
     }
 
 
-def _show(
-    terminal: "Terminal",
-    store: Store,
-    node: Mapping[str, object] | None,
-    logs: list[LogInfo],
-    waiting: list[Follow],
-) -> None:
+def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everything: bool) -> None:
     terminal.line(f"author {store.author.hex()}")
     if node is None:
         terminal.line("not serving (`serve` starts the node)")
-    else:
-        _show_node(terminal, node)
-    total = sum(log.bytes for log in logs)
-    missing = [log for log in logs if log.missing_payloads or log.height < log.newest]
-    terminal.line(
-        f"{counted(len(logs), 'log')},"
-        f" {counted(sum(log.entries for log in logs), 'entry')}, {size(total)};"
-        f" {len(missing)} with something missing, {len(waiting)} followed and not held yet"
-    )
-    forked = [log for log in logs if log.state is LogState.FORKED]
-    for log in [*forked, *missing][:LOGS_SHOWN]:
-        gaps = f", entries missing after {log.height}" if log.height < log.newest else ""
-        missed = counted(log.missing_payloads, "payload")
-        payloads = f", {missed} missing" if log.missing_payloads else ""
-        terminal.line(f"  {log.key}: {log.state}, {counted(log.height, 'entry')}{gaps}{payloads}")
-    for target in waiting[:LOGS_SHOWN]:
-        terminal.line(f"  {target_name(target)}: followed, nothing held yet")
-
-
-def _show_node(terminal: "Terminal", node: Mapping[str, object]) -> None:
-    listening = node.get("listening")
-    where = ", ".join(map(str, listening)) if isinstance(listening, list) and listening else "-"
-    terminal.line(f"serving since {node.get('since', '?')}, listening on {where}")
-    connections = node.get("connections")
-    if not isinstance(connections, list) or not connections:
-        terminal.line("no connections")
         return
-    for each in connections:
-        waits = each.get("last_error") and each["state"] != "established"
-        error = f", last error: {each['last_error']}" if waits else ""
-        terminal.line(
-            f"  {each['direction']} {each['address']}: {each['state']} since {each['since']},"
-            f" {each['entries_received']} entries in, {each['entries_sent']} out{error}"
-        )
+    where = ", ".join(node.get("listening", ())) or "-"
+    terminal.line(f"serving since {node.get('since', '?')}, listening on {where}")
+    connections = list(node.get("connections", ()))
+    if not connections:
+        terminal.line("no connections")
+    # Those in trouble first.
+    connections.sort(key=lambda each: each["state"] == "established")
+    for each in connections[: None if everything else LINES_SHOWN]:
+        terminal.line(_connection_line(each))
+    left = 0 if everything else len(connections) - LINES_SHOWN
+    if left > 0:
+        terminal.line(f"  and {counted(left, 'connection')} more (--all)")
 
 
-COMMANDS = {"status": Definition(arguments=_no_arguments, run=_status)}
+def _connection_line(each: State) -> str:
+    error = ""
+    if each["last_error"] and each["state"] != "established":
+        reason = str(each["last_error"]).removeprefix(f"{each['address']}: ")
+        error = f", last error: {reason}"
+        if each.get("retry_at"):
+            error += f", next attempt at {each['retry_at']}"
+    return (
+        f"  {each['direction']} {each['address']}: {each['state']} since {each['since']},"
+        f" {counted(each['entries_received'], 'entry')} in, {each['entries_sent']} out{error}"
+    )
+
+
+def _show_sums(terminal: "Terminal", logs: list[_Log], waiting: list[Follow]) -> None:
+    infos = [log.info for log in logs if log.info is not None]
+    incomplete = sum(log.is_incomplete for log in logs)
+    terminal.line(
+        f"{counted(len(infos), 'log')},"
+        f" {counted(sum(info.entries for info in infos), 'entry')},"
+        f" {size(sum(info.bytes for info in infos))};"
+        f" {incomplete} with something missing, {len(waiting)} followed and not held yet"
+    )
+
+
+def _show_logs(
+    terminal: "Terminal", logs: list[_Log], waiting: list[Follow], *, everything: bool
+) -> None:
+    broken = {LogState.FORKED, LogState.INVALID}
+    bad = [log for log in logs if log.is_incomplete or log.state in broken]
+    shown = logs if everything else bad[:LINES_SHOWN]
+    for log in shown:
+        terminal.line(log.line())
+    if len(bad) > len(shown):
+        terminal.line(f"  and {counted(len(bad) - len(shown), 'log')} more (--all)")
+    for target in waiting[: None if everything else LINES_SHOWN]:
+        terminal.line(f"  {target_name(target)}: followed, nothing held yet")
+    if bad or waiting:
+        terminal.line("`why LOG` says why")
+
+
+COMMANDS = {"status": Definition(arguments=_arguments, run=_status)}

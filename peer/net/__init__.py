@@ -11,9 +11,11 @@ from .limits import Limits
 from .listening import CannotListenError
 from .memory import MemoryStream, memory_link
 from .node import Node, NodeConfig, running_node, unobserved
+from .overview import Overview
+from .reasons import Reason, why_log, why_peer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
 from .sources import SourceInfo
-from .status_file import StatusFile, read_status
+from .status_file import StatusFile, read_status, serving_state
 from .store_host import StoreHost
 from .trace import CannotTraceError
 
@@ -35,6 +37,8 @@ __all__ = [
     "Node",
     "NodeConfig",
     "Observer",
+    "Overview",
+    "Reason",
     "SourceInfo",
     "StatusFile",
     "StoreHost",
@@ -43,5 +47,8 @@ __all__ = [
     "read_status",
     "run_export",
     "running_node",
+    "serving_state",
     "unobserved",
+    "why_log",
+    "why_peer",
 ]

@@ -135,6 +135,9 @@ class _Moments:
     def text(self, moment: datetime) -> str:
         return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    def ago(self, seconds: float) -> str:
+        return self.of(self._clock - seconds)
+
     def of(self, clock_s: float) -> str:
         # Rounded: the two clocks are not in step, and what has not changed is to look the same.
         moment = self._now + timedelta(seconds=clock_s - self._clock + 0.5)
@@ -167,16 +170,23 @@ def _connection(info: ConnectionInfo, moments: _Moments) -> dict[str, object]:
         "payload_bytes_sent": info.payload_bytes_sent,
         "bytes_received": info.bytes_received,
         "bytes_sent": info.bytes_sent,
+        "logs": info.logs,
     }
 
 
 def _of_peer(member: Member, log: LogKey, moments: _Moments) -> dict[str, object]:
     knowledge = member.knowledge
     refused, given_up = knowledge.refused.get(log), knowledge.given_up.get(log)
+    place = member.place
+    source = None if place is None else place.info(log, member.address, member.direction)
+    fetching = source is not None and source.fetching
+    ago_s = source.last_progress_s if source is not None and fetching else None
     return {
         "address": member.address,
         "newest": json_number(knowledge.newest.get(log, 0)),
         "active": knowledge.active.get(log, 0),
+        "fetching": fetching,
+        "last_progress": None if ago_s is None else moments.ago(ago_s),
         "refused": None
         if refused is None
         else {"reason": int(refused.reason), "at": moments.of(refused.at_s)},

@@ -47,3 +47,5 @@ class ConnectionInfo:
     entries_sent: int = 0
     payload_bytes_received: int = 0
     payload_bytes_sent: int = 0
+    logs: int = 0
+    """Logs about which a request is active."""

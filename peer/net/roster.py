@@ -76,6 +76,7 @@ class Member:
             entries_sent=counts.entries_sent,
             payload_bytes_received=counts.payload_bytes_received,
             payload_bytes_sent=counts.payload_bytes_sent,
+            logs=len(self.knowledge.active),
         )
 
     def take(self, notice: Notice) -> None:

@@ -14,6 +14,8 @@ from typing import Final
 
 import trio
 
+from logstore import NodeLock, Store, StoreLocked
+
 from .node import Node
 from .overview import Overview
 
@@ -47,6 +49,18 @@ class StatusFile:
         temporary = self._path.with_suffix(".tmp")
         temporary.write_text(json.dumps(state) + "\n", encoding="utf-8")
         temporary.replace(self._path)
+
+
+def serving_state(store: Store) -> Mapping[str, object] | None:
+    """The state of the node that serves a store; None if none does. Raises StoreError."""
+    if store.path is None:
+        return None
+    try:
+        lock: NodeLock = store.lock_node()
+    except StoreLocked:
+        return read_status(store.path) or {}
+    lock.close()
+    return None
 
 
 def read_status(folder: Path) -> Mapping[str, object] | None:

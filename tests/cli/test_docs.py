@@ -13,7 +13,7 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text()
 
 
 def section(title: str) -> str:
-    found = re.search(rf"^## .*\b{title}\b.*\n((?:(?!## ).*\n)*)", TEXT, re.MULTILINE)
+    found = re.search(rf"^## (?:.*, )?{title}(?:, .*)?\n((?:(?!## ).*\n)*)", TEXT, re.MULTILINE)
     assert found is not None, f"docs/cli.md has no section {title}"
     return found[0]
 

@@ -45,10 +45,9 @@ async def pair(follow: object = ALL) -> AsyncIterator[tuple[Peer, Peer]]:
             nursery.start_soon(partial(giver.serve_stream, here, proactive=True, name="taker"))
             nursery.start_soon(partial(taker.serve_stream, there, proactive=False, name="giver"))
             with trio.fail_after(PATIENCE_S):
-                while not all(
-                    info.state == "established" for p in (giver, taker) for info in p.connections()
-                ):
-                    await trio.testing.wait_all_tasks_blocked()
+                for peer in (giver, taker):
+                    while not any(info.state == "established" for info in peer.connections()):
+                        await trio.testing.wait_all_tasks_blocked()
             yield giver, taker
             nursery.cancel_scope.cancel()
 

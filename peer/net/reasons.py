@@ -1,0 +1,355 @@
+"""Why a log is not complete here, or a peer brings nothing: sentences, each with what to do.
+
+What is held is read from the store, what peers have said from the state of the node
+(`overview.Overview.state`), which may be that of another process.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logstore import ALL, FULL, Follow, LogInfo, LogState, PolicyKind, Store, Subscription
+from peer import log_fields
+from wire import CancelReason, LogKey
+
+State = Mapping[str, Any]
+
+PEERS_TOLD = 5
+"""Peers that say the same of a log are named up to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A sentence. `wrong`: it is a reason why something is not as it should be."""
+
+    text: str
+    wrong: bool = False
+    advice: str | None = None
+    """What to do, where there is something to do."""
+
+    def __str__(self) -> str:
+        return self.text if self.advice is None else f"{self.text}: {self.advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What is wanted of a log and not held, as far as what is held tells."""
+
+    entries: bool
+    """Whether entries are missing below the newest one."""
+    payloads: bool
+
+
+def lack_of(store: Store, log: LogKey, subscription: Subscription, newest: int = 0) -> Lack:
+    """What is missing of a log that is wanted like this. `newest`: an entry known to exist."""
+    info = store.log(log)
+    held = 0 if info is None else info.newest
+    newest = max(newest, held)
+    first, last = subscription.bounds(newest)
+    if info is None:
+        return Lack(entries=first <= last, payloads=False)
+    if subscription.kind is PolicyKind.SPARSE:
+        entries = held < newest
+    elif subscription.kind in {PolicyKind.FULL, PolicyKind.METADATA}:
+        entries = info.height < min(newest, info.servable)
+    else:
+        runs = store.runs(log, first, limit=1)
+        covered = any(low <= first and high >= last for low, high in runs)
+        entries = first <= last and not covered
+    sizes = subscription.payload_limits
+    return Lack(entries, bool(store.missing_payloads(log, first, sizes=sizes, limit=1)))
+
+
+def why_log(store: Store, state: State | None, log: LogKey) -> list[Reason]:
+    """Why a log is as it is. `state`: of the node that serves the store, None if none does."""
+    info = store.log(log)
+    own = log.author == store.author
+    subscription = _subscription(store.subscriptions(), log)
+    found = list(_of_store(info, log, own=own))
+    if subscription is None and not own:
+        text = "it is not followed, so nothing new of it is taken in"
+        return [*found, Reason(text, wrong=True, advice=f"`bamboo-peer follow {log}`")]
+    over = info is not None and info.state is not LogState.LIVE and not info.missing_payloads
+    if over and info is not None and info.height >= info.servable:
+        return found
+    lack = lack_of(store, log, subscription or FULL)
+    if info is not None and info.missing_payloads:
+        found.append(_of_payloads(info, subscription or FULL, wanted=lack.payloads))
+    if state is None:
+        text = "no node serves this store, so nothing moves"
+        return [*found, Reason(text, wrong=True, advice="start one with `bamboo-peer serve`")]
+    lacking = not own and (lack.entries or lack.payloads or info is None)
+    return [*found, *_of_peers(state, log, info, own=own, lacking=lacking)]
+
+
+def _subscription(subscriptions: Mapping[Follow, Subscription], log: LogKey) -> Subscription | None:
+    for target in (log, log.author, ALL):
+        if target in subscriptions:
+            return subscriptions[target]
+    return None
+
+
+def _of_store(info: LogInfo | None, log: LogKey, *, own: bool) -> Iterator[Reason]:
+    """What is held, and what of that ends or breaks the log."""
+    if info is None:
+        yield Reason("nothing of it is held here", wrong=not own)
+        return
+    gap = "" if info.newest == info.height else f", with gaps up to entry {info.newest}"
+    whose = "it is signed here" if own else "it is held"
+    yield Reason(f"{whose} up to entry {info.height}{gap}")
+    if info.fork_seq is not None:
+        yield Reason(
+            f"its author signed entry {info.fork_seq} twice, so nothing from there on is valid",
+            wrong=True,
+            advice=f"`bamboo-peer forks show {log}` shows the proof; ask the author for a new log",
+        )
+    if info.invalid_seq is not None:
+        yield Reason(
+            f"the payload of entry {info.invalid_seq} has another size than its author signed, so"
+            " nothing from there on is valid",
+            wrong=True,
+            advice="ask the author for a new log",
+        )
+    if info.end_seq is not None and info.state is LogState.ENDED:
+        yield Reason(f"its author has ended it with entry {info.end_seq}")
+
+
+def _of_payloads(info: LogInfo, subscription: Subscription, *, wanted: bool) -> Reason:
+    one = info.missing_payloads == 1
+    held = f"payload of {'1 entry' if one else f'{info.missing_payloads} entries'} held"
+    if wanted:
+        return Reason(f"the {held} is missing", wrong=True)
+    return Reason(
+        f"the {held} is not here, since it is followed as {subscription}",
+        advice=f"`bamboo-peer fetch {info.key} RANGE` brings payloads all the same",
+    )
+
+
+def _of_peers(
+    state: State, log: LogKey, info: LogInfo | None, *, own: bool, lacking: bool
+) -> Iterator[Reason]:
+    """What the connected peers have said."""
+    ready = [each for each in state.get("connections", ()) if each["state"] == "established"]
+    if not ready:
+        yield from _nobody(state, own=own)
+        return
+    told = _told(state, log)
+    peers = [] if told is None else told["peers"]
+    if told is None and len(state.get("logs", ())) < int(state.get("logs_in_trouble", 0)):
+        yield Reason("the node has so many logs in trouble that it says nothing of this one")
+        return
+    ahead = [each for each in peers if int(each["newest"]) > (0 if info is None else info.height)]
+    if ahead and told is not None:
+        yield from _ahead(told, ahead, own=own)
+    for each in peers:
+        yield from _trouble_with(each)
+    if own or ahead or any(each["given_up"] for each in peers):
+        return
+    if lacking and not any(each["active"] for each in peers):
+        yield Reason(
+            f"none of the {len(ready)} connected peers offers what is missing"
+            if len(ready) > 1
+            else f"the only connected peer, {ready[0]['address']}, does not offer what is missing",
+            wrong=True,
+            advice="connect to one that holds it, with `serve --connect HOST:PORT`",
+        )
+    elif not lacking:
+        yield Reason("no connected peer is known to hold more of it")
+
+
+def _told(state: State, log: LogKey) -> Mapping[str, Any] | None:
+    """What the state says of a log, if it is one of those in trouble."""
+    name = log_fields(log)
+    for each in state.get("logs", ()):
+        if all(each.get(field) == value for field, value in name.items()):
+            found: Mapping[str, Any] = each
+            return found
+    return None
+
+
+def _nobody(state: State, *, own: bool) -> Iterator[Reason]:
+    called = [each for each in state.get("connections", ()) if each["direction"] == "outgoing"]
+    if not called:
+        text = "nobody is connected, and the node calls nobody"
+        advice = "name a peer with `serve --connect HOST:PORT`"
+        yield Reason(text, wrong=not own, advice=advice)
+        return
+    yield Reason("nobody is connected", wrong=not own)
+    for each in called[:PEERS_TOLD]:
+        yield from _called(each)
+
+
+def _ahead(
+    told: Mapping[str, Any], ahead: list[Mapping[str, Any]], *, own: bool
+) -> Iterator[Reason]:
+    best = max(ahead, key=lambda each: int(each["newest"]))
+    behind = int(told["behind"])
+    text = (
+        f"it is behind by {behind} entr{'y' if behind == 1 else 'ies'}:"
+        f" {best['address']} holds up to entry {best['newest']}"
+    )
+    if own:
+        yield Reason(
+            f"{text}, which this store signed and no longer has",
+            wrong=True,
+            advice="append nothing before they are here again, or the log forks",
+        )
+    else:
+        yield Reason(text, wrong=True)
+    source = next((each for each in ahead if each.get("fetching")), None)
+    if source is not None:
+        since = source.get("last_progress")
+        progress = "nothing has come yet" if since is None else f"something came last at {since}"
+        yield Reason(f"it is being fetched from {source['address']}; {progress}")
+
+
+_REFUSALS: Mapping[int, tuple[str, str | None]] = {
+    CancelReason.NOT_WANTED: (
+        "does not give or take it",
+        "its operator decides what it follows and serves",
+    ),
+    CancelReason.NO_RESOURCES: (
+        "has nothing of it, or no resources for it now",
+        "the node asks again by itself, after a minute at most",
+    ),
+    CancelReason.PAYLOAD_MANDATORY: ("lacks a payload that it is to send", None),
+    CancelReason.HASH_MISMATCH: (
+        "holds other entries of it than are held here",
+        "see whether `bamboo-peer forks` names it; if not, `bamboo-peer verify` checks this side",
+    ),
+    CancelReason.FORKED: ("says that it is forked", "see `bamboo-peer forks`"),
+}
+
+
+def _trouble_with(each: Mapping[str, Any]) -> Iterator[Reason]:
+    """What went wrong with one peer."""
+    refused, given_up = each.get("refused"), each.get("given_up")
+    if refused is not None and not each.get("active"):
+        words, advice = _REFUSALS.get(int(refused["reason"]), ("refused it", None))
+        yield Reason(
+            f"{each['address']} {words} (cancel {refused['reason']} at {refused['at']})",
+            wrong=True,
+            advice=advice,
+        )
+    if given_up is not None:
+        yield Reason(
+            f"what {each['address']} sent could not be kept at {given_up['at']}:"
+            f" {given_up['detail']}",
+            wrong=True,
+            advice="the node asks again by itself, after a minute at most",
+        )
+
+
+def why_peer(state: State | None, address: str) -> list[Reason]:
+    """How it stands with a peer. `address`: `HOST:PORT`, or a host, as connections name it."""
+    if state is None:
+        text = "no node serves this store, so there are no connections"
+        return [Reason(text, wrong=True, advice="start one with `bamboo-peer serve`")]
+    found: list[Reason] = []
+    for each in state.get("connections", ()):
+        if _is_at(each["address"], address):
+            found += _connection(each)
+            found += _logs_with(state, each["address"])
+    endings = [each for each in state.get("ended", ()) if _is_at(each["address"], address)]
+    for each in endings[-PEERS_TOLD:]:
+        found += _ending(each)
+    if not found:
+        text = f"the node has had no connection with {address} and does not call it"
+        return [Reason(text, wrong=True, advice=f"call it with `serve --connect {address}`")]
+    return found
+
+
+def _is_at(known: str, asked: str) -> bool:
+    host = known.rpartition(":")[0]
+    return asked in {known, host, host.strip("[]")}
+
+
+def _called(each: Mapping[str, Any]) -> Iterator[Reason]:
+    """A peer that is called and not connected."""
+    name = each["address"]
+    if each["last_error"] is None:
+        yield Reason(f"{name} is being called", wrong=True, advice="wait some seconds")
+        return
+    reason = str(each["last_error"]).removeprefix(f"{name}: ")
+    attempts = int(each["attempts"])
+    tries = f" ({attempts} attempt{'' if attempts == 1 else 's'})" if attempts else ""
+    again = f", the next attempt is at {each['retry_at']}" if each.get("retry_at") else ""
+    yield Reason(
+        f"{name} cannot be reached: {reason}{tries}{again}",
+        wrong=True,
+        advice=_advice_for(reason),
+    )
+
+
+def _advice_for(reason: str) -> str:
+    hints = {
+        "refused": "see whether a node listens there, at this port",
+        "no answer": "see whether the host is up and no firewall is between",
+        "not a bamboo peer": "the port belongs to another program; name another",
+        "Name or service": "see whether the name is written correctly",
+        "point2point": "its software breaks the protocol; `serve --trace FILE` shows how",
+    }
+    for part, hint in hints.items():
+        if part in reason:
+            return hint
+    return "the node calls again by itself"
+
+
+def _connection(each: Mapping[str, Any]) -> Iterator[Reason]:
+    name, state = each["address"], each["state"]
+    if state in {"waiting", "connecting"}:
+        yield from _called(each)
+    elif state == "setup":
+        yield Reason(
+            f"{name} is connected since {each['since']} and has not sent its setup yet",
+            wrong=True,
+            advice="wait 10 s; then it is dropped, and is no bamboo peer",
+        )
+    else:
+        received, sent = int(each["entries_received"]), int(each["entries_sent"])
+        yield Reason(
+            f"{name} is connected ({each['direction']}) since {each['since']}; {received}"
+            f" entr{'y' if received == 1 else 'ies'} came, {sent} went there"
+        )
+        logs = int(each.get("logs", 0))
+        if logs:
+            yield Reason(f"both sides keep {logs} log{'' if logs == 1 else 's'} in step")
+        else:
+            yield Reason(
+                "no log is followed by both sides",
+                wrong=True,
+                advice="see `bamboo-peer follows` here, and what the other side follows and holds",
+            )
+
+
+def _logs_with(state: State, address: str) -> Iterator[Reason]:
+    """Logs that this peer holds more of, refused, or sent in vain."""
+    told = 0
+    for log in state.get("logs", ()):
+        for each in log["peers"]:
+            if each["address"] != address or told >= PEERS_TOLD:
+                continue
+            name = f"{log['author']}/{log['log_id']}"
+            for reason in _trouble_with(each):
+                told += 1
+                yield Reason(f"of {name}: {reason.text}", wrong=True, advice=reason.advice)
+            if int(each["newest"]) > int(log["height"]):
+                told += 1
+                more = int(each["newest"]) - int(log["height"])
+                text = f"of {name} it holds {more} entr{'y' if more == 1 else 'ies'} more than we"
+                yield Reason(text, wrong=True, advice=f"see `bamboo-peer why {name}`")
+
+
+def _ending(each: Mapping[str, Any]) -> Iterator[Reason]:
+    name, kind = each["address"], each["kind"]
+    text = f"a connection with {name} ended at {each['at']}: {each['reason']}"
+    if kind == "violation":
+        yield Reason(
+            f"{name} broke a rule of the protocol at {each['at']}: {each['reason']}",
+            wrong=True,
+            advice="`serve --trace FILE` shows what it sends; its software needs an update",
+        )
+    elif kind == "closed":
+        yield Reason(text)
+    else:
+        yield Reason(text, wrong=kind in {"timeout", "internal error", "not a peer"})

@@ -1,0 +1,250 @@
+"""Each reason why a log is not complete, or a peer brings nothing, is said with what to do."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+
+from logstore import ALL, NewEntry, PolicyKind, Store, Subscription
+from peer.net import Reason, why_log, why_peer
+from wire import LogKey
+
+from .support import Author
+
+PEER = "10.0.0.1:7007"
+LOG = LogKey(bytes(SigningKey(b"r" * 32).verify_key), 0)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.memory() as held:
+        yield held
+
+
+def connection(**fields: object) -> dict[str, object]:
+    return {
+        "address": PEER,
+        "direction": "outgoing",
+        "state": "established",
+        "since": "2026-01-01T10:00:00Z",
+        "last_error": None,
+        "attempts": 0,
+        "retry_at": None,
+        "entries_received": 1,
+        "entries_sent": 0,
+        "logs": 1,
+    } | fields
+
+
+def of_peer(**fields: object) -> dict[str, object]:
+    plain = {"address": PEER, "newest": 0, "active": 0, "refused": None, "given_up": None}
+    return plain | fields
+
+
+def state(*peers: dict[str, object], behind: int = 0, **fields: object) -> dict[str, Any]:
+    log = {"author": LOG.author.hex(), "log_id": 0, "height": 0, "newest": 0, "behind": behind}
+    return {
+        "connections": [connection()],
+        "ended": [],
+        "logs_in_trouble": len(peers),
+        "logs": [log | {"peers": list(peers)}] if peers else [],
+    } | fields
+
+
+def said(reasons: list[Reason]) -> str:
+    return "\n".join(map(str, reasons))
+
+
+def is_wrong(reasons: list[Reason]) -> bool:
+    return any(reason.wrong for reason in reasons)
+
+
+def held(store: Store, *, payloads: bool = True) -> LogKey:
+    """Two entries of a log of somebody else; without `payloads` the second one's is missing."""
+    author = Author()
+    rows = []
+    for seq in (1, 2):
+        encoded = author.sign(seq, b"payload")
+        payload = b"payload" if payloads or seq == 1 else None
+        rows.append(NewEntry(seq, encoded, author.hash(seq), payload))
+    store.put_entries(author.log, rows, source="test")
+    return author.log
+
+
+def test_a_log_that_is_not_followed(store: Store) -> None:
+    reasons = why_log(store, state(), LOG)
+    assert is_wrong(reasons)
+    assert "nothing of it is held here" in said(reasons)
+    assert f"it is not followed, so nothing new of it is taken in: `bamboo-peer follow {LOG}`" in (
+        said(reasons)
+    )
+
+
+def test_no_node_that_serves_the_store(store: Store) -> None:
+    store.follow(LOG)
+    assert "no node serves this store" in said(why_log(store, None, LOG))
+    assert "start one with `bamboo-peer serve`" in said(why_peer(None, PEER))
+
+
+def test_a_node_that_calls_nobody(store: Store) -> None:
+    store.follow(ALL)
+    alone = state(connections=[])
+    assert "nobody is connected, and the node calls nobody: name a peer" in (
+        said(why_log(store, alone, LOG))
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (f"{PEER}: Connection refused", "see whether a node listens there"),
+        (f"{PEER}: no answer in 10 s", "no firewall is between"),
+        ("not a bamboo peer: it speaks HTTP", "belongs to another program"),
+        ("request 4: a number in use (point2point.md 2)", "`serve --trace FILE` shows how"),
+        ("connection lost: Connection reset by peer", "calls again by itself"),
+    ],
+)
+def test_a_peer_that_cannot_be_reached(store: Store, error: str, advice: str) -> None:
+    store.follow(LOG)
+    away = connection(
+        state="waiting", last_error=error, attempts=3, retry_at="2026-01-01T10:00:09Z"
+    )
+    for reasons in (
+        why_log(store, state(connections=[away]), LOG),
+        why_peer(state(connections=[away]), PEER),
+    ):
+        assert is_wrong(reasons)
+        assert "cannot be reached: " + error.removeprefix(f"{PEER}: ") in said(reasons)
+        assert "(3 attempts), the next attempt is at 2026-01-01T10:00:09Z" in said(reasons)
+        assert advice in said(reasons)
+
+
+def test_nobody_connected_offers_it(store: Store) -> None:
+    store.follow(LOG)
+    reasons = why_log(store, state(of_peer()), LOG)
+    assert f"the only connected peer, {PEER}, does not offer what is missing: connect" in (
+        said(reasons)
+    )
+    two = state(of_peer(), connections=[connection(), connection(address="b:1")])
+    assert "none of the 2 connected peers offers" in said(why_log(store, two, LOG))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (128, "does not give or take it (cancel 128 at T)"),
+        (129, "has nothing of it, or no resources for it now (cancel 129 at T)"),
+        (132, "lacks a payload that it is to send (cancel 132 at T)"),
+        (133, "holds other entries of it than are held here (cancel 133 at T)"),
+        (135, "says that it is forked (cancel 135 at T)"),
+    ],
+)
+def test_a_peer_that_refused(store: Store, reason: int, words: str) -> None:
+    store.follow(LOG)
+    refused = of_peer(refused={"reason": reason, "at": "T"})
+    assert f"{PEER} {words}" in said(why_log(store, state(refused), LOG))
+    assert f"of {LOG}: {PEER} {words}" in said(why_peer(state(refused), PEER))
+
+
+def test_a_refusal_that_a_later_request_has_overtaken_is_not_told(store: Store) -> None:
+    store.follow(LOG)
+    overtaken = of_peer(refused={"reason": 129, "at": "T"}, active=1)
+    assert "cancel" not in said(why_log(store, state(overtaken), LOG))
+
+
+def test_a_disk_that_is_full(store: Store) -> None:
+    store.follow(LOG)
+    given_up = of_peer(given_up={"detail": "entry 4: the disk is full", "at": "T"})
+    reasons = why_log(store, state(given_up), LOG)
+    assert is_wrong(reasons)
+    assert f"what {PEER} sent could not be kept at T: entry 4: the disk is full" in said(reasons)
+
+
+def test_a_log_that_is_behind_names_who_holds_more_and_whom_it_is_fetched_from(
+    store: Store,
+) -> None:
+    store.follow(LOG)
+    source = of_peer(newest=40, active=1, fetching=True, last_progress="T")
+    reasons = why_log(store, state(source, behind=40), LOG)
+    assert is_wrong(reasons)
+    assert f"it is behind by 40 entries: {PEER} holds up to entry 40" in said(reasons)
+    assert f"it is being fetched from {PEER}; something came last at T" in said(reasons)
+    one = state(of_peer(newest=1), behind=1)
+    assert "behind by 1 entry:" in said(why_log(store, one, LOG))
+    assert f"of {LOG} it holds 1 entry more than we" in said(why_peer(one, PEER))
+
+
+def test_entries_of_ones_own_that_only_others_hold(store: Store) -> None:
+    store.append([b"one"])
+    own = LogKey(store.author, 0)
+    told = state(of_peer(newest=5), behind=4)
+    told["logs"][0]["author"] = own.author.hex()
+    reasons = why_log(store, told, own)
+    assert is_wrong(reasons)
+    assert "append nothing before they are here again, or the log forks" in said(reasons)
+
+
+def test_a_log_in_order_and_an_own_log_without_peers_are_all_well(store: Store) -> None:
+    log = held(store)
+    store.follow(log)
+    reasons = why_log(store, state(), log)
+    assert not is_wrong(reasons)
+    assert "it is held up to entry 2" in said(reasons)
+    assert "no connected peer is known to hold more of it" in said(reasons)
+    store.append([b"one"])
+    assert not is_wrong(why_log(store, state(connections=[]), LogKey(store.author, 0)))
+
+
+def test_payloads_that_are_missing_and_payloads_that_are_not_wanted(store: Store) -> None:
+    log = held(store, payloads=False)
+    store.follow(log)
+    wanted = why_log(store, state(), log)
+    assert is_wrong(wanted)
+    assert "the payload of 1 entry held is missing" in said(wanted)
+    store.follow(log, Subscription(PolicyKind.METADATA))
+    assert not is_wrong(why_log(store, state(), log))
+
+
+def test_a_log_that_has_ended_and_is_complete_is_all_well(store: Store) -> None:
+    store.append([b"one"], end_of_log=True)
+    reasons = why_log(store, None, LogKey(store.author, 0))
+    assert not is_wrong(reasons)
+    assert "its author has ended it with entry 1" in said(reasons)
+
+
+def test_so_many_logs_in_trouble_that_this_one_is_not_told(store: Store) -> None:
+    store.follow(LOG)
+    full = state(logs_in_trouble=501)
+    assert "so many logs in trouble" in said(why_log(store, full, LOG))
+
+
+def test_a_peer_in_order_one_in_setup_and_one_with_nothing_in_common() -> None:
+    fine = why_peer(state(), PEER)
+    assert not is_wrong(fine)
+    assert "both sides keep 1 log in step" in said(fine)
+    assert "has not sent its setup yet" in said(
+        why_peer(state(connections=[connection(state="setup")]), PEER)
+    )
+    strangers = why_peer(state(connections=[connection(logs=0)]), PEER)
+    assert is_wrong(strangers)
+    assert "no log is followed by both sides" in said(strangers)
+
+
+def test_a_peer_that_broke_a_rule_and_one_that_left() -> None:
+    ended = {"address": PEER, "direction": "incoming", "at": "T"}
+    violation = ended | {"kind": "violation", "reason": "request 4: a number in use (rule)"}
+    closed = ended | {"kind": "closed", "reason": "closed"}
+    reasons = why_peer(state(connections=[], ended=[violation]), "10.0.0.1")
+    assert is_wrong(reasons)
+    assert f"{PEER} broke a rule of the protocol at T: request 4: a number in use (rule)" in (
+        said(reasons)
+    )
+    assert "`serve --trace FILE` shows what it sends" in said(reasons)
+    assert not is_wrong(why_peer(state(connections=[], ended=[closed]), PEER))
+
+
+def test_a_peer_that_nobody_has_heard_of() -> None:
+    reasons = why_peer(state(), "elsewhere:7007")
+    assert is_wrong(reasons)
+    assert "call it with `serve --connect elsewhere:7007`" in said(reasons)
