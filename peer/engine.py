@@ -24,6 +24,7 @@ from wire import (
 from wire import Violation as WireViolation
 
 from .answering import answer
+from .apologies import Apologies
 from .commands import CheckEvidence, Command, LookUp
 from .config import SessionConfig
 from .errors import RemoteViolation, Violation
@@ -113,12 +114,16 @@ class Engine:
         self._timers = Timers(
             self._table, config, lambda request: self._cancel_for(request, CancelReason.COMPLETE)
         )
-        receiver = Receiver(
-            self._prover, config, self._table.all, receive_greedily=negotiated.receive_greedily
-        )
-        decoder = DataDecoder(negotiated.decompression_window)
         self._inbound = Inbound(
-            decoder, self._table, self._prover, receiver, self._commands, config, self, tracer
+            DataDecoder(negotiated.decompression_window),
+            self._table,
+            self._prover,
+            Receiver(self._prover, config, self._table.all),
+            Apologies(self._prover, receive_greedily=negotiated.receive_greedily),
+            self._commands,
+            config,
+            self,
+            tracer,
         )
         self._packer = Packer(negotiated.compression_window, config.compression)
         self._outbound = Outbound(
@@ -149,13 +154,15 @@ class Engine:
     def advance(self) -> None:
         """Do what is due by now. Raises SessionTimeout if the other side owes us too long."""
         self._timers.advance()
+        self._outbound.advance()
         self._judge(self._read_data)
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came, or None."""
         if self._inbound.paused:
             return self.now
-        times = (self._policy.next_deadline(), self._timers.next_deadline())
+        parts = (self._policy, self._timers, self._outbound)
+        times = [part.next_deadline() for part in parts]
         return min((time for time in times if time is not None), default=None)
 
     # The two channels

@@ -33,12 +33,14 @@ from wire import (
 )
 from wire import Violation as WireViolation
 
+from .apologies import Apologies
 from .commands import Command, LookUp
 from .config import SessionConfig
 from .errors import Violation
 from .events import LookedUp
+from .links import GivenUp, Lacking, forget_hashes, remember_hash, set_looked_up_entry
 from .proving import Prover
-from .receiving import GivenUp, Lacking, Receiver, forget_hashes, remember_hash, set_looked_up_entry
+from .receiving import Receiver
 from .request import Request
 from .sequence import METADATA
 from .table import RequestTable
@@ -102,6 +104,7 @@ class Inbound:
         table: RequestTable,
         prover: Prover,
         receiver: Receiver,
+        apologies: Apologies,
         commands: list[Command],
         config: SessionConfig,
         listener: InboundListener,
@@ -112,6 +115,7 @@ class Inbound:
         self._table = table
         self._prover = prover
         self._receiver = receiver
+        self._apologies = apologies
         self._commands = commands
         self._config = config
         self._listener = listener
@@ -272,9 +276,9 @@ class Inbound:
             case SkipBytes():
                 receiver.skip_bytes(request, packet.count)
             case Apology():
-                self._listener.idle_work()
-                if not receiver.apology(request):
+                if not self._apologies.take(request):
                     return False
+                self._listener.idle_work()
             case Switch() | RequestCancelled():
                 raise AssertionError("handled before")
             case _:
@@ -345,7 +349,7 @@ class Inbound:
                 self._receiver.sent_wrong_payload(request, position, entry)
             else:
                 self._prover.ingest_whole(request, position, position + 2, entry)
-        incoming.last_was_sent = True
+        incoming.last_was_sent = incoming.last_was_checked = True
         incoming.metadata_at = incoming.position - 2
         if run.mismatch is None:
             incoming.last_entry = None

@@ -19,7 +19,7 @@ from .notices import Notice
 from .packing import Packer
 from .request import Request
 from .sending import Sender
-from .sending_payloads import PayloadSender, apology, look_again
+from .sending_payloads import PayloadSender, apology, is_in_the_way, look_again
 from .table import RequestTable
 from .tracing import Tracer
 
@@ -64,6 +64,7 @@ class Outbound:
         self._inside_turns: deque[Request] = deque()
         self._inside: set[int] = set()
         self._unproved: set[int] = set()
+        self._unfed: dict[int, tuple[Request, float]] = {}
         self._ends: deque[Request] = deque()
         self._current: Request | None = None
         self._ended = False
@@ -84,6 +85,7 @@ class Outbound:
         """Our packet 32 for this request goes out next."""
         self._inside.discard(request.ident)
         self._unproved.discard(request.ident)
+        self._unfed.pop(request.ident, None)
         self._payloads.stop(request)
         self._ends.append(request)
 
@@ -143,6 +145,10 @@ class Outbound:
         outgoing, ident = request.outgoing, request.ident
         (self._inside.add if outgoing.in_piece else self._inside.discard)(ident)
         (self._unproved.add if outgoing.unproved else self._unproved.discard)(ident)
+        if not outgoing.unfed:
+            self._unfed.pop(ident, None)
+        elif ident not in self._unfed:
+            self._unfed[ident] = (request, self._table.now + self._config.unfed_timeout_s)
 
     def _apologise(self, request: Request, packet: bytes) -> None:
         self._switch_to(request)
@@ -171,6 +177,27 @@ class Outbound:
                 self._current = None
                 self._ended = True
             self._table.end_sent(request)
+
+    # Time
+
+    def advance(self) -> None:
+        """Give up payloads that nobody brings any more, where something waits behind them."""
+        now = self._table.now
+        for ident, (request, due) in list(self._unfed.items()):
+            if not request.outgoing.unfed:
+                del self._unfed[ident]
+            elif due > now:
+                continue
+            elif is_in_the_way(request):
+                self._apologise(request, apology(request))
+                self._book(request)
+                self.wake(request)
+            else:
+                self._unfed[ident] = (request, now + self._config.unfed_timeout_s)
+
+    def next_deadline(self) -> float | None:
+        """When `advance` has something to do, or None."""
+        return min((due for _, due in self._unfed.values()), default=None)
 
     # Replies of the host
 
@@ -215,11 +242,11 @@ class Outbound:
         if outgoing.reading:
             outgoing.moved.add(seq)
         if outgoing.in_piece:
-            return
-        if outgoing.waiting or outgoing.chunk_at[0] == seq:
+            outgoing.read_anew()
+        elif outgoing.waiting or outgoing.chunk_at[0] == seq:
             look_again(request)
         elif any(row.seq == seq and not row.payload_held for row in outgoing.rows):
-            outgoing.rows.clear()
+            outgoing.read_anew()
         self.wake(request)
 
     def log_changed(self, request: Request, newest: int) -> None:

@@ -115,6 +115,11 @@ class Prover:
             IngestItem(request.ident, end, request.log, seq, encoded, entry_hash, payload)
         )
 
+    def keep_entry(self, request: Request, entry: OpenEntry, end: int) -> None:
+        """The entry goes on without its payload, if it has not done so already."""
+        if not entry.ingested:
+            self.ingest(request, entry, None, end)
+
     def flush(self) -> None:
         """Emit what was gathered: entries as one command, payload bytes as one for each sink."""
         if self._batch:
@@ -251,6 +256,14 @@ class Prover:
         self.in_flight_bytes -= sink.in_flight_bytes
         sink.request.incoming.pending.pop(sink.position, None)
         self._commands.append(ClosePayload(ident, discard))
+
+    def drop_partial(self, request: Request, *, discard: bool) -> None:
+        """What has come of the payload at the other side's cursor is not gone on with."""
+        incoming = request.incoming
+        incoming.gathered.clear()
+        if incoming.sink is not None:
+            sink, incoming.sink = incoming.sink, None
+            self.close_sink(sink, discard=discard)
 
     def request_of(self, ident: int) -> Request | None:
         sink = self._sinks.get(ident)

@@ -2,7 +2,8 @@
 
 Two things may be missing here although the other side is right: the hash of an entry that a link
 names, and the entry whose payload comes. Then `Lacking` is raised before anything has changed, the
-channel waits for the look-up, and the same packet is tried again.
+channel waits for the look-up, and the same packet is tried again. Apologies have a module of their
+own.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,45 +13,23 @@ from wire import (
     Metadata,
     PayloadStart,
     RunEntry,
-    decode_entry,
     has_distinct_lipmaalink,
-    lipmaa,
-    lower_pool,
     rebuild_entry,
     tail_fields,
     tail_offset,
     yamf_hash,
 )
 
+from .apologies import judge_next_piece
 from .config import SessionConfig
 from .errors import Violation
+from .links import GivenUp, Lacking, links_of, remember_hash
 from .proving import Prover
 from .request import OpenEntry, Request
 from .sequence import METADATA, PAYLOAD, Piece, PieceKind
 
 _RULE_SEQUENCE = "point2point.md 3"
 _RULE_PACKETS = "point2point.md 4"
-_RULE_APOLOGY = "point2point.md 8"
-
-HASHES_KEPT_MAX = 512
-"""Known links of a request above which those that no later entry can name are forgotten."""
-
-HASHES_LEFT_MAX = 100
-"""The same for a request that is not the current one; pools have fewer entries."""
-
-
-class Lacking(Exception):  # noqa: N818 - no error: something has to be looked up first
-    """The store has to say these hashes, and perhaps one whole entry, before we can go on."""
-
-    def __init__(self, seq: int, hashes_of: tuple[int, ...], entry: int | None = None) -> None:
-        super().__init__(seq, hashes_of, entry)
-        self.seq = seq
-        self.hashes_of = hashes_of
-        self.entry = entry
-
-
-class GivenUp(Exception):  # noqa: N818 - no error of the other side
-    """We cannot take in what comes, for a reason of ours: the request ends with 129."""
 
 
 class Receiver:
@@ -64,13 +43,10 @@ class Receiver:
         prover: Prover,
         config: SessionConfig,
         requests: Callable[[], Iterable[Request]],
-        *,
-        receive_greedily: bool,
     ) -> None:
         self._prover = prover
         self._config = config
         self._requests = requests
-        self._greedy = receive_greedily
         self._skips_counted = 0
 
     # Metadata
@@ -108,19 +84,19 @@ class Receiver:
         payload_bytes, payload_hash = tail_fields(packet.tail)
         encoded = entry_hash = b""
         if not incoming.discarding:
-            lipmaalink, backlink = _links(request, piece.seq, packet.backlink)
+            lipmaalink, backlink = links_of(request, piece.seq, packet.backlink)
             encoded = rebuild_entry(
                 request.log, piece.seq, packet.tag, lipmaalink, backlink, packet.tail
             )
             entry_hash = yamf_hash(encoded)
-        self._begin_piece(request)
+        judge_next_piece(request)
         entry = OpenEntry(
             piece.seq, encoded, entry_hash, payload_bytes, payload_hash, begin=incoming.position
         )
         incoming.entry, incoming.last_entry = entry, None
         incoming.metadata_before, incoming.metadata_at = incoming.metadata_at, incoming.position
         incoming.position += 1
-        incoming.last_was_sent = True
+        incoming.last_was_sent = incoming.last_was_checked = True
         if incoming.discarding:
             entry.ingested = True
             return
@@ -151,7 +127,7 @@ class Receiver:
             )
         _judge_length(request, entry, length)
         if not incoming.in_piece:
-            self._begin_piece(request)
+            judge_next_piece(request)
             incoming.in_piece = True
             incoming.entry = entry
             if entry.payload_bytes > self._config.payload_bytes_max and not incoming.discarding:
@@ -209,12 +185,13 @@ class Receiver:
         incoming.in_piece = False
         incoming.entry, incoming.last_entry = None, entry
         incoming.last_was_sent = True
+        incoming.last_was_checked = not incoming.held_already
         if incoming.sink is not None:
             sink, incoming.sink = incoming.sink, None
             self._prover.complete(sink)
         elif incoming.held_already:
             incoming.held_already = False
-            self._keep_entry(request, entry, position)
+            self._prover.keep_entry(request, entry, position)
         elif not incoming.discarding:
             self._small_payload_whole(request, entry, position)
 
@@ -225,7 +202,7 @@ class Receiver:
         if yamf_hash(payload) == entry.payload_hash:
             self._prover.ingest(request, entry, payload, incoming.position)
             return
-        self._keep_entry(request, entry, position)
+        self._prover.keep_entry(request, entry, position)
         self._prover.wrong_payload(request, position, entry.seq)
 
     def sent_wrong_payload(self, request: Request, position: int, row: RunEntry) -> None:
@@ -240,11 +217,6 @@ class Receiver:
         request.incoming.last_entry = entry
         self._prover.wrong_payload(request, position + 1, row.seq)
 
-    def _keep_entry(self, request: Request, entry: OpenEntry, end: int) -> None:
-        """The entry goes on without its payload."""
-        if not entry.ingested:
-            self._prover.ingest(request, entry, None, end)
-
     def leave(self, request: Request) -> None:
         """The other side turns to another request: gathered bytes go to a sink.
 
@@ -258,7 +230,7 @@ class Receiver:
             if incoming.sink is not None:
                 self._prover.write(incoming.sink, data)
         elif incoming.entry is not None and not incoming.discarding:
-            self._keep_entry(request, incoming.entry, incoming.position)
+            self._prover.keep_entry(request, incoming.entry, incoming.position)
 
     # Passing over
 
@@ -357,26 +329,27 @@ class Receiver:
             return
         _judge_length(request, entry, count)
         reached = (incoming.position, incoming.progress + count)
-        if reached > (outgoing.position, outgoing.progress):
+        # What we have taken back may have been passed before our apology arrived.
+        if reached > max((outgoing.position, outgoing.progress), outgoing.taken_back):
             raise Violation(
                 _RULE_PACKETS, f"skip of {count} bytes that we have not sent", request.number
             )
         if not incoming.in_piece:
-            self._begin_piece(request)
+            judge_next_piece(request)
         incoming.in_piece = True
         incoming.entry = entry
         incoming.held_already = True
-        self._drop_partial(request, discard=False)
+        self._prover.drop_partial(request, discard=False)
         incoming.progress += count
         if incoming.progress == entry.payload_bytes:
             self._payload_whole(request, entry)
 
     def _pass_over(self, request: Request, count: int) -> None:
         incoming = request.incoming
-        self._begin_piece(request)
-        self._drop_partial(request, discard=False)
+        judge_next_piece(request)
+        self._prover.drop_partial(request, discard=False)
         if incoming.entry is not None:
-            self._keep_entry(request, incoming.entry, incoming.position)
+            self._prover.keep_entry(request, incoming.entry, incoming.position)
         incoming.held_already = False
         incoming.entry = incoming.last_entry = None
         incoming.position += count
@@ -384,66 +357,7 @@ class Receiver:
         incoming.in_piece = incoming.adrift = False
         incoming.last_was_sent = False
 
-    def _drop_partial(self, request: Request, *, discard: bool) -> None:
-        incoming = request.incoming
-        incoming.gathered.clear()
-        if incoming.sink is not None:
-            sink, incoming.sink = incoming.sink, None
-            self._prover.close_sink(sink, discard=discard)
-
-    # Apologies
-
-    def apology(self, request: Request) -> bool:
-        """Go back one piece. False: the piece has no verdict yet, try again when it has."""
-        incoming = request.incoming
-        if not self._greedy:
-            raise Violation(_RULE_APOLOGY, "apology in a safe direction", request.number)
-        if incoming.adrift:
-            return True
-        begin = incoming.position if incoming.in_piece else incoming.position - 1
-        if begin == incoming.apologised_at:
-            raise Violation(_RULE_APOLOGY, "second apology for the same piece", request.number)
-        if incoming.in_piece:
-            self._drop_partial(request, discard=True)
-            incoming.held_already = False
-        else:
-            if not incoming.last_was_sent:
-                raise Violation(_RULE_APOLOGY, "apology for a piece not sent", request.number)
-            if not incoming.discarding and not self._is_wrong(request, begin):
-                return False
-            if incoming.metadata_at == begin and request.base is not None:
-                incoming.metadata_at = incoming.metadata_before
-                incoming.hashes.pop(request.base.piece(begin).seq, None)
-            incoming.position = begin
-            incoming.entry, incoming.last_entry = incoming.last_entry, None
-            incoming.pending.pop(begin, None)
-        incoming.invalid = None
-        incoming.in_piece = False
-        incoming.last_was_sent = False
-        incoming.apologised_at = begin
-        offset = request.base.offset if begin == 0 and request.base is not None else 0
-        incoming.progress = offset
-        return True
-
-    def _is_wrong(self, request: Request, begin: int) -> bool:
-        """Whether the last piece is known to be invalid; Violation if it is known to be valid."""
-        incoming = request.incoming
-        if incoming.invalid is not None and incoming.invalid[0] == begin:
-            return True
-        if incoming.entry is not None:
-            self._keep_entry(request, incoming.entry, incoming.position)
-        if incoming.verified > begin:
-            raise Violation(_RULE_APOLOGY, "apology for valid data", request.number)
-        return False
-
     # Shared
-
-    def _begin_piece(self, request: Request) -> None:
-        invalid = request.incoming.invalid
-        if invalid is not None:
-            raise Violation(
-                _RULE_APOLOGY, f"invalid data without an apology: {invalid[1]}", request.number
-            )
 
     def _entry_of_payload(self, request: Request, what: str) -> OpenEntry | None:
         """The entry whose payload is at the cursor; None if nobody here knows it."""
@@ -454,51 +368,6 @@ class Receiver:
         if incoming.looked_up != piece.seq:
             raise Lacking(piece.seq, (), piece.seq)
         return None
-
-
-def set_looked_up_entry(request: Request, seq: int, encoded: bytes, digest: bytes) -> None:
-    """The store's answer to a `Lacking` that named an entry."""
-    entry = decode_entry(encoded)
-    request.incoming.entry = OpenEntry(
-        seq, encoded, digest, entry.payload_bytes, entry.payload_hash, ingested=True
-    )
-
-
-def remember_hash(request: Request, seq: int, entry_hash: bytes) -> None:
-    """Keep a hash for later links, and forget those that no later entry can name."""
-    hashes = request.incoming.hashes
-    hashes[seq] = entry_hash
-    if len(hashes) > HASHES_KEPT_MAX:
-        forget_hashes(request)
-
-
-def forget_hashes(request: Request) -> None:
-    """Keep only what the entries behind the newest one can link to."""
-    hashes = request.incoming.hashes
-    if len(hashes) > HASHES_LEFT_MAX:
-        seq = max(hashes)
-        keep = {*lower_pool(seq + 1), seq}
-        request.incoming.hashes = {n: value for n, value in hashes.items() if n in keep}
-
-
-def _links(
-    request: Request, seq: int, packet_backlink: bytes | None
-) -> tuple[bytes | None, bytes | None]:
-    """Lipmaalink and backlink of an entry, from the packet and from what is known."""
-    if seq == 1:
-        return None, None
-    hashes = request.incoming.hashes
-    target = lipmaa(seq)
-    distinct = target != seq - 1
-    wanted = [target] if packet_backlink is not None or not distinct else [target, seq - 1]
-    missing = [n for n in wanted if n not in hashes]
-    if missing:
-        if request.incoming.hashes_looked_up_for == seq:
-            raise GivenUp(f"entry {missing[0]}, which entry {seq} links to, is not held")
-        raise Lacking(seq, tuple({*lower_pool(seq), seq - 1} - {seq}))
-    if not distinct:
-        return None, hashes[target]
-    return hashes[target], packet_backlink or hashes[seq - 1]
 
 
 def _piece(request: Request, kind: PieceKind, what: str) -> Piece:

@@ -64,6 +64,8 @@ class Incoming:
     """The entry whose payload is the piece before the cursor, for an apology to go back to."""
     last_was_sent: bool = False
     """Whether the piece before the cursor came as data, so that an apology may be for it."""
+    last_was_checked: bool = True
+    """Whether its bytes were checked; not so where some were passed over (packet 7)."""
     held_already: bool = False
     """The rest of the current payload is held and only passed over (packet 7)."""
     apologised_at: int = NEVER
@@ -126,6 +128,8 @@ class Outgoing:
     unproved: bool = False
     """What was sent of the payload at the cursor is not verified, so that we may have to apologise.
     """
+    unfed: bool = False
+    """The rest of it is waited for, and no session of this host is receiving it now."""
     apologised_at: int = NEVER
     """The position of the last payload that we have apologised for."""
     taken_back: tuple[int, int] = (0, 0)
@@ -135,6 +139,11 @@ class Outgoing:
     trial: Trial = field(default_factory=Trial)
     queued: bool = False
     """Whether it is in the line of those that may have something to send."""
+
+    def read_anew(self) -> None:
+        """The rows at hand are out of date."""
+        self.rows.clear()
+        self.dry = False
 
 
 @dataclass(slots=True, eq=False)

@@ -124,6 +124,7 @@ class PayloadSender:
             # It was dropped while we were sending it, and a skip is not allowed any more.
             outgoing.cancel_due = CancelReason.NO_RESOURCES
             return b""
+        outgoing.unfed = outgoing.unproved and not (row.payload_held or row.payload_arriving)
         outgoing.chunk = b""
         if size > outgoing.progress:
             self._read(request, row, outgoing.progress)
@@ -156,10 +157,11 @@ class PayloadSender:
         outgoing.fetching = False
         if not event.data:
             outgoing.chunk_at = (0, 0)
-            outgoing.rows.clear()
+            outgoing.read_anew()
             return not outgoing.in_piece
         outgoing.chunk = event.data
         outgoing.chunk_verified = event.verified
+        outgoing.unfed = False
         if event.verified:
             outgoing.unproved = False
         return True
@@ -188,7 +190,7 @@ def apology(request: Request) -> bytes:
     position = outgoing.position
     outgoing.taken_back = max(outgoing.taken_back, (position, outgoing.progress))
     outgoing.apologised_at = position
-    outgoing.in_piece = outgoing.unproved = False
+    outgoing.in_piece = outgoing.unproved = outgoing.unfed = False
     outgoing.progress = base.offset if position == 0 else 0
     skipped = request.incoming.skipped
     if request.incoming.position > position and position not in skipped:
@@ -205,7 +207,13 @@ def look_again(request: Request) -> None:
     outgoing.chunk_at = (0, 0)
     outgoing.fetching = False
     outgoing.waiting = False
-    outgoing.rows.clear()
+    outgoing.read_anew()
+
+
+def is_in_the_way(request: Request) -> bool:
+    """Whether something waits behind the payload at our cursor, or for the end of the range."""
+    base, outgoing = request.base, request.outgoing
+    return base is not None and (base.end is not None or outgoing.known > outgoing.chunk_at[0])
 
 
 def pass_over(request: Request, count: int) -> bytes:

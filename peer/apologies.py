@@ -1,0 +1,80 @@
+"""Pieces that the other side takes back (point2point.md 8).
+
+In a greedy direction the last piece of a request, or the part of a payload that has come of the
+present one, may be taken back once: then the other side's cursor is where it was before. What has
+been found wrong and is not taken back before the next piece is the sender's fault.
+"""
+
+from .errors import Violation
+from .links import GivenUp
+from .proving import Prover
+from .request import Request
+
+_RULE = "point2point.md 8"
+
+
+class Apologies:
+    """Takes apologies of the other side."""
+
+    def __init__(self, prover: Prover, *, receive_greedily: bool) -> None:
+        self._prover = prover
+        self._greedy = receive_greedily
+
+    def take(self, request: Request) -> bool:
+        """Go back one piece. False: the piece has no verdict yet, try again when it has.
+
+        Raises Violation, and GivenUp for a payload of which an earlier connection brought a part.
+        """
+        incoming, base = request.incoming, request.base
+        if base is None:
+            raise AssertionError("data is read only for confirmed requests")
+        if not self._greedy:
+            raise Violation(_RULE, "apology in a safe direction", request.number)
+        if incoming.adrift:
+            return True
+        begin = incoming.position if incoming.in_piece else incoming.position - 1
+        if begin == incoming.apologised_at:
+            raise Violation(_RULE, "second apology for the same piece", request.number)
+        offset = base.offset if begin == 0 else 0
+        if incoming.in_piece:
+            self._prover.drop_partial(request, discard=True)
+            incoming.held_already = False
+            if offset and not incoming.discarding:
+                # What came before may have had the same source: all of it is asked for anew.
+                raise GivenUp("the rest of a payload was taken back")
+        else:
+            if not incoming.last_was_sent:
+                raise Violation(_RULE, "apology for a piece not sent", request.number)
+            judged = incoming.last_was_checked and not incoming.discarding
+            if judged and not self._is_wrong(request, begin):
+                return False
+            if incoming.metadata_at == begin:
+                incoming.metadata_at = incoming.metadata_before
+                incoming.hashes.pop(base.piece(begin).seq, None)
+            incoming.position = begin
+            incoming.entry, incoming.last_entry = incoming.last_entry, None
+            incoming.pending.pop(begin, None)
+        incoming.invalid = None
+        incoming.in_piece = False
+        incoming.last_was_sent = False
+        incoming.apologised_at = begin
+        incoming.progress = offset
+        return True
+
+    def _is_wrong(self, request: Request, begin: int) -> bool:
+        """Whether the last piece is known to be invalid; Violation if it is known to be valid."""
+        incoming = request.incoming
+        if incoming.invalid is not None and incoming.invalid[0] == begin:
+            return True
+        if incoming.entry is not None:
+            self._prover.keep_entry(request, incoming.entry, incoming.position)
+        if incoming.verified > begin:
+            raise Violation(_RULE, "apology for valid data", request.number)
+        return False
+
+
+def judge_next_piece(request: Request) -> None:
+    """Raise Violation if the piece before the one that begins is wrong and was not taken back."""
+    invalid = request.incoming.invalid
+    if invalid is not None:
+        raise Violation(_RULE, f"invalid data without an apology: {invalid[1]}", request.number)
