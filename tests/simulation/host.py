@@ -1,0 +1,223 @@
+"""The store as sessions see it, without threads: the product's host, its queues in virtual time.
+
+What is carried out, in which order, and what is answered is the product's own code
+(peer.net.store_host and what it is made of). Here are only the threads: a lane does some jobs at
+one moment and hands over their outcomes at a later one, and signatures take their time.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Generic, TypeVar, cast
+
+from logstore import Store, StoreError
+from peer import LogChanged
+from peer.net.groups import Checked, Group, grouped
+from peer.net.ingestion import GROUP_ENTRIES_MAX, Ingestion
+from peer.net.lane import Job, Lane, Settle
+from peer.net.store_host import StoreHost
+from peer.net.verifier import Verifier
+from peer.net.worker_process import Ticket
+from wire import LogKey
+
+from .clock import Clock, Life
+from .truth import is_signed
+
+T = TypeVar("T")
+
+
+class Ordered(Generic[T]):
+    """A set that is gone through in the order in which it was filled."""
+
+    def __init__(self) -> None:
+        self._items: dict[T, None] = {}
+
+    def add(self, item: T) -> None:
+        self._items[item] = None
+
+    def discard(self, item: T) -> None:
+        self._items.pop(item, None)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._items
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._items))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class Pace:
+    """How long things take on one node; `life` is that of its process."""
+
+    def __init__(self, clock: Clock, rng: random.Random, delay_s: float) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.delay_s = delay_s
+        self.slow_until = 0.0
+        self.life = Life()
+        self.power_lost: Callable[[], bool] = lambda: False
+        """Whether the machine has stopped in the middle of what is being done."""
+
+    def soon(self, do: Callable[[], None]) -> None:
+        """Calls `do` after a while."""
+        delay_s = self.rng.uniform(0, self.delay_s)
+        if self.clock.now < self.slow_until:
+            delay_s += self.rng.uniform(0, 3.0)
+        self.clock.after(delay_s, do, self.life)
+
+
+class SimLane(Lane):
+    """A lane whose thread is an event of the simulation."""
+
+    def __init__(self, pace: Pace) -> None:
+        super().__init__()
+        self._pace = pace
+
+    def put(self, job: Job) -> None:
+        self._jobs.append(job)
+        if not self._running:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._running = True
+        self._pace.soon(self._work)
+
+    def _work(self) -> None:
+        count = self._pace.rng.randint(1, len(self._jobs))
+        outcomes: list[Settle] = []
+        for _ in range(count):
+            job = self._jobs.popleft()
+            try:
+                outcomes.append(job.work())
+            except StoreError as error:
+                outcomes.append(partial(job.failed, error))
+            if self._pace.power_lost():
+                return
+        self._pace.soon(partial(self._settle, outcomes))
+
+    def _settle(self, outcomes: list[Settle]) -> None:
+        self._running = False
+        if self._jobs:
+            self._begin()
+        for settle in outcomes:
+            settle()
+
+
+class SimIngestion(Ingestion):
+    """The way of received entries: verdicts and commits come as events."""
+
+    def __init__(self, pace: Pace, commit: Callable[[list[Group], Settle], None]) -> None:
+        super().__init__(cast(Verifier, _SimVerifier(pace, self)), self._unused)
+        self._commit_soon = commit
+        self._pace = pace
+        self._storing = False
+
+    async def _unused(self, groups: list[Group]) -> None:
+        raise AssertionError("the tasks of the product do not run here")
+
+    def collect(self) -> None:
+        """Takes the verdicts that are there, in the order of the batches."""
+        while self._batches and self._batches[0].ticket.verdicts:
+            batch = self._batches.popleft()
+            verdicts = zip(batch.entries, batch.ticket.verdicts, strict=True)
+            self._checked.extend(
+                Checked(book, item, bool(valid)) for (book, item), valid in verdicts
+            )
+        self._dispatch()
+        self._store_soon()
+
+    def _store_soon(self) -> None:
+        if self._checked and not self._storing:
+            self._storing = True
+            self._pace.soon(self._store_group)
+
+    def _store_group(self) -> None:
+        count = min(len(self._checked), GROUP_ENTRIES_MAX)
+        groups = grouped(self._checked.popleft() for _ in range(count))
+        self._committing = True
+        if groups:
+            self._commit_soon(groups, self._stored)
+        else:
+            self._stored()
+
+    def _stored(self) -> None:
+        self._committing = self._storing = False
+        self._dispatch()
+        self._store_soon()
+
+
+class _SimVerifier:
+    in_flight_max = 3
+
+    def __init__(self, pace: Pace, ingestion: SimIngestion) -> None:
+        self._pace = pace
+        self._ingestion = ingestion
+
+    def start(self, entries: Sequence[bytes]) -> Ticket:
+        ticket = Ticket(entries)
+        self._pace.soon(partial(self._resolve, ticket))
+        return ticket
+
+    def _resolve(self, ticket: Ticket) -> None:
+        ticket.resolve(bytes(is_signed(encoded) for encoded in ticket.entries))
+        self._ingestion.collect()
+
+
+class SimHost(StoreHost):
+    """The product's host of a store, its threads replaced."""
+
+    def __init__(self, store: Store, pace: Pace) -> None:
+        super().__init__(store, cast(Verifier, None))
+        self.ports = cast("set[object]", Ordered())  # type: ignore[assignment]
+        self.watchers = cast("set[object]", Ordered())  # type: ignore[assignment]
+        self.pace = pace
+        self._writer = SimLane(pace)
+        self._payloads.lanes = [SimLane(pace) for _ in self._payloads.lanes]
+        self._reads.lanes = [SimLane(pace) for _ in self._reads.lanes]
+        self._ingestion = SimIngestion(pace, self._commit_groups)
+
+    def write(
+        self, work: Callable[[], T], then: Callable[[T], None], *, also: Iterable[LogKey] = ()
+    ) -> None:
+        """Like `call`: runs `work` in the writing thread and tells what it changed."""
+
+        def do() -> Settle:
+            result, changes = work(), self._feed.take(also)
+            return partial(self._written, result, then, changes)
+
+        self._writer.put(Job(do, lambda error: None))
+
+    def _written(self, result: T, then: Callable[[T], None], changes: Sequence[LogChanged]) -> None:
+        then(result)
+        self._publish(changes)
+
+    def _commit_groups(self, groups: list[Group], done: Settle) -> None:
+        work = partial(self._store_groups, groups)
+
+        def do() -> Settle:
+            settle, changes = self._with_changes(work)
+
+            def tell() -> None:
+                self._publish(changes, settle())
+                done()
+
+            return tell
+
+        self._writer.put(Job(do, partial(_raise, done)))
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing waits or is being done."""
+        return self._ingestion.idle and all(lane.idle for lane in self._lanes)
+
+    @property
+    def open_sinks(self) -> int:
+        """Payloads that are being received in pieces."""
+        return len(self._payloads._sinks)
+
+
+def _raise(done: Settle, error: Exception) -> None:
+    done()
+    raise error

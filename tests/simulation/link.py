@@ -1,0 +1,503 @@
+"""Connections between nodes: byte streams with delays that are cut anywhere, and their two ends.
+
+A link is either one stream that carries whole sessions, or *split*: the control and the data
+channel of two engines run over streams that know nothing of each other, as point2point.md 1 wants
+the logic of a session to be able to.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bymux import Role
+from logstore import StoreError
+from peer import (
+    Event,
+    LogChanged,
+    RemoteViolation,
+    Session,
+    SessionConfig,
+    SessionTimeout,
+    SyncFinished,
+)
+from peer.commands import Command
+from peer.engine import Engine
+from peer.net.backoff import Backoff
+from peer.net.port import Port
+from peer.notices import Notice
+from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, negotiate
+
+from .clock import Clock, Life
+from .plan import Plan, draw_setup
+from .truth import Broken
+
+if TYPE_CHECKING:
+    from .node import SimNode
+
+CAPACITY_BYTES = 65_536
+"""What a stream takes up before its writer has to wait."""
+
+ROOM_BYTES_MIN = 64
+"""What a writer asks a session for at least."""
+
+
+class Pipe:
+    """One direction of a stream: bytes arrive in order, in other chunks than they were sent in."""
+
+    def __init__(
+        self, clock: Clock, rng: random.Random, plan: Plan, deliver: Callable[[bytes], None]
+    ) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._delay_s = plan.delay_s
+        self._chunk_bytes = plan.chunk_bytes
+        self._deliver = deliver
+        self._bytes = bytearray()
+        self._arriving = False
+        self.life = Life()
+        self.delivered = 0
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._bytes)
+
+    def send(self, data: bytes) -> None:
+        self._bytes += data
+        if data and not self._arriving:
+            self._arriving = True
+            self._clock.after(self._rng.uniform(0, self._delay_s), self._arrive, self.life)
+
+    def _arrive(self) -> None:
+        size = len(self._bytes)
+        if self._rng.random() < 0.7:
+            size = min(size, self._rng.randint(1, self._chunk_bytes))
+        data = bytes(self._bytes[:size])
+        del self._bytes[:size]
+        self._arriving = bool(self._bytes)
+        if self._arriving:
+            self._clock.after(self._rng.uniform(0, self._delay_s / 10), self._arrive, self.life)
+        self.delivered += size
+        self._deliver(data)
+
+
+class End(ABC):
+    """One side of a connection: what peer.net.connection is to a session, in virtual time."""
+
+    def __init__(self, link: "Link", node: "SimNode", side: int, source: str) -> None:
+        self.link = link
+        self.node = node
+        self.side = side
+        self.life = Life()
+        self.ending: str | None = None
+        self.notices: list[Notice] = []
+        self._clock = link.clock
+        self._rng = link.rng
+        self._timer_at = float("inf")
+        self._writing = False
+        self.port: Port = node.host.open_port(source, self.deliver, self._failed)
+
+    @property
+    def other(self) -> "End":
+        return self.link.ends[1 - self.side]
+
+    # The session inside
+
+    @property
+    @abstractmethod
+    def engine(self) -> Engine | None:
+        """What decides, once it is there."""
+
+    @abstractmethod
+    def _handle(self, event: Event) -> None: ...
+
+    @abstractmethod
+    def _advance(self) -> None: ...
+
+    @abstractmethod
+    def _deadline(self) -> float | None: ...
+
+    @abstractmethod
+    def _commands(self) -> list[Command]: ...
+
+    @abstractmethod
+    def _notices(self) -> list[Notice]: ...
+
+    @abstractmethod
+    def _send_some(self) -> bool:
+        """Sends something; False if there is nothing."""
+
+    @abstractmethod
+    def _eof(self) -> None: ...
+
+    @abstractmethod
+    def lose_what_comes(self) -> None:
+        """What is on its way to here never arrives."""
+
+    def finish(self) -> None:
+        """Ends it, in good order where that is possible."""
+        self.end("closed")
+
+    # What drives it
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Events of the host."""
+
+        def handle() -> None:
+            for event in events:
+                self._handle(event)
+
+        self.guarded(handle)
+
+    def guarded(self, do: Callable[[], None]) -> None:
+        """Anything that may prove the other side wrong."""
+        if self.ending is not None:
+            return
+        try:
+            do()
+        except RemoteViolation as violation:
+            self.link.violated(self, violation)
+            self.end(f"violation: {violation}")
+        except SessionTimeout as timeout:
+            self.link.timed_out(self, timeout)
+            self.end(f"timeout: {timeout}")
+        else:
+            self._turn()
+
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, StoreError):
+            raise error
+        self.end(f"the store failed: {type(error).__name__}")
+
+    def _turn(self) -> None:
+        self._pass_on()
+        if not self._writing:
+            self._writing = True
+            self._clock.after(0.0, self._write, self.life)
+
+    def _pass_on(self) -> None:
+        commands = self._commands()
+        if commands:
+            self.node.host.submit(self.port, commands)
+        for notice in self._notices():
+            self._noticed(notice)
+        self._set_timer()
+        self.node.world.touch(self)
+
+    def _noticed(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self.node.world.note(f"{self} {notice_line(notice)}")
+        if isinstance(notice, SyncFinished):
+            self._clock.after(0.0, self.finish, self.life)
+
+    def _write(self) -> None:
+        self._writing = False
+        if self._send_some():
+            self._writing = True
+            self._clock.after(self._rng.uniform(0, self.link.plan.delay_s), self._write, self.life)
+        self._pass_on()
+
+    def _set_timer(self) -> None:
+        deadline = self._deadline()
+        if deadline is not None and deadline < self._timer_at:
+            self._timer_at = deadline
+            self._clock.after(deadline - self._clock.now, self._on_timer, self.life)
+
+    def _on_timer(self) -> None:
+        self._timer_at = float("inf")
+        deadline = self._deadline()
+        if deadline is not None and deadline <= self._clock.now:
+            self.guarded(self._advance)
+        else:
+            self._set_timer()
+
+    def end(self, why: str) -> None:
+        """The connection is over on this side: keep what is whole, and tell the other one."""
+        if self.ending is not None:
+            return
+        self.ending = why
+        self.node.world.note(f"{self} ends: {why}")
+        self._eof()
+        commands = self._commands()
+        if commands:
+            self.node.host.submit(self.port, commands)
+        self.forget()
+        self.node.host.close_port(self.port)
+        self.link.cut(self, "the other side is gone")
+
+    def forget(self) -> None:
+        """The process has gone: nothing happens here any more."""
+        self.life.over = True
+        self.ending = self.ending or "crashed"
+        self.node.ends.discard(self)
+
+    def __str__(self) -> str:
+        return f"{self.node.name}>{self.link.nodes[1 - self.side].name}"
+
+
+class SplitEnd(End):
+    """An engine whose two channels are two streams."""
+
+    def __init__(
+        self, link: "Link", node: "SimNode", side: int, setups: tuple[Setup, Setup], policy: str
+    ) -> None:
+        super().__init__(link, node, side, f"peer {link.nodes[1 - side].name}")
+        config = link.config_of(policy)
+        negotiated = negotiate(setups[side], setups[1 - side])
+        self._engine = Engine(negotiated, config, proactive=side == 0, now=self._clock.now)
+        self.credit = config.data_credit_bytes
+        """What may still be sent."""
+        self.credit_in_flight = 0
+        """Credit on its way to here."""
+        self.received = 0
+        self._sent_messages = ControlDecoder()
+        self.messages: deque[tuple[int, ControlMessage]] = deque()
+        """Control messages on their way to here, and where in the stream each ends."""
+        self._control_sent = 0
+        self._pong_due = False
+        self.control = Pipe(self._clock, self._rng, link.plan, self._control_arrived)
+        self.data = Pipe(self._clock, self._rng, link.plan, self._data_arrived)
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    def _handle(self, event: Event) -> None:
+        self._engine.now = self._clock.now
+        self._engine.handle(event)
+
+    def _advance(self) -> None:
+        self._engine.now = self._clock.now
+        self._engine.advance()
+
+    def _deadline(self) -> float | None:
+        return self._engine.next_deadline()
+
+    def _commands(self) -> list[Command]:
+        return self._engine.commands()
+
+    def _notices(self) -> list[Notice]:
+        return self._engine.notices()
+
+    def _eof(self) -> None:
+        self._engine.ended()
+
+    def _pass_on(self) -> None:
+        super()._pass_on()
+        other = self.other
+        assert isinstance(other, SplitEnd)
+        self._send_control(other)
+        released = self._engine.data_credit_to_release()
+        if released:
+            other.credit_in_flight += released
+            delay_s = self._rng.uniform(0, self.link.plan.delay_s)
+            self._clock.after(delay_s, partial(other._credit_arrived, released), other.life)
+        if self._engine.wants_pong and not self._pong_due:
+            self._pong_due = True
+            self._clock.after(2.5 * self.link.plan.delay_s, self._pong, self.life)
+
+    def _pong(self) -> None:
+        """A pong comes behind everything that was sent before it."""
+        self._pong_due = False
+        other = self.other
+        assert isinstance(other, SplitEnd)
+        if self.control.in_flight or self.data.in_flight:
+            self._turn()
+        elif self._engine.wants_pong:
+            self.guarded(self._engine.pong_arrived)
+
+    def _send_control(self, other: "SplitEnd") -> None:
+        data = self._engine.control_to_send()
+        if data:
+            self._sent_messages.feed(data)
+            while (message := self._sent_messages.next_message()) is not None:
+                self._control_sent += len(encode_control(message))
+                other.messages.append((self._control_sent, message))
+            other.control.send(data)
+
+    def _send_some(self) -> bool:
+        other = self.other
+        assert isinstance(other, SplitEnd)
+        room = min(self.credit, CAPACITY_BYTES - other.data.in_flight)
+        if room <= 0:
+            return self.credit > 0
+        data = self._engine.data_to_send(self._rng.randint(1, room))
+        self.credit -= len(data)
+        other.data.send(data)
+        return bool(data)
+
+    def _credit_arrived(self, units: int) -> None:
+        self.credit_in_flight -= units
+        self.credit += units
+        self._turn()
+
+    def _control_arrived(self, data: bytes) -> None:
+        self._engine.now = self._clock.now
+        self.guarded(partial(self._engine.receive_control, data))
+        while self.messages and self.messages[0][0] <= self.control.delivered:
+            self.messages.popleft()
+
+    def _data_arrived(self, data: bytes) -> None:
+        self._engine.now = self._clock.now
+        self.received += len(data)
+        self.guarded(partial(self._engine.receive_data, data))
+
+    def grants_in_flight(self) -> int:
+        """Request credit on its way to here."""
+        return sum(m.units for _, m in self.messages if isinstance(m, Grant))
+
+    def lose_what_comes(self) -> None:
+        self.control.life.over = self.data.life.over = True
+
+    def forget(self) -> None:
+        super().forget()
+        self.lose_what_comes()
+
+
+class SessionEnd(End):
+    """A whole session over one stream."""
+
+    def __init__(
+        self, link: "Link", node: "SimNode", side: int, setups: tuple[Setup, Setup], policy: str
+    ) -> None:
+        super().__init__(link, node, side, f"peer {link.nodes[1 - side].name}")
+        role = Role.PROACTIVE if side == 0 else Role.REACTIVE
+        config = replace(link.config_of(policy), setup=setups[side])
+        self.session = Session(role, config, self._clock.now)
+        self.stream = Pipe(self._clock, self._rng, link.plan, self._arrived)
+
+    @property
+    def engine(self) -> Engine | None:
+        return self.session._engine
+
+    def _handle(self, event: Event) -> None:
+        if self.session.established or not isinstance(event, LogChanged):
+            self.session.handle(event, self._clock.now)
+
+    def _advance(self) -> None:
+        self.session.advance(self._clock.now)
+
+    def _deadline(self) -> float | None:
+        return self.session.next_deadline()
+
+    def _commands(self) -> list[Command]:
+        return self.session.commands()
+
+    def _notices(self) -> list[Notice]:
+        return self.session.notices()
+
+    def _eof(self) -> None:
+        self.session.receive_eof(self._clock.now)
+
+    def finish(self) -> None:
+        self.session.close(self._clock.now)
+        self._turn()
+
+    def _send_some(self) -> bool:
+        other = self.other
+        assert isinstance(other, SessionEnd)
+        room = CAPACITY_BYTES - other.stream.in_flight
+        if room < ROOM_BYTES_MIN:
+            return True
+        data = self.session.bytes_to_send(self._rng.randint(ROOM_BYTES_MIN, room), self._clock.now)
+        other.stream.send(data)
+        if not data and self.session.closed:
+            self._clock.after(self.link.plan.delay_s, partial(self.end, "closed"), self.life)
+        return bool(data)
+
+    def _arrived(self, data: bytes) -> None:
+        self.guarded(partial(self.session.receive_bytes, data, self._clock.now))
+
+    def lose_what_comes(self) -> None:
+        self.stream.life.over = True
+
+    def forget(self) -> None:
+        super().forget()
+        self.lose_what_comes()
+
+
+class Link:
+    """Two nodes that are connected again and again; the first one calls."""
+
+    def __init__(self, clock: Clock, plan: Plan, nodes: "tuple[SimNode, SimNode]") -> None:
+        self.clock = clock
+        self.plan = plan
+        self.nodes = nodes
+        self.rng = plan.rng(f"link {nodes[0].name} {nodes[1].name}")
+        self.ends: tuple[End, ...] = ()
+        self.blocked_until = 0.0
+        self.connections = 0
+        self.policies = ("follow", "follow")
+        """What the next connection is for, on either side."""
+        self._backoff = Backoff(self.rng)
+        self._since = 0.0
+        self._calling = False
+
+    @property
+    def is_up(self) -> bool:
+        return bool(self.ends) and all(end.ending is None for end in self.ends)
+
+    def config_of(self, policy: str) -> SessionConfig:
+        return replace(self.plan.config, policy="sync") if policy == "sync" else self.plan.config
+
+    def call_soon(self) -> None:
+        """Calls again after a while, unless there is a connection."""
+        if not self._calling:
+            self._calling = True
+            self.clock.after(self._backoff.next_delay_s(), self._call)
+
+    def _call(self) -> None:
+        self._calling = False
+        if any(end.ending is None for end in self.ends):
+            return
+        if self.clock.now < self.blocked_until or not all(node.alive for node in self.nodes):
+            self.call_soon()
+            return
+        self.connections += 1
+        self._since = self.clock.now
+        setups = (draw_setup(self.rng), draw_setup(self.rng))
+        kind = SplitEnd if self.plan.split else SessionEnd
+        self.ends = tuple(
+            kind(self, node, side, setups, self.policies[side])
+            for side, node in enumerate(self.nodes)
+        )
+        self.policies = ("follow", "follow")
+        for end in self.ends:
+            end.node.ends.add(end)
+            end.deliver((end.node.book.current,))
+
+    def cut(self, by: End | None, why: str) -> None:
+        """The connection is lost: each side notices at a time of its own."""
+        for end in self.ends:
+            if end.ending is None and end is not by:
+                delay_s = self.rng.uniform(0, self.plan.delay_s + 0.01)
+                self.clock.after(delay_s, partial(end.end, why), end.life)
+        if self.ends and all(end.ending is not None for end in self.ends):
+            self._backoff.connected_for(self.clock.now - self._since)
+            self.call_soon()
+
+    def cut_now(self) -> None:
+        """Somebody pulls the plug: what is under way is lost, perhaps."""
+        for end in self.ends:
+            if self.rng.random() < 0.5:
+                end.lose_what_comes()
+        self.cut(None, "connection lost")
+
+    def violated(self, end: End, violation: RemoteViolation) -> None:
+        """One side says that the other one broke a rule; honest ones never do."""
+        raise Broken(f"{end} says that an honest peer broke a rule: {violation}")
+
+    def timed_out(self, end: End, timeout: SessionTimeout) -> None:
+        """One side has waited too long for the other."""
+        raise Broken(f"{end} gave up waiting for an honest peer: {timeout}")
+
+
+def notice_line(notice: Notice) -> str:
+    """A notice, for traces."""
+    fields = [
+        f"{name}={str(getattr(notice, name))[:12]}" for name in getattr(notice, "__slots__", ())
+    ]
+    return f"{type(notice).__name__}({' '.join(fields)})"

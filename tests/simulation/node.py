@@ -1,0 +1,230 @@
+"""A node: a real store on a simulated disk, its host, and a process that may die."""
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nacl.signing import SigningKey
+
+from logstore import Appended, Follow, NewEntry, PayloadState, Store, StoreError, StoreFailed
+from peer import LogChanged
+from peer.net.interests import InterestBook
+from tests.logstore.disk import PowerCutError, SimDisk
+from wire import LogKey
+
+from .host import Ordered, Pace, SimHost
+from .link import End
+from .truth import Broken, Made, short
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class SimNode:
+    """One machine of a world. `alive`: whether its process runs."""
+
+    def __init__(self, world: "World", name: str, folder: Path) -> None:
+        self.world = world
+        self.name = name
+        self.rng = world.plan.rng(f"node {name}")
+        self.disk = SimDisk(self.rng.randrange(1 << 30))
+        self.alive = False
+        self.ends: Ordered[End] = Ordered()
+        self.acknowledged: dict[LogKey, int] = {}
+        """Own entries that `append` has returned."""
+        self.seen: dict[LogKey, LogChanged] = {}
+        """What was last told of each log."""
+        self.checked = 0
+        """The place in the change feed up to which the store was checked."""
+        self.failing: dict[str, int] = {}
+        """Operations of the disk that fail now, and with which error number."""
+        self.power_cut_at: int | None = None
+        self._folder = folder / name
+        self._dying = False
+        self.pace = Pace(world.clock, random.Random(self.rng.random()), 0.0)
+        self.store = Store.create(self._folder, signing_key=_key(name), system=self.disk)
+        self.store.close()
+        self.start()
+
+    # The process
+
+    def start(self) -> None:
+        """Opens the store and begins to work."""
+        self.failing.clear()
+        self.power_cut_at = None
+        self._dying = False
+        self.disk.fault = lambda kind, number: None
+        self.store = Store.open(self._folder, system=self.disk)
+        if self.store.own_logs_read_only is not None:
+            raise Broken(f"{self.name} may not sign: {self.store.own_logs_read_only}")
+        self.disk.fault = self._disk_fault
+        self.pace = Pace(self.world.clock, self.pace.rng, self.world.plan.host_delay_s)
+        self.pace.power_lost = self._power_lost
+        self._make_reads_fail()
+        self.host = SimHost(self.store, self.pace)
+        self.book = InterestBook(self.store.author).load(self.store)
+        self.host.watchers.add(self._logs_changed)
+        self.alive = True
+        self._check_own_logs()
+
+    def crash(self, *, power: bool) -> None:
+        """The process is gone at once; with the power also what was not synced."""
+        if not self.alive:
+            return
+        self.world.note(f"{self.name} {'loses its power' if power else 'is killed'}")
+        self.alive = False
+        self._dying = True
+        self.pace.life.over = True
+        for end in self.ends:
+            end.forget()
+            end.link.cut(end, "the other side is gone")
+        self.store.close()
+        if power:
+            self.disk.cut_power()
+        for file in self.disk.files.values():
+            file.locked_by = None
+
+    def close(self) -> None:
+        """The end of the world."""
+        self.pace.life.over = True
+        self.disk.fault = lambda kind, number: None
+        self.store.close()
+        self.disk.unregister()
+
+    def _power_lost(self) -> bool:
+        if self.power_cut_at is None or self.disk.operations < self.power_cut_at:
+            return False
+        self.crash(power=True)
+        self.world.restart_later(self)
+        return True
+
+    def _disk_fault(self, kind: str, number: int) -> None:
+        if self._dying or (self.power_cut_at is not None and number >= self.power_cut_at):
+            raise PowerCutError(errno.EIO, "no power")
+        code = self.failing.get(kind)
+        if code is not None and self.rng.random() < 0.5:
+            self.world.note(f"{self.name} fails to {kind}")
+            raise OSError(code, "simulated")
+
+    def recover(self, kind: str) -> None:
+        """The disk does this again."""
+        self.failing.pop(kind, None)
+
+    def _make_reads_fail(self) -> None:
+        """What the store reads fails while `failing` says so."""
+        for name in ("read", "log", "open_payload"):
+            setattr(self.store, name, partial(self._read, getattr(self.store, name)))
+
+    def _read(self, read: Callable[..., Any], *args: Any, **how: Any) -> Any:  # noqa: ANN401
+        if "read" in self.failing and self.rng.random() < 0.2:
+            self.world.note(f"{self.name} fails to read")
+            raise StoreFailed("the disk failed", self.name, "replace it")
+        return read(*args, **how)
+
+    # What its programs do
+
+    def append(self, log_id: int, payloads: list[bytes], *, end: bool) -> None:
+        """Signs entries; they are acknowledged later."""
+
+        def work() -> list[Appended]:
+            appended = self.store.append(payloads, log_id=log_id, end_of_log=end)
+            for each in appended:
+                self.world.truth.add(each.key, each.seq, each.hash)
+            return appended
+
+        def then(appended: list[Appended]) -> None:
+            last = appended[-1]
+            self.acknowledged[last.key] = last.seq
+            self.world.note(f"{self.name} has signed up to {last.seq} of {short(last.key)}")
+
+        self.host.write(work, then)
+
+    def put(self, log: LogKey, made: list[Made]) -> None:
+        """Takes entries of an author who is near by and has no store of its own."""
+        entries = [NewEntry(each.seq, each.encoded, each.hash, each.payload) for each in made]
+        work = partial(self.store.put_many, [(log, entries)], source="author")
+        self.host.write(work, lambda _: None, also=[log])
+
+    def drop(self, log: LogKey, first: int, last: int) -> None:
+        """Deletes payloads."""
+        self.host.write(partial(self.store.drop, log, first, last), lambda _: None, also=[log])
+
+    def follow(self, target: Follow) -> None:
+        self.host.write(partial(self.store.follow, target), self._reload)
+
+    def unfollow(self, target: Follow) -> None:
+        self.host.write(partial(self.store.unfollow, target), self._reload)
+
+    def _reload(self, changed: object) -> None:
+        if changed:
+            self.host.write(partial(self.book.load, self.store), self._loaded)
+
+    def _loaded(self, book: InterestBook) -> None:
+        self.book = book
+        for end in self.ends:
+            end.deliver((book.current,))
+
+    def _logs_changed(self, changes: Sequence[LogChanged]) -> None:
+        if self.book.note(changes):
+            for end in self.ends:
+                end.deliver((self.book.current,))
+        for change in changes:
+            self._check_progress(change)
+
+    # What must hold of it
+
+    def _check_progress(self, change: LogChanged) -> None:
+        """Heights only grow, but for a fork, and an end or a fork is never taken back."""
+        before, self.seen[change.log] = self.seen.get(change.log), change
+        if before is None:
+            return
+        if change.fork is None and change.height < before.height:
+            raise Broken(f"{self.name}: {short(change.log)} shrinks, {before} -> {change}")
+        forks = (before.fork, change.fork)
+        if forks[0] is not None and (forks[1] is None or forks[1] > forks[0]):
+            raise Broken(f"{self.name}: a fork is taken back, {before} -> {change}")
+        if before.end is not None and change.end is None and change.fork is None:
+            raise Broken(f"{self.name}: an end is taken back, {before} -> {change}")
+
+    def _check_own_logs(self) -> None:
+        """After a restart: all that was acknowledged or seen by anybody is there."""
+        for log, newest in sorted(self.acknowledged.items()):
+            info = self.store.log(log)
+            if info is None or info.height < newest:
+                raise Broken(f"{self.name} lost an own entry: {info} instead of {newest}")
+        for node in self.world.nodes:
+            for log, news in sorted(node.seen.items()):
+                own = self.store.log(log) if log.author == self.store.author else news
+                if own is None or own.height < news.height:
+                    raise Broken(f"{node.name} knows more of {self.name}'s log than itself")
+
+    def payload_of(self, log: LogKey, seq: int) -> bytes:
+        """The payload of an entry that is held with it."""
+        with self.store.open_payload(log, seq) as reader:
+            return reader.read(0, reader.payload_bytes)
+
+    def check_store(self) -> None:
+        """Everything that came in since the last time was signed by its author."""
+        if not self.alive or self.host._feed.position == self.checked:
+            return
+        try:
+            for entry in self.store.read_changes(
+                self.checked, entries_max=1 << 20, bytes_max=1 << 30
+            ):
+                payload = entry.payload
+                if payload is None and entry.payload_state is PayloadState.PRESENT:
+                    payload = self.payload_of(entry.key, entry.seq)
+                self.world.truth.check(entry, payload)
+        except StoreError:
+            # The disk fails; another look is taken later.
+            return
+        except Broken as broken:
+            raise Broken(f"{self.name}: {broken}") from None
+        self.checked = self.host._feed.position
+
+
+def _key(name: str) -> SigningKey:
+    return SigningKey(name.encode().ljust(32, b"."))

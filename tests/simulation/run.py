@@ -1,0 +1,68 @@
+"""Runs worlds and says how to run one again."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from .plan import Plan
+from .world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a world."""
+
+    seed: int
+    steps: int
+    virtual_s: float
+    digest: str
+    reconnected: bool
+    """Whether some payload needed another connection at the end."""
+
+
+class SimulationFailed(AssertionError):  # noqa: N818 - what a test reports
+    """A seed found something. The message says how to see it again."""
+
+
+def run_world(plan: Plan, *, trace: bool = False) -> Outcome:
+    """Runs the world of a plan to its end. Raises SimulationFailed."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        small_steps(),
+        World(plan, Path(folder)) as world,
+    ):
+        world.printing = trace
+        try:
+            world.run()
+        except Exception as error:
+            raise SimulationFailed(_report(world, error)) from error
+        return Outcome(plan.seed, world.steps, world.clock.now, world.digest, world.reconnected)
+
+
+def _report(world: World, error: Exception) -> str:
+    plan = world.plan
+    return "\n".join(
+        (
+            f"seed {plan.seed}, step {world.steps}, {world.clock.now:.6f} s: {error!r}",
+            *world.lines,
+            f"again: {replay_command(plan)}",
+        )
+    )
+
+
+def replay_command(plan: Plan) -> str:
+    """What runs the same world again."""
+    return f".venv/bin/python -m tests.simulation --seed {plan.seed}"
+
+
+@contextmanager
+def small_steps() -> Iterator[None]:
+    """Checkpoints and syncs of partial payloads come often."""
+    with (
+        mock.patch("logstore.schema.WAL_PAGES", 12),
+        mock.patch("logstore.sink.SYNC_BYTES", 10_000),
+    ):
+        yield
