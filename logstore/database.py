@@ -248,10 +248,10 @@ class Database:
     def read_alone(self) -> Iterator[apsw.Connection]:
         """A connection outside of any transaction, for statements that must not be in one."""
         if self._single:
-            with self._lock, translated(self.where):
+            with self._lock, translated(self.where), self._damage():
                 yield self._open_writer()
             return
-        with translated(self.where):
+        with translated(self.where), self._damage():
             db, generation = self._take_reader()
             try:
                 yield db

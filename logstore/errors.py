@@ -170,7 +170,8 @@ def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:
             )
         case apsw.NotADBError():
             return NotAStore("not a store", where, "name another directory, or restore a backup")
-        case apsw.CorruptError() | apsw.FormatError() | apsw.ConstraintError():
+        # Our statements are right, so what SQLite does not understand is a damaged schema.
+        case apsw.CorruptError() | apsw.FormatError() | apsw.ConstraintError() | apsw.SQLError():
             return StoreDamaged(
                 f"the database is damaged ({detail})", where, "run verify, then restore a backup"
             )

@@ -152,6 +152,9 @@ def content_of(path: Path) -> list[object]:
     with Store.open(path, readonly=True) as store:
         found.extend(store.logs())
         for info in list(store.logs()):
+            found.append(store.runs(info.key, limit=1000))
+            found.append(store.missing_payloads(info.key, limit=1000))
+            found.append(store.shortfall(info.key, Subscription(max_bytes=100)))
             entries = store.read(info.key, 1, entries_max=1000, bytes_max=1 << 30)
             found.extend(entries)
             for entry in entries:
@@ -159,7 +162,8 @@ def content_of(path: Path) -> list[object]:
                     with store.open_payload(info.key, entry.seq) as reader:
                         found.append(reader.read(0, 1 << 20))
         found.extend(store.forks())
-        found.extend(store.follows())
+        found.extend(store.subscriptions().items())
+        found.append(store.wants())
         found.append(store.recall_all(""))
         found.append(store.changes(0, 1000))
         found.append(store.author)
