@@ -28,6 +28,34 @@ class Case:
     play: Callable[[Speaker], None]
     setup: Setup = GREEDY
     needs: frozenset[Need] = frozenset()
+    begins_itself: bool = False
+    """Whether the script sends the setup in a way of its own."""
+    is_long: bool = False
+    """Whether it moves too much to be run byte by byte."""
+    ends: bool = False
+    """Whether the connection is over behind it."""
+
+
+CASES: list[Case] = []
+"""Every case that `case` has made."""
+
+
+def case(
+    *rules: str,
+    setup: Setup = GREEDY,
+    needs: frozenset[Need] = frozenset(),
+    begins_itself: bool = False,
+    is_long: bool = False,
+    ends: bool = False,
+) -> Callable[[Callable[[Speaker], None]], Callable[[Speaker], None]]:
+    """Makes a script a case, whose name is that of the function in words."""
+
+    def register(play: Callable[[Speaker], None]) -> Callable[[Speaker], None]:
+        name = play.__name__.replace("_", " ")
+        CASES.append(Case(name, rules, play, setup, needs, begins_itself, is_long, ends))
+        return play
+
+    return register
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from wire import (
     encode_payload_header,
     has_distinct_lipmaalink,
     lipmaa,
+    sign_entry,
+    yamf_hash,
 )
 
 SHARED_COUNT = 40
@@ -111,6 +113,23 @@ class History:
         return Propose(**cast("dict[str, Any]", values))
 
 
+class Huge(History):
+    """A log whose entry 1 claims a payload that no endpoint takes in; it is signed as it should."""
+
+    def entry(self, seq: int) -> Held:
+        encoded = sign_entry(
+            self.author.key,
+            log_id=self.log.log_id,
+            seq=seq,
+            is_end=False,
+            lipmaalink=None,
+            backlink=None,
+            payload_bytes=U64_MAX,
+            payload_hash=yamf_hash(b""),
+        )
+        return Held(encoded, yamf_hash(encoded), None)
+
+
 class Library:
     """Makes histories by one author, and one by an author whom nobody follows."""
 
@@ -119,6 +138,10 @@ class Library:
         self.stranger = Author(SigningKey(bytes(byte ^ 0x55 for byte in seed)))
         self.shared = History(self.author, first_log_id)
         self._next = first_log_id
+
+    def huge(self, history: History) -> History:
+        """An entry 1 of the same log that claims 2^64 - 1 bytes of payload."""
+        return Huge(history.author, history.log.log_id)
 
     def fresh(
         self,

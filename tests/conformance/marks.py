@@ -28,8 +28,8 @@ class Proof:
     """That a test proves a rule for some roles."""
 
     rule: str
-    test: str
-    """Path and name, without parameters."""
+    name: str
+    """The case, or the test's file and name in words."""
     roles: frozenset[Role]
     socket: bool
 
@@ -47,13 +47,24 @@ def proofs(item: pytest.Item) -> list[Proof]:
     if item.get_closest_marker("skip"):
         return []
     found = []
-    test = item.nodeid.partition("[")[0]
+    name = _name_of(item)
     socket = any(mark.kwargs.get("socket") for mark in item.iter_markers("rule"))
     for mark in item.iter_markers("rule"):
         said = mark.kwargs.get("roles")
         roles = _roles_of(item) if said is None else _SAID[said]
-        found += [Proof(str(rule), test, roles, socket) for rule in mark.args]
+        found += [Proof(str(rule), name, roles, socket) for rule in mark.args]
     return found
+
+
+def _name_of(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None:
+        for value in callspec.params.values():
+            if isinstance(value, Case | Offence):
+                return f"*{value.name}*"
+    path, _, test = item.nodeid.partition("[")[0].partition("::")
+    words = test.rpartition("::")[2].removeprefix("test_")
+    return f"`{path.removeprefix('tests/').removesuffix('.py')}` {words.replace('_', ' ')}"
 
 
 def _roles_of(item: pytest.Item) -> frozenset[Role]:

@@ -46,10 +46,12 @@ class MemoryLink:
 
     def receive(self) -> bytes:
         data = b""
-        while part := self.session.bytes_to_send(1 << 20):
+        while True:
+            part = self.session.bytes_to_send(1 << 20)
             data += part
-            self._work()
-        return data
+            # Looking for something to send may be what asks the store for it.
+            if not self._work() and not part:
+                return data
 
     def wait(self, seconds: float) -> None:
         """Time passes."""
@@ -57,9 +59,9 @@ class MemoryLink:
         self.session.advance(self.now)
         self._work()
 
-    def _work(self) -> None:
-        """Carry out commands until there are none."""
-        busy = True
+    def _work(self) -> bool:
+        """Carry out commands until there are none; whether there were any."""
+        busy, worked = True, False
         while busy:
             commands = self.session.commands()
             for command in commands:
@@ -71,3 +73,5 @@ class MemoryLink:
                 self.session.handle(change, self.now)
             self.notices += self.session.notices()
             busy = bool(commands or changes)
+            worked = worked or busy
+        return worked

@@ -65,6 +65,9 @@ class Link(Protocol):
     def receive(self) -> bytes:
         """What it says next; b"": nothing more comes, now (in memory) or ever (over a socket)."""
 
+    def wait(self, seconds: float) -> None:
+        """Time passes for the endpoint; only for cases that need such a clock."""
+
 
 class _MuxReader:
     """Cuts the endpoint's bytes into bymux packets."""
@@ -116,6 +119,7 @@ class Speaker:
         self.data_credit = 0
         self.granted = 0
         """Request credit that the endpoint has granted."""
+        self.data_bytes_heard = 0
         self.offended = False
         self.blamed: int | None = None
         self._mux = _MuxReader()
@@ -123,15 +127,29 @@ class Speaker:
         self._decoder: DataDecoder | None = None
         self._setup_bytes = bytearray()
         self._done: set[int] = set()
+        """Requests whose packets are of no interest any more."""
+        self._their_current: int | None = None
 
     # Beginning
 
-    def begin(self, *behind: bytes, raw_setup: bytes | None = None) -> None:
-        """Exchange setups; `behind` follows in the same segment."""
+    def begin(
+        self, *behind: bytes, raw_setup: bytes | None = None, credit: int = CREDIT_GIVEN
+    ) -> None:
+        """Exchange setups; `behind` follows in the same segment.
+
+        `credit` is what the endpoint may send on the data channel.
+        """
         opening = raw_setup if raw_setup is not None else encode_setup(self.setup)
-        self.link.send(opening + packet(CREDIT, DATA, CREDIT_GIVEN) + b"".join(behind))
+        if credit:
+            opening += self.data_grant(credit)
+        self.link.send(opening + b"".join(behind))
         while self.theirs is None:
             self._need("the setup")
+
+    @staticmethod
+    def data_grant(credit: int) -> bytes:
+        """The bymux packet that lets the endpoint send so much data."""
+        return packet(CREDIT, DATA, credit)
 
     @property
     def negotiated(self) -> Negotiated:
@@ -170,6 +188,10 @@ class Speaker:
     def grant(self, units: int = 8) -> None:
         """Request credit for the endpoint."""
         self.control(Grant(units))
+
+    def wait(self, seconds: float) -> None:
+        """Time passes at once (`Need.CLOCK`)."""
+        self.link.wait(seconds)
 
     # The last words
 
@@ -229,6 +251,7 @@ class Speaker:
             return
         if kind == WRITE and stream == DATA:
             assert self._decoder is not None
+            self.data_bytes_heard += len(body)
             self._decoder.feed(body)
             return
         self.said.append((kind, stream, amount))
@@ -281,19 +304,30 @@ class Speaker:
             self._need(f"bymux packet of type {kind} of stream {stream}")
 
     def packet(self, *, with_backlink: bool = False) -> DataPacket:
-        """The next data packet; ends of requests that are of no interest any more are left out."""
+        """The next data packet of a request that is of interest yet."""
+        while (found := self._next(with_backlink=with_backlink)) is None:
+            self._need("a data packet")
+        return found
+
+    def _next(self, *, with_backlink: bool) -> DataPacket | None:
         assert self._decoder is not None
-        while True:
-            found = self._decoder.next_packet(with_backlink)
-            if found is None:
-                self._need("a data packet")
-            elif not (isinstance(found, Switch | RequestCancelled) and found.request in self._done):
+        while (found := self._decoder.next_packet(with_backlink)) is not None:
+            if isinstance(found, Switch | RequestCancelled):
+                if isinstance(found, Switch):
+                    self._their_current = found.request
+                if found.request not in self._done:
+                    return found
+            elif self._their_current not in self._done:
                 return found
+        return None
 
     def expect_packet(self, expected: DataPacket) -> None:
         found = self.packet()
         if found != expected:
             raise UnmetError(f"{found!r} on the data channel, not {expected!r}")
+
+    def expect_switch(self, number: int) -> None:
+        self.expect_packet(Switch(number))
 
     def expect_metadata(self, history: History, seq: int, *, first: bool = False) -> None:
         """Metadata of that entry, with its backlink if `first`."""
@@ -374,8 +408,7 @@ class Speaker:
             self.expect_cancel(number)
         else:
             self.cancel(number, CancelReason.YOU_CANCELLED)
-        self._done.add(number)
-        self.data(encode_switch(number), encode_request_cancelled(number))
+        self.end(number)
         return found
 
     def wait_until_held(self, history: History, seq: int) -> None:
@@ -401,9 +434,8 @@ class Speaker:
         """
         number = self.propose(history, 5)
         self.expect_cancel(number, CancelReason.NOT_WANTED)
-        self.control(Cancel(number, CancelReason.YOU_CANCELLED))
-        self._done.add(number)
-        self.data(encode_request_cancelled(number))
+        self.cancel(number, CancelReason.YOU_CANCELLED)
+        self.end(number)
         self.grant()
         return self.expect(Propose, lambda found: found.log == history.log, "its own proposal")
 
@@ -417,11 +449,62 @@ class Speaker:
             f"its own proposal from {count + 1}",
         )
 
+    def settle(self) -> None:
+        """See that the endpoint has done all that it was asked to: it answers what comes behind."""
+        self.newest(self.library.fresh())
+        self.mux_ping()
+
+    def mux_ping(self) -> None:
+        """See that everything so far has been read."""
+        self.mux(packet(PING, None))
+        self.expect_said(PONG, None)
+
+    def settle_quietly(self) -> None:
+        """The same by pings alone, without a request of ours."""
+        for _ in range(3):
+            self.mux_ping()
+
+    def poll(self, history: History, reason: CancelReason, start: int = 1) -> Cancel:
+        """Propose a log until that is cancelled with a reason."""
+        for _ in range(_POLLS_MAX):
+            number = self.propose(history, start)
+            answer = self.expect_answer(number)
+            if isinstance(answer, Cancel) and answer.reason is reason:
+                return answer
+            self.cancel(number, CancelReason.YOU_CANCELLED)
+            self.end(number)
+        raise UnmetError(f"no proposal of {history.log} is cancelled with {reason!r}")
+
+    def no_own_data(self, number: int) -> None:
+        """The endpoint has not switched to a request of its own."""
+        found = self._next(with_backlink=False)
+        if found == Switch(number):
+            raise UnmetError(f"it switches to request {number}, which has no answer")
+
+    def silent(self, kind: type[T], fits: Callable[[T], bool] = lambda _: True) -> None:
+        """Nothing of that kind has been said, and is not said now either."""
+        self.settle()
+        said = [message for message in self.inbox if isinstance(message, kind) and fits(message)]
+        if said:
+            raise UnmetError(f"the endpoint says {said[0]}")
+
+    def no_data(self) -> None:
+        """Nothing stands on the data channel."""
+        self.settle()
+        found = self._next(with_backlink=False)
+        if found is not None:
+            raise UnmetError(f"{found!r} on the data channel, where nothing is due")
+
     def alive(self) -> None:
         """The connection still works: a ping is answered and an entry of a new log is kept."""
         self.mux(packet(PING, None))
         self.expect_said(PONG, None)
         self.deliver(self.library.fresh(), 1)
+
+    def end(self, number: int) -> None:
+        """Our 32 of a request that is of no interest any more, behind a switch to it."""
+        self._done.add(number)
+        self.data(encode_switch(number), encode_request_cancelled(number))
 
     def close(self) -> None:
         """End the session in good order, and see the endpoint do the same."""

@@ -16,12 +16,12 @@ import trio
 from logstore import Follow, LogVerdict, Store
 from peer.api import NodeConfig, Peer, SyncError, sync
 from peer.net import Limits
-from wire import Setup, encode_switch
+from wire import LogKey, Setup, encode_switch
 
 from .histories import SHARED_COUNT, History, Library
 from .script import GREEDY, Speaker, UnmetError
 
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 CONFIG = NodeConfig(workers=0, poll_s=0.5, limits=Limits(unestablished_max=1000))
 T = TypeVar("T")
 EventOf = Mapping[str, object]
@@ -50,6 +50,9 @@ class SocketLink:
             raise UnmetError(f"the endpoint says nothing for {PATIENCE_S:.0f} s") from None
         self.ended = self.ended or not data
         return data
+
+    def wait(self, seconds: float) -> None:
+        raise NotImplementedError("no clock can be turned here")
 
     def close(self) -> None:
         self._socket.close()
@@ -104,9 +107,9 @@ class NodeThread:
         assert peer is not None
         return trio.from_thread.run_sync(lambda: function(peer), trio_token=self._token)
 
-    def faults(self) -> list[object]:
-        """What a check of the whole store finds."""
-        return [each for each in self.store.verify() if not isinstance(each, LogVerdict)]
+    def faults(self, log: LogKey | None = None) -> list[object]:
+        """What a check of the whole store, or of one log, finds."""
+        return [each for each in self.store.verify(log) if not isinstance(each, LogVerdict)]
 
     def __enter__(self) -> Self:
         self._thread.start()

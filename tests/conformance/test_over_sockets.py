@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from .cases import Need, Offence
+from .cases import Case, Need, Offence
+from .exchanges import CASES
 from .histories import Library
 from .marks import parameters
 from .offences import OFFENCES
@@ -48,6 +49,7 @@ def stage(proactive: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         honest.begin()
         bring_shared(honest)
         yield Stage(node, meeting, Bystander(honest))
+        assert node.faults() == []
 
 
 def offend(speaker: Speaker, offence: Offence) -> None:
@@ -59,7 +61,7 @@ def offend(speaker: Speaker, offence: Offence) -> None:
 
 
 @pytest.mark.parametrize(
-    "offence", parameters(each for each in OFFENCES if not each.in_memory_only)
+    "offence", parameters((each for each in OFFENCES if not each.in_memory_only), socket=True)
 )
 @pytest.mark.rule("P2P-9.01", "P2P-9.02", "P2P-9.03", "P2P-9.04", "P2P-1.01")
 def test_an_offence_over_tcp_ends_that_connection_and_harms_nothing(
@@ -80,4 +82,23 @@ def test_an_offence_over_tcp_ends_that_connection_and_harms_nothing(
         reason = str(event["reason"])
     check_reason(offence, speaker, reason)
     stage.bystander.goes_on()
-    assert stage.node.faults() == []
+    assert stage.node.faults(stage.meeting.library.shared.log) == []
+
+
+@pytest.mark.parametrize(
+    "case", parameters((each for each in CASES if Need.CLOCK not in each.needs), socket=True)
+)
+def test_an_exchange_over_tcp_goes_as_it_should(stage: Stage, case: Case, proactive: bool) -> None:
+    before = len(stage.node.events)
+    with stage.meeting.speaker(case.setup) as speaker:
+        if not case.begins_itself:
+            speaker.begin()
+        case.play(speaker)
+        if case.ends:
+            while speaker.hear():
+                pass
+    ended = stage.node.wait_for(
+        lambda event: event["event"] in {"disconnected", "violation"}, before
+    )
+    assert (ended["event"], ended["kind"]) == ("disconnected", "closed" if case.ends else "lost")
+    assert stage.node.faults(stage.meeting.library.shared.log) == []
