@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from logstore import StoreError
 from wire import SignatureLibraryError
 
-from .compressing import compression_arguments, session_config
 from .errors import DONE, Problem
 from .online import address, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
 from .registry import Definition
+from .session_flags import session_arguments, session_config
 from .settings import Parser, store_path
 from .terminal import OutputClosed
 from .tracing import trace_argument
@@ -53,7 +53,7 @@ def _arguments(parser: Parser) -> None:
         help="call this peer, and again whenever the connection is lost; repeatable",
     )
     follow_arguments(parser)
-    compression_arguments(parser)
+    session_arguments(parser)
     trace_argument(parser)
     parser.add_argument(
         "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"

@@ -11,11 +11,11 @@ from logstore import StoreError
 from peer import json_number
 from wire import SignatureLibraryError
 
-from .compressing import compression_arguments, session_config
 from .errors import DONE, Problem
 from .online import address, counted, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
 from .registry import Definition
+from .session_flags import session_arguments, session_config
 from .settings import Parser
 from .tracing import trace_argument
 from .values import size
@@ -45,7 +45,7 @@ def seconds(text: str) -> float:
 def _arguments(parser: Parser) -> None:
     parser.add_argument("address", metavar="HOST:PORT", type=address, help="the peer to call")
     follow_arguments(parser)
-    compression_arguments(parser)
+    session_arguments(parser)
     trace_argument(parser)
     parser.add_argument(
         "--timeout", metavar="S", type=seconds, help="give up after S seconds, exit status 1"

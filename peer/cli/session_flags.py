@@ -1,6 +1,6 @@
-"""`--compression` and `--window`, for commands that connect."""
+"""How sessions transmit: `--greedy`, `--compression` and `--window`, for commands that connect."""
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from .settings import Parser
 from .values import u64
@@ -11,8 +11,20 @@ if TYPE_CHECKING:
     from peer import Compression, SessionConfig
 
 
-def compression_arguments(parser: Parser) -> None:
-    """The two flags."""
+GREEDY: Final = {"both": (True, True), "send": (True, False), "receive": (False, True)}
+"""Whether to send greedily, and whether to take what is sent greedily; `none`: neither."""
+
+
+def session_arguments(parser: Parser) -> None:
+    """The flags."""
+    parser.add_argument(
+        "--greedy",
+        metavar="WAY",
+        type=_greedy,
+        default="both",
+        help="pass payloads on while they arrive, before they are verified: `both` (the default),"
+        " only `send`, only `receive`, or `none`; nothing unverified is ever kept",
+    )
     parser.add_argument(
         "--compression",
         metavar="WHEN",
@@ -31,15 +43,23 @@ def compression_arguments(parser: Parser) -> None:
 
 
 def session_config(args: "Namespace") -> "SessionConfig":
-    """What the two flags make of the configuration."""
+    """What the flags make of the configuration."""
     from dataclasses import replace
 
     from peer import SessionConfig, default_setup
 
-    setup = default_setup()
+    send, accept = GREEDY.get(args.greedy, (False, False))
+    setup = replace(default_setup(), send_greedily=send, accept_greedily=accept)
     if args.window is not None:
         setup = replace(setup, send_window=args.window, receive_window=args.window)
     return SessionConfig(setup=setup, compression=args.compression)
+
+
+def _greedy(text: str) -> str:
+    """One of the words. Raises ValueError."""
+    if text not in (*GREEDY, "none"):
+        raise ValueError(f"{text!r:.40} is none of both, send, receive and none")
+    return text
 
 
 def _when(text: str) -> str:
