@@ -12,7 +12,7 @@ There is no global state: any number of peers may run in one program, also on st
 """
 
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +46,7 @@ from peer.net import (
     NodeConfig,
     Observer,
     memory_link,
+    newest_held_by,
     open_stream,
     running_node,
     unobserved,
@@ -281,6 +282,22 @@ class Peer:
         is no address; use `trio.fail_after` for a time limit.
         """
         return await _sync_once(self.node, target)
+
+    async def newest(
+        self, target: str | Address | trio.abc.Stream, logs: Iterable[LogKey]
+    ) -> dict[LogKey, int]:
+        """The newest entry that another peer holds of each log, for those that it gives out.
+
+        Connects to an address, or uses a stream of the caller's, and moves nothing. Raises
+        CannotConnectError, and ValueError for what is no address.
+        """
+        if isinstance(target, trio.abc.Stream):
+            name, stream = "stream", target
+        else:
+            address = _address(target)
+            name, stream = str(address), await open_stream(address)
+        host, config = self.node.host, self.node.config.session
+        return await newest_held_by(stream, name, logs, host, config)
 
     async def wait_in_sync(self) -> None:
         """Returns once this peer and all those given to `connect` have what the others had.

@@ -59,6 +59,7 @@ _TABLE = (
     Command("serve", "serve", "run the node until interrupted"),
     Command("sync", "sync", "connect once and bring both sides up to date"),
     Command("status", "status", "who is connected, what is held, what is missing"),
+    Command("wait", "waiting", "wait until what is followed is complete"),
     Command("why", "why", "say why a log is not complete, or a peer brings nothing"),
     Command("trace", "tracing", "show what `--trace` wrote: every message of every connection"),
     Command("key", "keys", "export the author key, or import one"),

@@ -12,7 +12,8 @@ from .listening import CannotListenError
 from .memory import MemoryStream, memory_link
 from .node import Node, NodeConfig, running_node, unobserved
 from .overview import Overview
-from .reasons import Reason, why_log, why_peer
+from .probing import newest_held_by
+from .reasons import Lack, Reason, lack_of, why_log, why_peer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
 from .sources import SourceInfo
 from .status_file import StatusFile, read_status, serving_state
@@ -32,6 +33,7 @@ __all__ = [
     "EndKind",
     "Ending",
     "Export",
+    "Lack",
     "Limits",
     "MemoryStream",
     "Node",
@@ -42,7 +44,9 @@ __all__ = [
     "SourceInfo",
     "StatusFile",
     "StoreHost",
+    "lack_of",
     "memory_link",
+    "newest_held_by",
     "open_stream",
     "read_status",
     "run_export",

@@ -1,0 +1,223 @@
+"""`wait`: returns once what is followed is here, as far as connected peers hold it."""
+
+import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from logstore import ALL, FULL, StoreError, Subscription
+from wire import LogKey, SignatureLibraryError
+
+from .errors import DONE, Problem, WrongUsage
+from .online import counted, run_trio
+from .opening import opened_store
+from .registry import Definition
+from .settings import Parser
+from .sync import seconds
+from .values import log_key, seq
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from logstore import Store
+    from peer.api import Peer
+
+    from .terminal import Terminal
+
+POLL_S: Final = 0.1
+SETTLE_S: Final = 1.2
+"""The node tells its state once a second: how old may be what it says."""
+REASONS_TOLD: Final = 5
+
+State = Mapping[str, Any]
+
+
+def _arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "log", metavar="LOG", nargs="?", type=log_key, help="only this log (default: all followed)"
+    )
+    parser.add_argument(
+        "--seq", metavar="N", type=seq, help="wait until LOG is held up to N, whoever brings it"
+    )
+    parser.add_argument("--payloads", action="store_true", help="wait for payloads too")
+    parser.add_argument(
+        "--timeout", metavar="S", type=seconds, help="give up after S seconds, exit status 1"
+    )
+
+
+@dataclass(slots=True)
+class _Wait:
+    """What is waited for, and what peers have said that they hold."""
+
+    store: "Store"
+    log: LogKey | None
+    seq: int | None
+    payloads: bool
+    newest: dict[LogKey, int] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    """The peers that have answered what they hold."""
+
+    def wanted(self) -> dict[LogKey, Subscription]:
+        """The logs to be complete, and what of each."""
+        subscriptions = self.store.subscriptions()
+        if self.log is not None:
+            found = (subscriptions.get(t) for t in (self.log, self.log.author, ALL))
+            return {self.log: next((each for each in found if each is not None), FULL)}
+        logs: dict[LogKey, Subscription] = {}
+        for target, subscription in subscriptions.items():
+            if isinstance(target, LogKey):
+                logs[target] = subscription
+                continue
+            author = target if isinstance(target, bytes) else None
+            for info in self.store.logs(author):
+                if info.key.author != self.store.author:
+                    logs.setdefault(info.key, subscription)
+            if author is not None:
+                logs.setdefault(LogKey(author, 0), subscription)
+        return logs
+
+    def lacking(self) -> list[LogKey]:
+        """The logs of which something is missing that is known to be there."""
+        from peer.net import lack_of
+
+        found = []
+        for log, subscription in self.wanted().items():
+            known = self.newest.get(log, 0) if self.seq is None else self.seq
+            lack = lack_of(self.store, log, subscription, known)
+            nothing = known == 0 and self.log is not None and self.store.log(log) is None
+            if lack.entries or nothing or (self.payloads and lack.payloads):
+                found.append(log)
+        return found
+
+
+def _wait(args: "Namespace", terminal: "Terminal") -> int:
+    import trio
+
+    from peer.net import serving_state
+
+    if args.seq is not None and args.log is None:
+        raise WrongUsage("wait: --seq needs a LOG")
+    with opened_store(args) as store:
+        if serving_state(store) is None:
+            raise Problem(f"{store.path}: no node serves this store; start one with `serve`")
+        wait = _Wait(store, args.log, args.seq, args.payloads)
+        if args.log is None and not store.follows():
+            raise Problem("nothing is followed, so there is nothing to wait for (see `follow`)")
+        try:
+            waited_s = run_trio(partial(_run, wait, args.timeout))
+        except trio.TooSlowError:
+            raise Problem(_why_not(wait, args.timeout)) from None
+        except (StoreError, SignatureLibraryError) as error:
+            raise Problem(str(error)) from None
+        logs = len(wait.wanted())
+        fields = {"logs": logs, "peers": sorted(wait.asked), "waited_s": round(waited_s, 3)}
+        terminal.result(fields, f"{counted(logs, 'log')} complete after {waited_s:.1f} s")
+    return DONE
+
+
+async def _run(wait: _Wait, timeout_s: float | None) -> float:
+    import trio
+
+    from peer.api import NodeConfig, Peer
+
+    started = trio.current_time()
+    with trio.fail_after(math.inf if timeout_s is None else timeout_s):
+        if wait.seq is not None:
+            await _until_held(wait)
+        else:
+            config = NodeConfig(lock=False, workers=0)
+            async with Peer(wait.store, config=config) as peer:
+                await _until_complete(wait, peer)
+    return trio.current_time() - started
+
+
+async def _until_held(wait: _Wait) -> None:
+    import trio
+
+    while wait.lacking():
+        _node_state(wait)
+        await trio.sleep(POLL_S)
+
+
+async def _until_complete(wait: _Wait, peer: "Peer") -> None:
+    import trio
+
+    while True:
+        if await _is_complete(wait, peer):
+            return
+        await trio.sleep(POLL_S)
+
+
+async def _is_complete(wait: _Wait, peer: "Peer") -> bool:
+    """Whether nothing is missing of what connected peers hold, all of whom were asked."""
+    import trio
+
+    from peer.net import CannotConnectError
+
+    connections = _connections(_node_state(wait))
+    fresh = {"connecting", "setup"}
+    if any(each["state"] in fresh and each["last_error"] is None for each in connections):
+        return False
+    ready = [each for each in connections if each["state"] == "established"]
+    if not ready:
+        return False
+    for each in ready:
+        address = each["address"]
+        if each["direction"] == "outgoing" and address not in wait.asked:
+            with suppress(CannotConnectError):
+                for log, newest in (await peer.newest(address, wait.wanted())).items():
+                    wait.newest[log] = max(newest, wait.newest.get(log, 0))
+                wait.asked.add(address)
+            # What the node says next is newer than this answer.
+            await trio.sleep(SETTLE_S)
+            return False
+    told = _node_state(wait).get("logs", ())
+    behind = [each for each in told if int(each["behind"]) and _is_meant(each, wait.log)]
+    return not behind and not wait.lacking()
+
+
+def _connections(state: State) -> list[State]:
+    return list(state.get("connections", ()))
+
+
+def _is_meant(told: State, log: LogKey | None) -> bool:
+    return log is None or (told["author"], int(told["log_id"])) == (log.author.hex(), log.log_id)
+
+
+def _node_state(wait: _Wait) -> State:
+    """What the node says of itself. Raises Problem if it has ended."""
+    from peer.net import read_status
+
+    folder = wait.store.path
+    state = (None if folder is None else read_status(folder)) or {}
+    pid = state.get("pid")
+    if isinstance(pid, int):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            raise Problem(f"{folder}: the node that served this store has ended") from None
+        except PermissionError:
+            pass
+    return state
+
+
+def _why_not(wait: _Wait, timeout_s: float) -> str:
+    """One line: what is missing, and the first reasons."""
+    from peer.net import serving_state, why_log, why_peer
+
+    state = serving_state(wait.store)
+    reasons: list[str] = []
+    for log in wait.lacking()[:REASONS_TOLD]:
+        wrong = [str(each) for each in why_log(wait.store, state, log) if each.wrong]
+        reasons.append(f"{log}: {'; '.join(wrong) or 'not all of it has come yet'}")
+    connections: list[State] = [] if state is None or reasons else _connections(state)
+    for each in connections:
+        reasons += [str(reason) for reason in why_peer(state, each["address"]) if reason.wrong]
+    told = " | ".join(reasons[:REASONS_TOLD]) or "nobody is connected who could say what is missing"
+    return f"not complete after {timeout_s:g} s: {told}"
+
+
+COMMANDS = {"wait": Definition(arguments=_arguments, run=_wait)}
