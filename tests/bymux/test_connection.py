@@ -27,6 +27,7 @@ CONTROL_AND_DATA = Config(
 )
 
 
+@pytest.mark.rule("BYMUX-1.01")
 def test_the_examples_of_point2point_are_what_we_send() -> None:
     connection = Connection(Role.PROACTIVE, CONTROL_AND_DATA)
     connection.grant(1, 1 << 20)
@@ -97,6 +98,7 @@ def nothing(connection: Connection) -> None:
         (creation_ended, lambda c: c.ping(), "bymux.md Closing", None),
     ],
 )
+@pytest.mark.rule("BYMUX-4.10")
 def test_misuse_is_refused_and_changes_nothing(
     before: Callable[[Connection], None],
     command: Callable[[Connection], object],
@@ -257,6 +259,7 @@ def test_an_initial_streams_id_is_not_used_again_before_its_end_was_reported() -
     assert connection.open_stream() == 0
 
 
+@pytest.mark.rule("BYMUX-5.05", "BYMUX-8.01")
 def test_both_sides_may_agree_on_credit_of_new_streams() -> None:
     config = Config(creator_credit=7, other_credit=INFINITE)
     creator, other = Connection(Role.PROACTIVE, config), Connection(Role.REACTIVE, config)

@@ -21,6 +21,7 @@ def test_sent_credit_may_reach_two_to_64_minus_2(held: int) -> None:
 
 
 @pytest.mark.parametrize("held", [0, 1, 2**63, LARGEST])
+@pytest.mark.rule("BYMUX-2.03")
 def test_a_sum_of_two_to_64_minus_1_is_infinite(held: int) -> None:
     credit = SendCredit(held)
     assert credit.add(INFINITE - held, 1)
@@ -46,6 +47,7 @@ def test_what_is_queued_still_counts_as_credit() -> None:
     assert credit.left == INFINITE
 
 
+@pytest.mark.rule("BYMUX-2.05")
 def test_credit_of_0_makes_infinite_once_and_then_nothing_may_be_added() -> None:
     credit = SendCredit(5)
     assert credit.add(0, 1)
@@ -106,6 +108,7 @@ def test_an_infinite_grant_is_a_credit_of_0_and_swallows_the_others() -> None:
     window=st.integers(1, 50),
     steps=st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=40),
 )
+@pytest.mark.rule("BYMUX-2.11")
 def test_credit_is_restored_by_the_rule_and_never_lost(
     window: int, steps: list[tuple[bool, int]]
 ) -> None:

@@ -68,6 +68,7 @@ SAYINGS = [set[str](), {"Close"}, {"StopRead"}, {"Close", "StopRead"}]
 @pytest.mark.parametrize("answer_close", [True, False])
 @pytest.mark.parametrize("name", STREAM_INPUTS)
 @pytest.mark.parametrize(("ours", "theirs"), list(itertools.product(SAYINGS, SAYINGS)))
+@pytest.mark.rule("BYMUX-4.01", "BYMUX-4.02")
 def test_every_input_in_every_state_is_legal_or_ends_the_connection(
     ours: set[str], theirs: set[str], name: str, answer_close: bool
 ) -> None:
@@ -189,6 +190,7 @@ def test_credit_that_is_granted_but_not_sent_does_not_count() -> None:
         connection.receive_data(write(1, b"x"))
 
 
+@pytest.mark.rule("BYMUX-2.08")
 def test_a_write_of_two_to_62_bytes_takes_flat_memory() -> None:
     connection = Connection(Role.REACTIVE, CONTROL_AND_DATA)
     chunk = bytes(64 * 1024)
@@ -220,6 +222,7 @@ def test_a_flood_of_global_credit_of_0_ends() -> None:
 
 
 @pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.rule("BYMUX-7.03")
 def test_a_flood_of_packets_without_effect_ends_and_takes_flat_memory(name: str) -> None:
     connection = Connection(Role.REACTIVE, CONTROL_AND_DATA)
     tracemalloc.start()
@@ -278,6 +281,7 @@ def test_credit_is_reported_once_per_stream_and_call() -> None:
     assert connection.receive_data(packet(CREDIT, 1, 5)) == [CreditReceived(1)]
 
 
+@pytest.mark.rule("BYMUX-2.09")
 def test_the_peer_creates_streams_of_its_parity_for_credit() -> None:
     connection = Connection(Role.REACTIVE)
     connection.grant_streams(2)
@@ -315,6 +319,7 @@ def test_global_credit_may_not_exceed_two_to_64_minus_1(held: int) -> None:
     assert error.rule == "bymux.md Credit"
 
 
+@pytest.mark.rule("BYMUX-4.09")
 def test_global_close_and_stop_read_are_answered_and_leave_streams_alone() -> None:
     connection = Connection(Role.REACTIVE, Config(initial_streams=(InitialStream(0, 5, 5),)))
     events = connection.receive_data(packet(CLOSE, None) + packet(STOP_READ, None))
@@ -326,6 +331,7 @@ def test_global_close_and_stop_read_are_answered_and_leave_streams_alone() -> No
         connection.receive_data(packet(PING, None))
 
 
+@pytest.mark.rule("BYMUX-4.08")
 def test_a_stream_is_over_when_both_have_said_both_and_its_id_is_free() -> None:
     connection = Connection(Role.REACTIVE)
     connection.grant_streams(2)

@@ -33,6 +33,7 @@ def sent(connection: Connection, bytes_max: int = 256 * 1024) -> list[Seen]:
     return list(parse(connection.data_to_send(bytes_max)))
 
 
+@pytest.mark.rule("BYMUX-6.01")
 def test_a_write_carries_at_most_16_kib_by_default() -> None:
     connection = connected()
     connection.send(1, bytes(40000))
@@ -46,6 +47,7 @@ def test_small_pieces_are_gathered_into_one_write() -> None:
     assert connection.data_to_send() == write(2, b"gathered")
 
 
+@pytest.mark.rule("BYMUX-6.02")
 def test_streams_with_data_take_turns() -> None:
     connection = connected(write_bytes_max=10)
     connection.send(0, b"a" * 35)
@@ -67,6 +69,7 @@ def test_turns_go_on_where_the_last_call_ended() -> None:
     assert order == list(itertools.islice(itertools.cycle(range(3)), len(order)))
 
 
+@pytest.mark.rule("BYMUX-6.03")
 def test_everything_else_goes_out_ahead_of_data() -> None:
     connection = connected()
     connection.send(0, bytes(10**6))

@@ -38,11 +38,13 @@ ids = st.integers(0, U64_MAX) | st.sampled_from(
         (WriteHeaders(65535).encode(16384), "25 ffff 4000"),
     ],
 )
+@pytest.mark.rule("BYMUX-1.01")
 def test_golden_bytes(made: bytes, golden: str) -> None:
     assert made == bytes.fromhex(golden)
 
 
 @given(ids, ids)
+@pytest.mark.rule("BYMUX-1.02")
 def test_headers_are_the_smallest_that_fit(stream: int, amount: int) -> None:
     assert encode_credit(stream, amount) == packet(0, stream, amount)
     assert encode_credit(None, amount) == packet(0, None, amount)

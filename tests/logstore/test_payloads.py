@@ -150,6 +150,7 @@ def test_a_sink_that_was_left_behind_keeps_what_was_synced(store: Store) -> None
     assert path.stat().st_size == 45_000
 
 
+@pytest.mark.rule("P2P-8.24")
 def test_only_one_sink_at_a_time_receives_a_payload(store: Store) -> None:
     log = AuthorLog()
     assert store.path is not None

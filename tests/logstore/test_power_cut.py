@@ -156,6 +156,7 @@ def cut_often(world: World, cuts: int) -> None:
 
 
 @pytest.mark.parametrize("world", range(15), indirect=True)
+@pytest.mark.rule("P2P-8.18")
 def test_a_power_cut_loses_nothing_that_was_acknowledged(world: World) -> None:
     """20 cuts at random operations for each seed: 300 in all."""
     cut_often(world, 20)

@@ -292,6 +292,7 @@ OPEN: Range = (1, None)
         ([(1, 9)], [(2, 3), (5, 6)]),
     ],
 )
+@pytest.mark.rule("P2P-7.05", "P2P-7.06", "P2P-7.11", roles="both")
 def test_no_interleaving_of_honest_sides_breaks_a_rule(
     plans: tuple[list[Range], list[Range]], reuses: bool
 ) -> None:

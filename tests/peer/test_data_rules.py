@@ -315,6 +315,7 @@ def test_a_verdict_that_comes_after_the_next_piece_is_a_violation(peer: Impolite
     refused(peer, bad_signature(), payload(HELD, 1), metadata(HELD, 2), payload(HELD, 2))
 
 
+@pytest.mark.rule("P2P-8.10")
 def test_an_apology_takes_an_invalid_payload_back(peer: Impolite) -> None:
     peer.data(metadata(HELD, 1), SOLID(2), b"no", encode_apology(), entry_packets(HELD, []))
     peer.data(payload(HELD, 1), entry_packets(HELD, range(2, 6)))
@@ -322,6 +323,7 @@ def test_an_apology_takes_an_invalid_payload_back(peer: Impolite) -> None:
     assert peer.store.logs[LOG][1].payload == b"p1"
 
 
+@pytest.mark.rule("P2P-8.10")
 def test_an_apology_takes_invalid_metadata_back(peer: Impolite) -> None:
     peer.data(entry_packets(HELD, [1]), bad_signature(2), encode_apology())
     peer.data(entry_packets(HELD, range(2, 6)))
@@ -373,6 +375,7 @@ def test_an_offset_beyond_the_payload_is_a_violation(make: Make) -> None:
     assert (caught.value.rule, caught.value.request) == ("point2point.md 3", peer.number)
 
 
+@pytest.mark.rule("P2P-8.02", "P2P-8.03")
 def test_data_waits_for_the_answer_to_our_proposal_and_a_32_does_not(
     make: Make,
 ) -> None:
@@ -388,6 +391,7 @@ def test_data_waits_for_the_answer_to_our_proposal_and_a_32_does_not(
     assert peer.engine.requests == 0
 
 
+@pytest.mark.rule("P2P-8.02")
 def test_data_for_our_unanswered_proposal_is_held(make: Make) -> None:
     peer = make({seq: HELD[seq] for seq in (1, 2, 3)})
     peer.control(Grant(4))

@@ -101,6 +101,7 @@ def test_statistics_count_what_was_moved() -> None:
 
 
 @ROLES
+@pytest.mark.rule("P2P-1.02", "P2P-1.03", "P2P-1.05", "P2P-1.08")
 def test_setup_is_sent_at_once_and_read_in_any_pieces(role: Role) -> None:
     session = Session(role, CONFIG, 0.0)
     assert session.bytes_to_send(100) == bytes.fromhex("03 fa010000 fa010000")
@@ -113,6 +114,7 @@ def test_setup_is_sent_at_once_and_read_in_any_pieces(role: Role) -> None:
 
 
 @ROLES
+@pytest.mark.rule("P2P-1.04", "P2P-1.06")
 def test_the_six_high_bits_of_the_setup_are_ignored(role: Role) -> None:
     session = Session(role, CONFIG, 0.0)
     session.receive_bytes(b"\xff\x00\x00", 0.0)
@@ -123,6 +125,7 @@ def test_the_six_high_bits_of_the_setup_are_ignored(role: Role) -> None:
 
 
 @ROLES
+@pytest.mark.rule("P2P-1.15")
 def test_bymux_packets_may_come_right_behind_the_setup(role: Role) -> None:
     session = Session(role, CONFIG, 0.0)
     # A global ping, and 64 units of request credit on the control stream.
@@ -159,6 +162,7 @@ def test_what_is_no_session_ends_with_a_rule(role: Role, garbage: bytes, size: i
 
 
 @ROLES
+@pytest.mark.rule("P2P-1.09")
 def test_setup_has_10_s_however_much_comes(role: Role) -> None:
     """point2point.md 1: an absolute deadline."""
     session = Session(role, CONFIG, 100.0)
@@ -189,6 +193,7 @@ def test_silence_is_answered_by_a_ping_and_then_by_the_end(role: Role) -> None:
 
 
 @pytest.mark.parametrize("closer", [0, 1])
+@pytest.mark.rule("P2P-1.16", roles="both")
 def test_either_side_may_end_a_session_and_both_know(closer: int) -> None:
     wire = Wire(store_of(3), Store())
     wire.run()
@@ -208,6 +213,7 @@ def test_both_may_end_it_at_once() -> None:
 
 @pytest.mark.parametrize("moment", range(217, 6000, 217))
 @pytest.mark.parametrize("closer", [0, 1])
+@pytest.mark.rule("P2P-1.17", roles="both")
 def test_what_the_closer_sent_is_kept_before_its_close_is_answered(
     moment: int, closer: int
 ) -> None:
@@ -244,6 +250,7 @@ def test_what_the_closer_sent_is_kept_before_its_close_is_answered(
 
 
 @ROLES
+@pytest.mark.rule("P2P-1.18")
 def test_the_closer_waits_5_s_and_no_longer(role: Role) -> None:
     session = Session(role, CONFIG, 0.0)
     session.receive_bytes(SETUP, 0.0)

@@ -238,6 +238,7 @@ def test_a_32_may_come_before_its_cancel_and_before_any_switch(peer: Impolite) -
     assert peer.engine.requests == 0
 
 
+@pytest.mark.rule("P2P-6.03")
 def test_our_32_is_sent_once_when_cancels_cross(peer: Impolite) -> None:
     """point2point.md 6: both cancel before either 32 is written."""
     number = peer.open_request()
@@ -247,6 +248,7 @@ def test_our_32_is_sent_once_when_cancels_cross(peer: Impolite) -> None:
     assert peer.sent().count(encode_request_cancelled(number)) == 1
 
 
+@pytest.mark.rule("P2P-6.19", "P2P-6.20")
 def test_a_reused_number_waits_for_the_32_of_its_last_request(peer: Impolite) -> None:
     """point2point.md 6: held, one per number, adjusts and cancels meanwhile are applied."""
     number = peer.open_request()
@@ -288,6 +290,7 @@ def test_a_held_request_that_was_cancelled_is_only_cancelled_back(peer: Impolite
     assert peer.engine.requests == 0
 
 
+@pytest.mark.rule("P2P-7.07")
 def test_a_dropped_proposal_is_ignored_even_while_its_number_waits_for_a_32(
     byte_by_byte: bool, proactive: bool
 ) -> None:

@@ -126,6 +126,7 @@ async def test_a_session_is_told_the_interests_first() -> None:
         assert bench.session.handled == [INTERESTS]
 
 
+@pytest.mark.rule("BYMUX-7.04")
 async def test_bytes_go_in_while_nobody_takes_what_goes_out() -> None:
     session = FakeSession(to_send=[bytes(100_000)])
     async with running(session, buffer_bytes=1000) as bench:

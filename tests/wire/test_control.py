@@ -119,6 +119,7 @@ def decoded(chunks: list[bytes]) -> tuple[list[ControlMessage], str | None]:
 
 
 @pytest.mark.parametrize(("message", "encoding"), GOLDEN)
+@pytest.mark.rule("P2P-2.01", "P2P-2.03", "P2P-2.04", "P2P-2.05", "P2P-2.06", "P2P-2.07")
 def test_messages_have_the_specified_bytes(message: ControlMessage, encoding: str) -> None:
     data = bytes.fromhex(encoding)
     assert encode_control(message) == data

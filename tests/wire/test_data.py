@@ -116,6 +116,7 @@ def decoded(
 
 
 @pytest.mark.parametrize(("encoding", "packets", "golden"), GOLDEN)
+@pytest.mark.rule("P2P-4.01")
 def test_packets_have_the_specified_bytes(
     encoding: bytes, packets: list[DataPacket], golden: str
 ) -> None:
@@ -140,6 +141,7 @@ def test_whether_there_is_a_backlink_is_asked_only_at_metadata() -> None:
 
 
 @pytest.mark.parametrize("seq", [1, 2, 3, 5, 7])
+@pytest.mark.rule("P2P-4.04")
 def test_a_backlink_that_the_receiver_always_has_is_never_carried(seq: int) -> None:
     with pytest.raises(Violation, match=f"entry {seq} never carries"):
         encode_metadata_packet(entry_bytes(seq), 0, seq, True)
@@ -205,6 +207,7 @@ def test_an_unused_first_byte_is_a_violation_that_names_it(first: int) -> None:
         (3, "41", False, "payload hash"),
     ],
 )
+@pytest.mark.rule("P2P-4.08")
 def test_a_field_of_metadata_that_breaks_a_rule_is_named(
     position: int, by: str, with_backlink: bool, field: str
 ) -> None:

@@ -20,6 +20,7 @@ SETUPS = st.builds(
         (Setup(False, True, U64_MAX, 0), "01 ffffffffffffffffff 00"),
     ],
 )
+@pytest.mark.rule("P2P-1.03")
 def test_setups_have_the_specified_bytes(setup: Setup, encoding: str) -> None:
     data = bytes.fromhex(encoding)
     assert encode_setup(setup) == data
