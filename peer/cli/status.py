@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from logstore import Follow, LogInfo, LogState, Store
+from logstore import FULL, Follow, LogInfo, LogState, Shortfall, Store, subscription_of
 from peer import json_number, log_fields
 from wire import LogKey
 
@@ -26,6 +26,8 @@ LINES_SHOWN = 10
 
 State = Mapping[str, Any]
 
+_NOTHING = Shortfall(0, 0)
+
 
 def _arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG", nargs="?", type=log_key, help="only this log")
@@ -41,6 +43,8 @@ class _Log:
     key: LogKey
     info: LogInfo | None
     told: State | None
+    lacks: Shortfall
+    """What is wanted of it and not held, up to the newest entry held."""
 
     @property
     def height(self) -> int:
@@ -49,10 +53,6 @@ class _Log:
     @property
     def held(self) -> int:
         return 0 if self.info is None else self.info.newest
-
-    @property
-    def missing_payloads(self) -> int:
-        return 0 if self.info is None else self.info.missing_payloads
 
     @property
     def state(self) -> LogState:
@@ -80,13 +80,13 @@ class _Log:
 
     @property
     def is_incomplete(self) -> bool:
-        return bool(self.behind or self.missing_payloads or self.height < self.held)
+        return bool(self.behind or self.lacks.payloads or self.lacks.entries)
 
     @property
     def rank(self) -> tuple[object, ...]:
         """Sorts the biggest problems to the front."""
         sound = self.state in {LogState.LIVE, LogState.ENDED}
-        return (sound, -self.behind, self.height >= self.held, -self.missing_payloads, self.key)
+        return (sound, -self.behind, not self.lacks.entries, -self.lacks.payloads, self.key)
 
     def fields(self) -> dict[str, object]:
         return log_fields(self.key) | {
@@ -95,23 +95,24 @@ class _Log:
             "known": json_number(max(self.known, self.held)),
             "behind": json_number(self.behind),
             "entries": json_number(0 if self.info is None else self.info.entries),
-            "missing_payloads": json_number(self.missing_payloads),
+            "missing_payloads": json_number(self.lacks.payloads),
             "state": str(self.state),
             "peers": self.peers,
         }
 
     def line(self) -> str:
         parts = [str(self.state)] if self.state is not LogState.LIVE else []
-        parts.append(counted(self.height, "entry"))
-        if self.height < self.held:
-            parts.append(f"gaps up to {self.held}")
+        held = 0 if self.info is None else self.info.entries
+        parts.append(counted(held, "entry") + (f" up to {self.held}" if held < self.held else ""))
+        if self.lacks.entries:
+            parts.append(f"{counted(self.lacks.entries, 'entry')} missing")
         if self.behind:
             who = self.holders
             others = f" and {len(who) - 1} more" if len(who) > 1 else ""
             by = f" ({who[0]}{others} up to {self.known})" if who else ""
             parts.append(f"behind by {self.behind}{by}")
-        if self.missing_payloads:
-            parts.append(f"{counted(self.missing_payloads, 'payload')} missing")
+        if self.lacks.payloads:
+            parts.append(f"{counted(self.lacks.payloads, 'payload')} missing")
         return f"  {self.key}: {', '.join(parts)}"
 
 
@@ -141,10 +142,20 @@ def _logs(store: Store, node: State | None, only: LogKey | None) -> list[_Log]:
     told = {_key(each): each for each in (node or {}).get("logs", ())}
     if only is not None:
         info = store.log(only)
-        found = [] if info is None and only not in told else [_Log(only, info, told.get(only))]
+        held = [info] if info is not None else []
+        found = [_Log(only, None, told[only], _NOTHING)] if info is None and only in told else []
     else:
-        found = [_Log(info.key, info, told.pop(info.key, None)) for info in store.logs()]
-        found += [_Log(key, None, each) for key, each in told.items() if int(each["behind"])]
+        held, found = list(store.logs()), []
+    subscriptions = store.subscriptions()
+    for info in held:
+        own = info.key.author == store.author
+        wanted = (None if own else subscription_of(subscriptions, info.key)) or FULL
+        lacks = store.shortfall(info.key, wanted)
+        found.append(_Log(info.key, info, told.pop(info.key, None), lacks))
+    if only is None:
+        found += [
+            _Log(key, None, each, _NOTHING) for key, each in told.items() if int(each["behind"])
+        ]
     return sorted(found, key=lambda log: log.rank)
 
 
