@@ -63,7 +63,8 @@ class Connection:
     """Runs a session over a stream.
 
     `source` names the other side in the store. `noticed` is called with every notice of the
-    session. `interests` is what the session is told first.
+    session. `interests` is what the session is told first. `send_bytes`: how much is handed to the
+    stream at once, behind which what is urgent has to wait.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class Connection:
         source: str,
         interests: InterestsChanged,
         noticed: Callable[[Notice], None],
+        send_bytes: int = SEND_BYTES,
     ) -> None:
         self.session = session
+        self._send_bytes = send_bytes
         self._stream = stream
         self._host = host
         self._source = source
@@ -151,7 +154,7 @@ class Connection:
     async def _write(self) -> None:
         session = self.session
         while True:
-            data = session.bytes_to_send(SEND_BYTES, trio.current_time())
+            data = session.bytes_to_send(self._send_bytes, trio.current_time())
             # Looking for something to send may be what asks the store for it.
             self._pass_on()
             if data:

@@ -13,7 +13,7 @@ BUCKETS_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Connections taken. Limits per address do not apply to loopback."""
+    """Connections taken, and what they move. Limits per address do not apply to loopback."""
 
     connections_max: int = 256
     """Incoming and outgoing together (libp2p's LIMITS.md takes 300)."""
@@ -25,6 +25,10 @@ class Limits:
     accepts_per_s: float = 10.0
     """Per address (bee #5322: 10 a second, burst 40)."""
     accepts_burst: float = 40.0
+    bytes_per_s_max: int | None = None
+    """That all connections together move, in each direction; None: without limit."""
+    peer_bytes_per_s_max: int | None = None
+    """That each connection moves, in each direction; None: without limit."""
 
 
 class TooManyConnectionsError(Exception):

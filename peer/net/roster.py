@@ -21,8 +21,10 @@ from peer import (
 )
 from wire import LogKey
 
-from .connection import Connection, Ending, EndKind
+from .connection import SEND_BYTES, Connection, Ending, EndKind
 from .knowledge import Knowledge
+from .limits import Limits
+from .rates import Pacer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
 from .sources import Place, SourceInfo, Sources, Tell
 from .store_host import StoreHost
@@ -113,13 +115,15 @@ class Roster:
         interests: Callable[[], InterestsChanged],
         observer: Observer,
         trace: TraceFile | None = None,
+        pacer: Pacer | None = None,
     ) -> None:
+        self.pacer = pacer or Pacer(Limits())
         self.members: set[Member] = set()
         self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
         """How the last connections ended, the oldest first."""
         self._trace = trace
         self._host = host
-        self._config = config
+        self._config = self.pacer.session(config)
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
@@ -146,11 +150,12 @@ class Roster:
         claim = claim_all if place is None else place.claim
         connection = Connection(
             Session(role, config, trio.current_time(), tracer, claim),
-            stream,
+            self.pacer.stream(stream),
             self._host,
             source=address,
             interests=self._interests(),
             noticed=lambda notice: member.take(notice),  # noqa: PLW0108 - it is made below
+            send_bytes=self.pacer.piece_bytes or SEND_BYTES,
         )
 
         def established() -> None:
