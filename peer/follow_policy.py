@@ -9,7 +9,7 @@ what is held are no proof, but the other side's version of what they link to is 
 go back further and further are asked for, metadata only, until one agrees with ours.
 """
 
-from collections import deque
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,7 +29,6 @@ from .sourcing import fetches
 class _LogState:
     """What this session knows about its own proposals for a log."""
 
-    queued: bool = False
     looking: bool = False
     refused: bool = False
     """The other side does not want it, or will ask for it itself."""
@@ -59,7 +58,7 @@ class FollowPolicy(Policy):
     def __init__(self, actions: Actions, config: SessionConfig, *, proactive: bool) -> None:
         super().__init__(actions, config, proactive=proactive)
         self._logs: dict[LogKey, _LogState] = {}
-        self._queue: deque[LogKey] = deque()
+        self._queue: OrderedDict[LogKey, None] = OrderedDict()
         self._looking = 0
         self._retries = Retries()
         self._mender = Mender(actions)
@@ -74,13 +73,12 @@ class FollowPolicy(Policy):
         state = self._logs.get(log)
         if state is None:
             state = self._logs[log] = _LogState()
-        if state.queued or state.looking:
+        if state.looking:
             return
-        state.queued = True
+        self._queue[log] = None
         if first:
-            self._queue.appendleft(log)
-        else:
-            self._queue.append(log)
+            # It may have waited already, behind thousands that the other side does not want.
+            self._queue.move_to_end(log, last=False)
 
     def _covered(self, log: LogKey) -> bool:
         """Whether some request will bring, or asks for, everything new of this log."""
@@ -90,9 +88,8 @@ class FollowPolicy(Policy):
         for log in self._retries.due(self._actions.now):
             self._enqueue(log)
         while self._queue and self._looking < self._actions.request_credit:
-            log = self._queue.popleft()
+            log, _ = self._queue.popitem(last=False)
             state = self._logs[log]
-            state.queued = False
             if state.ask is None and (state.refused or log in self._retries or self._covered(log)):
                 continue
             state.looking = True
