@@ -258,7 +258,8 @@ class Sender:
         """Notify of as many pieces as the rows at hand allow, in one packet."""
         outgoing, interest = request.outgoing, request.their_interest
         limit = request.limit
-        if request.ours and limit is not None and request.our_interest.metadata_ever:
+        asked_for = request.ours and request.proposal.end is not None
+        if asked_for and request.our_interest.metadata_ever:
             # We asked for a range, and whoever reaches its end first ends it: not us.
             return b""
         count = 0
