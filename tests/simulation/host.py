@@ -5,6 +5,7 @@ What is carried out, in which order, and what is answered is the product's own c
 one moment and hands over their outcomes at a later one, and signatures take their time.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from peer import LogChanged
 from peer.net.groups import Checked, Group, grouped
 from peer.net.ingestion import GROUP_ENTRIES_MAX, Ingestion
 from peer.net.lane import Job, Lane, Settle
+from peer.net.sources import Settled, Sources
 from peer.net.store_host import StoreHost
 from peer.net.verifier import Verifier
 from peer.net.worker_process import Ticket
@@ -163,6 +165,27 @@ class _SimVerifier:
     def _resolve(self, ticket: Ticket) -> None:
         ticket.resolve(bytes(is_signed(encoded) for encoded in ticket.entries))
         self._ingestion.collect()
+
+
+class SimSources(Sources):
+    """The book of sources of a node; what it decides is told in events."""
+
+    def __init__(self, pace: Pace, when_kept: Settled) -> None:
+        super().__init__(when_kept)
+        self._pace = pace
+        self._looks_at = math.inf
+
+    def wake(self) -> None:
+        due = max(self._due(), self._pace.clock.now)
+        if due < self._looks_at:
+            self._looks_at = due
+            self._pace.clock.after(due - self._pace.clock.now, self._look, self._pace.life)
+
+    def _look(self) -> None:
+        self._looks_at = math.inf
+        self.book.advance(self._pace.clock.now)
+        self._tell(self.book.take_changes())
+        self.wake()
 
 
 class SimHost(StoreHost):

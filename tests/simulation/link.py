@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from bymux import Role
 from logstore import StoreError
 from peer import (
+    ArrivalChanged,
     Event,
     LogChanged,
     RemoteViolation,
@@ -23,11 +24,13 @@ from peer import (
     SessionConfig,
     SessionTimeout,
     SyncFinished,
+    claim_all,
 )
 from peer.commands import Command
 from peer.engine import Engine
 from peer.net.backoff import Backoff
 from peer.net.port import Port
+from peer.net.sources import Place
 from peer.notices import Notice
 from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, negotiate
 
@@ -87,7 +90,8 @@ class Pipe:
 class End(ABC):
     """One side of a connection: what peer.net.connection is to a session, in virtual time."""
 
-    def __init__(self, link: "Link", node: "SimNode", side: int, source: str) -> None:
+    def __init__(self, link: "Link", node: "SimNode", side: int, policy: str) -> None:
+        source = f"peer {link.nodes[1 - side].name}"
         self.link = link
         self.node = node
         self.side = side
@@ -99,6 +103,10 @@ class End(ABC):
         self._timer_at = float("inf")
         self._writing = False
         self.port: Port = node.host.open_port(source, self.deliver, self._failed)
+        self.place: Place | None = None
+        if policy == "follow":
+            self.place = node.sources.join(source, lambda event: self.deliver((event,)))
+        self.claim = claim_all if self.place is None else self.place.claim
 
     @property
     def other(self) -> "End":
@@ -190,6 +198,8 @@ class End(ABC):
     def _noticed(self, notice: Notice) -> None:
         self.notices.append(notice)
         self.node.world.note(f"{self} {notice_line(notice)}")
+        if self.place is not None:
+            self.place.take(notice)
         if isinstance(notice, SyncFinished):
             self._clock.after(0.0, self.finish, self.life)
 
@@ -226,6 +236,8 @@ class End(ABC):
             self.node.host.submit(self.port, commands)
         self.forget()
         self.node.host.close_port(self.port)
+        if self.place is not None:
+            self.place.leave()
         self.link.cut(self, "the other side is gone")
 
     def forget(self) -> None:
@@ -244,10 +256,12 @@ class SplitEnd(End):
     def __init__(
         self, link: "Link", node: "SimNode", side: int, setups: tuple[Setup, Setup], policy: str
     ) -> None:
-        super().__init__(link, node, side, f"peer {link.nodes[1 - side].name}")
+        super().__init__(link, node, side, policy)
         config = link.config_of(policy)
         negotiated = negotiate(setups[side], setups[1 - side])
-        self._engine = Engine(negotiated, config, proactive=side == 0, now=self._clock.now)
+        self._engine = Engine(
+            negotiated, config, proactive=side == 0, now=self._clock.now, claim=self.claim
+        )
         self.credit = config.data_credit_bytes
         """What may still be sent."""
         self.credit_in_flight = 0
@@ -363,10 +377,10 @@ class SessionEnd(End):
     def __init__(
         self, link: "Link", node: "SimNode", side: int, setups: tuple[Setup, Setup], policy: str
     ) -> None:
-        super().__init__(link, node, side, f"peer {link.nodes[1 - side].name}")
+        super().__init__(link, node, side, policy)
         role = Role.PROACTIVE if side == 0 else Role.REACTIVE
         config = replace(link.config_of(policy), setup=setups[side])
-        self.session = Session(role, config, self._clock.now)
+        self.session = Session(role, config, self._clock.now, claim=self.claim)
         self.stream = Pipe(self._clock, self._rng, link.plan, self._arrived)
 
     @property
@@ -374,7 +388,7 @@ class SessionEnd(End):
         return self.session._engine
 
     def _handle(self, event: Event) -> None:
-        if self.session.established or not isinstance(event, LogChanged):
+        if self.session.established or not isinstance(event, ArrivalChanged | LogChanged):
             self.session.handle(event, self._clock.now)
 
     def _advance(self) -> None:

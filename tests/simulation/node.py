@@ -11,11 +11,11 @@ from nacl.signing import SigningKey
 
 from logstore import Appended, Follow, NewEntry, PayloadState, Store, StoreError, StoreFailed
 from peer import LogChanged
-from peer.net.interests import InterestBook
-from tests.logstore.disk import PowerCutError, SimDisk
+from peer.net.interests import InterestBook, Wanted
+from tests.logstore.disk import PowerCutError, SimDisk, SimFile
 from wire import LogKey
 
-from .host import Ordered, Pace, SimHost
+from .host import Ordered, Pace, SimHost, SimSources
 from .link import End
 from .truth import Broken, Made, short
 
@@ -31,6 +31,7 @@ class SimNode:
         self.name = name
         self.rng = world.plan.rng(f"node {name}")
         self.disk = SimDisk(self.rng.randrange(1 << 30))
+        self._old_disks: list[SimDisk] = []
         self.alive = False
         self.ends: Ordered[End] = Ordered()
         self.acknowledged: dict[LogKey, int] = {}
@@ -43,7 +44,6 @@ class SimNode:
         """Operations of the disk that fail now, and with which error number."""
         self.power_cut_at: int | None = None
         self._folder = folder / name
-        self._dying = False
         self.pace = Pace(world.clock, random.Random(self.rng.random()), 0.0)
         self.store = Store.create(self._folder, signing_key=_key(name), system=self.disk)
         self.store.close()
@@ -55,7 +55,6 @@ class SimNode:
         """Opens the store and begins to work."""
         self.failing.clear()
         self.power_cut_at = None
-        self._dying = False
         self.disk.fault = lambda kind, number: None
         self.store = Store.open(self._folder, system=self.disk)
         if self.store.own_logs_read_only is not None:
@@ -65,6 +64,7 @@ class SimNode:
         self.pace.power_lost = self._power_lost
         self._make_reads_fail()
         self.host = SimHost(self.store, self.pace)
+        self.sources = SimSources(self.pace, self.host.when_payloads_kept)
         self.book = InterestBook(self.store.author).load(self.store)
         self.host.watchers.add(self._logs_changed)
         self.alive = True
@@ -76,23 +76,34 @@ class SimNode:
             return
         self.world.note(f"{self.name} {'loses its power' if power else 'is killed'}")
         self.alive = False
-        self._dying = True
+        self.disk.fault = _gone
         self.pace.life.over = True
         for end in self.ends:
             end.forget()
             end.link.cut(end, "the other side is gone")
         self.store.close()
+        self._survive(power=power)
+
+    def _survive(self, *, power: bool) -> None:
+        """What is on the disk goes on without the old process, which may close its files late."""
+        old = self.disk
         if power:
-            self.disk.cut_power()
-        for file in self.disk.files.values():
-            file.locked_by = None
+            old.cut_power()
+        old.fault = _gone
+        self._old_disks.append(old)
+        self.disk = SimDisk(self.rng.randrange(1 << 30))
+        for name, file in old.files.items():
+            self.disk.files[name] = SimFile(
+                bytearray(file.seen), bytearray(file.platter), list(file.pending), file.named
+            )
 
     def close(self) -> None:
         """The end of the world."""
         self.pace.life.over = True
         self.disk.fault = lambda kind, number: None
         self.store.close()
-        self.disk.unregister()
+        for disk in (self.disk, *self._old_disks):
+            disk.unregister()
 
     def _power_lost(self) -> bool:
         if self.power_cut_at is None or self.disk.operations < self.power_cut_at:
@@ -102,7 +113,7 @@ class SimNode:
         return True
 
     def _disk_fault(self, kind: str, number: int) -> None:
-        if self._dying or (self.power_cut_at is not None and number >= self.power_cut_at):
+        if self.power_cut_at is not None and number >= self.power_cut_at:
             raise PowerCutError(errno.EIO, "no power")
         code = self.failing.get(kind)
         if code is not None and self.rng.random() < 0.5:
@@ -152,25 +163,47 @@ class SimNode:
         """Deletes payloads."""
         self.host.write(partial(self.store.drop, log, first, last), lambda _: None, also=[log])
 
+    def fetch(self, log: LogKey, first: int, last: int) -> None:
+        """Wants entries and their payloads once, whatever is followed."""
+        self.host.write(partial(self.store.want, log, first, last), self._wanted_changed)
+
     def follow(self, target: Follow) -> None:
-        self.host.write(partial(self.store.follow, target), self._reload)
+        self.host.write(partial(self.store.follow, target), self._wanted_changed)
 
     def unfollow(self, target: Follow) -> None:
-        self.host.write(partial(self.store.unfollow, target), self._reload)
+        self.host.write(partial(self.store.unfollow, target), self._wanted_changed)
 
-    def _reload(self, changed: object) -> None:
+    def _wanted_changed(self, changed: object) -> None:
         if changed:
+            self._look_at_wants()
+
+    def _look_at_wants(self) -> None:
+        """What peer.net.node does when something else may be wanted than before."""
+        self.host.write(partial(Wanted.load, self.store), self._wanted_read)
+
+    def _wanted_read(self, wanted: Wanted) -> None:
+        if wanted == self.book.wanted:
+            return
+        if self.book.take(wanted):
+            self._tell_interests()
+        else:
             self.host.write(partial(self.book.load, self.store), self._loaded)
 
     def _loaded(self, book: InterestBook) -> None:
         self.book = book
+        self._tell_interests()
+
+    def _tell_interests(self) -> None:
         for end in self.ends:
-            end.deliver((book.current,))
+            end.deliver((self.book.current,))
 
     def _logs_changed(self, changes: Sequence[LogChanged]) -> None:
+        self.sources.note(changes)
         if self.book.note(changes):
-            for end in self.ends:
-                end.deliver((self.book.current,))
+            self._tell_interests()
+        fetches = self.book.wanted.fetches
+        if any(change.log in fetches for change in changes):
+            self._look_at_wants()
         for change in changes:
             self._check_progress(change)
 
@@ -224,6 +257,11 @@ class SimNode:
         except Broken as broken:
             raise Broken(f"{self.name}: {broken}") from None
         self.checked = self.host._feed.position
+
+
+def _gone(kind: str, number: int) -> None:
+    """The fault of a disk that a process has lost."""
+    raise PowerCutError(errno.EIO, "no power")
 
 
 def _key(name: str) -> SigningKey:

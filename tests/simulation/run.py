@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from .clock import Clock
 from .plan import Plan
 from .world import World
 
@@ -31,8 +32,8 @@ def run_world(plan: Plan, *, trace: bool = False) -> Outcome:
     """Runs the world of a plan to its end. Raises SimulationFailed."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        small_steps(),
         World(plan, Path(folder)) as world,
+        small_steps(world.clock),
     ):
         world.printing = trace
         try:
@@ -59,9 +60,10 @@ def replay_command(plan: Plan) -> str:
 
 
 @contextmanager
-def small_steps() -> Iterator[None]:
-    """Checkpoints and syncs of partial payloads come often."""
+def small_steps(clock: Clock) -> Iterator[None]:
+    """Checkpoints and syncs of partial payloads come often, and the time is that of the world."""
     with (
+        mock.patch("trio.current_time", lambda: clock.now),
         mock.patch("logstore.schema.WAL_PAGES", 12),
         mock.patch("logstore.sink.SYNC_BYTES", 10_000),
     ):

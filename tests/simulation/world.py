@@ -335,7 +335,8 @@ class World:
         if not wanted.interests.wants(log) or log not in {*wanted.offers, *offered.offers}:
             return None
         theirs, held = giver.store.log(log), taker.store.log(log)
-        if theirs is None:
+        if theirs is None or not (theirs.entries or offered.interests.wants(log)):
+            # A proof alone is told by those who follow the log.
             return None
         if theirs.fork_seq is not None and (
             held is None or (held.fork_seq or 1 << 64) > theirs.fork_seq
