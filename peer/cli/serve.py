@@ -12,6 +12,7 @@ from wire import SignatureLibraryError
 from .errors import DONE, Problem
 from .online import address, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
+from .rate_flags import limits, rate_arguments
 from .registry import Definition
 from .session_flags import session_arguments, session_config
 from .settings import Parser, store_path
@@ -54,6 +55,7 @@ def _arguments(parser: Parser) -> None:
     )
     follow_arguments(parser)
     session_arguments(parser)
+    rate_arguments(parser)
     trace_argument(parser)
     parser.add_argument(
         "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
@@ -143,7 +145,7 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     events = _Events(terminal, ending)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            config = NodeConfig(session=session_config(args), trace=args.trace)
+            config = NodeConfig(session=session_config(args), limits=limits(args), trace=args.trace)
             async with Peer(store, config=config, observer=events.take) as peer:
                 nursery.start_soon(_watch, signals, ending, peer)
                 nursery.start_soon(events.run)

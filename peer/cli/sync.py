@@ -14,6 +14,7 @@ from wire import SignatureLibraryError
 from .errors import DONE, Problem
 from .online import address, counted, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
+from .rate_flags import limits, rate_arguments
 from .registry import Definition
 from .session_flags import session_arguments, session_config
 from .settings import Parser
@@ -46,6 +47,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("address", metavar="HOST:PORT", type=address, help="the peer to call")
     follow_arguments(parser)
     session_arguments(parser)
+    rate_arguments(parser)
     trace_argument(parser)
     parser.add_argument(
         "--timeout", metavar="S", type=seconds, help="give up after S seconds, exit status 1"
@@ -95,7 +97,9 @@ async def _run(
         elif event["event"] == "trace_failed":
             terminal.note(describe(event))
 
-    config = NodeConfig(session=session_config(args), lock=False, trace=args.trace)
+    config = NodeConfig(
+        session=session_config(args), limits=limits(args), lock=False, trace=args.trace
+    )
     deadline = math.inf if args.timeout is None else args.timeout
     async with (
         trio.open_nursery() as nursery,
