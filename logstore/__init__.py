@@ -34,6 +34,7 @@ from .files import ArrivingFile, PayloadFile
 from .keyfile import read_key_file, write_key_file
 from .nodelock import NodeLock
 from .own import OWN_SOURCE
+from .proofs import check_fork
 from .reader import PayloadReader
 from .records import (
     ALL,
@@ -116,6 +117,7 @@ __all__ = [
     "StoredEntry",
     "Subscription",
     "System",
+    "check_fork",
     "read_key_file",
     "subscription_of",
     "write_key_file",

@@ -1,4 +1,4 @@
-"""`logs`, `entry`, `cat` and `forks`: what the store holds."""
+"""`logs`, `entry` and `cat`: what the store holds."""
 
 from typing import TYPE_CHECKING
 
@@ -166,28 +166,8 @@ def _print_payload(store: Store, stored: StoredEntry, terminal: "Terminal") -> N
             offset += len(piece)
 
 
-def _no_arguments(_: Parser) -> None:
-    """Nothing but the flags of every command."""
-
-
-def _forks(args: "Namespace", terminal: "Terminal") -> int:
-    with opened_store(args, readonly=True) as store:
-        for proof in store.forks():
-            if terminal.as_json:
-                fields = {
-                    "seq": json_number(proof.seq),
-                    "first": proof.first.hex(),
-                    "second": proof.second.hex(),
-                }
-                terminal.record(log_fields(proof.key) | fields)
-            else:
-                terminal.line(f"{proof.key}/{proof.seq}")
-    return DONE
-
-
 COMMANDS = {
     "logs": Definition(arguments=_logs_arguments, run=_logs),
     "entry": Definition(arguments=_entry_arguments, run=_entry),
     "cat": Definition(arguments=_cat_arguments, run=_cat),
-    "forks": Definition(arguments=_no_arguments, run=_forks),
 }

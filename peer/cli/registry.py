@@ -44,7 +44,7 @@ _TABLE = (
     Command("logs", "reading", "list the logs held"),
     Command("entry", "reading", "show one entry"),
     Command("cat", "reading", "print payloads"),
-    Command("forks", "reading", "list the proofs that an author forked a log"),
+    Command("forks", "forks", "list, show and pass on the proofs that a log is forked"),
     Command("dump", "dumping", "print entries and payloads as JSON lines"),
     Command("import", "importing", "verify and store what `dump` printed"),
     Command("drop", "upkeep", "delete payloads, keeping their entries"),
