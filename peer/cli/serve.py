@@ -14,7 +14,7 @@ from .online import address, describe, follow_arguments, remember_follows, run_t
 from .opening import opened_store
 from .rate_flags import limits, rate_arguments
 from .registry import Definition
-from .session_flags import session_arguments, session_config
+from .session_flags import peer_arguments, session_arguments, session_config
 from .settings import Parser, store_path
 from .terminal import OutputClosed
 from .tracing import trace_argument
@@ -55,6 +55,7 @@ def _arguments(parser: Parser) -> None:
     )
     follow_arguments(parser)
     session_arguments(parser)
+    peer_arguments(parser)
     rate_arguments(parser)
     trace_argument(parser)
     parser.add_argument(

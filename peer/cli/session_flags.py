@@ -1,15 +1,17 @@
-"""How sessions transmit: `--greedy`, `--compression` and `--window`, for commands that connect."""
+"""How sessions transmit, for commands that connect, and what a node allows each peer."""
 
 from typing import TYPE_CHECKING, Final, cast
 
 from .settings import Parser
-from .values import u64
+from .values import byte_size, u64
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from peer import Compression, SessionConfig
 
+
+IN_FLIGHT_BYTES_MIN: Final = 16 * 1024
 
 GREEDY: Final = {"both": (True, True), "send": (True, False), "receive": (False, True)}
 """Whether to send greedily, and whether to take what is sent greedily; `none`: neither."""
@@ -42,6 +44,23 @@ def session_arguments(parser: Parser) -> None:
     )
 
 
+def peer_arguments(parser: Parser) -> None:
+    """What one peer may ask of a node: `--max-requests` and `--max-in-flight`."""
+    parser.add_argument(
+        "--max-requests",
+        metavar="N",
+        type=_requests,
+        help="requests that each peer may have open (default: 65536); a log takes one",
+    )
+    parser.add_argument(
+        "--max-in-flight",
+        metavar="BYTES",
+        type=_in_flight,
+        help="what each peer may have on its way here, not verified or not stored yet (default: 1M;"
+        " 64M for all together)",
+    )
+
+
 def session_config(args: "Namespace") -> "SessionConfig":
     """What the flags make of the configuration."""
     from dataclasses import replace
@@ -52,7 +71,29 @@ def session_config(args: "Namespace") -> "SessionConfig":
     setup = replace(default_setup(), send_greedily=send, accept_greedily=accept)
     if args.window is not None:
         setup = replace(setup, send_window=args.window, receive_window=args.window)
-    return SessionConfig(setup=setup, compression=args.compression)
+    config = SessionConfig(setup=setup, compression=args.compression)
+    if getattr(args, "max_requests", None) is not None:
+        credit = min(config.request_credit, args.max_requests)
+        config = replace(config, requests_max=args.max_requests - credit, request_credit=credit)
+    if getattr(args, "max_in_flight", None) is not None:
+        config = replace(config, data_credit_bytes=args.max_in_flight)
+    return config
+
+
+def _requests(text: str) -> int:
+    """A number from 1 on. Raises ValueError."""
+    number = u64(text)
+    if number == 0:
+        raise ValueError("a peer that may ask for nothing needs no connection")
+    return number
+
+
+def _in_flight(text: str) -> int:
+    """A number of bytes that a connection can work with. Raises ValueError."""
+    size = byte_size(text)
+    if size < IN_FLIGHT_BYTES_MIN:
+        raise ValueError(f"less than {IN_FLIGHT_BYTES_MIN} bytes would stop a connection")
+    return size
 
 
 def _greedy(text: str) -> str:

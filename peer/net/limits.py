@@ -25,6 +25,8 @@ class Limits:
     accepts_per_s: float = 10.0
     """Per address (bee #5322: 10 a second, burst 40)."""
     accepts_burst: float = 40.0
+    data_credit_bytes_max: int = 64 << 20
+    """What all connections together may have under way to us: sixty with a mebibyte each."""
     bytes_per_s_max: int | None = None
     """That all connections together move, in each direction; None: without limit."""
     peer_bytes_per_s_max: int | None = None

@@ -21,7 +21,6 @@ from .dialling import Connect, Dialler, open_stream
 from .interests import InterestBook, Wanted
 from .limits import Gate, Limits
 from .listening import Reception, address_of, open_listeners
-from .rates import Pacer
 from .records import ConnectionInfo, Direction, Observer
 from .roster import Ended, Member, Roster
 from .sources import SourceInfo
@@ -171,7 +170,7 @@ class Node:
         self._observer = observer
         self._rng = rng
         self._roster = Roster(
-            host, config.session, lambda: self._book.current, observer, trace, Pacer(config.limits)
+            host, config.session, lambda: self._book.current, observer, trace, config.limits
         )
         self._reception = Reception(self._roster, self.gate)
         self._diallers: dict[str, Dialler] = {}

@@ -21,6 +21,7 @@ from peer import (
 )
 from wire import LogKey
 
+from .allowance import Allowance
 from .connection import SEND_BYTES, Connection, Ending, EndKind
 from .knowledge import Knowledge
 from .limits import Limits
@@ -48,6 +49,8 @@ class Member:
     established: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
     ending: Ending | None = None
+    data_credit_bytes: int = 0
+    """What the other side may have under way to us, of what all connections have."""
     place: Place | None = None
     """Where it says which logs it may fetch; a one-time sync fetches what it wants."""
     logs_synced: int | None = None
@@ -115,9 +118,11 @@ class Roster:
         interests: Callable[[], InterestsChanged],
         observer: Observer,
         trace: TraceFile | None = None,
-        pacer: Pacer | None = None,
+        limits: Limits | None = None,
     ) -> None:
-        self.pacer = pacer or Pacer(Limits())
+        limits = limits or Limits()
+        self.pacer = Pacer(limits)
+        self.allowance = Allowance(limits.data_credit_bytes_max)
         self.members: set[Member] = set()
         self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
         """How the last connections ended, the oldest first."""
@@ -140,7 +145,10 @@ class Roster:
     ) -> Member:
         """A member for a new stream, for `run`."""
         role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
-        config = self._config if policy is None else replace(self._config, policy=policy)
+        credit = self.allowance.take(self._config.data_credit_bytes)
+        config = replace(self._config, data_credit_bytes=credit)
+        if policy is not None:
+            config = replace(config, policy=policy)
         trace = None if self._trace is None else self._trace.begin(address, direction)
         tracer = None if trace is None else trace.tracer
         place: Place | None = None
@@ -164,6 +172,7 @@ class Roster:
 
         member = Member(address, direction, connection, trio.current_time(), established, trace)
         member.place = place
+        member.data_credit_bytes = credit
         return member
 
     async def run(self, member: Member) -> Ending:
@@ -176,6 +185,7 @@ class Roster:
             member.ending = Ending(EndKind.INTERNAL, f"internal error: {error!r}")
         finally:
             self.members.discard(member)
+            self.allowance.give_back(member.data_credit_bytes)
             if member.place is not None:
                 member.place.leave()
             member.ended.set()

@@ -2,8 +2,9 @@
 
 import pytest
 
+from peer import SessionConfig
 from peer.cli.errors import WrongUsage
-from peer.cli.session_flags import session_arguments, session_config
+from peer.cli.session_flags import peer_arguments, session_arguments, session_config
 from peer.cli.settings import Parser
 
 
@@ -33,3 +34,31 @@ def test_each_direction_is_greedy_or_safe(
 def test_another_word_is_refused() -> None:
     with pytest.raises(WrongUsage):
         parsed("--greedy", "never")
+
+
+def allowed(*arguments: str) -> SessionConfig:
+    parser = Parser("serve", "a node")
+    session_arguments(parser)
+    peer_arguments(parser)
+    return session_config(parser.parse_args(arguments))
+
+
+@pytest.mark.parametrize("most", [1, 10, 64, 65, 1000])
+def test_a_peer_may_have_so_many_requests_open_and_no_more(most: int) -> None:
+    """The credit at the start, and what comes back for the first ones that are confirmed."""
+    config = allowed("--max-requests", str(most))
+    assert config.request_credit + config.requests_max == most
+    assert config.request_credit <= SessionConfig().request_credit
+
+
+def test_what_a_peer_may_have_in_flight_is_its_data_credit() -> None:
+    assert allowed("--max-in-flight", "256k").data_credit_bytes == 256 * 1024
+    assert allowed() == SessionConfig()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--max-requests", "0"), ("--max-in-flight", "1k"), ("--max-in-flight", "much")]
+)
+def test_limits_that_stop_everything_are_refused(arguments: tuple[str, str]) -> None:
+    with pytest.raises(WrongUsage):
+        allowed(*arguments)
