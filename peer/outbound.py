@@ -19,7 +19,7 @@ from .notices import Notice
 from .packing import Packer
 from .request import Request
 from .sending import Sender
-from .sending_payloads import PayloadSender, apology, is_in_the_way, look_again
+from .sending_payloads import PayloadSender, apology, is_in_the_way, look_again, payloads_at_hand
 from .table import RequestTable
 from .tracing import Tracer
 
@@ -243,7 +243,7 @@ class Outbound:
             outgoing.moved.add(seq)
         if outgoing.in_piece:
             outgoing.read_anew()
-        elif outgoing.waiting or outgoing.chunk_at[0] == seq:
+        elif outgoing.waiting or seq in payloads_at_hand(request):
             look_again(request)
         elif any(row.seq == seq and not row.payload_held for row in outgoing.rows):
             outgoing.read_anew()

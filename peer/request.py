@@ -116,11 +116,11 @@ class Outgoing:
     """The next payload is arriving from somewhere else; the rows read ahead are out of date."""
     chunk: bytes = b""
     chunk_at: tuple[int, int] = (0, 0)
-    """The seqnum and offset of the payload bytes in `chunk`, or of those being read."""
+    """The seqnum and offset of the payload bytes in `chunk`."""
     chunk_verified: bool = True
     """Whether these bytes, and those of the same payload before them, are verified."""
-    fetching: bool = False
-    """A read of payload bytes is with the host."""
+    fetching: tuple[int, int] | None = None
+    """The seqnum and offset of the payload bytes that the host is to read, if it is."""
     has_read: bool = False
     """Payload bytes were read, so that the host may keep something open for more."""
     moved: set[int] = field(default_factory=set)

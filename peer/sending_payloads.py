@@ -75,8 +75,6 @@ class PayloadSender:
             outgoing.progress = 0
             outgoing.in_piece = False
             self._notices.append(EntriesSent(request.log, row.seq, 0, size))
-        elif row.payload is None and not outgoing.chunk:
-            self._read(request, row, outgoing.progress)
         return packets
 
     def _skip(self, request: Request, row: HeldEntry, size: int) -> bytes | None:
@@ -114,11 +112,16 @@ class PayloadSender:
     def _chunk(self, request: Request, row: HeldEntry, size: int, bytes_max: int) -> bytes:
         """Bytes of a large payload at the cursor; empty while they are being read."""
         outgoing = request.outgoing
-        if outgoing.chunk and outgoing.chunk_at == (row.seq, outgoing.progress):
-            data = outgoing.chunk[: max(bytes_max, self._packer.packet_bytes_min)]
-            outgoing.chunk = outgoing.chunk[len(data) :]
-            outgoing.chunk_at = (row.seq, outgoing.progress + len(data))
+        seq, at = outgoing.chunk_at
+        used = outgoing.progress - at
+        if seq == row.seq and 0 <= used < len(outgoing.chunk):
+            end = used + max(bytes_max, self._packer.packet_bytes_min)
+            data = outgoing.chunk[used:end]
             outgoing.unproved = outgoing.unproved or not outgoing.chunk_verified
+            # The next bytes are read while these are sent.
+            left = len(outgoing.chunk) - end
+            if 2 * left < self._config.read_bytes_max and at + len(outgoing.chunk) < size:
+                self._read(request, row, at + len(outgoing.chunk))
             return data
         if not row.payload_held and not self._takes_unverified(request):
             # It was dropped while we were sending it, and a skip is not allowed any more.
@@ -132,10 +135,10 @@ class PayloadSender:
 
     def _read(self, request: Request, row: HeldEntry, offset: int) -> None:
         outgoing = request.outgoing
-        if outgoing.fetching:
+        if outgoing.fetching is not None:
             return
-        outgoing.fetching = outgoing.has_read = True
-        outgoing.chunk_at = (row.seq, offset)
+        outgoing.has_read = True
+        outgoing.fetching = (row.seq, offset)
         self._commands.append(
             ReadPayload(
                 request.ident,
@@ -152,14 +155,20 @@ class PayloadSender:
     def was_read(self, request: Request, event: PayloadRead) -> bool:
         """Payload bytes have come. False if those that we need are gone for good."""
         outgoing = request.outgoing
-        if (event.seq, event.offset) != outgoing.chunk_at or not outgoing.fetching:
+        if outgoing.fetching != (event.seq, event.offset):
             return True
-        outgoing.fetching = False
+        outgoing.fetching = None
         if not event.data:
-            outgoing.chunk_at = (0, 0)
-            outgoing.read_anew()
+            look_again(request)
             return not outgoing.in_piece
-        outgoing.chunk = event.data
+        seq, at = outgoing.chunk_at
+        if seq == event.seq and at + len(outgoing.chunk) == event.offset:
+            used = min(max(outgoing.progress - at, 0), len(outgoing.chunk))
+            outgoing.chunk = outgoing.chunk[used:] + event.data
+            outgoing.chunk_at = (seq, at + used)
+        else:
+            outgoing.chunk = event.data
+            outgoing.chunk_at = (event.seq, event.offset)
         outgoing.chunk_verified = event.verified
         outgoing.unfed = False
         if event.verified:
@@ -169,7 +178,7 @@ class PayloadSender:
     def withdrawn(self, request: Request, event: PayloadWithdrawn) -> bytes:
         """What was read is not to be relied on: our apology, if some of it was sent."""
         outgoing = request.outgoing
-        if event.seq != outgoing.chunk_at[0]:
+        if event.seq not in payloads_at_hand(request):
             return b""
         look_again(request)
         return apology(request) if outgoing.unproved else b""
@@ -205,15 +214,24 @@ def look_again(request: Request) -> None:
     outgoing = request.outgoing
     outgoing.chunk = b""
     outgoing.chunk_at = (0, 0)
-    outgoing.fetching = False
+    outgoing.fetching = None
     outgoing.waiting = False
     outgoing.read_anew()
+
+
+def payloads_at_hand(request: Request) -> tuple[int, ...]:
+    """The entries of which payload bytes have been read, or are being read."""
+    outgoing = request.outgoing
+    fetched = () if outgoing.fetching is None else (outgoing.fetching[0],)
+    return (outgoing.chunk_at[0], *fetched)
 
 
 def is_in_the_way(request: Request) -> bool:
     """Whether something waits behind the payload at our cursor, or for the end of the range."""
     base, outgoing = request.base, request.outgoing
-    return base is not None and (base.end is not None or outgoing.known > outgoing.chunk_at[0])
+    if base is None:
+        raise AssertionError("data is sent only for confirmed requests")
+    return base.end is not None or outgoing.known > base.piece(outgoing.position).seq
 
 
 def pass_over(request: Request, count: int) -> bytes:
