@@ -15,6 +15,7 @@ from peer import json_number
 from wire import LogKey
 
 from .errors import DONE, FAILED, Problem
+from .online import counted
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
@@ -150,9 +151,10 @@ def _report(args: "Namespace", result: ExportResult, terminal: "Terminal") -> in
         "total_files": result.total_files,
     }
     if args.dry_run:
-        text = f"{result.rows} entries would be added"
+        text = f"{counted(result.rows, 'entry')} would be added"
     else:
-        text = f"{result.rows} entries added, {len(result.files)} files written, {size(written)}"
+        files = counted(len(result.files), "file")
+        text = f"{counted(result.rows, 'entry')} added, {files} written, {size(written)}"
     terminal.result(fields, text)
     for each in result.left_out:
         terminal.note(f"left out: {each.where}: {each.why}")

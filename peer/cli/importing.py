@@ -17,6 +17,7 @@ from wire import LogKey, lipmaa
 
 from .errors import DONE, FAILED
 from .import_lines import BadLine, Candidate, Line, parse_line, parse_long_line, read_lines
+from .online import counted
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
@@ -48,7 +49,8 @@ def _import(args: "Namespace", terminal: "Terminal") -> int:
             with Path(args.file).open("rb") as file:
                 importer.take_all(file)
     terminal.detail(
-        f"{importer.stored} entries stored, {importer.known} held already, {importer.bad} bad lines"
+        f"{counted(importer.stored, 'entry')} stored, {importer.known} held already,"
+        f" {counted(importer.bad, 'bad line')}"
     )
     return FAILED if importer.bad else DONE
 

@@ -82,11 +82,12 @@ def describe(event: Mapping[str, object]) -> str:
         log = f"{event['author']}/{event['log_id']}"
         if name == "fork":
             return f"FORK: {log} was signed twice at entry {event['seq']}; see `forks`"
-        return f"{log}: {event['height']} entries"
+        return f"{log}: {counted(int(str(event['height'])), 'entry')}"
     if name == "exported":
         left_out = event.get("left_out")
         missing = f", {len(left_out)} left out" if isinstance(left_out, list) and left_out else ""
-        return f"exported {event['rows']} rows in {event['files']} files{missing}"
+        rows = counted(int(str(event["rows"])), "row")
+        return f"exported {rows} in {counted(int(str(event['files'])), 'file')}{missing}"
     if name in {"export_failed", "trace_failed"}:
         return f"{name.removesuffix('_failed')} failed: {event['reason']}"
     if "address" in event:

@@ -50,6 +50,11 @@ def _arguments(parser: Parser) -> None:
     rate_arguments(parser)
     trace_argument(parser)
     parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="try again until --timeout when the peer cannot be reached or the connection is lost",
+    )
+    parser.add_argument(
         "--timeout", metavar="S", type=seconds, help="give up after S seconds, exit status 1"
     )
 
@@ -62,10 +67,12 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
         remember_follows(store, args)
         forks: list[str] = []
+        failures: list[str] = []
         try:
-            summary = run_trio(partial(_run, store, args, forks, terminal))
+            summary = run_trio(partial(_run, store, args, forks, failures, terminal))
         except trio.TooSlowError:
-            raise Problem(f"{args.address}: not in sync after {args.timeout:g} s") from None
+            last = f": {failures[-1]}" if failures else ""
+            raise Problem(f"{args.address}: not in sync after {args.timeout:g} s{last}") from None
         except (
             CannotConnectError,
             CannotTraceError,
@@ -85,7 +92,11 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
 
 
 async def _run(
-    store: "Store", args: "Namespace", forks: list[str], terminal: "Terminal"
+    store: "Store",
+    args: "Namespace",
+    forks: list[str],
+    failures: list[str],
+    terminal: "Terminal",
 ) -> "SyncSummary":
     import trio
 
@@ -108,9 +119,31 @@ async def _run(
         if sys.stderr is not None and sys.stderr.isatty():
             nursery.start_soon(_progress, peer)
         with trio.fail_after(deadline):
-            summary = await peer.sync(args.address)
+            summary = await _succeed(peer, args, failures, terminal)
         nursery.cancel_scope.cancel()
     return summary
+
+
+async def _succeed(
+    peer: "Peer", args: "Namespace", failures: list[str], terminal: "Terminal"
+) -> "SyncSummary":
+    """Syncs; with --wait as often as it takes. What went wrong is said once."""
+    import trio
+
+    from peer.api import CannotConnectError, SyncError
+
+    backoff = peer.node.new_backoff()
+    while True:
+        try:
+            return await peer.sync(args.address)
+        except (CannotConnectError, SyncError) as error:
+            if not args.wait:
+                raise
+            reason = str(error).removeprefix(f"{args.address}: ")
+            if failures[-1:] != [reason]:
+                failures[:] = [reason]
+                terminal.note(f"{args.address}: {reason}; trying again")
+            await trio.sleep(backoff.next_delay_s())
 
 
 async def _progress(peer: "Peer") -> None:
@@ -122,7 +155,7 @@ async def _progress(peer: "Peer") -> None:
             await trio.sleep(PROGRESS_S)
             for info in peer.connections():
                 sys.stderr.write(
-                    f"\r\x1b[K{info.address}: {info.entries_received} entries in,"
+                    f"\r\x1b[K{info.address}: {counted(info.entries_received, 'entry')} in,"
                     f" {info.entries_sent} out, {size(info.bytes_received)} in,"
                     f" {size(info.bytes_sent)} out"
                 )

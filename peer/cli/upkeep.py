@@ -8,6 +8,7 @@ from peer import json_number, log_fields
 from wire import U64_MAX
 
 from .errors import DONE, FAILED
+from .online import counted
 from .opening import held_log, opened_store
 from .registry import Definition
 from .settings import Parser
@@ -36,7 +37,7 @@ def _drop(args: "Namespace", terminal: "Terminal") -> int:
         dropped = store.drop(args.log, args.range.first, last)
     terminal.result(
         log_fields(args.log) | {"count": dropped.count, "bytes": json_number(dropped.bytes)},
-        f"{dropped.count} payloads, {dropped.bytes} bytes freed",
+        f"{counted(dropped.count, 'payload')}, {counted(dropped.bytes, 'byte')} freed",
     )
     return DONE
 
@@ -69,8 +70,9 @@ def _print_verdict(verdict: LogVerdict, terminal: "Terminal") -> None:
         "bytes": json_number(info.bytes),
         "state": str(info.state),
     }
-    counts = f"{verdict.entries} entries, {verdict.payloads} payloads, {size(info.bytes)}"
-    outcome = f"{verdict.faults} faults" if verdict.faults else "ok"
+    entries, payloads = counted(verdict.entries, "entry"), counted(verdict.payloads, "payload")
+    counts = f"{entries}, {payloads}, {size(info.bytes)}"
+    outcome = counted(verdict.faults, "fault") if verdict.faults else "ok"
     terminal.result(log_fields(info.key) | fields, f"{info.key}  {outcome}  {counts}")
 
 
@@ -91,8 +93,8 @@ def _backup(args: "Namespace", terminal: "Terminal") -> int:
             "payloads": sums.payloads,
             "bytes": json_number(sums.bytes),
         },
-        f"{directory.absolute()}: {sums.logs} logs, {sums.entries} entries, "
-        f"{sums.payloads} payloads, {size(sums.bytes)}",
+        f"{directory.absolute()}: {counted(sums.logs, 'log')}, {counted(sums.entries, 'entry')}, "
+        f"{counted(sums.payloads, 'payload')}, {size(sums.bytes)}",
     )
     return DONE
 

@@ -37,7 +37,7 @@ def test_export_says_what_it_added(cli: CommandLine, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert cli("export", out, "--dry-run").text == "3 entries would be added"
     assert not out.exists()
-    assert cli("export", out).text.startswith("3 entries added, 1 files written, ")
+    assert cli("export", out).text.startswith("3 entries added, 1 file written, ")
     record = cli("export", out, "--json").record
     assert record == {
         "directory": str(out),

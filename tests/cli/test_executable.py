@@ -78,7 +78,7 @@ def test_everything_closed_does_not_harm_the_store(environment: dict[str, str]) 
     shell(environment, f"bamboo append {path} <&- >&- 2>&-")
     result = run(environment, ["verify"])
     assert (result.returncode, result.stderr) == (0, b"")
-    assert b"1 entries, 1 payloads" in result.stdout
+    assert b"1 entry, 1 payload" in result.stdout
 
 
 def test_closed_standard_input_is_named(environment: dict[str, str]) -> None:

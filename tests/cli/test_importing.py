@@ -137,7 +137,7 @@ def test_a_known_entry_is_no_error_and_not_stored_again(own: CommandLine) -> Non
     own("import", stdin=lines_of(made[:2]))
     result = own("import", "-v", stdin=lines_of([made[0], *made]))
     assert (result.status, result.lines) == (0, [made[2].name])
-    assert result.err.splitlines()[-1] == "1 entries stored, 3 held already, 0 bad lines"
+    assert result.err.splitlines()[-1] == "1 entry stored, 3 held already, 0 bad lines"
 
 
 def test_a_payload_that_was_missing_or_deleted_is_added(own: CommandLine) -> None:

@@ -42,7 +42,7 @@ def test_verify_prints_a_line_for_each_log(own: CommandLine) -> None:
     own("import", stdin=lines_of(made))
     lines = own("verify").lines
     assert len(lines) == 3
-    assert f"{own.author}/4  ok  1 entries, 1 payloads, 167 B" in lines
+    assert f"{own.author}/4  ok  1 entry, 1 payload, 167 B" in lines
     [record] = own("verify", str(made[0].key), "--json").records
     assert (record["ok"], record["faults"], record["entries"]) == (True, 0, 3)
 
@@ -95,7 +95,7 @@ def test_backup_makes_a_store_that_reads_and_does_not_sign(own: CommandLine) -> 
 def test_backup_says_what_it_copied(own: CommandLine) -> None:
     own("append", stdin=b"x")
     copy = own.folder / "copy"
-    assert own("backup", copy).text == f"{copy}: 1 logs, 1 entries, 1 payloads, 167 B"
+    assert own("backup", copy).text == f"{copy}: 1 log, 1 entry, 1 payload, 167 B"
 
 
 def test_backup_overwrites_nothing(own: CommandLine) -> None:

@@ -67,3 +67,26 @@ def test_wait_says_who_cannot_be_reached(tmp_path: Path, author: str) -> None:
         done = run(taker, "wait", "--timeout", "2")
         assert done.returncode == 1
         assert "cannot be reached: Connection refused" in done.stderr
+
+
+def test_sync_with_wait_tries_again_until_somebody_is_there(tmp_path: Path, author: str) -> None:
+    taker = tmp_path / "taker"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    late = run(taker, "sync", address, "--follow", author, "--wait", "--timeout", "0.2")
+    assert late.returncode == 1
+    assert late.stderr.splitlines() == [
+        f"{address}: Connection refused; trying again",
+        f"bamboo-peer: {address}: not in sync after 0.2 s: Connection refused",
+    ]
+    waiting = subprocess.Popen(
+        [EXECUTABLE, "sync", address, "--wait", "--store", str(taker)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert waiting.stderr is not None
+    assert b"trying again" in waiting.stderr.readline()
+    with serving(tmp_path / "giver", "--listen", address, "--json"):
+        out, _ = waiting.communicate(timeout=PATIENCE_S)
+    assert waiting.returncode == 0
+    assert b"received 3 entries" in out
