@@ -12,7 +12,7 @@ BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check lint format types soak fuzz bench coverage lock clean
+.PHONY: help setup java demo test check lint format types soak fuzz bench coverage conformance lock clean
 
 help:  ## lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ bench: setup  ## every benchmark; each says at its top what it measures
 
 coverage: setup java  ## the default tests with branch coverage
 	$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-report=html $(ARGS)
+
+conformance: setup  ## writes docs/conformance.md from the catalogue and the tests
+	$(BIN)/python scripts/conformance.py
 
 lock: setup  ## brings requirements-dev.lock up to date with pyproject.toml
 	$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 \

@@ -354,6 +354,20 @@ def bytes_that_it_has_sent_itself_may_be_passed(p: Speaker) -> None:
     p.wait_until_held(history, 2)
 
 
+@case("P2P-4.23", "P2P-4.22", begins_itself=True)
+def a_wrong_payload_of_which_it_sent_a_part_itself_blames_nobody(p: Speaker) -> None:
+    p.begin()
+    history = p.library.fresh(large)
+    p.deliver(history, 1)
+    number = p.open(history)
+    p.expect_switch(number)
+    p.expect_metadata(history, 1)
+    p.expect_payload(history, 1)
+    p.data(encode_switch(number), encode_notify(1), encode_skip_bytes(150))
+    p.data(encode_payload_header(50) + b"?" * 50, history.entries([2]))
+    p.wait_until_held(history, 2)
+
+
 # Adjusting
 
 

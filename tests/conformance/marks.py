@@ -47,21 +47,25 @@ def proofs(item: pytest.Item) -> list[Proof]:
     if item.get_closest_marker("skip"):
         return []
     found = []
+    case = _case_of(item)
     name = _name_of(item)
     socket = any(mark.kwargs.get("socket") for mark in item.iter_markers("rule"))
     for mark in item.iter_markers("rule"):
         said = mark.kwargs.get("roles")
         roles = _roles_of(item) if said is None else _SAID[said]
-        found += [Proof(str(rule), name, roles, socket) for rule in mark.args]
+        for rule in mark.args:
+            shown = f"*{case.name}*" if case is not None and rule in case.rules else name
+            found.append(Proof(str(rule), shown, roles, socket))
     return found
 
 
-def _name_of(item: pytest.Item) -> str:
+def _case_of(item: pytest.Item) -> Case | Offence | None:
     callspec = getattr(item, "callspec", None)
-    if callspec is not None:
-        for value in callspec.params.values():
-            if isinstance(value, Case | Offence):
-                return f"*{value.name}*"
+    values = () if callspec is None else callspec.params.values()
+    return next((value for value in values if isinstance(value, Case | Offence)), None)
+
+
+def _name_of(item: pytest.Item) -> str:
     path, _, test = item.nodeid.partition("[")[0].partition("::")
     words = test.rpartition("::")[2].removeprefix("test_")
     return f"`{path.removeprefix('tests/').removesuffix('.py')}` {words.replace('_', ' ')}"

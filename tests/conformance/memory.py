@@ -22,12 +22,15 @@ class MemoryLink:
         *,
         byte_by_byte: bool = False,
         config: SessionConfig = CONFIG,
+        store: Store | None = None,
     ) -> None:
         self.now = 0.0
         self.session = Session(role, config, self.now)
-        self.host = Host(Store())
+        self.host = Host(store or Store())
         shared = library.shared
         self.host.store.logs[shared.log].update(shared.upto(SHARED_COUNT))
+        self.is_idle = False
+        """Whether the host does nothing of what it is asked to."""
         self.notices: list[Notice] = []
         self._step = 1 if byte_by_byte else 1 << 30
         interests = Interests(authors=frozenset((library.author.id,)))
@@ -59,9 +62,14 @@ class MemoryLink:
         self.session.advance(self.now)
         self._work()
 
+    def lose(self) -> None:
+        """The connection is gone."""
+        self.session.receive_eof(self.now)
+        self._work()
+
     def _work(self) -> bool:
         """Carry out commands until there are none; whether there were any."""
-        busy, worked = True, False
+        busy, worked = not self.is_idle, False
         while busy:
             commands = self.session.commands()
             for command in commands:

@@ -41,17 +41,22 @@ one that is reactive; *any* marks what has nothing to do with roles, such as enc
 ## Testing another implementation
 
 The scripts behind this page need nothing of the endpoint but a connection and that it takes in the
-logs that it is offered. They author these logs themselves.
+logs that it is offered. They author these logs themselves, by a key that is new each time.
 
     python -m tests.conformance --target HOST:PORT     the endpoint listens: it is reactive
     python -m tests.conformance --listen HOST:PORT     the endpoint connects: it is proactive
 
-Each case is a connection of its own, so an endpoint that is to be proactive has to connect again
-whenever a connection ends. Our own node is started for this with
-`bamboo-peer follow --all` and `bamboo-peer serve`. A line is printed for each case, and at the end
-one for each rule: passed, failed and with what, or left out and why. The exit status is 1 if
-anything failed. What needs a clock that can be turned, or settings that only a node in the same
-process can be given, is left out.
+Our own node is tested like this when it runs with `bamboo-peer serve --follow-all`. Each case is a
+connection of its own, so an endpoint that is to be proactive has to connect again whenever a
+connection ends; with `--ports N` it may connect to N ports at once, from PORT on, and one that
+waits longer each time is through sooner. `--case WORDS` runs the cases whose names have these
+words in them.
+
+A line is printed for each case, and at the end one for each rule: passed, failed and with what, or
+left out and why. The exit status is 1 if anything failed. What needs a clock that can be turned, an
+author whom the endpoint does not want, or settings that only a node in the same process can be
+given, is left out. That an endpoint ends the connection is seen; its reason is not, unless it
+prints one.
 """
 
 
@@ -84,7 +89,7 @@ def gaps(found: Iterable[Proof]) -> list[str]:
         roles[proof.rule] |= proof.roles
     faults = [f"{rule}: no such rule in the catalogue" for rule in roles if rule not in RULES]
     for rule in RULES.values():
-        missing = _wanted(rule) - roles[rule.id]
+        missing = rule.roles - roles[rule.id]
         if Role.ANY in rule.roles and roles[rule.id]:
             missing = frozenset()
         if missing and rule.id not in UNTESTED:
@@ -92,10 +97,6 @@ def gaps(found: Iterable[Proof]) -> list[str]:
         if not missing and rule.id in UNTESTED:
             faults.append(f"{rule.id}: is tested after all")
     return faults
-
-
-def _wanted(rule: Rule) -> frozenset[Role]:
-    return rule.roles
 
 
 def render(found: Iterable[Proof]) -> str:
@@ -108,8 +109,9 @@ def render(found: Iterable[Proof]) -> str:
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     in_sockets = sum(any(p.socket for p in by_rule[rule]) for rule in RULES)
     parts.append(
-        f"## The rules\n\n{len(RULES)} rules: {counted}. {in_sockets} of them are tested over a"
-        " real socket too.\n"
+        f"\n## The rules\n\n{len(RULES)} rules: {counted}.\n{in_sockets} of them are tested over a"
+        " real socket too. Names in italics are cases of the\ntables in `tests/conformance`, run in"
+        " memory and over sockets; the others are tests, by file\nand name.\n"
     )
     chapter = ""
     for rule in RULES.values():

@@ -76,7 +76,7 @@ P2P-4.19 violation both
   Any other notify is a violation.
 P2P-4.20 decided both
   A notify of what has not verified yet is not sent, since an apology may cross it.
-P2P-4.21 ours both
+P2P-4.21 ours any
   We never send packet 7.
 P2P-4.22 must both
   Packet 7 is read: it passes bytes that the reader itself has sent.
@@ -123,7 +123,7 @@ P2P-8.16 may both
 P2P-8.17 must both
   The expected starting hash is checked before any data: another history is answered with 133 and
   the entry, an end before the range with 134, a fork before it with 135.
-P2P-8.18 must both
+P2P-8.18 must any
   An entry of one's own log leaves only when it is on disk.
 P2P-8.19 must both
   Who lacks the lower pool that a proposal builds on answers 128 and proposes what it needs.

@@ -119,6 +119,7 @@ class Speaker:
         self.data_credit = 0
         self.granted = 0
         """Request credit that the endpoint has granted."""
+        self._proposed = 0
         self.data_bytes_heard = 0
         self.offended = False
         self.blamed: int | None = None
@@ -174,9 +175,12 @@ class Speaker:
         self.link.send(write(DATA, raw))
 
     def propose(self, history: History, start: int = 1, **fields: object) -> int:
-        """Propose with our next number; returns it."""
+        """Propose with our next number, once there is credit for it; returns the number."""
+        while self.granted <= self._proposed:
+            self._need("credit for a proposal")
         number = self.number
         self.number += 2
+        self._proposed += 1
         self.control(history.propose(number, start, **fields))
         return number
 

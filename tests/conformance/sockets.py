@@ -30,9 +30,10 @@ EventOf = Mapping[str, object]
 class SocketLink:
     """A TCP connection to an endpoint, of either side's making."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, *, patience_s: float = PATIENCE_S) -> None:
         self._socket = connection
-        self._socket.settimeout(PATIENCE_S)
+        self._patience_s = patience_s
+        self._socket.settimeout(patience_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.ended = False
 
@@ -47,7 +48,7 @@ class SocketLink:
         except ConnectionError:
             data = b""
         except TimeoutError:
-            raise UnmetError(f"the endpoint says nothing for {PATIENCE_S:.0f} s") from None
+            raise UnmetError(f"the endpoint says nothing for {self._patience_s:.0f} s") from None
         self.ended = self.ended or not data
         return data
 
