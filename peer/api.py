@@ -12,7 +12,7 @@ There is no global state: any number of peers may run in one program, also on st
 """
 
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,15 +41,20 @@ from peer.net import (
     ConnectionState,
     Direction,
     EndKind,
+    Limits,
     MemoryStream,
     Node,
     NodeConfig,
     Observer,
+    Overview,
+    Reason,
     memory_link,
     newest_held_by,
     open_stream,
     running_node,
     unobserved,
+    why_log,
+    why_peer,
 )
 from wire import LogKey
 
@@ -61,9 +66,11 @@ __all__ = [
     "ConnectionInfo",
     "ConnectionState",
     "Direction",
+    "Limits",
     "MemoryStream",
     "NodeConfig",
     "Peer",
+    "Reason",
     "SyncError",
     "SyncSummary",
     "memory_link",
@@ -117,6 +124,7 @@ class Peer:
             store, config, observer=observer, rng=rng
         )
         self._started: Node | None = None
+        self._overview: Overview | None = None
 
     async def __aenter__(self) -> Self:
         self._started = await self._running.__aenter__()
@@ -317,6 +325,24 @@ class Peer:
                 await trio.sleep(backoff.next_delay_s())
             else:
                 return
+
+    async def status(self) -> Mapping[str, object]:
+        """How this node is, in values that JSON has, as `bamboo-peer status --json` names them.
+
+        Connections in full, and of logs the 500 that lack most or are in trouble.
+        """
+        if self._overview is None:
+            overview = Overview(self.node)
+            await overview.load()
+            self._overview = overview
+        return self._overview.state()
+
+    async def why(self, subject: LogKey | str) -> list[Reason]:
+        """Why a log is not complete here, or how it stands with a peer (`HOST:PORT` or a host)."""
+        state = await self.status()
+        if isinstance(subject, str):
+            return why_peer(state, subject)
+        return await trio.to_thread.run_sync(why_log, self.store, state, subject)
 
     async def statistics(self) -> Statistics:
         """Sizes of the store."""

@@ -71,7 +71,9 @@ async def test_logs_in_order_are_not_told_of() -> None:
             await taker.wait_for(LogKey(giver.store.author, 0), 1)
         state = found.state()
         assert (state["logs"], state["logs_in_trouble"]) == ([], 0)
-        [connection] = state["connections"]  # type: ignore[misc]
+        connections = state["connections"]
+        assert isinstance(connections, list)
+        [connection] = connections
         assert connection["address"] == "giver"
         assert connection["state"] == "established"
 
@@ -124,7 +126,9 @@ async def test_connections_that_have_ended_are_told_with_their_reason() -> None:
         async with Peer(store, config=quick) as peer, overview(peer) as found:
             here, _there = memory_link()
             await peer.serve_stream(here, proactive=False, name="silent")
-            [last] = found.state()["ended"]  # type: ignore[misc]
+            ended = found.state()["ended"]
+            assert isinstance(ended, list)
+            [last] = ended
             assert (last["address"], last["direction"], last["kind"]) == (
                 "silent",
                 "incoming",
@@ -141,3 +145,15 @@ async def test_the_state_is_bounded_and_says_how_much_there_is() -> None:
         assert state["logs_in_trouble"] == count
         assert len(logs(state)) == LOGS_MAX
         assert logs(state)[0]["behind"] == count
+
+
+async def test_a_program_asks_its_own_peer_how_it_is_and_why() -> None:
+    async with pair(STRANGER) as (giver, taker):
+        state = await taker.status()
+        assert [each["log_id"] for each in logs(state)] == [0]
+        reasons = await taker.why(STRANGER)
+        assert any(reason.wrong for reason in reasons)
+        assert "is connected (incoming)" in str((await taker.why("giver"))[0])
+        own = LogKey(giver.store.author, 0)
+        await giver.append([b"one"])
+        assert not any(reason.wrong for reason in await giver.why(own))
