@@ -58,6 +58,10 @@ class SessionConfig:
     """How much one request sends before the next one gets its turn."""
     read_entries_max: int = 512
     read_bytes_max: int = 256 * 1024
+    read_payloads_bytes_max: int = MIB
+    """Bytes of large payloads that are read at once, divided among those sent side by side..."""
+    read_bytes_min: int = 128 * 1024
+    """... but no less than this of each."""
     small_payload_bytes_max: int = 64 * 1024
     """Payloads up to this size are gathered in memory and stored together with their entry."""
     skipped_max: int = 100_000

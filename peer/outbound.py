@@ -56,6 +56,7 @@ class Outbound:
             config,
             packer,
             send_greedily=send_greedily,
+            inside=lambda: len(self._inside),
             may_begin_unverified=lambda: len(self._unproved) < config.inside_payloads_max,
         )
         self._sender = Sender(commands, notices, config, packer, self._payloads, tracer)

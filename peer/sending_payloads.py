@@ -39,14 +39,19 @@ class PayloadSender:
         packer: Packer,
         *,
         send_greedily: bool,
+        inside: Callable[[], int],
         may_begin_unverified: Callable[[], bool],
     ) -> None:
-        """`may_begin_unverified`: whether there is room for another payload that may stall."""
+        """`inside`: how many payloads are being sent side by side.
+
+        `may_begin_unverified`: whether there is room for another one that may stall.
+        """
         self._commands = commands
         self._notices = notices
         self._config = config
         self._packer = packer
         self._send_greedily = send_greedily
+        self._inside = inside
         self._may_begin_unverified = may_begin_unverified
 
     def piece(self, request: Request, row: HeldEntry, bytes_max: int) -> bytes:
@@ -120,7 +125,7 @@ class PayloadSender:
             outgoing.unproved = outgoing.unproved or not outgoing.chunk_verified
             # The next bytes are read while these are sent.
             left = len(outgoing.chunk) - end
-            if 2 * left < self._config.read_bytes_max and at + len(outgoing.chunk) < size:
+            if 2 * left < self._read_bytes_max() and at + len(outgoing.chunk) < size:
                 self._read(request, row, at + len(outgoing.chunk))
             return data
         if not row.payload_held and not self._takes_unverified(request):
@@ -145,10 +150,15 @@ class PayloadSender:
                 request.log,
                 row.seq,
                 offset,
-                self._config.read_bytes_max,
+                self._read_bytes_max(),
                 arriving=not row.payload_held,
             )
         )
+
+    def _read_bytes_max(self) -> int:
+        """How much of a payload is read at once: more of few payloads than of many."""
+        config = self._config
+        return max(config.read_payloads_bytes_max // (self._inside() + 1), config.read_bytes_min)
 
     # What the host answers
 

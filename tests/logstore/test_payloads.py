@@ -116,6 +116,23 @@ def test_what_a_sink_has_written_is_read_beside_it_whatever_becomes_of_it(store:
     assert file.open() is None
 
 
+def test_what_was_just_written_is_read_without_waiting_where_the_system_can(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = (AuthorLog().key, 1, len(LARGE), yamf_hash(LARGE))
+    with store.payload_sink(*wanted, source="a") as sink:
+        sink.write(LARGE[:1000])
+        file = sink.file
+        assert file is not None
+        handle = file.open()
+        assert handle is not None
+        with handle:
+            assert handle.read_cached(500, 100) in (LARGE[100:600], b"")
+            assert handle.read_cached(500, 1000) == b""
+            monkeypatch.setattr("logstore.system._READ_NO_WAIT", None)
+            assert handle.read_cached(500, 100) == b""
+
+
 def test_a_discarded_payload_begins_in_another_file(store: Store) -> None:
     wanted = (AuthorLog().key, 1, len(LARGE), yamf_hash(LARGE))
     sink = store.payload_sink(*wanted, source="a")
