@@ -58,6 +58,8 @@ class Overview:
         return {
             "pid": os.getpid(),
             "since": moments.text(self._started),
+            "max_rate": self._node.config.limits.bytes_per_s_max,
+            "max_rate_per_peer": self._node.config.limits.peer_bytes_per_s_max,
             "listening": [str(address) for address in self._node.addresses],
             "connections": [_connection(info, moments) for info in self._node.connections()],
             "ended": [

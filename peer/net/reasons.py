@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logstore import ALL, FULL, Follow, LogInfo, LogState, PolicyKind, Store, Subscription
+from logstore import ALL, FULL, Follow, LogInfo, LogState, Store, Subscription
 from peer import log_fields
 from wire import CancelReason, LogKey
 
@@ -44,20 +44,12 @@ def lack_of(store: Store, log: LogKey, subscription: Subscription, newest: int =
     """What is missing of a log that is wanted like this. `newest`: an entry known to exist."""
     info = store.log(log)
     held = 0 if info is None else info.newest
-    newest = max(newest, held)
-    first, last = subscription.bounds(newest)
+    first, last = subscription.bounds(max(newest, held))
     if info is None:
         return Lack(entries=first <= last, payloads=False)
-    if subscription.kind is PolicyKind.SPARSE:
-        entries = held < newest
-    elif subscription.kind in {PolicyKind.FULL, PolicyKind.METADATA}:
-        entries = info.height < min(newest, info.servable)
-    else:
-        runs = store.runs(log, first, limit=1)
-        covered = any(low <= first and high >= last for low, high in runs)
-        entries = first <= last and not covered
-    sizes = subscription.payload_limits
-    return Lack(entries, bool(store.missing_payloads(log, first, sizes=sizes, limit=1)))
+    short = store.shortfall(log, subscription)
+    beyond = held < min(last, info.servable)
+    return Lack(beyond or short.entries > 0, short.payloads > 0)
 
 
 def why_log(store: Store, state: State | None, log: LogKey) -> list[Reason]:
@@ -250,6 +242,7 @@ def why_peer(state: State | None, address: str) -> list[Reason]:
         if _is_at(each["address"], address):
             found += _connection(each)
             found += _logs_with(state, each["address"])
+            found += _rates(state)
     endings = [each for each in state.get("ended", ()) if _is_at(each["address"], address)]
     for each in endings[-PEERS_TOLD:]:
         found += _ending(each)
@@ -257,6 +250,14 @@ def why_peer(state: State | None, address: str) -> list[Reason]:
         text = f"the node has had no connection with {address} and does not call it"
         return [Reason(text, wrong=True, advice=f"call it with `serve --connect {address}`")]
     return found
+
+
+def _rates(state: State) -> Iterator[Reason]:
+    """What holds every connection back, whoever is at its other end."""
+    for name, whose in (("max_rate", "all connections"), ("max_rate_per_peer", "each connection")):
+        if state.get(name) is not None:
+            flag = "--" + name.replace("_", "-")
+            yield Reason(f"{whose} may move {state[name]} bytes a second each way ({flag})")
 
 
 def _is_at(known: str, asked: str) -> bool:

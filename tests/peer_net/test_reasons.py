@@ -7,7 +7,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from logstore import ALL, NewEntry, PolicyKind, Store, Subscription
-from peer.net import Reason, why_log, why_peer
+from peer.net import Reason, lack_of, why_log, why_peer
 from wire import LogKey
 
 from .support import Author
@@ -244,7 +244,41 @@ def test_a_peer_that_broke_a_rule_and_one_that_left() -> None:
     assert not is_wrong(why_peer(state(connections=[], ended=[closed]), PEER))
 
 
+def test_limits_that_hold_a_peer_back_are_told() -> None:
+    slow = why_peer(state(max_rate=500_000, max_rate_per_peer=None), PEER)
+    assert not is_wrong(slow)
+    assert "all connections may move 500000 bytes a second each way (--max-rate)" in said(slow)
+    assert "--max-rate-per-peer" not in said(slow)
+
+
 def test_a_peer_that_nobody_has_heard_of() -> None:
     reasons = why_peer(state(), "elsewhere:7007")
     assert is_wrong(reasons)
     assert "call it with `serve --connect elsewhere:7007`" in said(reasons)
+
+
+@pytest.mark.parametrize(
+    ("policy", "newest", "entries"),
+    [
+        ("full", 2, False),
+        ("full", 3, True),
+        ("metadata", 3, True),
+        ("sparse", 2, False),
+        ("latest:1", 9, True),
+        ("range:1..2", 9, False),
+        ("range:2..3", 9, True),
+    ],
+)
+def test_what_is_lacking_depends_on_what_is_wanted(
+    store: Store, policy: str, newest: int, entries: bool
+) -> None:
+    log = held(store, payloads=False)
+    subscription = Subscription.parse(policy)
+    lack = lack_of(store, log, subscription, newest)
+    assert lack.entries is entries
+    assert lack.payloads is (policy != "metadata")
+
+
+def test_a_log_of_which_nothing_is_held_lacks_what_is_known_of_it(store: Store) -> None:
+    assert not lack_of(store, LOG, Subscription()).entries
+    assert lack_of(store, LOG, Subscription(), 1).entries
