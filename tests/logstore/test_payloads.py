@@ -193,6 +193,7 @@ def test_a_payload_that_came_whole_and_is_wrong_blames_its_sender(store: Store) 
     assert store.statistics().partial_payloads == 0
 
 
+@pytest.mark.rule("P2P-8.25")
 def test_a_wrong_prefix_from_elsewhere_blames_nobody_present(store: Store) -> None:
     """point2point.md 8: the prefix is dropped and who gave it is known."""
     log = AuthorLog()

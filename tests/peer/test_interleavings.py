@@ -5,6 +5,7 @@ carries out its next command, who appends what, and when the connection is lost.
 a direction are independent, as the specification demands.
 """
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -15,6 +16,7 @@ from wire import LogKey
 
 from .rig import Author, Pair
 
+pytestmark = pytest.mark.rule("P2P-1.20", roles="both")
 AUTHORS = (Author(SigningKey(b"a" * 32)), Author(SigningKey(b"b" * 32)))
 SIDES = st.integers(0, 1)
 PAYLOADS = st.one_of(
