@@ -51,6 +51,7 @@ from .events import (
 from .follow_policy import FollowPolicy
 from .idle import IdleWork
 from .inbound import Inbound
+from .link_speed import Pull
 from .notices import (
     Arriving,
     NewestLearned,
@@ -188,9 +189,9 @@ class Engine:
             self._settle()
         return data
 
-    def data_pulled(self, taken: int, delivered: int, *, dry: bool) -> None:
-        """How the transport takes what `data_to_send` gave: see `LinkSpeed.pulled`."""
-        self._packer.pulled(self.now, taken, delivered, dry=dry)
+    def data_pulled(self, pull: Pull) -> None:
+        """How the transport takes what `data_to_send` gave: see `LinkSpeed`."""
+        self._packer.pulled(self.now, pull)
 
     @property
     def wants_to_send_data(self) -> bool:

@@ -11,10 +11,12 @@ on both sides: making and undoing compression, the link, the disks. The rule:
   long each time, up to about 4 minutes), the other way is tried for one sample. Its first sample is
   not looked at, as it tells of what was under way.
 - The new way is kept if it was faster by a tenth, else the old one goes on.
-- What cannot win is not tried: no raw bytes where compressed ones come at less than 4 MB/s, as
-  every machine compresses faster, so the link is what is slow; no compression where raw bytes come
-  three times as fast as compressed ones last did.
-- Where it is below those 4 MB/s there is time to look longer for what repeats.
+- What can hardly win is not tried: no compression where raw bytes come three times as fast as
+  compressed ones last did; and where the link is *slow*, raw ones only after 16 MiB (twice as much
+  each time, up to 1 GiB), as a few of them cost such a link much. It is slow if compressed ones
+  come at less than 4 MB/s, and bytes arrived more slowly, by a quarter, than they were made in the
+  time that was not spent waiting (for the transport to take them, for credit). Then there is time,
+  too, to look longer for what repeats.
 - When the speed doubles, or halves, the link may have changed, and the other way is tried again
   soon (but no sooner than 1 s after the last time).
 
@@ -35,6 +37,9 @@ TRY_SOON_S: Final = 1.0
 
 GAIN: Final = 1.1
 SLOW_BYTES_PER_S: Final = 4e6
+BEHIND: Final = 0.75
+SLOW_TRY_BYTES: Final = 16 * 2**20
+SLOW_TRY_BYTES_MAX: Final = 2**30
 FAST: Final = 3.0
 
 
@@ -49,6 +54,24 @@ class _Sample:
     """Those that were, or would have been, compressed."""
     saved_bytes: int = 0
     wire_bytes: int = 0
+    waited_s: float = 0.0
+    """How long the transport, or credit, was waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """What the transport was given at one time, and how it had taken what it was given before."""
+
+    taken: int
+    """Bytes of data."""
+    delivered: int
+    """Bytes for which the other side has given back credit, since the start."""
+    dry: bool = False
+    """Whether there was no more to give."""
+    blocked: bool = False
+    """Whether there was no credit for more."""
+    waited_s: float = 0.0
+    """How long the transport took to take the bytes before."""
 
 
 class LinkSpeed:
@@ -66,8 +89,12 @@ class LinkSpeed:
         self._settled_speed = 0.0
         self._tried_at = float("-inf")
         self._try_again_s = 0.0
+        self._try_again_bytes = SLOW_TRY_BYTES
+        self._moved_bytes = 0.0
+        """Payload bytes since the other way was last tried, as far as they were measured."""
         self._delivered = 0
         self._dry_since: float | None = None
+        self._blocked_since: float | None = None
 
     def packed(self, payload_bytes: int, packet_bytes: int, *, shrinking: bool) -> None:
         """A packet was made of so many payload bytes, `shrinking` ones or others."""
@@ -78,12 +105,9 @@ class LinkSpeed:
             if shrinking:
                 sample.shrinking_bytes += payload_bytes
 
-    def pulled(self, now: float, taken: int, delivered: int, *, dry: bool) -> None:
-        """The transport took `taken` bytes of data; the other side gave credit for `delivered`.
-
-        `delivered` counts from the start. `dry`: there was no more to take, although more might
-        have been sent.
-        """
+    def pulled(self, now: float, pull: Pull) -> None:
+        """What the transport was given."""
+        taken, delivered, dry = pull.taken, pull.delivered, pull.dry
         if taken and self._dry_since is not None:
             if now - self._dry_since > IDLE_S:
                 self._sample = None
@@ -98,21 +122,32 @@ class LinkSpeed:
                 self._sample = _Sample(now, delivered)
             return
         sample.wire_bytes += taken
+        sample.waited_s += pull.waited_s
+        if self._blocked_since is not None and (taken or arrived):
+            sample.waited_s += now - self._blocked_since
+            self._blocked_since = None
+        if pull.blocked and not taken and self._blocked_since is None:
+            self._blocked_since = now
         if arrived and now - sample.began_at >= SAMPLE_S:
             delivered_bytes = delivered - sample.delivered
             if delivered_bytes >= SAMPLE_BYTES:
                 self._sample = _Sample(now, delivered)
-                self._judge(now, sample, delivered_bytes / (now - sample.began_at))
+                self._judge(now, sample, delivered_bytes)
 
-    def _judge(self, now: float, sample: _Sample, wire_speed: float) -> None:
+    def _judge(self, now: float, sample: _Sample, delivered_bytes: int) -> None:
         if not self._skipped:
             self._skipped = True
             return
         if not sample.wire_bytes or 2 * sample.shrinking_bytes < sample.payload_bytes:
             return
-        speed = wire_speed * (1 + sample.saved_bytes / sample.wire_bytes)
+        moved_bytes = delivered_bytes * (1 + sample.saved_bytes / sample.wire_bytes)
+        took_s = now - sample.began_at
+        speed = moved_bytes / took_s
+        self._moved_bytes += moved_bytes
         self._speeds[self.compressing] = speed
-        self.slow = speed < SLOW_BYTES_PER_S
+        busy_s = max(took_s - sample.waited_s, 0.0)
+        behind = delivered_bytes * busy_s < BEHIND * sample.wire_bytes * took_s
+        self.slow = behind and speed < SLOW_BYTES_PER_S
         if self._trying:
             self._trying = False
             if speed < GAIN * self._speeds[not self.compressing]:
@@ -121,6 +156,7 @@ class LinkSpeed:
         elif self._worth_trying(now, speed):
             self._trying = True
             self._tried_at = now
+            self._moved_bytes = 0.0
             self._change()
 
     def _worth_trying(self, now: float, speed: float) -> bool:
@@ -130,10 +166,12 @@ class LinkSpeed:
             self._try_again_s = 0.0
             self._settled_speed = speed
         other = self._speeds.get(not self.compressing)
-        if self.compressing:
-            hopeless = speed < SLOW_BYTES_PER_S
-        else:
-            hopeless = other is not None and speed > FAST * other
+        if self.compressing and self.slow:
+            if self._moved_bytes < self._try_again_bytes:
+                return False
+            self._try_again_bytes = min(2 * self._try_again_bytes, SLOW_TRY_BYTES_MAX)
+            return True
+        hopeless = not self.compressing and other is not None and speed > FAST * other
         if hopeless or since < self._try_again_s:
             return False
         self._try_again_s = min(max(2 * self._try_again_s, TRY_AGAIN_S), TRY_AGAIN_S_MAX)

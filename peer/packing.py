@@ -11,7 +11,7 @@ from typing import Final
 from wire import U64_MAX, LZFooEncoder, encode_compressed, encode_payload_header
 
 from .config import Compression
-from .link_speed import LinkSpeed
+from .link_speed import LinkSpeed, Pull
 
 SMALL_BYTES: Final = 1024
 """With "auto", payloads below this size go raw: their metadata outweighs what could be saved."""
@@ -67,10 +67,10 @@ class Packer:
             return -1
         return U64_MAX if trial.raw_bytes else SMALL_BYTES - 1
 
-    def pulled(self, now: float, taken: int, delivered: int, *, dry: bool) -> None:
-        """What the transport took, and when: see `LinkSpeed.pulled`."""
+    def pulled(self, now: float, pull: Pull) -> None:
+        """What the transport was given, and when: see `LinkSpeed`."""
         if self._speed is not None:
-            self._speed.pulled(now, taken, delivered, dry=dry)
+            self._speed.pulled(now, pull)
             if self._encoder is not None:
                 self._encoder.thorough = self._speed.slow
 

@@ -16,6 +16,7 @@ from .config import SessionConfig
 from .engine import Engine
 from .errors import RemoteViolation, SessionTimeout
 from .events import Event
+from .link_speed import Pull
 from .notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
 from .sourcing import Claim, claim_all
 from .tracing import Tracer
@@ -234,11 +235,13 @@ class Session:
             self._count(notice)
         return taken
 
-    def bytes_to_send(self, bytes_max: int, now: float | None = None) -> bytes:
+    def bytes_to_send(
+        self, bytes_max: int, now: float | None = None, *, waited_s: float = 0.0
+    ) -> bytes:
         """The next bytes for the transport, about `bytes_max` at most; b"" if there are none.
 
-        `now` matters for what is compressed, and is only needed if time has passed since the last
-        call of anything.
+        What is compressed depends on `now`, which is needed if time has passed since the last call
+        of anything, and on `waited_s`, how long the transport took to take the bytes before.
         """
         if now is not None:
             self._at(now)
@@ -249,7 +252,7 @@ class Session:
             return b""
         else:
             self._hand_over()
-            self._fill(bytes_max)
+            self._fill(bytes_max, waited_s)
             data = self._mux.data_to_send(bytes_max)
         self._bytes_sent += len(data)
         return data
@@ -265,15 +268,16 @@ class Session:
             self._sync_ping = True
             self._mux.ping(None)
 
-    def _fill(self, bytes_max: int) -> None:
+    def _fill(self, bytes_max: int, waited_s: float) -> None:
         """Pull data from the engine as far as the credit goes."""
         if self._engine is None:
             return
-        before, dry = self._data_bytes, False
+        before, dry, blocked = self._data_bytes, False, False
         wanted = max(bytes_max, _QUEUED_BYTES_MIN)
         while self._mux.queued(DATA) < wanted:
             room = min(self._mux.sendable(DATA), wanted - self._mux.queued(DATA))
             if room <= 0:
+                blocked = True
                 break
             data = self._engine.data_to_send(room)
             self._hand_over()
@@ -282,7 +286,8 @@ class Session:
                 break
             self._mux.send(DATA, data)
             self._data_bytes += len(data)
-        self._engine.data_pulled(self._data_bytes - before, self._delivered(), dry=dry)
+        taken, delivered = self._data_bytes - before, self._delivered()
+        self._engine.data_pulled(Pull(taken, delivered, dry, blocked, waited_s))
 
     def _delivered(self) -> int:
         """Data that the other side is done with, as far as its credit tells."""

@@ -49,7 +49,7 @@ class LZFooEncoder:
         bytes_max = len(data) - saving_bytes
         block = self._lz4(data)
         # Literals cost LZ4 a byte for every 255 of them.
-        if len(block) - len(data) // 255 - 16 > bytes_max:
+        if len(block) - len(data) // 255 > bytes_max:
             return None
         compressed = self._rewritten(block, data)
         if len(compressed) > bytes_max:

@@ -153,12 +153,17 @@ class Connection:
 
     async def _write(self) -> None:
         session = self.session
+        waited_s = 0.0
         while True:
-            data = session.bytes_to_send(self._send_bytes, trio.current_time())
+            now = trio.current_time()
+            data = session.bytes_to_send(self._send_bytes, now, waited_s=waited_s)
+            waited_s = 0.0
             # Looking for something to send may be what asks the store for it.
             self._pass_on()
             if data:
+                given_at = trio.current_time()
                 await self._stream.send_all(data)
+                waited_s = trio.current_time() - given_at
             elif session.closed:
                 await self._say_goodbye()
                 return

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from peer.link_speed import LinkSpeed
+from peer.link_speed import LinkSpeed, Pull
 
 PIECE = 65536
 CREDIT = 1 << 20
@@ -40,15 +40,15 @@ class Link:
         """Send one piece, as soon as there is credit for it."""
         compressing = self.speed.compressing
         size = int(PIECE * self.shrinks_to) if compressing else PIECE
+        while self.granted < self.sent + size:
+            self.speed.pulled(self.now, Pull(0, self.granted - CREDIT, blocked=True))
+            self.pass_time(max((self.sent - self.arrived) / 16, 1.0) / self.link_speed)
         pulled_at = self.now
         self.speed.packed(PIECE, size, shrinking=True)
         self.pass_time(PIECE / (self.compress_speed if compressing else RAW_SPEED))
-        while self.granted < self.sent + size:
-            self.pass_time(max((self.sent - self.arrived) / 16, 1.0) / self.link_speed)
-            self.speed.pulled(self.now, 0, self.granted - CREDIT, dry=False)
         self.sent += size
         self.payload[compressing] += PIECE
-        self.speed.pulled(pulled_at, size, self.granted - CREDIT, dry=False)
+        self.speed.pulled(pulled_at, Pull(size, self.granted - CREDIT))
         if self.speed.compressing != compressing:
             self.changes.append(self.now)
 
@@ -61,10 +61,25 @@ class Link:
 
 
 @pytest.mark.parametrize("link_speed", [20e3, 500e3, 1.9e6])
-def test_a_slow_link_gets_everything_compressed(link_speed: float) -> None:
+def test_a_slow_link_gets_nearly_everything_compressed(link_speed: float) -> None:
     link = Link(link_speed)
-    assert link.run(64 << 20) == 1.0
+    assert link.run(15 << 20) == 1.0
     assert link.speed.slow
+    assert link.run(240 << 20) > 0.95
+
+
+def test_a_machine_that_compresses_slowly_is_told_from_a_slow_link() -> None:
+    link = Link(100e6, compress_speed=1e6)
+    link.run(2 << 20)
+    assert link.run(1 << 30) == 0.0
+
+
+def test_a_transport_that_blocks_makes_a_link_slow_as_missing_credit_does() -> None:
+    speed = LinkSpeed()
+    for n in range(100):
+        speed.packed(PIECE, PIECE // 2, shrinking=True)
+        speed.pulled(n * 0.1, Pull(PIECE // 2, n * PIECE // 2, waited_s=0.09))
+        assert speed.slow == (n > 1)
 
 
 def test_a_link_of_middling_speed_is_tried_raw_ever_less_often() -> None:
@@ -93,14 +108,12 @@ def test_what_shrinks_at_the_speed_of_the_link_stays_compressed() -> None:
 
 def test_a_link_that_becomes_slow_is_noticed_and_so_is_one_that_becomes_fast() -> None:
     link = Link(200e6)
-    link.run(1 << 30)
-    assert not link.speed.compressing
+    assert link.run(1 << 30) < 0.01
     link.link_speed = 1e6
-    link.run(16 << 20)
-    assert link.speed.compressing
+    assert link.run(16 << 20) > 0.7
     link.link_speed = 200e6
-    link.run(256 << 20)
-    assert not link.speed.compressing
+    link.run(64 << 20)
+    assert link.run(256 << 20) == 0.0
 
 
 def test_no_choice_flip_flops_where_both_ways_are_equally_fast() -> None:
@@ -113,9 +126,8 @@ def test_what_trickles_or_does_not_shrink_says_nothing_of_the_link() -> None:
     speed = LinkSpeed()
     for n in range(1000):
         speed.packed(PIECE, 1000, shrinking=True)
-        speed.pulled(n * 0.1, 1000, n * 65536, dry=True)
-    assert speed.compressing
+        speed.pulled(n * 0.1, Pull(1000, n * 65536, dry=True))
     for n in range(1000, 2000):
         speed.packed(PIECE, PIECE, shrinking=False)
-        speed.pulled(100 + n * 0.001, PIECE, n * 65536, dry=False)
+        speed.pulled(100 + n * 0.001, Pull(PIECE, n * 65536))
     assert speed.compressing

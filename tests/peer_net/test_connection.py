@@ -75,7 +75,7 @@ class FakeSession:
     def notices(self) -> list[Notice]:
         return []
 
-    def bytes_to_send(self, bytes_max: int, now: float) -> bytes:
+    def bytes_to_send(self, bytes_max: int, now: float, *, waited_s: float) -> bytes:
         return self.to_send.pop(0) if self.to_send else b""
 
     def close(self, now: float) -> None:
