@@ -158,7 +158,7 @@ async def test_commands_that_come_of_looking_for_bytes_are_carried_out() -> None
     session = FakeSession()
     asked: list[int] = []
 
-    def ask(bytes_max: int, now: float) -> bytes:
+    def ask(bytes_max: int, now: float, *, waited_s: float) -> bytes:
         if not asked:
             asked.append(bytes_max)
             session.to_do.append(LookUp(5, Author().log))
