@@ -23,6 +23,8 @@ from .values import SeqRange, log_key, seq_range, size
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    import trio
+
     from wire import LogKey
 
     from .terminal import Terminal
@@ -197,7 +199,7 @@ async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
     async with Peer(want.store, config=NodeConfig(lock=False, fetches_only=True)) as peer:
         for target in args.peers:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_watch, want)
+                nursery.start_soon(_watch, want, nursery.cancel_scope)
                 try:
                     await peer.sync(target)
                 except (CannotConnectError, SyncError) as error:
@@ -208,12 +210,14 @@ async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
     return reasons
 
 
-async def _watch(want: _Want) -> None:
+async def _watch(want: _Want, asking: "trio.CancelScope") -> None:
+    """Ends the asking once all is held. Raises Problem if nothing comes."""
     import trio
 
-    while True:
+    while not await trio.to_thread.run_sync(want.is_complete):
         await trio.to_thread.run_sync(want.check_time)
         await trio.sleep(POLL_S)
+    asking.cancel()
 
 
 def _show_progress(want: _Want, held: Holding) -> None:
