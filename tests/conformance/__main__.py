@@ -19,7 +19,7 @@ from typing import Protocol
 
 from .cases import Case, Need, Offence
 from .exchanges import CASES
-from .histories import Library
+from .histories import History, Library
 from .offences import OFFENCES
 from .rules import RULES, Role
 from .script import Speaker, UnmetError
@@ -167,12 +167,22 @@ class Suite:
                     self._play(each, speaker)
                 if isinstance(each, Offence):
                     bystander.goes_on()
+                self._look_at(speaker.kept)
             except StaleError:
                 continue
             except Exception as error:  # noqa: BLE001 - a case that fails is a result
                 return f"{type(error).__name__}: {error}"
             return None
         return "every connection was closed before it could be used"
+
+    def _look_at(self, kept: list[tuple[History, int]]) -> None:
+        """See that what was said to be kept is."""
+        if kept:
+            with self.speaker() as speaker:
+                speaker.begin()
+                for history, seq in kept:
+                    if speaker.newest(history) < seq:
+                        raise UnmetError(f"entry {seq} of {history.log} is not kept after all")
 
     def _play(self, each: Case | Offence, speaker: Speaker) -> None:
         if isinstance(each, Offence) or not each.begins_itself:

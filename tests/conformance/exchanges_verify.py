@@ -194,7 +194,7 @@ def a_log_comes_back_as_it_was_in_safe_directions(p: Speaker) -> None:
     p.expect_end(number)
 
 
-@case("P2P-6.15", "P2P-6.16", "P2P-9.09")
+@case("P2P-6.03", "P2P-6.15")
 def reasons_that_make_no_sense_are_no_violation(p: Speaker) -> None:
     """134 with any number, 133 with an entry of another log: the request is over, no more."""
     shared = p.library.shared
@@ -213,7 +213,7 @@ def reasons_that_make_no_sense_are_no_violation(p: Speaker) -> None:
     p.alive()
 
 
-@case("P2P-6.14", "P2P-2.09")
+@case("P2P-2.11", "P2P-6.05")
 def it_proposes_what_follows_once_a_range_is_complete(p: Speaker) -> None:
     history = p.library.fresh()
     own = p.asked_behind(history, 3)

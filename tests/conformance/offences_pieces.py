@@ -76,6 +76,14 @@ def data_for_a_proposal_that_gave_way(p: Speaker) -> None:
     p.bad_control(history.propose(number, 4), request=own.request)
 
 
+def switch_after_ones_own_end(p: Speaker) -> None:
+    """Its 32 was the last word on that channel."""
+    number = p.receiving(p.library.fresh())
+    other = p.open(p.library.fresh())
+    p.data(encode_request_cancelled(number), encode_switch(other))
+    p.bad_data(encode_switch(number), request=number)
+
+
 def end_of_nothing(p: Speaker) -> None:
     p.bad_data(encode_request_cancelled(98), request=98)
 
@@ -187,6 +195,13 @@ OFFENCES: list[Offence] = [
         data_for_a_proposal_that_gave_way,
         "point2point.md 7",
         ("gave way",),
+    ),
+    Offence(
+        "a switch to a request behind one's own 32 for it",
+        ("P2P-9.14", "P2P-6.02"),
+        switch_after_ones_own_end,
+        S9,
+        ("not active",),
     ),
     Offence("a 32 of nothing", ("P2P-9.15",), end_of_nothing, S9, ("not active",)),
     Offence("a second 32", ("P2P-9.15",), second_end, S9, ("not active",)),

@@ -186,6 +186,9 @@ P2P-6.23 decided both
   If nobody sends for 5 s in a finite range in which both only notify, its proposer ends it with
   130.
 
+P2P-6.24 decided both
+  A 130 waits until there is nothing left that might have to be apologised for.
+
 P2P-7.01 must both
   Of two overlapping proposals that crossed, the one with the larger start was never sent.
 P2P-7.02 must both

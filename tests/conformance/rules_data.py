@@ -139,6 +139,9 @@ P2P-8.23 decided both
 P2P-8.24 decided any
   One connection at a time feeds a partial payload.
 
+P2P-8.25 decided any
+  Who gave a prefix of a payload is remembered with it.
+
 P2P-9.01 must both
   A violation ends the connection at once, with a reason that names the rule, the request and the
   offending value, in the log and in the API.

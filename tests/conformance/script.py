@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from tests.bymux.factory import CLOSE, CREDIT, PING, PONG, STOP_READ, WRITE, packet, write
 from wire import (
     Adjust,
+    Apology,
     Cancel,
     CancelReason,
     ControlDecoder,
@@ -121,6 +122,8 @@ class Speaker:
         """Request credit that the endpoint has granted."""
         self._proposed = 0
         self.data_bytes_heard = 0
+        self.kept: list[tuple[History, int]] = []
+        """Logs, and up to where the endpoint has said that it keeps them, by answering a Close."""
         self.offended = False
         self.blamed: int | None = None
         self._mux = _MuxReader()
@@ -358,6 +361,14 @@ class Speaker:
                 raise UnmetError(f"{found!r} on the data channel inside the payload of {seq}")
         if got != wanted:
             raise UnmetError(f"another payload of entry {seq}: {got[:40]!r}")
+
+    def expect_apology(self) -> None:
+        """An apology, behind whatever comes of the payload before it."""
+        found = self.packet()
+        while isinstance(found, PayloadStart | PayloadBytes):
+            found = self.packet()
+        if found != Apology():
+            raise UnmetError(f"{found!r} on the data channel, not an apology")
 
     def expect_entries(
         self, history: History, seqs: range | list[int], *, first: int | None = None

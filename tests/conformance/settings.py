@@ -36,3 +36,4 @@ def settings_can_be_chosen() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RequestTable, "confirm", _confirm_as_chosen)
         yield
+    CHOSEN.clear()

@@ -42,6 +42,8 @@ def test_a_session_does_what_the_exchange_asks(
     if not case.begins_itself:
         speaker.begin()
     case.play(speaker)
+    for history, seq in speaker.kept:
+        assert link.store.height(history.log) == seq
     if case.ends:
         assert link.session.closed
     else:

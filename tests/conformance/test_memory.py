@@ -20,6 +20,7 @@ from wire import (
     encode_control,
     encode_notify,
     encode_payload_header,
+    encode_request_cancelled,
     encode_switch,
 )
 
@@ -210,7 +211,7 @@ def test_nothing_is_lowered_before_the_confirmation(proactive: bool) -> None:
 
 
 @ROLES
-@pytest.mark.rule("P2P-7.03")
+@pytest.mark.rule("P2P-7.03", "P2P-6.06")
 def test_a_cancelled_proposal_without_an_answer_still_counts(proactive: bool) -> None:
     peer = Impolite({1: HELD[1]}, proactive=proactive)
     own = own_proposal(peer)
@@ -220,6 +221,9 @@ def test_a_cancelled_proposal_without_an_answer_still_counts(proactive: bool) ->
     peer.control(propose(peer.number, own.start + 1, lower_info=1))
     assert peer.messages() == []
     assert peer.engine.requests_of(LOG) == [request]
+    assert peer.sent() == b""
+    peer.control(Cancel(own.request, CancelReason.YOU_CANCELLED))
+    assert peer.sent() == encode_request_cancelled(own.request)
 
 
 @ROLES
@@ -237,6 +241,37 @@ def test_nothing_is_proposed_that_overlaps_a_proposal_without_an_answer(proactiv
         for event in peer.host._replies(command):
             peer.engine.handle(event)
     assert [message for message in peer.messages() if isinstance(message, Adjust)]
+
+
+@ROLES
+@pytest.mark.rule("P2P-5.01")
+def test_data_is_judged_against_the_loosest_setting_that_ever_was(proactive: bool) -> None:
+    """It asks for notifications only, and for less and smaller ones; data was under way."""
+    peer = Impolite(proactive=proactive)
+    number = peer.open_request()
+    [request] = peer.engine.requests_of(LOG)
+    peer.data(encode_switch(number), entry_packets(HELD, [1]))
+    peer.engine._table.adjust(
+        request, Adjust(number, eagerness=Eagerness.NOTIFY, min_bytes=100, max_bytes=200)
+    )
+    peer.data(entry_packets(HELD, [2, 3]), encode_notify(2))
+    assert set(peer.store.logs[LOG]) == {1, 2, 3}
+
+
+@ROLES
+@pytest.mark.rule("P2P-8.20")
+def test_for_want_of_a_link_the_request_is_given_up_and_read_past(proactive: bool) -> None:
+    """What it confirmed by has gone meanwhile; that is not the sender's fault."""
+    peer = Impolite({seq: HELD[seq] for seq in range(1, 9)}, proactive=proactive)
+    number = peer.open_request(9, lower_info=9)
+    peer.store.logs[LOG].clear()
+    peer.data(encode_switch(number), entry_packets(HELD, range(9, 12), first=9))
+    assert Cancel(number, CancelReason.NO_RESOURCES) in peer.messages()
+    peer.data(entry_packets(HELD, range(12, 20)), encode_request_cancelled(number))
+    peer.control(Cancel(number, CancelReason.YOU_CANCELLED))
+    peer.sent()
+    assert peer.engine.requests == 0
+    assert not peer.store.logs[LOG]
 
 
 @pytest.mark.rule("P2P-4.21")

@@ -39,7 +39,7 @@ def proactive(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="module")
 def stage(proactive: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    library = Library()
+    library = Library(b"s" * 32)
     path = tmp_path_factory.mktemp("conformance") / "store"
     with ExitStack() as stack:
         stack.enter_context(settings_can_be_chosen())
@@ -94,6 +94,10 @@ def test_an_exchange_over_tcp_goes_as_it_should(stage: Stage, case: Case, proact
         if not case.begins_itself:
             speaker.begin()
         case.play(speaker)
+        for history, seq in speaker.kept:
+            info = stage.node.store.log(history.log)
+            assert info is not None
+            assert info.height == seq
         if case.ends:
             while speaker.hear():
                 pass

@@ -8,10 +8,12 @@ import pytest
 
 from wire import (
     Apology,
+    Cancel,
     CancelReason,
     PayloadBytes,
     PayloadStart,
     Setup,
+    SkipUnavailable,
     Switch,
     encode_apology,
     encode_payload_header,
@@ -128,10 +130,7 @@ def test_what_was_passed_on_and_is_wrong_is_apologised_for(meeting: Meeting) -> 
         on.sink.expect_metadata(on.history, 1)
         on.some_payload()
         on.second_half(right=False)
-        found = on.sink.packet()
-        while isinstance(found, PayloadStart | PayloadBytes):
-            found = on.sink.packet()
-        assert found == Apology()
+        on.sink.expect_apology()
         on.source.data(encode_apology(), on.history.solid(1))
         on.sink.expect_payload(on.history, 1)
 
@@ -155,10 +154,34 @@ def test_an_apology_comes_behind_a_switch_back_to_its_request(meeting: Meeting) 
         on.sink.expect_entries(other, [1])
         on.second_half(right=False)
         assert on.sink.packet() == Switch(on.wanted)
-        found = on.sink.packet()
-        while isinstance(found, PayloadStart | PayloadBytes):
-            found = on.sink.packet()
-        assert found == Apology()
+        on.sink.expect_apology()
+
+
+@pytest.mark.rule("P2P-6.24", "P2P-8.08", socket=True)
+def test_a_130_waits_for_the_verdict_on_the_last_piece(meeting: Meeting) -> None:
+    with relay(meeting, GREEDY) as on:
+        on.first_half()
+        on.sink.expect_switch(on.wanted)
+        on.sink.expect_metadata(on.history, 1)
+        on.some_payload()
+        # It is on its way now, so that a finite range does not skip it.
+        on.sink.cancel(on.wanted)
+        on.sink.expect_cancel(on.wanted)
+        on.sink.end(on.wanted)
+        finite = on.sink.open(on.history, 1, end=1)
+        on.sink.expect_switch(finite)
+        on.sink.expect_metadata(on.history, 1)
+        on.some_payload()
+        on.source.settle()
+        on.sink.mux_ping()
+        assert not [message for message in on.sink.inbox if isinstance(message, Cancel)]
+        on.source.data(encode_switch(on.number))
+        on.second_half(right=False)
+        on.sink.expect_apology()
+        # A finite range does not wait for who may never send the payload again.
+        on.sink.expect_packet(SkipUnavailable())
+        on.sink.expect_end(finite)
+        on.sink.expect_cancel(finite, CancelReason.COMPLETE)
 
 
 @pytest.mark.rule("P2P-8.09", socket=True)
