@@ -14,9 +14,9 @@ on both sides: making and undoing compression, the link, the disks. The rule:
 - What can hardly win is not tried: no compression where raw bytes come three times as fast as
   compressed ones last did; and where the link is *slow*, raw ones only after 16 MiB (twice as much
   each time, up to 1 GiB), as a few of them cost such a link much. It is slow if compressed ones
-  come at less than 4 MB/s, and bytes arrived more slowly, by a quarter, than they were made in the
-  time that was not spent waiting (for the transport to take them, for credit). Then there is time,
-  too, to look longer for what repeats.
+  come at less than 4 MB/s, and bytes arrived at less than half the pace at which they were made in
+  the time that was not spent waiting (for the transport to take them, for credit). Then there is
+  time, too, to look longer for what repeats.
 - When the speed doubles, or halves, the link may have changed, and the other way is tried again
   soon (but no sooner than 1 s after the last time).
 
@@ -37,7 +37,7 @@ TRY_SOON_S: Final = 1.0
 
 GAIN: Final = 1.1
 SLOW_BYTES_PER_S: Final = 4e6
-BEHIND: Final = 0.75
+BEHIND: Final = 0.5
 SLOW_TRY_BYTES: Final = 16 * 2**20
 SLOW_TRY_BYTES_MAX: Final = 2**30
 FAST: Final = 3.0
@@ -112,7 +112,8 @@ class LinkSpeed:
             if now - self._dry_since > IDLE_S:
                 self._sample = None
             self._dry_since = None
-        if dry and self._dry_since is None:
+        if dry and not taken and self._dry_since is None:
+            # Making what is taken takes time too: only the next, empty pull begins a pause.
             self._dry_since = now
         arrived = delivered > self._delivered
         self._delivered = delivered

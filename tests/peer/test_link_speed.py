@@ -127,7 +127,20 @@ def test_what_trickles_or_does_not_shrink_says_nothing_of_the_link() -> None:
     for n in range(1000):
         speed.packed(PIECE, 1000, shrinking=True)
         speed.pulled(n * 0.1, Pull(1000, n * 65536, dry=True))
+        speed.pulled(n * 0.1 + 0.01, Pull(0, n * 65536, dry=True))
     for n in range(1000, 2000):
         speed.packed(PIECE, PIECE, shrinking=False)
         speed.pulled(100 + n * 0.001, Pull(PIECE, n * 65536))
     assert speed.compressing
+
+
+def test_a_machine_that_takes_long_for_each_piece_is_not_taken_for_idle() -> None:
+    """Each pull takes 60 ms to make, and then the next bytes have to be read."""
+    speed = LinkSpeed()
+    tried_raw = 0
+    for n in range(100):
+        tried_raw += not speed.compressing
+        speed.packed(PIECE, PIECE // 2, shrinking=True)
+        speed.pulled(n * 0.065, Pull(PIECE // 2, n * PIECE // 2, dry=True))
+        speed.pulled(n * 0.065 + 0.06, Pull(0, n * PIECE // 2, dry=True))
+    assert tried_raw
