@@ -1,6 +1,6 @@
 """The LZFoo decoder agrees with a naive one, on output and errors, and undoes the encoder.
 
-An input is the window, the declared length (one byte each), and the compressed bytes.
+An input is the window, an eighth of the declared length (one byte each), and the compressed bytes.
 """
 
 from fuzz.harness import main
@@ -9,12 +9,15 @@ from wire import LZFooDecoder, LZFooEncoder, LZFooError
 
 _TEXT = b"bamboo grows, bamboo bends, bamboo grows" * 3
 _PACKET = LZFooEncoder(120).encode(_TEXT)
+# Long enough for the decoder's way with many short elements, which ends 128 bytes before any end.
+_LONG = bytes.fromhex("03616263 8202 0178 8404") * 100
 CORPUS = [
-    bytes((120, len(_TEXT))) + _PACKET,
-    bytes.fromhex("40 08 03616263 8502"),
-    bytes.fromhex("40 c8 0161 f8c7 01"),
-    bytes.fromhex("40 06 7803616263 7900 03 f803"),
-    bytes.fromhex("02 05 03616263 8203"),
+    bytes((120, len(_TEXT) // 8)) + _PACKET,
+    bytes((120, 125)) + _LONG,
+    bytes.fromhex("40 01 03616263 8502"),
+    bytes.fromhex("40 19 0161 f8c7 01"),
+    bytes.fromhex("40 01 7803616263 7900 03 f803"),
+    bytes.fromhex("02 01 03616263 8203"),
 ]
 
 
@@ -36,7 +39,7 @@ def decode(window: int, declared: int, chunks: list[bytes]) -> tuple[bytes, int 
 
 def check(data: bytes) -> None:
     """The invariant, for any bytes."""
-    window, declared, packet = (data[0], data[1], data[2:]) if len(data) > 1 else (0, 0, data)
+    window, declared, packet = (data[0], 8 * data[1], data[2:]) if len(data) > 1 else (0, 0, data)
     history = bytearray()
     position = None
     try:

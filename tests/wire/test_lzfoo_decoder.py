@@ -176,7 +176,7 @@ ELEMENTS = st.one_of(
     st.builds(copy, st.integers(65000, 140000), SMALL),
 )
 PACKETS = st.lists(
-    st.tuples(st.lists(ELEMENTS, max_size=6).map(b"".join), st.integers(-2, 2), st.booleans()),
+    st.tuples(st.lists(ELEMENTS, max_size=20).map(b"".join), st.integers(-2, 2), st.booleans()),
     min_size=1,
     max_size=4,
 )
