@@ -1,11 +1,14 @@
 """How a node answers a proposal, given what it holds and wants (point2point.md 3, 5, 6, 8, 10).
 
-Pure: the same proposal and the same view give the same answer.
+Pure: the same proposal and the same view give the same answer. A node that holds parts of a log
+serves each of them: a range is confirmed from its start as far as there is no gap. What it cannot
+serve as it was asked for, it refuses, and offers what it holds of it.
 """
 
 from dataclasses import dataclass
 
 from wire import (
+    U64_MAX,
     Adjust,
     Cancel,
     CancelReason,
@@ -19,15 +22,22 @@ from wire import (
 
 from .errors import Violation
 from .events import LogView
+from .planning import NOTIFY_ONLY, Settings, Wants, is_pool_of_later, last_possible
+from .ranges import Ranges, finite_end, meet, minus, range_with
+from .request import OPEN_END
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Either a confirmation or a cancel. `take_over`: we propose what we need ourselves."""
+    """Either a confirmation or a cancel. `take_over`: we propose what we need ourselves.
+
+    `unserved`: what the other side asked for and cannot have in this request.
+    """
 
     confirm: Adjust | None = None
     cancel: Cancel | None = None
     take_over: bool = False
+    unserved: Ranges = ()
 
 
 def link_target(proposal: Propose) -> int | None:
@@ -39,46 +49,58 @@ def link_target(proposal: Propose) -> int | None:
     return None
 
 
+def is_offer(proposal: Propose) -> bool:
+    """Whether the other side only says what it holds."""
+    finite = proposal.end is not None and not proposal.sparse
+    return finite and proposal.eagerness is Eagerness.NOTIFY and not proposal.payloads_only
+
+
 def answer(
-    proposal: Propose, view: LogView, *, wanted: bool, serve: bool, bounded: bool = False
+    proposal: Propose,
+    view: LogView,
+    wants: Wants,
+    *,
+    serve: bool,
+    newest: int = 0,
+    coming: Ranges = (),
+    bounded: bool = False,
 ) -> Answer:
     """Decide on a proposal of the other side.
 
-    `view` must hold the hash and, as `entry`, the encoding of `link_target`. `bounded`: an open
+    `view` must hold the hash and, as `entry`, the encoding of `link_target`, and its runs begin at
+    or before the start. `serve`: what is held is given out although nobody here wants it. `newest`:
+    the newest entry that is known of. `coming`: what requests in force bring. `bounded`: an open
     range is confirmed only up to what is held now. Raises Violation if the proposal names an offset
     beyond the payload.
     """
-    number, start = proposal.request, proposal.start
     obstacle = _obstacle(proposal, view)
     if obstacle is not None:
         return Answer(cancel=obstacle)
-    if proposal.offset is not None or proposal.payloads_only:
+    wanted = wants.is_wanted
+    held = range_with(view.runs, proposal.start)
+    if held is None and (proposal.offset is not None or proposal.payloads_only):
         # The receiver of a payload has to hold the metadata, and that may be us.
-        last = start if proposal.end is None or not proposal.payloads_only else proposal.end
-        if view.height < last:
-            return _refuse(number, CancelReason.NO_RESOURCES, take_over=wanted)
-        _judge_offset(proposal, view)
-    if proposal.sparse and proposal.end is None:
-        if view.height < start or not (wanted or serve):
-            reason = CancelReason.NO_RESOURCES if wanted else CancelReason.NOT_WANTED
-            return _refuse(number, reason)
-        end = view.height
-        return Answer(
-            confirm=Adjust(
-                number, eagerness=Eagerness.NOTIFY, allow_skip=True, end=end, upper_info=end
-            )
-        )
-    if view.height + 1 < start:
-        return _refuse(number, CancelReason.NOT_WANTED, take_over=wanted)
-    if not wanted and (not serve or view.height < start):
-        return _refuse(number, CancelReason.NOT_WANTED)
-    if bounded and view.height < start:
-        return _refuse(number, CancelReason.NOT_WANTED)
-    return Answer(confirm=_confirmation(proposal, view, wanted=wanted, bounded=bounded))
+        return _refuse(proposal, CancelReason.NO_RESOURCES, take_over=wanted)
+    _judge_offset(proposal, view)
+    if proposal.sparse:
+        return _answer_path(proposal, view, wanted=wanted, serve=serve)
+    offered = is_offer(proposal)
+    newest = max(newest, view.newest, (proposal.end or 0) if offered else 0)
+    if not offered:
+        if held is not None:
+            return _serve(proposal, view, wants, held[1], serve=serve, newest=newest, until=bounded)
+        return _go_on_behind(proposal, view, wants, newest=newest, bounded=bounded)
+    return _take_offer(proposal, view, wants, held, newest=newest, coming=coming)
 
 
-def _refuse(number: int, reason: CancelReason, *, take_over: bool = False) -> Answer:
-    return Answer(cancel=Cancel(number, reason), take_over=take_over)
+def _refuse(
+    proposal: Propose,
+    reason: CancelReason = CancelReason.NOT_WANTED,
+    *,
+    take_over: bool = False,
+    unserved: Ranges = (),
+) -> Answer:
+    return Answer(cancel=Cancel(proposal.request, reason), take_over=take_over, unserved=unserved)
 
 
 def _obstacle(proposal: Propose, view: LogView) -> Cancel | None:
@@ -108,36 +130,159 @@ def _judge_offset(proposal: Propose, view: LogView) -> None:
         )
 
 
-def _confirmation(proposal: Propose, view: LogView, *, wanted: bool, bounded: bool) -> Adjust:
-    held = proposal.end is not None and proposal.end <= view.height
-    payloads_held = view.tail_partial_bytes is None
-    wants_data = wanted and not (held and payloads_held)
-    stops = [proposal.end, view.end, None if view.fork is None else view.fork - 1]
-    if proposal.end is None and (bounded or proposal.payloads_only):
-        stops.append(view.height)
-    end = min((stop for stop in stops if stop is not None), default=None)
+def _asked(proposal: Propose) -> Ranges:
+    return ((proposal.start, OPEN_END if proposal.end is None else proposal.end),)
+
+
+def _missing(proposal: Propose, view: LogView, wants: Wants, newest: int) -> Ranges:
+    """What we want of the range and do not hold."""
+    possible = meet(_asked(proposal), ((1, last_possible(view)),))
+    return minus(meet(wants.ranges(newest), possible), view.runs)
+
+
+def _confirm(
+    proposal: Propose, view: LogView, end: int | None, settings: Settings = NOTIFY_ONLY
+) -> Answer:
+    """Confirm up to `end`, and of the upper pool of a closed range what is held."""
+    unserved: Ranges = ()
     upper = end
     if end is not None and end == proposal.end:
-        end, upper = None, None if wants_data else _held_upper(proposal, view)
-    if end is not None and proposal.sparse and proposal.end is not None:
-        end = upper = _on_path(proposal, proposal.end, end)
-    return Adjust(
+        end, upper = None, _held_upper(proposal, view)
+    elif end is not None:
+        unserved = minus(_asked(proposal), ((proposal.start, end),))
+    limited = settings.eagerness is Eagerness.LIMITED
+    confirm = Adjust(
         proposal.request,
-        eagerness=Eagerness.ALL if wants_data else Eagerness.NOTIFY,
+        eagerness=settings.eagerness,
+        eager_bytes=settings.eager_bytes if limited else None,
         allow_skip=True,
         end=end,
         upper_info=upper,
+        min_bytes=settings.min_bytes or None,
+        max_bytes=settings.max_bytes if settings.max_bytes < U64_MAX else None,
     )
+    return Answer(confirm=confirm, unserved=unserved)
 
 
 def _held_upper(proposal: Propose, view: LogView) -> int | None:
     """A lower upper info if we do not hold all of the pool that is asked for; None if we do."""
     end, upper = proposal.end, proposal.upper_info
-    if end is None or upper is None or upper <= view.height:
+    if end is None or upper is None or upper == end:
         return None
-    return next(n for n in upper_pool(end) if n <= max(view.height, end))
+    reached = end
+    for n in reversed(upper_pool(end)):
+        if end < n <= upper:
+            if range_with(view.runs, n) is None:
+                return reached
+            reached = n
+    return None
 
 
-def _on_path(proposal: Propose, end: int, stop: int) -> int:
-    """The newest entry of a sparse path that is not above `stop`."""
-    return next(n for n in shortest_path(end, proposal.start) if n <= stop)
+def _serve(
+    proposal: Propose,
+    view: LogView,
+    wants: Wants,
+    run_last: int,
+    *,
+    serve: bool,
+    newest: int,
+    until: bool,
+) -> Answer:
+    """The start is held, and everything up to `run_last`. `until`: there an open range ends."""
+    if not (serve or wants.is_wanted):
+        return _refuse(proposal)
+    last = OPEN_END if proposal.end is None else proposal.end
+    more = any(first > run_last for first, _ in view.runs) or not view.runs_complete
+    if proposal.end is None and more and is_pool_of_later(view, proposal.start, run_last):
+        # It comes with what is offered.
+        return _refuse(proposal, take_over=wants.is_wanted, unserved=_asked(proposal))
+    if last <= run_last or until or more or proposal.payloads_only:
+        return _confirm(proposal, view, min(last, run_last))
+    return _confirm_tail(proposal, view, wants, run_last + 1, newest)
+
+
+def _confirm_tail(
+    proposal: Propose, view: LogView, wants: Wants, first: int, newest: int
+) -> Answer:
+    """A range of which we hold nothing from `first` on, and nothing behind it."""
+    missing = _missing(proposal, view, wants, newest)
+    if missing and missing[0][0] == first:
+        end = finite_end(missing[0][1])
+        return _confirm(proposal, view, end, wants.settings(first, newest))
+    if proposal.end is not None:
+        return _confirm(proposal, view, max(first - 1, proposal.start))
+    return _confirm(proposal, view, finite_end(last_possible(view)))
+
+
+def _go_on_behind(
+    proposal: Propose, view: LogView, wants: Wants, *, newest: int, bounded: bool
+) -> Answer:
+    """The start is not held: it may still come from there, or to both sides."""
+    wanted = wants.is_wanted
+    refusal = _refuse(proposal, take_over=wanted, unserved=_asked(proposal))
+    start, target = proposal.start, link_target(proposal)
+    more = any(first > start for first, _ in view.runs) or view.newest > start
+    if more or (bounded and proposal.end is None):
+        return refusal
+    if target is not None and target not in view.hashes:
+        return refusal
+    if view.newest + 1 < start and meet(wants.ranges(newest), ((view.newest + 1, start - 1),)):
+        return refusal
+    missing = _missing(proposal, view, wants, newest)
+    watches = wants.subscription is not None and view.newest == start - 1
+    watches = watches and not wants.followed(newest)
+    if watches or (missing and missing[0][0] == start):
+        return _confirm_tail(proposal, view, wants, start, newest)
+    return refusal
+
+
+def _take_offer(
+    proposal: Propose,
+    view: LogView,
+    wants: Wants,
+    held: tuple[int, int] | None,
+    *,
+    newest: int,
+    coming: Ranges,
+) -> Answer:
+    """The other side holds a range: take what is wanted of it, if it is as we need it."""
+    missing = minus(_missing(proposal, view, wants, newest), coming)
+    target = link_target(proposal)
+    if not missing:
+        whole = held is not None and proposal.end is not None and held[1] >= proposal.end
+        return _confirm(proposal, view, proposal.end) if whole else _refuse(proposal)
+    first, last = missing[0]
+    if first != proposal.start or (target is not None and target not in view.hashes):
+        return _refuse(proposal, take_over=True)
+    return _confirm(proposal, view, last, wants.settings(first, newest))
+
+
+def _answer_path(proposal: Propose, view: LogView, *, wanted: bool, serve: bool) -> Answer:
+    """A sparse range: up to the newest entry whose path to the start is held."""
+    start = proposal.start
+    if not (wanted or serve):
+        return _refuse(proposal)
+    if proposal.end is None:
+        end = _newest_with_path(view, start)
+    else:
+        end = 0
+        for n in reversed(shortest_path(proposal.end, start)):
+            if range_with(view.runs, n) is None:
+                break
+            end = n
+    if end < start:
+        is_open = proposal.end is None
+        return _refuse(proposal, CancelReason.NO_RESOURCES if is_open else CancelReason.NOT_WANTED)
+    return _confirm(proposal, view, end)
+
+
+def _newest_with_path(view: LogView, start: int) -> int:
+    """The newest entry from which there is a path to `start` of entries that are held; or 0."""
+    ends = [view.newest] if start == 1 else [last for _, last in reversed(view.runs)]
+    for end in ends:
+        if end >= start and (
+            start == 1
+            or all(range_with(view.runs, n) is not None for n in shortest_path(end, start))
+        ):
+            return end
+    return 0

@@ -107,6 +107,10 @@ class SessionConfig:
     retry_first_s: float = 1.0
     retry_max_s: float = 60.0
     """Back-off after a cancel 129."""
+    look_again_s: float = 1.0
+    """The least time between two look-ups of a log that only changes somewhere else bring about."""
+    stalled_after_s: float = 5.0
+    """How long a gap that another session may fill is left to it before it is asked for here."""
     sync_settle_s: float = 0.5
     """How long a sync waits for further proposals when all else is done and the peer answers."""
     offered_logs_max: int = 10_000

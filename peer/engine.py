@@ -7,6 +7,7 @@ bymux.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wire import (
@@ -23,7 +24,7 @@ from wire import (
 )
 from wire import Violation as WireViolation
 
-from .answering import answer
+from .answering import Answer
 from .apologies import Apologies
 from .commands import CheckEvidence, Command, LookUp
 from .config import SessionConfig
@@ -378,7 +379,7 @@ class Engine:
                 reason = CancelReason.FORKED
                 self.cancel(request, Cancel(request.number, reason, entries=view.fork_proof))
 
-        self.look_up(request.log, (), None, cancel)
+        self.look_up(LookUp(0, request.log), cancel)
 
     def _cut_at_end(self, request: Request) -> None:
         """An open range of a log that has ended is finite after all."""
@@ -459,6 +460,7 @@ class Engine:
             # What we asked for begins in a payload that we lack.
             held = min(held, request.proposal.start - 1)
         self._notices.append(PeerHolds(request.log, seq, held))
+        self._policy.peer_holds(request, seq)
 
     def arriving(self, request: Request, data_bytes: int) -> None:
         incoming, base = request.incoming, request.base
@@ -483,18 +485,10 @@ class Engine:
     def request_credit(self) -> int:
         return self._table.credit
 
-    def look_up(
-        self,
-        log: LogKey,
-        hashes_of: tuple[int, ...],
-        entry: int | None,
-        then: Callable[[LogView], None],
-        *,
-        missing_above: int = 0,
-    ) -> None:
+    def look_up(self, wanted: LookUp, then: Callable[[LogView], None]) -> None:
         ticket = self.new_ticket()
         self._tickets[ticket] = then
-        self._commands.append(LookUp(ticket, log, hashes_of, entry, missing_above))
+        self._commands.append(replace(wanted, ticket=ticket))
 
     def requests_of(self, log: LogKey) -> list[Request]:
         return self._table.of_log(log)
@@ -512,11 +506,7 @@ class Engine:
         self._timers.proposed(request)
         return request
 
-    def answer(
-        self, request: Request, view: LogView, *, wanted: bool, serve: bool, bounded: bool = False
-    ) -> bool:
-        """Answer by the common rules; True if we refused because we ask ourselves."""
-        decision = answer(request.proposal, view, wanted=wanted, serve=serve, bounded=bounded)
+    def answer(self, request: Request, view: LogView, decision: Answer) -> None:
         _note_view(request, view)
         if decision.confirm is not None:
             self._table.confirm(request, confirmation(request, decision.confirm, self.claim))
@@ -531,7 +521,12 @@ class Engine:
                     PeerHolds(request.log, request.proposal.start - 1, view.newest)
                 )
             self.cancel(request, decision.cancel, paced=not decision.take_over)
-        return decision.take_over
+
+    def adjust(self, request: Request, adjust: Adjust) -> None:
+        self._table.adjust(request, adjust)
+        if request.lowest_end() is not None:
+            self._timers.became_finite(request)
+        self._outbound.wake(request)
 
     def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
         if request.cancel_sent is None:

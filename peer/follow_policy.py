@@ -1,8 +1,9 @@
-"""The policy of a node that keeps logs in step: one open request per log (point2point.md 10).
+"""The policy of a node that keeps logs in step with what it wants of them (point2point.md 10).
 
 Every log that was authored here or is followed is proposed from where it stands, unless the other
 side has proposed it already: the proactive side walks the logs upwards, the reactive one downwards,
-so that they meet in the middle.
+so that they meet in the middle. A log in parts takes several requests (planning.py); what to ask
+for is planned anew whenever what is held, what is wanted or what is known of the peer has changed.
 
 Where the author has forked the log, the earliest fork is looked for: entries whose links contradict
 what is held are no proof, but the other side's version of what they link to is one. So ranges that
@@ -10,69 +11,80 @@ go back further and further are asked for, metadata only, until one agrees with 
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from wire import Cancel, CancelReason, Eagerness, LogKey, Propose, decode_entry, lipmaa
+from logstore import PolicyKind
+from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
-from .answering import link_target
+from .answering import Answer, link_target
+from .changing import change
+from .commands import LookUp
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
+from .log_state import REFUSALS_MAX, LogState, bodies, carried, completed, is_stored
 from .mending import Mender
-from .policy import Actions, Policy, full_proposal, range_proposal
-from .request import NEVER, Request
+from .planning import (
+    METADATA_ONLY,
+    Ask,
+    AskKind,
+    has_hashes,
+    lacking_hashes,
+    mended,
+    named_for,
+    offer_of,
+    offers,
+    plan,
+    pool_of,
+    proposal_of,
+)
+from .policy import Actions, Policy
+from .ranges import meet, minus, union
+from .request import OPEN_END, Request
 from .retries import Retries
 from .sourcing import fetches
 
-
-@dataclass(slots=True)
-class _LogState:
-    """What this session knows about its own proposals for a log."""
-
-    looking: bool = False
-    refused: bool = False
-    """The other side does not want it, or will ask for it itself."""
-    end_offered: bool = False
-    retries: int = 0
-    newest: int = 0
-    """The newest entry heard of since the last look-up was asked for."""
-    ask: tuple[int, int] | None = None
-    """The entries to ask for next, metadata only, instead of the usual range."""
-    asks: int = 0
-    """How often that was done."""
-    told_fork: int = NEVER
-    """The earliest fork that this side or the other has told the other of."""
-    listened: bool = False
-    """The other side told to the end what it holds, while another session fetched the log."""
-    last_view: LogView | None = None
-    """What our proposal was made from, until it is answered."""
-
-
-_ASKS_MAX = 48
+_FORK_RANGES_MAX = 48
 """More ranges than it takes to get from any seqnum back to 1, see `_ask_before`."""
 
 
 class FollowPolicy(Policy):
-    """Keeps every wanted log open in one request."""
+    """Keeps what is wanted of every log in requests."""
 
     def __init__(self, actions: Actions, config: SessionConfig, *, proactive: bool) -> None:
         super().__init__(actions, config, proactive=proactive)
-        self._logs: dict[LogKey, _LogState] = {}
+        self._logs: dict[LogKey, LogState] = {}
         self._queue: OrderedDict[LogKey, None] = OrderedDict()
         self._looking = 0
         self._retries = Retries()
+        self._later = Retries()
+        self._settling: dict[LogKey, list[Request]] = {}
         self._mender = Mender(actions)
 
     def interests_changed(self, event: InterestsChanged) -> None:
         super().interests_changed(event)
+        for log, state in list(self._logs.items()):
+            if self.wants_of(log) != state.wants:
+                self._wants_changed(log, state)
         offers = event.offers if self._proactive else tuple(reversed(event.offers))
-        for log in offers:
-            self._enqueue(log)
+        for log in (*offers, *event.interests.fetches):
+            if log not in self._logs:
+                self._state(log).must_look = log in event.interests.fetches
+                self._enqueue(log)
 
-    def _enqueue(self, log: LogKey, *, first: bool = False) -> None:
+    def _state(self, log: LogKey) -> LogState:
         state = self._logs.get(log)
         if state is None:
-            state = self._logs[log] = _LogState()
+            state = self._logs[log] = LogState(wants=self.wants_of(log))
+        return state
+
+    def newest_of(self, log: LogKey) -> int:
+        state = self._logs.get(log)
+        return 0 if state is None else state.newest or 0
+
+    def _enqueue(self, log: LogKey, *, first: bool = False, look: bool = False) -> None:
+        state = self._state(log)
+        state.must_look = state.must_look or look
         if state.looking:
             return
         self._queue[log] = None
@@ -85,114 +97,274 @@ class FollowPolicy(Policy):
         return any(map(_covers, self._actions.requests_of(log)))
 
     def advance(self) -> None:
-        for log in self._retries.due(self._actions.now):
-            self._enqueue(log)
+        now = self._actions.now
+        for log in (*self._retries.due(now), *self._later.due(now)):
+            self._enqueue(log, look=True)
+        for log in [log for log, over in self._settling.items() if all(map(is_stored, over))]:
+            del self._settling[log]
+            self._enqueue(log, look=True)
         while self._queue and self._looking < self._actions.request_credit:
             log, _ = self._queue.popitem(last=False)
-            state = self._logs[log]
-            if state.ask is None and (state.refused or log in self._retries or self._covered(log)):
-                continue
-            state.looking = True
-            state.newest = 0
-            self._looking += 1
-            named = () if state.ask is None or state.ask[0] == 1 else (lipmaa(state.ask[0]),)
-            self._actions.look_up(log, named, None, partial(self._propose, state.ask))
+            self._look(log, ())
         self._mender.advance(others_wait=bool(self._queue or self._looking))
 
     def next_deadline(self) -> float | None:
-        return self._retries.next_at()
+        times = (self._retries.next_at(), self._later.next_at())
+        return min((time for time in times if time is not None), default=None)
 
-    def _propose(self, looked_for: tuple[int, int] | None, view: LogView) -> None:
+    def _look(self, log: LogKey, named: tuple[int, ...]) -> None:
+        """Look a log up, unless there is nothing to plan for it; `named`: hashes that it takes."""
+        state = self._logs[log]
+        if state.fork_range is not None:
+            named = named_for(_metadata_of(state.fork_range))
+        elif log in self._retries or log in self._settling:
+            return
+        if state.fork_range is None and not state.must_look and self._covered(log):
+            return
+        state.looking = True
+        state.must_look = state.blocked = state.deferred = state.stale = False
+        state.our_newest = 0
+        self._looking += 1
+        smallest, largest = self.wants_of(log).payload_limits
+        self._actions.look_up(
+            LookUp(0, log, named, None, 0, smallest, largest, state.runs_from),
+            partial(self._looked, state.fork_range, state.runs_from, frozenset(named)),
+        )
+
+    def _looked(
+        self,
+        fork_range: tuple[int, int] | None,
+        runs_from: int,
+        named: frozenset[int],
+        view: LogView,
+    ) -> None:
         log = view.log
         state = self._logs[log]
         state.looking = False
         self._looking -= 1
-        if state.ask != looked_for:
-            # The view lacks the hash that this needs.
-            self._enqueue(log, first=True)
+        if state.must_look:
+            # Asked for during the look-up.
+            self._enqueue(log)
+        outdated = fork_range is None and (state.stale or log in self._settling)
+        if state.fork_range != fork_range or outdated:
+            # The view lacks hashes that this needs, or entries that have come since.
+            self._enqueue(log, first=True, look=True)
             return
-        if state.ask is None and (state.refused or self._covered(log)):
-            return
-        proposal = self._proposal(view, state)
-        if proposal is None:
-            return
-        if self._actions.request_credit == 0:
-            self._enqueue(log, first=True)
-        elif self._actions.may_propose(log, proposal.start, proposal.end):
-            if proposal.eagerness is Eagerness.ALL:
-                if self._actions.claim(log):
-                    state.listened = False
-                elif state.listened:
-                    return
-                else:
-                    proposal = replace(proposal, eagerness=Eagerness.NOTIFY)
-            state.ask = None
-            state.last_view = view
-            request = self._actions.propose(proposal, view)
-            request.outgoing.known = max(request.outgoing.known, state.newest)
-            if proposal.start == view.fork and view.fork_proof is not None:
-                # Only so can a proof be passed on to a side that does not ask.
-                state.told_fork = view.fork
-                proof = Cancel(request.number, CancelReason.FORKED, entries=view.fork_proof)
-                self._actions.cancel(request, proof)
+        if fork_range is not None:
+            asks = [_metadata_of(fork_range)]
+        else:
+            asks = self._plan(view, state, runs_from)
+        lacking = lacking_hashes(asks, view.hashes, named)
+        if lacking:
+            self._look_again(log, tuple(sorted({*lacking, *named})))
+        elif self._actions.request_credit == 0 and asks:
+            self._enqueue(log, first=True, look=True)
+        else:
+            for ask in asks:
+                self._propose(view, state, ask)
+            self._tell_fork(view, state)
+            self._look_behind(view, state, asks)
 
-    def _proposal(self, view: LogView, state: _LogState) -> Propose | None:
-        number = self._actions.next_number()
-        if state.ask is not None:
-            start, end = state.ask
-            if start == 1 or lipmaa(start) in view.hashes:
-                return range_proposal(number, view, start, end=end, eagerness=Eagerness.LIMITED)
-            state.ask = None
-            return None
-        whole = view.tail_partial_bytes is None
-        if view.fork is not None and view.height + 1 >= view.fork and whole:
-            if view.fork >= state.told_fork or lipmaa(view.fork) not in (0, *view.hashes):
-                return None
-            return range_proposal(
-                number, view, view.fork, end=view.fork, eagerness=Eagerness.NOTIFY
-            )
-        if view.end is not None and view.height >= view.end and whole:
-            if state.end_offered:
-                return None
+    def _look_again(self, log: LogKey, named: tuple[int, ...]) -> None:
+        self._logs[log].must_look = True
+        self._look(log, named)
+
+    def _look_behind(self, view: LogView, state: LogState, asks: list[Ask]) -> None:
+        """In a log of many runs, one view does not tell of all."""
+        if asks or view.runs_complete or not view.runs:
+            state.runs_from = 1
+        else:
+            state.runs_from = view.runs[-1][1] + 1
+            self._enqueue(view.log, look=True)
+
+    # What to propose
+
+    def _plan(self, view: LogView, state: LogState, runs_from: int) -> list[Ask]:
+        log = view.log
+        wants = state.wants = self.wants_of(log)
+        requests = self._actions.requests_of(log)
+        peer = state.peer(requests)
+        if view.height in state.inside:
+            view = replace(view, tail_partial_bytes=None)
+        asks = plan(wants, view, peer, runs_from=runs_from)
+        if any(ask.settings.eagerness is not Eagerness.NOTIFY for ask in asks):
+            if self._actions.claim(log):
+                state.listened = False
+            else:
+                asks = self._leave_to_others(view, state, asks, runs_from)
+        self._fetch_payloads(log, state)
+        if any(request.active for request in requests):
+            self._mend(view, tail=False)
+        if state.unserved:
+            asks += offers(view, state.unserved, state.reachable(requests))
+        if not asks and not any(map(_covers, requests)):
+            asks += self._introduce(view, state, requests)
+        # One such request of a kind is enough, wherever it begins.
+        once = {ask.kind for ask in state.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
+        return [
+            ask
+            for ask in asks
+            if ask.kind not in once and (ask.start, ask.end) not in state.withdrawn
+        ]
+
+    def _leave_to_others(
+        self, view: LogView, state: LogState, asks: list[Ask], runs_from: int
+    ) -> list[Ask]:
+        """Another session fetches the log: listen, and bring only what it does not.
+
+        Gaps that are as they were some time ago are filled from here after all.
+        """
+        log = view.log
+        gaps = [ask for ask in asks if ask.end is not None and ask.end <= view.newest]
+        if gaps and state.stalled == gaps:
+            return gaps
+        if gaps:
+            state.stalled = gaps
+            self._later.add(log, self._actions.now + self._config.stalled_after_s)
+        peer = state.peer(self._actions.requests_of(log))
+        if state.listened or self._covered(log):
+            return []
+        return plan(state.wants, view, peer, runs_from=runs_from, may_fetch=False)
+
+    def _fetch_payloads(self, log: LogKey, state: LogState) -> None:
+        if self._mender.has_fetched(log, state.wants.fetches):
+            return
+        if self._actions.claim(log) or state.stalled == state.wants.fetches:
+            self._mender.fetch(log, state.wants.fetches)
+        else:
+            state.stalled = state.wants.fetches
+            self._later.add(log, self._actions.now + self._config.stalled_after_s)
+
+    def _introduce(self, view: LogView, state: LogState, requests: list[Request]) -> list[Ask]:
+        """Of a log of which nothing is missing, say once what is held (section 10)."""
+        followed = state.wants.subscription is not None
+        if view.fork is not None or not view.runs or not followed or state.end_offered:
+            return []
+        first, last = view.runs[-1]
+        if last == view.end:
             state.end_offered = True
-            return range_proposal(number, view, view.end, end=view.end, eagerness=Eagerness.NOTIFY)
-        if not self.wants(view.log):
-            return None
-        stop = view.end if view.fork is None else view.fork - 1
-        return full_proposal(number, view, end=stop)
+            return [offer_of(last, last)]
+        if state.spoken or requests or not view.runs_complete:
+            return []
+        return [offer_of(first, last)]
+
+    def _propose(self, view: LogView, state: LogState, ask: Ask) -> None:
+        log = view.log
+        requests = self._actions.requests_of(log)
+        proposal = proposal_of(self._actions.next_number(), log, ask, view.hashes)
+        if meet(pool_of(ask, view.hashes), state.peer(requests).coming):
+            # A part of the pool is under way: it need not come twice.
+            state.deferred = True
+        elif self._actions.request_credit == 0:
+            self._enqueue(log, first=True, look=True)
+        elif not self._actions.may_propose(log, proposal.start, proposal.end):
+            state.blocked = True
+        else:
+            state.fork_range = None
+            state.spoken = True
+            if ask.offset is not None:
+                state.inside.add(ask.start)
+            if ask.kind is AskKind.OFFER:
+                state.told = union(state.told, ((ask.start, ask.last),))
+            request = self._actions.propose(proposal, view)
+            request.outgoing.known = max(request.outgoing.known, state.our_newest)
+            state.asks[request] = ask
+            state.views[request] = view
+
+    def _tell_fork(self, view: LogView, state: LogState) -> None:
+        """Pass a proof on. Only so can that be done to a side that does not ask."""
+        if view.fork is None or view.fork_proof is None or view.fork >= state.told_fork:
+            return
+        ask = offer_of(view.fork, view.fork)
+        log = view.log
+        whole = view.height + 1 >= view.fork and has_hashes(ask, view.hashes)
+        free = self._actions.may_propose(log, ask.start, ask.end) and self._actions.request_credit
+        if whole and free and not self._covered(log):
+            state.told_fork = view.fork
+            number = self._actions.next_number()
+            request = self._actions.propose(proposal_of(number, log, ask, view.hashes), view)
+            proof = Cancel(number, CancelReason.FORKED, entries=view.fork_proof)
+            self._actions.cancel(request, proof)
+
+    # What the other side proposed
+
+    def request_proposed(self, request: Request) -> None:
+        state = self._logs.get(request.log)
+        if state is None and self.wants(request.log):
+            state = self._state(request.log)
+        if state is not None:
+            state.heard(request.proposal)
+        super().request_proposed(request)
+
+    def answered(self, request: Request, view: LogView, answer: Answer) -> None:
+        log = request.log
+        state = self._logs.get(log)
+        if state is None and (self.wants(log) or answer.unserved):
+            state = self._state(log)
+        if state is None:
+            return
+        state.unserved = union(state.unserved, answer.unserved)
+        state.keeps_in_step(request.proposal, view)
+        look = bool(answer.unserved) or state.blocked
+        if answer.take_over:
+            self._enqueue(log, first=True, look=True)
+        elif request.active:
+            state.refusals = 0
+            self._mend(view, tail=request.proposal.start > view.height)
+            if state.fork_range is not None:
+                self._enqueue(log)
+            wants, requests = self.wants_of(log), self._actions.requests_of(log)
+            runs_from = request.proposal.start
+            look = look or bool(plan(wants, view, state.peer(requests), runs_from=runs_from))
+            look = look or bool(runs_from > 1 and view.height < view.newest)
+        if look:
+            self._enqueue(log, look=True)
+
+    def _mend(self, view: LogView, *, tail: bool) -> None:
+        """Ask for payloads that are missing of what is wanted, and that nothing brings."""
+        log = view.log
+        wants = self.wants_of(log)
+        whole = view.tail_partial_bytes is None and not view.missing_payloads
+        if wants.subscription is None or whole or not self._actions.claim(log):
+            return
+        ranges = mended(wants, max(view.newest, self.newest_of(log)))
+        ranges = minus(ranges, bodies(self._actions.requests_of(log)))
+        self._mender.begin(view, ranges, wants.payload_limits, tail=tail)
 
     # What became of requests
 
-    def took_over(self, log: LogKey) -> None:
-        self._enqueue(log, first=True)
-
-    def request_proposed(self, request: Request) -> None:
-        # A later proposal for the log: what was refused before may be proposed again (section 6).
-        state = self._logs.get(request.log)
-        if state is not None:
-            state.refused = False
-        super().request_proposed(request)
-
-    def confirmed(self, request: Request, view: LogView) -> None:
-        if self.wants(request.log) and fetches(request):
-            self._mender.begin(view, view.height, tail=request.proposal.start > view.height)
-        state = self._logs.get(request.log)
-        if state is not None and state.ask is not None:
-            self._enqueue(request.log)
-
     def request_confirmed(self, request: Request) -> None:
-        state = self._logs.get(request.log)
+        log = request.log
+        state = self._logs.get(log)
         if state is None or self._mender.owns(request):
             return
-        state.retries = 0
-        view, state.last_view = state.last_view, None
-        if not fetches(request):
-            return
-        if not self._actions.claim(request.log):
+        state.retries = state.refusals = 0
+        view = state.views.pop(request, None)
+        ask = state.asks.get(request)
+        if ask is not None and ask.kind is AskKind.PROBE and request.base is not None:
+            state.newest = max(state.newest or 0, request.base.end or 0)
+            self._enqueue(log, look=True)
+        if ask is not None and ask.kind is AskKind.WATCH and not fetches(request):
+            self._watching(request, state)
+        if fetches(request) and request.proposal.end is None and not self._actions.claim(log):
             # It was taken from us before there was an answer.
             self._actions.stop_fetching(request)
-        elif view is not None and self.wants(request.log):
-            self._mender.begin(view, view.height)
+        elif view is not None:
+            self._mend(view, tail=request.proposal.start > view.height)
+        if (request.proposal.lower_info or U64_MAX) < request.proposal.start:
+            # What comes as part of a pool comes without its payload.
+            self._look_soon(log)
+        if self.wants_of(log) != state.wants or (ask is not None and state.blocked):
+            self._wants_changed(log, state)
+        elif ask is not None:
+            self._change(request)
+
+    def _watching(self, request: Request, state: LogState) -> None:
+        """The other side wants what is new, and a sparse log brings that in parts only."""
+        subscription = state.wants.subscription
+        sparse = subscription is not None and subscription.kind is PolicyKind.SPARSE
+        if sparse and request.their_interest.eagerness is not Eagerness.NOTIFY:
+            state.unserved = union(state.unserved, ((request.proposal.start, OPEN_END),))
 
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
         log, ours = request.log, request.ours
@@ -205,23 +377,41 @@ class FollowPolicy(Policy):
             return
         match cancel.reason:
             case CancelReason.NOT_WANTED | CancelReason.PAYLOAD_MANDATORY:
-                state.refused = state.refused or ours
+                self._refused(request, state)
             case CancelReason.NO_RESOURCES:
-                if ours or request.confirmed:
-                    self._retry_later(log, state)
+                self._no_resources(request, state)
             case CancelReason.HASH_MISMATCH:
-                state.refused = True
+                state.refuse(request)
                 target = link_target(request.proposal)
                 if ours and target is not None:
                     self._ask_before(log, state, target)
             case CancelReason.FORKED:
-                state.refused = state.refused or ours
+                if ours:
+                    state.refuse(request)
                 self._ask_before(log, state, decode_entry(cancel.entries[0]).seq)
             case CancelReason.LOG_ENDED:
                 if ours and cancel.seq is not None and 0 < cancel.seq < request.proposal.start:
-                    self._ask(log, state, (cancel.seq, cancel.seq))
+                    self._ask_metadata(log, state, (cancel.seq, cancel.seq))
             case CancelReason.COMPLETE | CancelReason.YOU_CANCELLED:
                 pass
+
+    def _refused(self, request: Request, state: LogState) -> None:
+        if request.ours:
+            state.refuse(request)
+            if state.refusals > REFUSALS_MAX:
+                self._retry_later(request.log, state)
+        else:
+            state.withdrawn.add((request.proposal.start, request.proposal.end))
+
+    def _no_resources(self, request: Request, state: LogState) -> None:
+        ask = state.asks.get(request)
+        if ask is not None and ask.kind is AskKind.PROBE:
+            # It has nothing, or will not say.
+            state.newest = state.newest or 0
+        elif request.ours or request.confirmed:
+            if ask is not None and ask.kind is AskKind.OFFER:
+                state.told = minus(state.told, ((ask.start, ask.last),))
+            self._retry_later(request.log, state)
 
     def request_released(self, request: Request) -> None:
         log = request.log
@@ -229,41 +419,111 @@ class FollowPolicy(Policy):
             self._mender.forget(request)
             return
         state = self._logs.get(log)
-        if state is not None and CancelReason.COMPLETE in (
-            request.cancel_sent,
-            request.cancel_received,
-        ):
+        if state is None:
+            return
+        state.views.pop(request, None)
+        ask = state.asks.pop(request, None)
+        if completed(request):
             # Both sides have its last entry, if it has one: that needs no offer any more.
             state.end_offered = True
             state.listened = request.our_interest.eagerness is Eagerness.NOTIFY
-        if self.wants(log) and (state is not None or request.confirmed):
-            self._enqueue(log)
+        if not self.wants(log) and not state.unserved:
+            return
+        state.stale = True
+        if ask is not None and completed(request):
+            # What it sent or passed it holds.
+            state.told = union(state.told, carried(request))
+        if not is_stored(request):
+            self._settling.setdefault(log, []).append(request)
+        self._enqueue(log, look=ask is not None or state.blocked)
 
     def request_lost(self, request: Request) -> None:
-        # What the winner leaves uncovered is proposed when that is released.
-        self._mender.forget(request)
+        # It is planned anew once the winner has our answer.
+        self._mender.forget(request, lost=True)
         state = self._logs.get(request.log)
-        if state is not None:
-            state.end_offered = False
+        if state is None:
+            return
+        state.blocked = True
+        state.end_offered = False
+        state.views.pop(request, None)
+        ask = state.asks.pop(request, None)
+        if ask is not None and ask.kind is AskKind.OFFER:
+            state.told = minus(state.told, ((ask.start, ask.last),))
 
     def given_up(self, request: Request) -> None:
+        self._settling.pop(request.log, None)
         state = self._logs.get(request.log)
         if not self._mender.given_up(request) and state is not None:
             self._retry_later(request.log, state)
 
     def contradicted(self, request: Request, seq: int) -> None:
         # Behind the start of what was asked for, the entry before agreed: nothing earlier is wrong.
+        self._settling.pop(request.log, None)
         state = self._logs.get(request.log)
         if state is not None and seq <= request.proposal.start:
             self._ask_before(request.log, state, seq)
+        if state is not None and state.fork_ranges >= _FORK_RANGES_MAX:
+            state.refuse(request)
+
+    # What changed
+
+    def _wants_changed(self, log: LogKey, state: LogState) -> None:
+        """Narrow or end the requests of a log, and plan it anew."""
+        before, wants = state.wants, self.wants_of(log)
+        state.wants = wants
+        state.stalled = None
+        self._mender.keep_fetching(log, wants.fetches)
+        if wants.subscription != before.subscription:
+            ranges = mended(wants, max(state.our_newest, self.newest_of(log)))
+            self._mender.wants_changed(log, ranges, wants.payload_limits)
+        for request in list(self._actions.requests_of(log)):
+            if request.ours and not state.wants.subscription and not state.wants.fetches:
+                self._cancel(request)
+            else:
+                self._change(request)
+        self._enqueue(log, look=True)
+
+    def _change(self, request: Request) -> None:
+        """Fit a request to what is wanted now."""
+        log, listens = request.log, request.our_interest.eagerness is Eagerness.NOTIFY
+        if not request.active or self._mender.owns(request):
+            return
+        if listens and not self._actions.claim(log):
+            return
+        wants, newest = self.wants_of(log), self.newest_of(log)
+        found = change(request, wants, newest, serve=self._interests.serve_held)
+        if found.cancel:
+            self._cancel(request)
+        elif found.stop_fetching:
+            self._actions.stop_fetching(request)
+        elif found.adjust is not None:
+            self._actions.adjust(request, found.adjust)
+
+    def _cancel(self, request: Request) -> None:
+        self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+
+    def peer_holds(self, request: Request, seq: int) -> None:
+        state = self._logs.get(request.log)
+        if state is None or request.proposal.sparse:
+            return
+        state.newest = max(state.newest or 0, seq)
+        subscription = state.wants.subscription
+        if subscription is not None and subscription.kind is PolicyKind.SPARSE:
+            self._look_soon(request.log)
+
+    def _look_soon(self, log: LogKey) -> None:
+        if log not in self._later:
+            self._later.add(log, self._actions.now + self._config.look_again_s)
 
     def log_changed(self, event: LogChanged) -> None:
         log = event.log
         state = self._logs.get(log)
         if state is not None:
-            state.newest = max(state.newest, event.newest)
+            state.our_newest = max(state.our_newest, event.newest)
             if event.fork is not None and event.fork < state.told_fork:
-                state.refused = False
+                state.refused = ()
+            if state.deferred or state.unserved:
+                self._look_soon(log)
         if self.wants(log) and not self._actions.requests_of(log):
             self._enqueue(log)
 
@@ -275,13 +535,16 @@ class FollowPolicy(Policy):
                 self._actions.stop_fetching(request)
             return True
         state = self._logs.get(log)
-        if not self.wants(log) or (state is not None and state.refused):
+        refused = state is not None and bool(state.refused) and state.refused[-1][1] >= OPEN_END
+        if not self.wants(log) or refused:
             return False
+        subscription = self.wants_of(log).subscription
+        sparse = subscription is not None and subscription.kind is PolicyKind.SPARSE
         for request in filter(_covers, requests):
-            if request.our_interest.eagerness is Eagerness.NOTIFY:
+            if request.our_interest.eagerness is Eagerness.NOTIFY and not sparse:
                 # Nobody raises the eagerness of a request again (section 5).
-                self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
-        self._enqueue(log, first=True)
+                self._cancel(request)
+        self._enqueue(log, first=True, look=True)
         return True
 
     def _brings(self, request: Request) -> bool:
@@ -290,23 +553,29 @@ class FollowPolicy(Policy):
         everything = request.our_interest.eagerness is Eagerness.ALL
         return fetches(request) and everything and not bounded and not self._mender.owns(request)
 
-    def _ask_before(self, log: LogKey, state: _LogState, seq: int) -> None:
+    # Forks and ends
+
+    def _ask_before(self, log: LogKey, state: LogState, seq: int) -> None:
         """Ask for the other side's version of what is before `seq`, further back each time."""
         if seq > 1:
-            self._ask(log, state, (max(1, seq - 4**state.asks), seq - 1))
+            self._ask_metadata(log, state, (max(1, seq - 4**state.fork_ranges), seq - 1))
 
-    def _ask(self, log: LogKey, state: _LogState, entries: tuple[int, int]) -> None:
-        if state.asks < _ASKS_MAX:
-            state.asks += 1
-            state.ask = entries
+    def _ask_metadata(self, log: LogKey, state: LogState, entries: tuple[int, int]) -> None:
+        if state.fork_ranges < _FORK_RANGES_MAX:
+            state.fork_ranges += 1
+            state.fork_range = entries
             self._enqueue(log, first=True)
 
-    def _retry_later(self, log: LogKey, state: _LogState) -> None:
+    def _retry_later(self, log: LogKey, state: LogState) -> None:
         delay = min(
             self._config.retry_first_s * 2.0 ** min(state.retries, 16), self._config.retry_max_s
         )
         state.retries += 1
         self._retries.add(log, self._actions.now + delay)
+
+
+def _metadata_of(entries: tuple[int, int]) -> Ask:
+    return Ask(AskKind.RANGE, entries[0], entries[1], METADATA_ONLY, entries[1])
 
 
 def _covers(request: Request) -> bool:

@@ -1,16 +1,19 @@
-"""Payloads that are missing below the height of a log: each is asked for once in a session.
+"""Payloads that are missing although their entries are held: each is asked for once in a session.
 
-An earlier source may have skipped them, or a disk failed. The open request of a log begins behind
-them, so each gets a request of its own, which begins inside that payload and ends with it.
+An earlier source may have skipped them, a disk failed, they came as part of a pool, or somebody
+fetches what he had dropped. The open request of a log begins behind them, so they get requests of
+their own: neighbours one for payloads only; one that is held in part a request that begins there.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from wire import U64_MAX, Eagerness, LogKey, Propose
+from wire import U64_MAX, Eagerness, LogKey, Propose, lipmaa
 
+from .commands import LookUp
 from .events import LogView
+from .ranges import Ranges, meet, minus, range_with, union
 from .request import Request
 
 if TYPE_CHECKING:
@@ -19,13 +22,33 @@ if TYPE_CHECKING:
 _CREDIT_LEFT_MIN = 8
 """Request credit that mending leaves for logs that have no request yet."""
 
+_Key = tuple[LogKey, bool]
+"""A log, and whether somebody fetches its payloads (else the subscription names them)."""
+
+Limits = tuple[int, int]
+"""Sizes of payloads, in bytes; a largest size of -1: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Payloads to ask for in one request: neighbours, or one of which `held` bytes are here."""
+
+    first: int
+    last: int
+    held: int
+    hash: bytes | None
+    """The starting hash that the proposal needs."""
+
 
 @dataclass(slots=True)
 class _Mend:
-    up_to: int
+    ranges: Ranges
+    """The entries whose payloads are wanted."""
+    limits: Limits
+    tail: bool
+    """Whether the last entry of the first run counts too."""
     asked_up_to: int = 0
-    wanted: deque[tuple[int, int, bytes]] = field(default_factory=deque)
-    """Seqnums, bytes held, and hashes of the entries."""
+    wanted: deque[_Piece] = field(default_factory=deque)
     open: int = 0
     looking: bool = False
 
@@ -35,55 +58,104 @@ class _Mend:
 
 
 class Mender:
-    """Asks for missing payloads of logs whose request has been confirmed."""
+    """Asks for missing payloads of logs of which the other side has something."""
 
     def __init__(self, actions: "Actions") -> None:
         self._actions = actions
-        self._mends: dict[LogKey, _Mend] = {}
-        self._begun: set[LogKey] = set()
-        self._asked: dict[Request, LogKey] = {}
+        self._mends: dict[_Key, _Mend] = {}
+        self._begun: dict[_Key, Ranges] = {}
+        self._next: dict[_Key, tuple[Ranges, Limits]] = {}
+        self._asked: dict[Request, tuple[_Key, _Piece]] = {}
 
-    def begin(self, view: LogView, up_to: int, *, tail: bool = False) -> bool:
-        """Mend a log, entries up to `up_to`; False if there is nothing to do.
+    def begin(self, view: LogView, ranges: Ranges, limits: Limits, *, tail: bool = False) -> bool:
+        """Ask for missing payloads of these entries; False if there is nothing to do.
 
         `tail`: no request begins inside the payload of the newest entry, so that one counts too.
         """
-        log = view.log
-        missing = [*view.missing_payloads]
-        if tail and view.tail_partial_bytes is not None:
-            missing.append((view.height, view.tail_partial_bytes))
-        missing = [(seq, held) for seq, held in missing if seq <= up_to]
-        if log in self._begun or not missing:
+        key = (view.log, False)
+        begun = self._begun.get(key, ())
+        mend = _Mend(minus(meet(ranges, ((1, view.newest),)), begun), limits, tail)
+        if key in self._mends or not mend.ranges:
             return False
-        self._begun.add(log)
-        self._mends[log] = _Mend(up_to)
-        self._take(log, missing)
+        if not _missing(view, mend):
+            named = view.missing_payloads
+            if named and named[-1][0] < mend.ranges[-1][1]:
+                # The view names the first few only.
+                self._look(key, ranges=mend.ranges, limits=limits)
+            return key in self._mends
+        self._begun[key] = union(begun, mend.ranges)
+        self._mends[key] = mend
+        self._take(key, mend, view)
         return True
 
+    def fetch(self, log: LogKey, ranges: Ranges) -> None:
+        """Ask for payloads of any size, which somebody wants once."""
+        self._look((log, True), ranges, (0, U64_MAX))
+
+    def has_fetched(self, log: LogKey, ranges: Ranges) -> bool:
+        """Whether all of that was asked for, or is to be."""
+        return not minus(ranges, self._begun.get((log, True), ()))
+
+    def wants_changed(self, log: LogKey, ranges: Ranges, limits: Limits) -> None:
+        """The subscription is another one: what was too large before may be missing now."""
+        key = (log, False)
+        self._begun.pop(key, None)
+        mend = self._mends.get(key)
+        if mend is not None:
+            mend.wanted.clear()
+            mend.ranges = ()
+        self._look(key, ranges, limits)
+
+    def keep_fetching(self, log: LogKey, ranges: Ranges) -> None:
+        """Only this is still to be fetched; what is not may be wanted anew one day."""
+        key = (log, True)
+        if key in self._begun:
+            self._begun[key] = meet(self._begun[key], ranges)
+
+    def _look(self, key: _Key, ranges: Ranges, limits: Limits) -> None:
+        if key in self._mends:
+            self._next[key] = (ranges, limits)
+            return
+        left = minus(ranges, self._begun.get(key, ()))
+        if left:
+            self._begun[key] = union(self._begun.get(key, ()), left)
+            mend = _Mend(left, limits, tail=True, asked_up_to=left[0][0] - 1)
+            self._mends[key] = mend
+            self._look_further(key, mend)
+
+    def _over(self, key: _Key) -> None:
+        del self._mends[key]
+        follows = self._next.pop(key, None)
+        if follows is not None:
+            self._look(key, *follows)
+
     def is_mending(self, log: LogKey) -> bool:
-        return log in self._mends
+        return (log, False) in self._mends or (log, True) in self._mends
 
     def owns(self, request: Request) -> bool:
         return request in self._asked
 
-    def _take(self, log: LogKey, missing: list[tuple[int, int]]) -> None:
+    def _take(self, key: _Key, mend: _Mend, view: LogView) -> None:
         """The next payloads of a log; the hashes of their entries have to be looked up."""
-        mend = self._mends[log]
+        missing = _missing(view, mend)
+        named = view.missing_payloads
+        mend.asked_up_to = max([mend.asked_up_to, *(seq for seq, _ in (*named, *missing))])
         if not missing:
-            # A payload may have been given up, and asked for again, during the look-up.
-            if mend.over:
-                del self._mends[log]
+            if named and mend.ranges:
+                self._look_further(key, mend)
+            elif mend.over:
+                # A payload may have been given up, and asked for again, during the look-up.
+                self._over(key)
             return
         mend.looking = True
-        mend.asked_up_to = missing[-1][0]
+        hashes_of = {n for seq, _ in missing for n in (seq, lipmaa(seq)) if n > 0}
 
-        def take(view: LogView) -> None:
+        def take(found: LogView) -> None:
             mend.looking = False
-            for seq, held in missing:
-                if seq in view.hashes:
-                    mend.wanted.append((seq, held, view.hashes[seq]))
+            if mend.ranges:
+                mend.wanted.extend(_pieces(missing, found))
 
-        self._actions.look_up(log, tuple(seq for seq, _ in missing), None, take)
+        self._actions.look_up(LookUp(0, key[0], tuple(sorted(hashes_of))), take)
 
     def advance(self, *, others_wait: bool) -> bool:
         """Propose as far as the credit goes; True if some log has just been mended.
@@ -92,43 +164,48 @@ class Mender:
         """
         before = len(self._mends)
         credit_left_min = _CREDIT_LEFT_MIN if others_wait else 0
-        for log, mend in list(self._mends.items()):
+        for key, mend in list(self._mends.items()):
             while mend.wanted and self._actions.request_credit > credit_left_min:
-                seq, held, entry_hash = mend.wanted[0]
-                if not self._actions.may_propose(log, seq, seq):
+                piece = mend.wanted[0]
+                if not self._actions.may_propose(key[0], piece.first, piece.last):
                     break
                 mend.wanted.popleft()
-                self._ask(log, seq, held, entry_hash)
+                self._ask(key, piece)
             if mend.over:
-                self._look_further(log, mend)
+                self._look_further(key, mend)
         return len(self._mends) < before
 
-    def _ask(self, log: LogKey, seq: int, held: int, entry_hash: bytes) -> None:
+    def _ask(self, key: _Key, piece: _Piece) -> None:
+        inside = piece.held > 0 or piece.first == piece.last
         proposal = Propose(
             request=self._actions.next_number(),
-            log=log,
-            start=seq,
-            lower_info=None,
+            log=key[0],
+            start=piece.first,
+            lower_info=None if inside else piece.first,
             min_bytes=0,
             max_bytes=U64_MAX,
-            starting_hash=entry_hash,
+            starting_hash=piece.hash,
             eagerness=Eagerness.ALL,
-            end=seq,
-            upper_info=seq,
-            offset=held,
+            end=piece.last,
+            upper_info=piece.last,
+            offset=piece.held if inside else None,
+            payloads_only=not inside,
         )
-        self._mends[log].open += 1
-        self._asked[self._actions.propose(proposal, LogView(log, newest=seq))] = log
+        self._mends[key].open += 1
+        request = self._actions.propose(proposal, LogView(key[0], newest=piece.last))
+        self._asked[request] = (key, piece)
 
-    def _look_further(self, log: LogKey, mend: _Mend) -> None:
+    def _look_further(self, key: _Key, mend: _Mend) -> None:
         mend.looking = True
 
         def take(view: LogView) -> None:
             mend.looking = False
-            missing = [(seq, held) for seq, held in view.missing_payloads if seq <= mend.up_to]
-            self._take(log, [each for each in missing if each[0] > mend.asked_up_to])
+            if self._mends.get(key) is mend:
+                self._take(key, mend, view)
 
-        self._actions.look_up(log, (), None, take, missing_above=mend.asked_up_to)
+        smallest, largest = mend.limits
+        wanted = LookUp(0, key[0], (), None, mend.asked_up_to, smallest, largest)
+        self._actions.look_up(wanted, take)
 
     def given_up(self, request: Request) -> bool:
         """A payload that was joined from several sources is wrong: ask once more, from 0.
@@ -138,14 +215,50 @@ class Mender:
         log, proposal = request.log, request.proposal
         if not request.ours or not proposal.offset or proposal.end != proposal.start:
             return False
-        mend = self._mends.get(log)
+        key = (log, False)
+        mend = self._mends.get(key)
+        seq = proposal.start
         if mend is None:
-            mend = self._mends[log] = _Mend(proposal.start, proposal.start)
-        mend.wanted.append((proposal.start, 0, proposal.starting_hash or b""))
+            mend = self._mends[key] = _Mend(
+                ((seq, seq),), (0, U64_MAX), tail=False, asked_up_to=seq
+            )
+        mend.wanted.append(_Piece(seq, seq, 0, proposal.starting_hash))
         return True
 
-    def forget(self, request: Request) -> None:
-        """A request of ours is over, or never existed."""
-        log = self._asked.pop(request, None)
-        if log is not None:
-            self._mends[log].open -= 1
+    def forget(self, request: Request, *, lost: bool = False) -> None:
+        """A request of ours is over, or never existed (`lost`: then it is made again)."""
+        asked = self._asked.pop(request, None)
+        if asked is None:
+            return
+        key, piece = asked
+        mend = self._mends[key]
+        mend.open -= 1
+        if lost:
+            mend.wanted.append(piece)
+
+
+def _missing(view: LogView, mend: _Mend) -> list[tuple[int, int]]:
+    """(seqnum, bytes held) of the payloads that a view names and that are wanted."""
+    missing = [*view.missing_payloads]
+    if mend.tail and view.tail_partial_bytes is not None:
+        missing.append((view.height, view.tail_partial_bytes))
+    return sorted(
+        (seq, held)
+        for seq, held in missing
+        if seq > mend.asked_up_to and range_with(mend.ranges, seq) is not None
+    )
+
+
+def _pieces(missing: list[tuple[int, int]], view: LogView) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    for seq, held in missing:
+        last = pieces[-1] if pieces else None
+        if last is not None and not held and not last.held and last.last == seq - 1:
+            target = lipmaa(last.first)
+            if target == 0 or target in view.hashes:
+                joined = view.hashes[target] if target else None
+                pieces[-1] = _Piece(last.first, seq, 0, joined)
+                continue
+        if seq in view.hashes:
+            pieces.append(_Piece(seq, seq, held, view.hashes[seq]))
+    return pieces

@@ -8,11 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
-from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, lipmaa
+from wire import Adjust, Cancel, CancelReason, LogKey, Propose
 
-from .answering import link_target
+from .answering import Answer, answer, link_target
+from .commands import LookUp
 from .config import SessionConfig
 from .events import Interests, InterestsChanged, LogChanged, LogView, SourceChanged
+from .log_state import coming
+from .planning import Wants
+from .ranges import union
 from .request import Request
 
 
@@ -27,16 +31,8 @@ class Actions(Protocol):
     def request_credit(self) -> int:
         """Proposals that may still be sent."""
 
-    def look_up(
-        self,
-        log: LogKey,
-        hashes_of: tuple[int, ...],
-        entry: int | None,
-        then: Callable[[LogView], None],
-        *,
-        missing_above: int = 0,
-    ) -> None:
-        """Ask the store; `then` is called with the answer."""
+    def look_up(self, wanted: LookUp, then: Callable[[LogView], None]) -> None:
+        """Ask the store, under a ticket of its own; `then` is called with the answer."""
 
     def requests_of(self, log: LogKey) -> list[Request]:
         """All requests about a log."""
@@ -50,13 +46,11 @@ class Actions(Protocol):
     def propose(self, proposal: Propose, view: LogView) -> Request:
         """Send a proposal that was made from this view."""
 
-    def answer(
-        self, request: Request, view: LogView, *, wanted: bool, serve: bool, bounded: bool = False
-    ) -> bool:
-        """Answer a proposal by the common rules; True if it was refused to be taken over.
+    def answer(self, request: Request, view: LogView, decision: Answer) -> None:
+        """Confirm or cancel a proposal as was decided from this view."""
 
-        `bounded`: an open range ends with what is held now.
-        """
+    def adjust(self, request: Request, adjust: Adjust) -> None:
+        """Change what we want of an active request."""
 
     def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
         """Cancel a request."""
@@ -101,39 +95,57 @@ class Policy(ABC):
         self._offered_to_us.add(log)
         return True
 
+    def wants_of(self, log: LogKey) -> Wants:
+        """What of a log is wanted."""
+        interests = self._interests
+        followed = interests.follows(log)
+        fetches = interests.fetches.get(log, ())
+        return Wants(interests.subscription(log) if followed else None, union(fetches))
+
+    def newest_of(self, log: LogKey) -> int:  # noqa: ARG002 - for policies that remember it
+        """The newest entry that the other side has told of."""
+        return 0
+
     def request_proposed(self, request: Request) -> None:
         """The other side proposed something: look at the log, then answer."""
         target = link_target(request.proposal)
-        hashes_of = () if target is None else (target,)
-        self._actions.look_up(
-            request.log, hashes_of, target, lambda view: self._answer(request, view)
+        smallest, largest = self.wants_of(request.log).payload_limits
+        wanted = LookUp(
+            0,
+            request.log,
+            () if target is None else (target,),
+            target,
+            min_bytes=smallest,
+            max_bytes=largest,
+            runs_from=request.proposal.start,
         )
+        self._actions.look_up(wanted, lambda view: self._answer(request, view))
 
     def _answer(self, request: Request, view: LogView) -> None:
         if request.answered or request.cancel_received is not None:
             return
-        wanted = self.wants(request.log)
-        if wanted and not self.takes_in(request.log):
+        log = request.log
+        if self.wants(log) and not self.takes_in(log):
             self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
             return
-        serve = self._interests.serve_held
-        if self._actions.answer(
-            request, view, wanted=wanted, serve=serve, bounded=self.answers_bounded
-        ):
-            self.took_over(request.log)
-        elif request.active:
-            self.confirmed(request, view)
+        decision = answer(
+            request.proposal,
+            view,
+            self.wants_of(log),
+            serve=self._interests.serve_held,
+            newest=self.newest_of(log),
+            coming=coming(self._actions.requests_of(log)),
+            bounded=self.answers_bounded,
+        )
+        self._actions.answer(request, view, decision)
+        self.answered(request, view, decision)
 
     answers_bounded = False
     """Whether open ranges are confirmed only up to what is held now."""
 
     @abstractmethod
-    def confirmed(self, request: Request, view: LogView) -> None:
-        """We confirmed a proposal of the other side."""
-
-    @abstractmethod
-    def took_over(self, log: LogKey) -> None:
-        """A proposal was refused because we propose what we need ourselves."""
+    def answered(self, request: Request, view: LogView, answer: Answer) -> None:
+        """We answered a proposal of the other side."""
 
     @abstractmethod
     def request_confirmed(self, request: Request) -> None:
@@ -164,6 +176,10 @@ class Policy(ABC):
         """This session is to fetch a log now, or to leave it to another one; False: it will not."""
 
     @abstractmethod
+    def peer_holds(self, request: Request, seq: int) -> None:
+        """The other side notified of an entry that it holds and has not sent."""
+
+    @abstractmethod
     def log_changed(self, event: LogChanged) -> None:
         """Something new of a log is held."""
 
@@ -174,53 +190,3 @@ class Policy(ABC):
     @abstractmethod
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came."""
-
-
-def full_proposal(
-    number: int, view: LogView, *, end: int | None, eagerness: Eagerness = Eagerness.ALL
-) -> Propose:
-    """The proposal for a full log: from the first incomplete place on (section 10).
-
-    Every view holds the hashes that this needs.
-    """
-    if view.tail_partial_bytes is not None:
-        return Propose(
-            request=number,
-            log=view.log,
-            start=view.height,
-            lower_info=None,
-            min_bytes=0,
-            max_bytes=U64_MAX,
-            starting_hash=view.hashes[view.height],
-            eagerness=eagerness,
-            end=end,
-            upper_info=end,
-            offset=view.tail_partial_bytes,
-        )
-    return range_proposal(number, view, view.height + 1, end=end, eagerness=eagerness)
-
-
-def range_proposal(
-    number: int,
-    view: LogView,
-    start: int,
-    *,
-    end: int | None,
-    eagerness: Eagerness,
-    sparse: bool = False,
-) -> Propose:
-    """A proposal from `start` on, metadata first; its lower pool is held."""
-    return Propose(
-        request=number,
-        log=view.log,
-        start=start,
-        lower_info=start,
-        min_bytes=0,
-        max_bytes=U64_MAX,
-        starting_hash=view.hashes[lipmaa(start)] if start > 1 else None,
-        eagerness=eagerness,
-        eager_bytes=0 if eagerness is Eagerness.LIMITED else None,
-        end=end,
-        upper_info=end,
-        sparse=sparse,
-    )

@@ -269,9 +269,11 @@ def payload_bytes(request: Request, row: HeldEntry) -> int:
 
 
 def _asked_for(request: Request) -> bool:
-    """Whether the range begins inside this payload because we ask for it."""
-    asked_for = request.ours and request.proposal.offset is not None
-    return asked_for and not request.outgoing.position and not request.incoming.position
+    """Whether the range begins inside this payload, or is of payloads, because we ask for it."""
+    if not request.ours or request.incoming.position > request.outgoing.position:
+        return False
+    inside = request.proposal.offset is not None and not request.outgoing.position
+    return inside or request.proposal.payloads_only
 
 
 def _may_still_come(request: Request, row: HeldEntry) -> bool:

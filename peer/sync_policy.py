@@ -1,22 +1,38 @@
 """The policy of a one-time sync: bring both sides to what they have now (point2point.md 10).
 
 Per log: a sparse, open, notify-only proposal from entry 1 finds the other side's newest entry (its
-confirmation carries the end). Then one finite range brings what is missing here, or one finite
-range takes there what is missing there. The sync is done when all of these have ended, nothing of
+confirmation carries the end). Then finite ranges bring what is wanted and missing here, and what
+the other side may lack is offered to it. The sync is done when all of these have ended, nothing of
 the other side is unanswered, and the other side has answered a ping without proposing more.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import partial
 
-from wire import Cancel, CancelReason, Eagerness, LogKey, Propose, lipmaa
+from wire import Cancel, CancelReason, LogKey
 
+from .answering import Answer, is_offer
+from .commands import LookUp
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
+from .log_state import LogState, carried, completed, is_stored
 from .mending import Mender
-from .policy import Actions, Policy, full_proposal, range_proposal
-from .request import Request
+from .planning import (
+    PROBE,
+    Ask,
+    AskKind,
+    lacking_hashes,
+    mended,
+    offers,
+    plan,
+    pool_of,
+    proposal_of,
+)
+from .policy import Actions, Policy
+from .ranges import meet, minus, union
+from .request import OPEN_END, Request
 from .retries import Retries
 
 _RETRIES_MAX = 8
@@ -27,19 +43,25 @@ class _Stage(Enum):
     PROBE = auto()
     """Find out what the other side has."""
     MOVE = auto()
-    """Bring or take what is missing."""
+    """Bring what is missing, and offer what the other side may lack."""
     MEND = auto()
-    """Ask for single payloads that are missing here below what both have."""
+    """Ask for single payloads that are missing here of what both have."""
     DONE = auto()
 
 
 @dataclass(slots=True)
-class _LogState:
+class _LogSync:
     stage: _Stage = _Stage.PROBE
     busy: bool = False
-    """A look-up or a proposal of ours is under way."""
-    theirs: int = 0
+    """A look-up is under way."""
+    queued: bool = False
+    known: LogState = field(default_factory=LogState)
     retries: int = 0
+    runs_from: int = 1
+
+    @property
+    def theirs(self) -> int:
+        return self.known.newest or 0
 
 
 class SyncPolicy(Policy):
@@ -47,13 +69,14 @@ class SyncPolicy(Policy):
 
     def __init__(self, actions: Actions, config: SessionConfig, *, proactive: bool) -> None:
         super().__init__(actions, config, proactive=proactive)
-        self._logs: dict[LogKey, _LogState] = {}
+        self._logs: dict[LogKey, _LogSync] = {}
         self._queue: deque[LogKey] = deque()
         self._open = 0
         self._looking = 0
         self._retries = Retries()
         self._mender = Mender(actions)
         self._serving: set[Request] = set()
+        self._settling: dict[LogKey, list[Request]] = {}
         self._mending: dict[LogKey, None] = {}
         self._started = False
         self._finished = False
@@ -64,14 +87,34 @@ class SyncPolicy(Policy):
         super().interests_changed(event)
         self._started = True
         self._active()
-        for log in event.offers:
+        for log in (*event.offers, *sorted(event.interests.fetches)):
             self._include(log)
 
     def _include(self, log: LogKey) -> None:
         if log not in self._logs:
-            self._logs[log] = _LogState()
+            self._logs[log] = _LogSync()
             self._open += 1
+            self._enqueue(log)
+
+    def _reopen(self, log: LogKey) -> None:
+        """There is more to do for a log after all."""
+        self._include(log)
+        state = self._logs[log]
+        if state.stage is _Stage.DONE:
+            self._open += 1
+        if state.stage in (_Stage.DONE, _Stage.MEND):
+            state.stage = _Stage.MOVE
+            self._enqueue(log)
+
+    def _enqueue(self, log: LogKey) -> None:
+        state = self._logs[log]
+        if not state.queued:
+            state.queued = True
             self._queue.append(log)
+
+    def newest_of(self, log: LogKey) -> int:
+        state = self._logs.get(log)
+        return 0 if state is None else state.theirs
 
     def _active(self) -> None:
         self._last_activity = self._actions.now
@@ -79,26 +122,39 @@ class SyncPolicy(Policy):
 
     def advance(self) -> None:
         now = self._actions.now
-        self._queue.extend(self._retries.due(now))
+        for log in self._retries.due(now):
+            self._enqueue(log)
+        for log in [log for log, over in self._settling.items() if all(map(is_stored, over))]:
+            del self._settling[log]
+            self._active()
+            self._enqueue(log)
         while self._queue and self._looking < self._actions.request_credit:
             log = self._queue.popleft()
             state = self._logs[log]
-            if state.busy or state.stage is _Stage.DONE:
-                continue
-            state.busy = True
-            self._looking += 1
-            named = (lipmaa(state.theirs + 1),) if state.theirs > 0 else ()
-            self._actions.look_up(log, named, None, self._propose)
+            state.queued = False
+            waits = state.busy or log in self._settling
+            if not waits and state.stage is not _Stage.DONE:
+                self._look(log, ())
         if self._mender.advance(others_wait=bool(self._queue or self._looking)):
             self._active()
-            mended = [log for log in self._mending if not self._mender.is_mending(log)]
-            for log in mended:
-                del self._mending[log]
-                self._done(log)
+        for log in [log for log in self._mending if not self._mender.is_mending(log)]:
+            del self._mending[log]
+            self._done(log)
         settled = now >= self._last_activity + self._config.sync_settle_s
         if self._quiet and self._pong_after_activity and settled and not self._finished:
             self._finished = True
             self._actions.finished_sync(len(self._logs))
+
+    def _look(self, log: LogKey, named: tuple[int, ...]) -> None:
+        state = self._logs[log]
+        state.busy = True
+        state.known.stale = False
+        self._looking += 1
+        smallest, largest = self.wants_of(log).payload_limits
+        self._actions.look_up(
+            LookUp(0, log, named, None, 0, smallest, largest, state.runs_from),
+            partial(self._looked, frozenset(named)),
+        )
 
     @property
     def _quiet(self) -> bool:
@@ -120,126 +176,161 @@ class SyncPolicy(Policy):
             times.append(self._last_activity + self._config.sync_settle_s)
         return min((time for time in times if time is not None), default=None)
 
-    def _propose(self, view: LogView) -> None:
+    def _looked(self, named: frozenset[int], view: LogView) -> None:
         log = view.log
         state = self._logs[log]
         state.busy = False
         self._looking -= 1
         self._active()
-        proposal = None
-        if state.stage is _Stage.PROBE:
-            proposal = self._probe(view)
-        elif state.stage is _Stage.MOVE:
-            proposal = self._move(view, state)
-        if proposal is None:
+        if state.known.stale:
+            # Something has come since.
+            self._enqueue(log)
+            return
+        asks = [PROBE]
+        if state.stage is not _Stage.PROBE:
+            asks = self._move(view, state)
+        lacking = lacking_hashes(asks, view.hashes, named)
+        if lacking:
+            self._look(log, tuple(sorted({*lacking, *named})))
+            return
+        waits = False
+        for ask in asks:
+            waits = self._propose(view, state, ask) or waits
+        if asks or waits:
+            return
+        if not view.runs_complete and view.runs:
+            state.runs_from = view.runs[-1][1] + 1
+            self._enqueue(log)
+        elif not state.known.asks:
             self._mend(view, state)
+
+    def _propose(self, view: LogView, state: _LogSync, ask: Ask) -> bool:
+        """Make a proposal; True if it has to wait for something."""
+        log, known = view.log, state.known
+        requests = self._actions.requests_of(log)
+        proposal = proposal_of(self._actions.next_number(), log, ask, view.hashes)
+        if meet(pool_of(ask, view.hashes), known.peer(requests).coming):
+            # A part of the pool is under way, and this log is looked at again once it has come.
+            if not known.asks:
+                self._retries.add(log, self._actions.now + self._config.sync_settle_s)
         elif self._actions.request_credit == 0:
-            self._queue.appendleft(log)
-        elif self._actions.may_propose(log, proposal.start, proposal.end):
-            state.busy = True
-            self._actions.propose(proposal, view)
-        else:
+            self._enqueue(log)
+        elif not self._actions.may_propose(log, proposal.start, proposal.end):
             # An unanswered proposal of the other side is in the way; our answer comes first.
-            self._retry(log, 0.0)
-
-    def _probe(self, view: LogView) -> Propose:
-        return range_proposal(
-            self._actions.next_number(),
-            view,
-            1,
-            end=None,
-            eagerness=Eagerness.NOTIFY,
-            sparse=True,
-        )
-
-    def _move(self, view: LogView, state: _LogState) -> Propose | None:
-        number, theirs = self._actions.next_number(), state.theirs
-        wanted = self.wants(view.log)
-        stop = None if view.fork is None else view.fork - 1
-        payload_missing = view.tail_partial_bytes is not None and theirs >= view.height
-        if wanted and (theirs > view.height or payload_missing):
-            end = theirs if stop is None else min(theirs, stop)
-            if end > view.height or payload_missing:
-                return full_proposal(number, view, end=end)
-        if theirs < view.height and theirs + 1 <= view.height:
-            return range_proposal(
-                number, view, theirs + 1, end=view.height, eagerness=Eagerness.NOTIFY
-            )
-        return None
-
-    def _mend(self, view: LogView, state: _LogState) -> None:
-        """Nothing is left to move; single payloads may be missing here."""
-        state.stage = _Stage.MEND
-        common = min(view.height, state.theirs)
-        if self.wants(view.log) and self._mender.begin(view, common):
-            self._mending[view.log] = None
+            self._retries.add(log, self._actions.now)
         else:
-            self._done(view.log)
+            if ask.kind is AskKind.OFFER:
+                known.told = union(known.told, ((ask.start, ask.last),))
+            if ask.offset is not None:
+                known.inside.add(ask.start)
+            known.asks[self._actions.propose(proposal, view)] = ask
+            return False
+        return True
+
+    def _move(self, view: LogView, state: _LogSync) -> list[Ask]:
+        """What to bring now; and once all that has come, what to offer."""
+        log, known, theirs = view.log, state.known, state.theirs
+        requests = self._actions.requests_of(log)
+        asks = []
+        peer = known.peer(requests)
+        if view.height in known.inside:
+            view = replace(view, tail_partial_bytes=None)
+        for ask in plan(self.wants_of(log), view, peer, runs_from=state.runs_from):
+            if ask.kind in (AskKind.PROBE, AskKind.WATCH):
+                continue
+            if ask.end is None and ask.start <= theirs:
+                asks.append(replace(ask, end=theirs, upper_info=theirs))
+            elif ask.end is not None and (ask.start <= theirs or peer.holds):
+                asks.append(ask)
+        if asks or any(ask.kind is not AskKind.OFFER for ask in known.asks.values()):
+            return asks
+        lacked = union(((theirs + 1, OPEN_END),), known.unserved)
+        return offers(view, lacked, known.reachable(requests))
+
+    def _mend(self, view: LogView, state: _LogSync) -> None:
+        """Nothing is left to move; single payloads may be missing here."""
+        log = view.log
+        state.stage = _Stage.MEND
+        state.runs_from = 1
+        wants = self.wants_of(log)
+        common = meet(mended(wants, max(view.newest, state.theirs)), ((1, state.theirs),))
+        self._mender.begin(view, common, wants.payload_limits, tail=True)
+        if wants.fetches:
+            self._mender.fetch(log, wants.fetches)
+        if self._mender.is_mending(log):
+            self._mending[log] = None
+        else:
+            self._done(log)
 
     def _done(self, log: LogKey) -> None:
         state = self._logs[log]
-        if state.stage is not _Stage.DONE:
+        if state.stage is _Stage.MEND:
             state.stage = _Stage.DONE
             self._open -= 1
         self._active()
-
-    def _next_stage(self, log: LogKey, theirs: int) -> None:
-        state = self._logs[log]
-        state.stage, state.theirs = _Stage.MOVE, theirs
-        self._queue.append(log)
-
-    def _retry(self, log: LogKey, delay: float) -> None:
-        self._retries.add(log, self._actions.now + delay)
 
     # What became of requests
 
     def _answer(self, request: Request, view: LogView) -> None:
         self._active()
+        log = request.log
         if request.answered or request.cancel_received is not None:
             return
-        if self.wants(request.log) and self.takes_in(request.log):
-            self._include(request.log)
+        if self.wants(log) and self.takes_in(log):
+            self._include(log)
         proposal = request.proposal
         is_open = proposal.end is None and proposal.offset is None and not proposal.sparse
-        if request.log in self._logs and is_open:
+        state = self._logs.get(log)
+        if state is not None and is_offer(proposal):
+            state.known.heard(proposal)
+        if state is not None and is_open:
             # We probe and move this log ourselves, both ways.
             cancel = Cancel(request.number, CancelReason.NOT_WANTED)
             self._actions.cancel(request, cancel, paced=False)
+            asked = ((proposal.start, OPEN_END),)
+            state.known.unserved = union(state.known.unserved, asked)
+            self._reopen(log)
             return
         super()._answer(request, view)
 
     answers_bounded = True
 
-    def confirmed(self, request: Request, view: LogView) -> None:  # noqa: ARG002 - of the interface
-        self._serving.add(request)
+    def answered(self, request: Request, view: LogView, answer: Answer) -> None:  # noqa: ARG002
+        if request.active:
+            self._serving.add(request)
+        state = self._logs.get(request.log)
+        if answer.unserved and state is not None:
+            state.known.unserved = union(state.known.unserved, answer.unserved)
+        if answer.take_over or (answer.unserved and state is not None):
+            self._reopen(request.log)
 
-    def took_over(self, log: LogKey) -> None:
-        self._include(log)
-
-    def request_confirmed(self, request: Request) -> None:  # noqa: ARG002 - of the interface
+    def request_confirmed(self, request: Request) -> None:
         self._active()
+        state = self._logs.get(request.log)
+        ask = None if state is None else state.known.asks.get(request)
+        if state is not None and ask is not None and ask.kind is AskKind.PROBE and request.base:
+            state.known.newest = max(state.theirs, request.base.end or 0)
 
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
         self._active()
-        log = request.log
-        state = self._logs.get(log)
         if cancel.entries:
-            self._actions.check_evidence(log, cancel.entries)
-        if not request.ours or state is None or request.confirmed or self._mender.owns(request):
+            self._actions.check_evidence(request.log, cancel.entries)
+        state = self._logs.get(request.log)
+        ask = None if state is None else state.known.asks.get(request)
+        if state is None or ask is None or request.confirmed:
             return
-        state.busy = False
-        if state.stage is _Stage.PROBE and cancel.reason is CancelReason.NO_RESOURCES:
-            self._next_stage(log, 0)
-        elif cancel.reason is not CancelReason.NO_RESOURCES or not self._try_again(log, state):
-            self._done(log)
+        retried = cancel.reason is CancelReason.NO_RESOURCES and ask.kind is not AskKind.PROBE
+        if not retried or not self._try_again(request.log, state):
+            state.known.refuse(request)
 
-    def _try_again(self, log: LogKey, state: _LogState) -> bool:
+    def _try_again(self, log: LogKey, state: _LogSync) -> bool:
         """Back off and try; False if that was done often enough."""
         if state.retries >= _RETRIES_MAX:
             return False
         state.retries += 1
-        state.busy = False
-        self._retry(log, self._config.retry_first_s * 2.0 ** (state.retries - 1))
+        self._retries.add(
+            log, self._actions.now + self._config.retry_first_s * 2.0 ** (state.retries - 1)
+        )
         return True
 
     def request_released(self, request: Request) -> None:
@@ -248,32 +339,53 @@ class SyncPolicy(Policy):
         if self._mender.owns(request):
             self._mender.forget(request)
             return
-        if not request.ours or not request.confirmed or request.base is None:
-            return
         log = request.log
-        state = self._logs[log]
-        state.busy = False
+        state = self._logs.get(log)
+        if state is None:
+            return
+        state.known.stale = True
+        if not is_stored(request):
+            self._settling.setdefault(log, []).append(request)
+        ask = state.known.asks.pop(request, None)
+        if ask is None:
+            return
+        exhausted = CancelReason.NO_RESOURCES in (request.cancel_sent, request.cancel_received)
+        if completed(request):
+            state.known.told = union(state.known.told, carried(request))
         if state.stage is _Stage.PROBE:
-            self._next_stage(log, request.base.end or 0)
-        elif CancelReason.NO_RESOURCES not in (
-            request.cancel_sent,
-            request.cancel_received,
-        ) or not self._try_again(log, state):
-            self._queue.append(log)
-            state.stage = _Stage.MEND
+            state.stage = _Stage.MOVE
+        elif exhausted and request.confirmed and not self._try_again(log, state):
+            self._give_up_asking(state, request, ask)
+        if log not in self._retries:
+            self._enqueue(log)
+
+    def _give_up_asking(self, state: _LogSync, request: Request, ask: Ask) -> None:
+        """It was begun often enough: what it asked for is not asked for any more."""
+        state.known.asks[request] = ask
+        state.known.refuse(request)
+        del state.known.asks[request]
 
     def request_lost(self, request: Request) -> None:
         if self._mender.owns(request):
-            self._mender.forget(request)
+            self._mender.forget(request, lost=True)
             return
-        self._logs[request.log].busy = False
-        self._retry(request.log, 0.0)
+        state = self._logs[request.log]
+        ask = state.known.asks.pop(request, None)
+        if ask is not None and ask.kind is AskKind.OFFER:
+            state.known.told = minus(state.known.told, ((ask.start, ask.last),))
+        self._retries.add(request.log, self._actions.now)
 
     def given_up(self, request: Request) -> None:
         self._mender.given_up(request)
 
-    def contradicted(self, request: Request, seq: int) -> None:
-        """A one-time sync leaves forks to nodes that stay; what is proved is kept all the same."""
+    def peer_holds(self, request: Request, seq: int) -> None:
+        """The newest entry is asked for once."""
+
+    def contradicted(self, request: Request, seq: int) -> None:  # noqa: ARG002 - of the interface
+        # A one-time sync leaves forks to nodes that stay; what is proved is kept all the same.
+        state = self._logs.get(request.log)
+        if state is not None:
+            state.known.refuse(request)
 
     def source_changed(self, event: SourceChanged) -> bool:  # noqa: ARG002 - of the interface
         """A one-time sync brings what the other side has, whoever else brings it too."""

@@ -58,6 +58,7 @@ from wire import (
 
 INLINE_BYTES_MAX = 64
 MISSING_NAMED = 3
+RUNS_NAMED = 6
 
 
 @dataclass
@@ -113,6 +114,8 @@ class Store:
     logs: dict[LogKey, dict[int, Held]] = field(default_factory=lambda: defaultdict(dict))
     partial: dict[tuple[LogKey, int], bytes] = field(default_factory=dict)
     forks: dict[LogKey, tuple[int, tuple[bytes, bytes]]] = field(default_factory=dict)
+    dropped: set[tuple[LogKey, int]] = field(default_factory=set)
+    """Payloads that were deleted on purpose: they are not missing."""
     watchers: list["Host"] = field(default_factory=list)
 
     def height(self, log: LogKey) -> int:
@@ -122,6 +125,24 @@ class Store:
         if log in self.forks:
             height = min(height, self.forks[log][0] - 1)
         return height
+
+    def newest(self, log: LogKey) -> int:
+        held = self._below_fork(log)
+        return max(held, default=0)
+
+    def runs(self, log: LogKey) -> tuple[tuple[int, int], ...]:
+        """The maximal runs of consecutive held entries."""
+        runs: list[tuple[int, int]] = []
+        for seq in sorted(self._below_fork(log)):
+            if runs and runs[-1][1] == seq - 1:
+                runs[-1] = (runs[-1][0], seq)
+            else:
+                runs.append((seq, seq))
+        return tuple(runs)
+
+    def _below_fork(self, log: LogKey) -> list[int]:
+        fork = self.forks.get(log)
+        return [seq for seq in self.logs[log] if fork is None or seq < fork[0]]
 
     def append(self, author: Author, log_id: int, payload: bytes, *, is_end: bool = False) -> int:
         log = LogKey(author.id, log_id)
@@ -159,7 +180,9 @@ class Host:
         height = self.store.height(log)
         fork = self.store.forks.get(log)
         self.todo.append(
-            LogChanged(log, height, height, self.store.end(log), fork[0] if fork else None)
+            LogChanged(
+                log, height, self.store.newest(log), self.store.end(log), fork[0] if fork else None
+            )
         )
 
     def collect(self) -> None:
@@ -229,17 +252,19 @@ class Host:
         tail = held.get(height)
         fork = self.store.forks.get(item.log)
         partial = None
-        if tail is not None and tail.payload is None:
+        if tail is not None and self._is_missing(item, height, tail):
             partial = self._partial(item.log, height, tail)
         missing = [
             (seq, self._partial(item.log, seq, entry))
             for seq, entry in sorted(held.items())
-            if item.missing_above < seq < height and entry.payload is None
+            if item.missing_above < seq != height and self._is_missing(item, seq, entry)
         ]
+        runs = self.store.runs(item.log)
+        asked = [run for run in runs if run[1] >= item.runs_from]
         return LogView(
             log=item.log,
             height=height,
-            newest=height,
+            newest=self.store.newest(item.log),
             end=self.store.end(item.log),
             fork=fork[0] if fork else None,
             fork_proof=fork[1] if fork else None,
@@ -247,7 +272,13 @@ class Host:
             entry=None if entry is None or item.entry is None else _row(item.entry, entry),
             tail_partial_bytes=partial,
             missing_payloads=tuple(missing[:MISSING_NAMED]),
+            runs=tuple(asked[:RUNS_NAMED]),
+            runs_complete=len(asked) <= RUNS_NAMED,
         )
+
+    def _is_missing(self, item: LookUp, seq: int, held: "Held") -> bool:
+        wanted = item.min_bytes <= held.entry.payload_bytes <= item.max_bytes
+        return held.payload is None and wanted and (item.log, seq) not in self.store.dropped
 
     def _partial(self, log: LogKey, seq: int, held: "Held") -> int:
         size = len(self.store.partial.get((log, seq), b""))
@@ -255,10 +286,11 @@ class Host:
 
     def _rows(self, item: ReadEntries) -> tuple[HeldEntry, ...]:
         held = self.store.logs[item.log]
-        top = self.store.height(item.log)
+        runs = self.store.runs(item.log)
         if item.seqs is not None:
-            seqs = [n for n in item.seqs if n in held and n <= top]
+            seqs = [n for n in item.seqs if any(first <= n <= last for first, last in runs)]
         else:
+            top = next((last for first, last in runs if first <= item.first <= last), 0)
             last = min(item.last, top, item.first + item.entries_max - 1)
             seqs = list(range(item.first, last + 1))
         arriving = {s.command.seq for s in self.sinks.values() if s.command.log == item.log}

@@ -102,7 +102,9 @@ class Worlds(RuleBasedStateMachine):
         if not any(LOGS[0] in store.forks for store in self.stores):
             # A fork of equal length shows once one history goes on: a starting hash is that of
             # one entry only.
-            self.first.append(AUTHOR, 0, b"shows")
+            longest = max(store.height(LOGS[0]) for store in self.stores)
+            while self.first.height(LOGS[0]) <= longest:
+                self.first.append(AUTHOR, 0, b"shows")
         for number, link in enumerate(self.links):
             link.disconnect()
             self.connect(number)

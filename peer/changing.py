@@ -1,0 +1,84 @@
+"""What becomes of a request in force when this node wants something else (point2point.md 5, 6).
+
+Pure. Narrower wishes are an adjust; wider ones take a cancel 128 and a new proposal, since limits
+and ends only ever get tighter and nobody leaves "notify only" in a request.
+"""
+
+from dataclasses import dataclass
+
+from wire import Adjust, Eagerness
+
+from .planning import Settings, Wants
+from .ranges import meet
+from .request import OPEN_END, Request
+from .sequence import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """At most one of these: the adjust to send; a cancel 128; notifications only from now on."""
+
+    adjust: Adjust | None = None
+    cancel: bool = False
+    stop_fetching: bool = False
+
+
+KEEP = Change()
+CANCEL = Change(cancel=True)
+
+
+def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Change:
+    """What to do with an active request for a range of entries.
+
+    `newest`: the newest entry that is known of. `serve`: what is held is given out to a peer that
+    asks for it, wanted or not.
+    """
+    base = request.base
+    if base is None or base.path is not None or base.per_entry == 1:
+        return KEEP
+    end = request.lowest_end()
+    last = OPEN_END if end is None else end
+    at = base.start if not _left(request) else max(base.start, _next_piece(request).seq)
+    wanted = meet(wants.ranges(max(newest, at - 1)), ((at, last),))
+    eagerness = request.our_interest.eagerness
+    if eagerness is Eagerness.NOTIFY:
+        return CANCEL if wanted and end is None else KEEP
+    if not wanted:
+        serves = serve and not request.ours
+        return Change(stop_fetching=True) if serves else CANCEL
+    if wanted[0][0] > at:
+        return CANCEL
+    return _settle(request, wants.settings(at, newest), wanted[0][1], last)
+
+
+def _left(request: Request) -> bool:
+    base = request.base
+    return base is not None and request.incoming.position < base.reach
+
+
+def _next_piece(request: Request) -> Piece:
+    """The piece at the other side's cursor."""
+    if request.base is None:
+        raise AssertionError("only a confirmed request has a sequence")
+    return request.base.piece(request.incoming.position)
+
+
+def _settle(request: Request, settings: Settings, wanted_last: int, last: int) -> Change:
+    interest = request.our_interest
+    if settings.eagerness is Eagerness.NOTIFY:
+        return Change(stop_fetching=True)
+    if settings.min_bytes < interest.min_bytes or settings.max_bytes > interest.max_bytes:
+        return CANCEL
+    limited = settings.eagerness is Eagerness.LIMITED
+    same = settings.eagerness is interest.eagerness and (
+        not limited or settings.eager_bytes == interest.eager_bytes
+    )
+    adjust = Adjust(
+        request.number,
+        eagerness=None if same else settings.eagerness,
+        eager_bytes=settings.eager_bytes if limited and not same else None,
+        end=wanted_last if wanted_last < last else None,
+        min_bytes=settings.min_bytes if settings.min_bytes > interest.min_bytes else None,
+        max_bytes=settings.max_bytes if settings.max_bytes < interest.max_bytes else None,
+    )
+    return KEEP if adjust == Adjust(request.number) else Change(adjust=adjust)

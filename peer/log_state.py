@@ -1,0 +1,189 @@
+"""What one session knows about one log: its own requests, and the other side's part of it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from wire import CancelReason, Eagerness, Propose, lower_pool
+
+from .answering import is_offer
+from .events import LogView
+from .planning import Ask, AskKind, Peer, Wants
+from .ranges import Ranges, minus, range_with, union
+from .request import NEVER, OPEN_END, Request
+
+REFUSALS_MAX = 8
+"""Refused proposals for a log in a row, after which each further one waits longer and longer."""
+
+
+@dataclass(slots=True)
+class LogState:
+    """What is known of a log and planned for it."""
+
+    wants: Wants = field(default_factory=Wants)
+    """What was wanted when this was last looked at."""
+    looking: bool = False
+    must_look: bool = False
+    """To be looked at even if an open request brings all that is new."""
+    asks: dict[Request, Ask] = field(default_factory=dict)
+    """Our requests about ranges, and what they are for."""
+    blocked: bool = False
+    """An unanswered proposal of the other side is in the way of one of ours."""
+    deferred: bool = False
+    """An ask waits for a part of its pool that is coming."""
+    spoken: bool = False
+    """Whether we proposed anything."""
+    our_newest: int = 0
+    """The newest entry heard of since the last look-up was asked for."""
+    stale: bool = False
+    """A request has ended since the last look-up was asked for, which may lack what it brought."""
+    runs_from: int = 1
+    """Where the next view begins, if the log is in more runs than one view tells of."""
+
+    newest: int | None = None
+    """The newest entry that the other side has told of."""
+    holds: Ranges = ()
+    refused: Ranges = ()
+    path_refused: int = 0
+    withdrawn: set[tuple[int, int | None]] = field(default_factory=set)
+    """Ranges that the other side proposed and does not want any more."""
+    unserved: Ranges = ()
+    """What the other side asked for and could not get as it asked."""
+    told: Ranges = ()
+    """What was offered to it."""
+    refusals: int = 0
+
+    end_offered: bool = False
+    listened: bool = False
+    """The other side told to the end what it holds, while another session fetched the log."""
+    inside: set[int] = field(default_factory=set)
+    """The entries inside whose payloads a request of ours began."""
+    stalled: object = None
+    """What was missing when another session was left to bring it."""
+    retries: int = 0
+    fork_range: tuple[int, int] | None = None
+    """The entries to ask for next, metadata only, instead of what is missing."""
+    fork_ranges: int = 0
+    """How often that was done."""
+    told_fork: int = NEVER
+    """The earliest fork that this side or the other has told the other of."""
+    views: dict[Request, LogView] = field(default_factory=dict)
+    """What our proposals were made from, until they are answered."""
+
+    def peer(self, requests: Iterable[Request]) -> Peer:
+        return Peer(self.newest, self.holds, self.refused, coming(requests), self.path_refused)
+
+    def heard(self, proposal: Propose) -> None:
+        """The other side proposed something: that tells what it holds, or will."""
+        self.withdrawn.clear()
+        if proposal.sparse or proposal.payloads_only:
+            return
+        first = proposal.start
+        if is_offer(proposal):
+            self.holds = union(self.holds, ((first, proposal.end or first),))
+            self.newest = max(self.newest or 0, proposal.end or 0)
+        elif proposal.end is None and proposal.eagerness is Eagerness.NOTIFY:
+            self.refused = minus(self.refused, ((first, OPEN_END),))
+
+    def keeps_in_step(self, proposal: Propose, view: LogView) -> None:
+        """It goes on behind what we hold: it has what is before that, and will have the rest."""
+        is_open = proposal.end is None and not proposal.sparse and not proposal.payloads_only
+        data = proposal.eagerness is not Eagerness.NOTIFY
+        if is_open and data and proposal.start > view.newest:
+            self.holds = union(self.holds, ((proposal.start, OPEN_END),))
+
+    def refuse(self, request: Request) -> None:
+        """The other side does not want a proposal of ours."""
+        self.refusals += 1
+        ask = self.asks.get(request)
+        asked = ((request.proposal.start, request.proposal.end or OPEN_END),)
+        match ask.kind if ask is not None else AskKind.OFFER:
+            case AskKind.PROBE:
+                self.newest = self.newest or 0
+            case AskKind.PATH:
+                self.path_refused = max(self.path_refused, request.proposal.end or 0)
+            case AskKind.RANGE | AskKind.WATCH:
+                self.refused = union(self.refused, asked)
+                if range_with(self.holds, request.proposal.start) is not None:
+                    self.holds = minus(self.holds, asked)
+            case AskKind.OFFER:
+                pass
+
+    def reachable(self, requests: Iterable[Request]) -> Ranges:
+        """What of this log the other side has been told of, or gets in a request in force."""
+        served: list[tuple[int, int]] = []
+        for request in requests:
+            over = request.cancel_sent is not None or request.cancel_received is not None
+            ask = self.asks.get(request)
+            if over or request.proposal.payloads_only or request.proposal.sparse:
+                continue
+            if request.their_interest.eagerness is Eagerness.NOTIFY:
+                continue
+            if ask is not None and ask.kind is AskKind.WATCH:
+                continue
+            end = request.lowest_end()
+            served.append((request.proposal.start, OPEN_END if end is None else end))
+        return union(self.told, served)
+
+
+def bodies(requests: Iterable[Request]) -> Ranges:
+    """The entries whose payloads requests in force bring, or ask for."""
+    found: list[tuple[int, int]] = []
+    for request in requests:
+        over = request.cancel_sent is not None or request.cancel_received is not None
+        if over or request.our_interest.eagerness in (None, Eagerness.NOTIFY):
+            continue
+        end = request.lowest_end()
+        path = None if request.base is None else request.base.path
+        if path is not None:
+            found += [(n, n) for n in path]
+        else:
+            found.append((request.proposal.start, OPEN_END if end is None else end))
+    return union(found)
+
+
+_STILL_COMING = (None, CancelReason.COMPLETE, CancelReason.YOU_CANCELLED)
+
+
+def coming(requests: Iterable[Request]) -> Ranges:
+    """What requests bring us, or ask for, the members of their pools included."""
+    found: list[tuple[int, int]] = []
+    for request in requests:
+        proposal, base = request.proposal, request.base
+        # What is complete may still be under way.
+        over = request.cancel_sent not in _STILL_COMING
+        over = over or request.cancel_received not in (None, CancelReason.COMPLETE)
+        over = over or request.incoming.discarding or (base is None and request.answered)
+        eagerness = request.our_interest.eagerness
+        if over or eagerness in (None, Eagerness.NOTIFY) or proposal.payloads_only:
+            continue
+        end = request.lowest_end()
+        if base is not None:
+            found += [(n, n) for n in (*base.lower, *base.upper)]
+        elif proposal.lower_info is not None and proposal.lower_info < proposal.start:
+            pool = lower_pool(proposal.start)
+            found += [(n, n) for n in pool if proposal.lower_info <= n]
+        if base is not None and base.path is not None:
+            found += [(n, n) for n in base.path]
+        elif proposal.sparse:
+            found += [(n, n) for n in lower_pool(end or proposal.start) if n >= proposal.start]
+        else:
+            found.append((proposal.start, OPEN_END if end is None else end))
+    return union(found)
+
+
+def completed(request: Request) -> bool:
+    return CancelReason.COMPLETE in (request.cancel_sent, request.cancel_received)
+
+
+def carried(request: Request) -> Ranges:
+    """The entries of a finite request, the members of its pools included."""
+    base = request.base
+    if base is None or base.end is None:
+        return ()
+    single = union((n, n) for n in (*base.lower, *(base.path or ()), *base.upper))
+    return single if base.path is not None else union(single, ((base.start, base.end),))
+
+
+def is_stored(request: Request) -> bool:
+    """Whether all that came in a request is stored, or never will be."""
+    return not request.incoming.pending or request.incoming.discarding
