@@ -100,6 +100,26 @@ def test_each_error_names_its_position(
     assert decompress(LZFooDecoder(16), declared, [bytes((byte,)) for byte in packet]) == whole
 
 
+@pytest.mark.parametrize(
+    ("element", "said"),
+    [
+        (copy(2, 4), "offset 4 is beyond the output of 3"),
+        (copy(2, 1000), "offset 1000 is beyond the output of 3"),
+        (copy(2, 70000), "offset 70000 is beyond the window"),
+        (copy(2, 0), "offset of zero"),
+        (b"\x00", "length zero"),
+        (b"\x80\x01", "length zero"),
+    ],
+)
+def test_errors_far_from_any_end_are_found_too(element: bytes, said: str) -> None:
+    packet = literal(b"abc") + element + literal(b"d" * 100) * 10
+    output, error = decompress(LZFooDecoder(65536), 1005, [packet])
+    assert output == b"abc"
+    assert isinstance(error, tuple)
+    assert error[0] == 4
+    assert said in error[1]
+
+
 def test_an_error_stays() -> None:
     decoder = LZFooDecoder(16)
     decoder.start(5, 2)
