@@ -133,6 +133,8 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
         if args.log is None:
             _show_node(terminal, store, node, everything=args.all)
             _show_sums(terminal, logs, waiting)
+            for log, first, last in _fetches(store):
+                terminal.line(f"  {log}: fetching {first}..{last}")
         _show_logs(terminal, logs, waiting, everything=args.all or args.log is not None)
     return DONE
 
@@ -149,8 +151,9 @@ def _logs(store: Store, node: State | None, only: LogKey | None) -> list[_Log]:
     subscriptions = store.subscriptions()
     for info in held:
         own = info.key.author == store.author
-        wanted = (None if own else subscription_of(subscriptions, info.key)) or FULL
-        lacks = store.shortfall(info.key, wanted)
+        wanted = FULL if own else subscription_of(subscriptions, info.key)
+        # Of what nobody here follows, nothing is missing.
+        lacks = _NOTHING if wanted is None else store.shortfall(info.key, wanted)
         found.append(_Log(info.key, info, told.pop(info.key, None), lacks))
     if only is None:
         found += [
@@ -180,7 +183,16 @@ def _record(
         "node": shown,
         "logs": [log.fields() for log in logs],
         "nothing_held_yet": [target_fields(target) for target in waiting],
+        "fetching": [
+            log_fields(log) | {"first": json_number(first), "last": json_number(last)}
+            for log, first, last in _fetches(store)
+        ],
     }
+
+
+def _fetches(store: Store) -> list[tuple[LogKey, int, int]]:
+    """What `fetch` waits for; after one that was killed, until another one takes it back."""
+    return [(log, *range_) for log, ranges in store.wants().items() for range_ in ranges]
 
 
 def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everything: bool) -> None:

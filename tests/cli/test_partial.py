@@ -86,3 +86,33 @@ def test_only_payloads_that_are_wanted_are_missing(
     if flags is not None:
         own("follow", str(made[0].key), *flags)
     assert own("logs", str(made[0].key), "--json").record["missing_payloads"] == missing
+
+
+@pytest.mark.parametrize(
+    ("policy", "incomplete", "said"),
+    [
+        (None, 0, None),
+        ("full", 1, "7 entries up to 40, 33 entries missing"),
+        ("sparse", 0, None),
+        ("latest:2", 1, "7 entries up to 40, 1 entry missing"),
+        ("range:26..31", 1, "7 entries up to 40, 3 entries missing"),
+    ],
+)
+def test_status_misses_only_what_is_wanted(
+    own: CommandLine, log: str, policy: str | None, incomplete: int, said: str | None
+) -> None:
+    if policy is not None:
+        own("follow", log, "--policy", policy)
+    lines = own("status").lines
+    assert any(f"; {incomplete} with something missing" in line for line in lines)
+    assert [line for line in lines if log in line] == ([f"  {log}: {said}"] if said else [])
+
+
+def test_status_lists_what_is_fetched(own: CommandLine, log: str) -> None:
+    with Store.open(own.store) as store:
+        store.want(LogKey.parse(log), 3, 5)
+    assert f"  {log}: fetching 3..5" in own("status").lines
+    [fetching] = own("status", "--json").record["fetching"]
+    assert (fetching["first"], fetching["last"]) == (3, 5)
+    own("drop", log, "4")
+    assert own("status", "--json").record["fetching"] == []
