@@ -68,7 +68,7 @@ from .packing import Packer
 from .proving import Prover
 from .receiving import Receiver
 from .request import Request
-from .sourcing import Claim, Fetches, claim_all, confirmation
+from .sourcing import Claim, Fetches, claim_all, confirmation, told_by
 from .sync_policy import SyncPolicy
 from .table import RequestTable
 from .timers import Timers
@@ -508,6 +508,8 @@ class Engine:
 
     def answer(self, request: Request, view: LogView, decision: Answer) -> None:
         _note_view(request, view)
+        if (told := told_by(request.proposal, view)) is not None:
+            self._notices.append(told)
         if decision.confirm is not None:
             self._table.confirm(request, confirmation(request, decision.confirm, self.claim))
             self._note_confirmed(request)
@@ -515,11 +517,6 @@ class Engine:
             self._stop_at_fork(request)
             self._outbound.wake(request)
         elif decision.cancel is not None:
-            if decision.take_over and request.proposal.start > 1:
-                # Who keeps a log in step asks for what is behind it.
-                self._notices.append(
-                    PeerHolds(request.log, request.proposal.start - 1, view.newest)
-                )
             self.cancel(request, decision.cancel, paced=not decision.take_over)
 
     def adjust(self, request: Request, adjust: Adjust) -> None:

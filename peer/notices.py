@@ -111,9 +111,10 @@ class Arriving:
 
 @dataclass(frozen=True, slots=True)
 class FetchEnded:
-    """This session asks for nothing more than notifications of a log, and did before."""
+    """This session asks for no data of a log any more. `listens`: for notifications, it does."""
 
     log: LogKey
+    listens: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ class Sender:
     def _catch_up(self, request: Request, available: int) -> bytes | None:
         """Pass what the other side has sent. Empty: wait; None: nothing to pass."""
         incoming, outgoing = request.incoming, request.outgoing
-        if incoming.position > incoming.verified or incoming.in_piece:
+        unproved = incoming.position > incoming.verified or incoming.in_piece
+        if unproved and request.their_interest.eagerness is not Eagerness.NOTIFY:
             return b""
         skipped = self._skipped_and_held(request)
         if skipped is None:

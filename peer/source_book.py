@@ -247,9 +247,8 @@ class SourceBook:
                 self._peer_holds(seat, notice, now)
             case FetchEnded():
                 state = self._logs.get(notice.log)
-                if state is not None and state.source is seat:
-                    seat.logs.pop(notice.log, None)
-                    self._vacate(state, now)
+                if state is not None:
+                    self._fetch_ended(state, seat, notice, now)
             case _:
                 pass
 
@@ -320,6 +319,25 @@ class SourceBook:
             state.most = max(state.most, notice.newest)
         self._look(state, now)
 
+    def _fetch_ended(self, state: _Log, seat: SourceSeat, notice: FetchEnded, now: float) -> None:
+        was_source, newest = state.source is seat, state.source_newest
+        if was_source:
+            self._vacate(state, now)
+        if not notice.listens:
+            self._forget(state, seat, now)
+        elif was_source:
+            state.waiting[seat] = newest
+            state.most = max(state.most, newest)
+
+    def _forget(self, state: _Log, seat: SourceSeat, now: float) -> None:
+        """A session wants a log no more."""
+        seat.logs.pop(state.key, None)
+        if state.waiting.pop(seat, None) is not None:
+            state.most = max(state.waiting.values(), default=0)
+            self._look(state, now)
+        if state.source is None and not state.waiting:
+            self._logs.pop(state.key, None)
+
     def _look(self, state: _Log, now: float) -> None:
         """Something has changed, or it is time: does the log need another source?"""
         source = state.source
@@ -379,8 +397,11 @@ class SourceBook:
 
     def _go_on(self, state: _Log, now: float) -> None:
         """The source left in the middle of something, which may be more than we know of."""
-        able = [seat for seat, newest in state.waiting.items() if newest >= state.held > 0]
-        seat = min(able, key=lambda seat: (seat.busy, seat.number), default=None)
+
+        def rank(seat: SourceSeat) -> tuple[bool, int, int]:
+            return (state.waiting[seat] < state.held, seat.busy, seat.number)
+
+        seat = min(state.waiting, key=rank, default=None)
         if seat is not None:
             self._hand_over(state, seat, now)
 

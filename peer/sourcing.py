@@ -7,13 +7,17 @@ is the node decides (source_book.py): a session asks before it fetches, and says
 from collections.abc import Callable
 from dataclasses import replace
 
-from wire import Adjust, Eagerness, LogKey
+from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
 
-from .notices import FetchEnded
+from .events import LogView
+from .notices import FetchEnded, PeerHolds
 from .request import Request
 
 Claim = Callable[[LogKey], bool]
 """Whether a session may be the one that fetches a log, from now on."""
+
+
+_NOT_REFUSED = (None, CancelReason.YOU_CANCELLED, CancelReason.COMPLETE)
 
 
 def claim_all(_: LogKey) -> bool:
@@ -23,9 +27,7 @@ def claim_all(_: LogKey) -> bool:
 
 def fetches(request: Request) -> bool:
     """Whether we ask for the other side's data, or have asked for it and it has not answered."""
-    eagerness = request.our_interest.eagerness
-    over = request.cancel_sent is not None or request.cancel_received is not None
-    return not over and eagerness is not None and eagerness is not Eagerness.NOTIFY
+    return _is_open(request) and request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
 
 
 def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
@@ -40,6 +42,18 @@ def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
     return replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None)
 
 
+def told_by(proposal: Propose, view: LogView) -> PeerHolds | None:
+    """What a proposal says of what its side holds, if that is more than we do.
+
+    Who keeps a log in step asks for what is behind what it holds (section 10).
+    """
+    if proposal.end is not None or proposal.sparse:
+        return None
+    whole = view.newest if view.tail_partial_bytes is None else view.height - 1
+    newest = proposal.start - 1
+    return PeerHolds(view.log, newest, whole) if newest > whole else None
+
+
 class Fetches:
     """Notes what may not be fetched any more, and says so once it is certain."""
 
@@ -48,8 +62,14 @@ class Fetches:
         self._perhaps_over: dict[LogKey, None] = {}
 
     def over(self, request: Request) -> None:
-        """A request is over; perhaps another one fetches its log."""
-        if request.our_interest.eagerness not in (None, Eagerness.NOTIFY):
+        """A request is over; perhaps another one fetches its log, or listens.
+
+        Who told to the end what it holds can be asked for it, though nothing is open.
+        """
+        refused = request.cancel_received not in _NOT_REFUSED
+        if request.our_interest.eagerness is Eagerness.NOTIFY and not refused:
+            return
+        if request.our_interest.eagerness is not None:
             self.declined(request.log)
 
     def declined(self, log: LogKey) -> None:
@@ -61,8 +81,13 @@ class Fetches:
         if not self._perhaps_over:
             return []
         logs, self._perhaps_over = self._perhaps_over, {}
-        return [FetchEnded(log) for log in logs if not self.is_fetched(log)]
+        open_ones = ((log, [r for r in self._requests_of(log) if _is_open(r)]) for log in logs)
+        return [
+            FetchEnded(log, listens=bool(requests))
+            for log, requests in open_ones
+            if not any(map(fetches, requests))
+        ]
 
-    def is_fetched(self, log: LogKey) -> bool:
-        """Whether some request asks for data of a log."""
-        return any(fetches(request) for request in self._requests_of(log))
+
+def _is_open(request: Request) -> bool:
+    return request.cancel_sent is None and request.cancel_received is None

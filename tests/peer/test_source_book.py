@@ -170,12 +170,33 @@ def test_a_refused_source_is_replaced_and_may_come_again() -> None:
     desk.claim(0)
     desk.claim(1)
     desk.peer_holds(1, 4)
-    desk.seats[0].took(FetchEnded(LOG), desk.now)
+    desk.seats[0].took(FetchEnded(LOG, False), desk.now)
     desk.deliver()
     assert desk.told == [("b", True)]
     assert not desk.claim(0)
-    desk.seats[1].took(FetchEnded(LOG), desk.now)
+    desk.seats[1].took(FetchEnded(LOG, False), desk.now)
     assert desk.claim(0)
+
+
+def test_who_is_refused_while_it_listens_is_asked_for_nothing() -> None:
+    """And it costs no memory: a peer may refuse ten thousand logs."""
+    desk = Desk("a", "b")
+    desk.claim(0)
+    desk.claim(1)
+    desk.peer_holds(1, 4)
+    desk.seats[1].took(FetchEnded(LOG, False), desk.now)
+    desk.seats[0].took(FetchEnded(LOG, False), desk.now)
+    desk.deliver()
+    assert (desk.told, desk.seats[1].logs, desk.seats[1].standing(LOG)) == ([], {}, None)
+
+
+def test_a_source_that_goes_on_listening_can_be_asked_again() -> None:
+    desk = Desk("a")
+    desk.claim(0)
+    desk.seats[0].took(FetchEnded(LOG, True), desk.now)
+    assert desk.source is None
+    desk.peer_holds(0, 4)
+    assert desk.told == [("a", True)]
 
 
 def test_two_quiet_peers_do_not_play_ping_pong() -> None:
@@ -356,7 +377,7 @@ class Sessions(RuleBasedStateMachine):
             self.fetching[number].discard(log)
             self.wanted[number].discard(log)
             self.told_of[number][log] = 0
-            seat.took(FetchEnded(log), self.now)
+            seat.took(FetchEnded(log, False), self.now)
             self.deliver()
 
     @rule(number=SEATS)

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from nacl.signing import SigningKey
 
-from peer.events import Interests, SourceChanged
+from peer.events import Interests, InterestsChanged, SourceChanged
 from peer.notices import (
     Arriving,
     EntriesReceived,
@@ -18,7 +18,7 @@ from peer.notices import (
 from peer.sourcing import Claim, claim_all
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
-from .rig import Author, Pair, Store
+from .rig import Author, Held, Pair, Store
 
 AUTHOR = Author(SigningKey(b"s" * 32))
 LOG = LogKey(AUTHOR.id, 0)
@@ -108,7 +108,7 @@ def test_another_session_takes_over_what_comes_later(side: int, first: int) -> N
     node.run()
     node.change(1 - first)
     node.run()
-    assert FetchEnded(LOG) in node.notices(first, FetchEnded)
+    assert FetchEnded(LOG, listens=True) in node.notices(first, FetchEnded)
     before = node.payload_bytes(first)
     for _ in range(3):
         one.append(AUTHOR, 0, b"n" * SIZE)
@@ -193,7 +193,30 @@ def test_a_claim_ends_with_the_request() -> None:
     [request] = there.requests_of(LOG)
     there.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
     node.links[0].run()
-    assert FetchEnded(LOG) in node.notices(0, FetchEnded)
+    assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
+
+
+def test_a_listener_that_is_refused_listens_no_more() -> None:
+    node = Node(Store(), store_of(3))
+    node.source = 7
+    node.run()
+    there = node.links[0].engine(1)
+    [request] = there.requests_of(LOG)
+    there.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+    node.links[0].run()
+    assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
+
+
+def test_who_asks_for_what_is_behind_a_payload_holds_it() -> None:
+    """Its proposal begins behind the payload that another session is still to bring here."""
+    node = Node(store_of(4), store_of(4))
+    held = node.store.logs[LOG][4]
+    node.store.logs[LOG][4] = Held(held.encoded, held.hash, None)
+    node.source = 7
+    node.links[0].hosts[0].todo.clear()
+    node.links[0].hosts[0].todo.append(InterestsChanged(FOLLOWS, ()))
+    node.run()
+    assert PeerHolds(LOG, 4, 3) in node.notices(0, PeerHolds)
 
 
 def test_a_one_time_sync_is_not_held_back() -> None:
@@ -203,3 +226,18 @@ def test_a_one_time_sync_is_not_held_back() -> None:
     for _ in range(12):
         pair.run(advance_s=1.0)
     assert pair.hosts[1].store.logs[LOG] == store_of(7).logs[LOG]
+
+
+def test_who_only_listens_hears_of_more_although_its_own_piece_is_not_whole() -> None:
+    """It waits for a payload that another session was to bring, and that one is gone."""
+    node = Node(store_of(3), store_of(5))
+    held = node.store.logs[LOG][3]
+    node.store.logs[LOG][3] = Held(held.encoded, held.hash, None)
+    node.source = 7
+    there = node.links[0].hosts[1]
+    there.store.logs[LOG].clear()
+    node.run()
+    there.store.logs[LOG].update(store_of(5).logs[LOG])
+    there.store.changed(LOG)
+    node.run()
+    assert max(n.newest for n in node.notices(0, PeerHolds) if isinstance(n, PeerHolds)) == 5
