@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--keep-going", action="store_true", help="do not end at a failure")
     options = parser.parse_args()
     seed, steps, virtual_s, failures = options.seed, 0, 0.0, 0
+    lies: dict[str, str] = {}
     began = time.monotonic()
     while True:
         plan = draw_plan(
@@ -36,6 +37,7 @@ def main() -> int:
         else:
             steps += outcome.steps
             virtual_s += outcome.virtual_s
+            lies |= outcome.lies
         seed += 1
         done = seed - options.seed
         elapsed_s = time.monotonic() - began
@@ -47,6 +49,8 @@ def main() -> int:
         f"{done} worlds, {failures} failed, {steps} steps, {virtual_s:.0f} virtual seconds,"
         f" {elapsed_s:.1f} s, {steps / elapsed_s:.0f} steps a second"
     )
+    for lie, rule in sorted(lies.items()):
+        print(f"found out: {lie} ({rule})")
     return 1 if failures else 0
 
 

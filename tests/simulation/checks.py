@@ -13,7 +13,7 @@ WORK_BYTES = 70_000
 def check_end(end: End) -> None:
     """Raises Broken."""
     engine = end.engine
-    if engine is None or end.ending is not None:
+    if engine is None or end.ending is not None or end.lie is not None:
         return
     try:
         _check_state(engine)
@@ -27,7 +27,7 @@ def check_end(end: End) -> None:
 
 def check_link(link: Link) -> None:
     """What both ends of a connection know has to fit, with what is under way. Raises Broken."""
-    if not link.is_up:
+    if not link.is_up or any(end.lie is not None for end in link.ends):
         return
     first, second = link.ends
     if isinstance(first, SplitEnd) and isinstance(second, SplitEnd):

@@ -35,6 +35,7 @@ from peer.notices import Notice
 from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, negotiate
 
 from .clock import Clock, Life
+from .lies import Liar, lies
 from .plan import Plan, draw_setup
 from .truth import Broken
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 CAPACITY_BYTES = 65_536
 """What a stream takes up before its writer has to wait."""
+
+FLIPPED = "a bit that was flipped"
 
 ROOM_BYTES_MIN = 64
 """What a writer asks a session for at least."""
@@ -74,6 +77,14 @@ class Pipe:
             self._arriving = True
             self._clock.after(self._rng.uniform(0, self._delay_s), self._arrive, self.life)
 
+    def flip_bit(self) -> bool:
+        """Changes one bit of what is under way, if anything is."""
+        if not self._bytes:
+            return False
+        at = self._rng.randrange(len(self._bytes))
+        self._bytes[at] ^= 1 << self._rng.randrange(8)
+        return True
+
     def _arrive(self) -> None:
         size = len(self._bytes)
         if self._rng.random() < 0.7:
@@ -97,6 +108,8 @@ class End(ABC):
         self.side = side
         self.life = Life()
         self.ending: str | None = None
+        self.lie: str | None = None
+        """What was said here against the rules."""
         self.notices: list[Notice] = []
         self._clock = link.clock
         self._rng = link.rng
@@ -142,6 +155,10 @@ class End(ABC):
     def _eof(self) -> None: ...
 
     @abstractmethod
+    def begin_to_lie(self) -> None:
+        """Says something against the rules, if there is something to say now."""
+
+    @abstractmethod
     def lose_what_comes(self) -> None:
         """What is on its way to here never arrives."""
 
@@ -162,7 +179,7 @@ class End(ABC):
 
     def guarded(self, do: Callable[[], None]) -> None:
         """Anything that may prove the other side wrong."""
-        if self.ending is not None:
+        if self.ending is not None or self.lie is not None:
             return
         try:
             do()
@@ -205,6 +222,8 @@ class End(ABC):
 
     def _write(self) -> None:
         self._writing = False
+        if self.lie is not None:
+            return
         if self._send_some():
             self._writing = True
             self._clock.after(self._rng.uniform(0, self.link.plan.delay_s), self._write, self.life)
@@ -301,6 +320,8 @@ class SplitEnd(End):
 
     def _pass_on(self) -> None:
         super()._pass_on()
+        if self.lie is not None:
+            return
         other = self.other
         assert isinstance(other, SplitEnd)
         self._send_control(other)
@@ -363,6 +384,26 @@ class SplitEnd(End):
         """Request credit on its way to here."""
         return sum(m.units for _, m in self.messages if isinstance(m, Grant))
 
+    def begin_to_lie(self) -> None:
+        other = self.other
+        assert isinstance(other, SplitEnd)
+        self._send_control(other)
+        liar = Liar(self._engine, self.side == 0, self._rng)
+        for channel, name, lie in lies(self._rng):
+            said = lie(liar)
+            if said is None:
+                continue
+            if channel == "control":
+                other.control.send(said)
+            elif not self._engine._outbound._out and len(said) <= self.credit:
+                self.credit -= len(said)
+                other.data.send(said)
+            else:
+                continue
+            self.lie = name
+            self.node.world.lied(self)
+            return
+
     def lose_what_comes(self) -> None:
         self.control.life.over = self.data.life.over = True
 
@@ -424,6 +465,14 @@ class SessionEnd(End):
 
     def _arrived(self, data: bytes) -> None:
         self.guarded(partial(self.session.receive_bytes, data, self._clock.now))
+
+    def begin_to_lie(self) -> None:
+        """One bit of what is under way is another one; what that does, nobody knows."""
+        other = self.other
+        assert isinstance(other, SessionEnd)
+        if other.stream.flip_bit():
+            self.lie = FLIPPED
+            self.node.world.lied(self)
 
     def lose_what_comes(self) -> None:
         self.stream.life.over = True
@@ -502,10 +551,18 @@ class Link:
 
     def violated(self, end: End, violation: RemoteViolation) -> None:
         """One side says that the other one broke a rule; honest ones never do."""
+        lie = end.other.lie
+        if lie is not None:
+            end.node.world.found_out(lie, violation)
+            return
+        if end.node.world.is_of_fork(end, violation):
+            return
         raise Broken(f"{end} says that an honest peer broke a rule: {violation}")
 
     def timed_out(self, end: End, timeout: SessionTimeout) -> None:
         """One side has waited too long for the other."""
+        if end.other.lie is not None:
+            return
         raise Broken(f"{end} gave up waiting for an honest peer: {timeout}")
 
 

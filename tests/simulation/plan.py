@@ -27,10 +27,10 @@ TROUBLES = (
     "drops",
     "cancels",
     "slow",
+    "lies",
+    "fetches",
 )
 """Kinds of things that happen; a plan has some of them."""
-
-FAULTS = frozenset({"cuts", "partitions", "kills", "power", "writes", "syncs", "full", "cancels"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,7 @@ def draw_plan(
     rng = random.Random(f"{seed}/plan")
     count = rng.choice((2, 2, 2, 3, 3, 4, 5, 6, 8))
     happenings = rng.choice((5, 10, 20, 40))
-    share = rng.choice((0.2, 0.4, 0.7, 1.0))
-    troubles = tuple(t for t in TROUBLES if t == "appends" or rng.random() < share)
+    troubles = _troubles(random.Random(f"{seed}/troubles"))
     plan = Plan(
         seed=seed,
         nodes=count,
@@ -106,6 +105,11 @@ def draw_setup(rng: random.Random) -> Setup:
         send_window=rng.choice(windows),
         receive_window=rng.choice(windows),
     )
+
+
+def _troubles(rng: random.Random) -> tuple[str, ...]:
+    share = rng.choice((0.2, 0.4, 0.7, 1.0))
+    return tuple(t for t in TROUBLES if t == "appends" or rng.random() < share)
 
 
 def _config(rng: random.Random) -> SessionConfig:

@@ -11,6 +11,9 @@ from .clock import Clock
 from .plan import Plan
 from .world import World
 
+SEEDS = range(7, 27)
+"""Those of the default tests."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -21,7 +24,9 @@ class Outcome:
     virtual_s: float
     digest: str
     reconnected: bool
-    """Whether some payload needed another connection at the end."""
+    """Whether something needed another connection at the end."""
+    lies: dict[str, str]
+    """The lies that were found out, and the rules that were named."""
 
 
 class SimulationFailed(AssertionError):  # noqa: N818 - what a test reports
@@ -40,7 +45,14 @@ def run_world(plan: Plan, *, trace: bool = False) -> Outcome:
             world.run()
         except Exception as error:
             raise SimulationFailed(_report(world, error)) from error
-        return Outcome(plan.seed, world.steps, world.clock.now, world.digest, world.reconnected)
+        return Outcome(
+            plan.seed,
+            world.steps,
+            world.clock.now,
+            world.digest,
+            world.reconnected,
+            world.lies_found,
+        )
 
 
 def _report(world: World, error: Exception) -> str:
@@ -63,7 +75,7 @@ def replay_command(plan: Plan) -> str:
 def small_steps(clock: Clock) -> Iterator[None]:
     """Checkpoints and syncs of partial payloads come often, and the time is that of the world."""
     with (
-        mock.patch("trio.current_time", lambda: clock.now),
+        mock.patch("trio.current_time", clock.read),
         mock.patch("logstore.schema.WAL_PAGES", 12),
         mock.patch("logstore.sink.SYNC_BYTES", 10_000),
     ):

@@ -16,12 +16,13 @@ from typing import Self
 from nacl.signing import SigningKey
 
 from logstore import ALL, LogInfo, LogVerdict, PayloadState, Store, StoredEntry
+from peer import RemoteViolation
 from wire import LogKey
 
 from .checks import check_end, check_link
 from .clock import Clock
 from .host import Ordered
-from .link import End, Link
+from .link import FLIPPED, End, Link
 from .node import SimNode
 from .plan import Plan
 from .truth import Broken, ForkingAuthor, Truth, short
@@ -33,6 +34,7 @@ SETTLE_S = 600.0
 """How long it may take, without faults, until everyone has everything."""
 QUIET_S = 10.0
 PAYLOAD = "the payload of"
+LIE_NOTICED_S = 45.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ class World:
         self._rng = plan.rng("events")
         self._at_once = (0.0, 0)
         self.reconnected = False
+        self.lies_told = 0
+        self.blamed_for_forks = 0
+        self.lies_found: dict[str, str] = {}
         self.nodes: list[SimNode] = []
         for number in range(plan.nodes):
             self.nodes.append(SimNode(self, f"n{number}", folder))
@@ -159,33 +164,53 @@ class World:
             case "appends" | "large" | "ends":
                 self._append(node, trouble)
             case "forks":
-                self._extend(
-                    self._rng.randrange(len(self.forkers)),
-                    self._rng.randrange(2),
-                    self._rng.randint(1, 3),
-                )
-            case "cuts":
-                link.cut_now()
-            case "partitions":
-                link.blocked_until = self.clock.now + self._rng.uniform(0, 20)
-                link.cut_now()
+                number, branch = self._rng.randrange(len(self.forkers)), self._rng.randrange(2)
+                self._extend(number, branch, self._rng.randint(1, 3))
+            case "follows" | "fetches" | "drops":
+                self._change_mind(node, trouble)
+            case "writes" | "syncs" | "full" | "kills" | "power" | "slow":
+                self._harm(node, trouble)
+            case _:
+                self._disturb(link, trouble)
+
+    def _harm(self, node: SimNode, trouble: str) -> None:
+        match trouble:
             case "kills":
                 node.crash(power=False)
                 self.restart_later(node)
             case "power":
                 node.power_cut_at = node.disk.operations + self._rng.randint(1, 40)
-            case "writes" | "syncs" | "full":
-                self._fail_disk(node, trouble)
-            case "follows":
-                self._change_follows(node)
-            case "drops":
-                self._drop(node)
-            case "cancels":
-                self._cancel(link)
             case "slow":
                 node.pace.slow_until = self.clock.now + self._rng.uniform(0, 5)
             case _:
+                self._fail_disk(node, trouble)
+
+    def _disturb(self, link: Link, trouble: str) -> None:
+        match trouble:
+            case "cuts":
+                link.cut_now()
+            case "partitions":
+                link.blocked_until = self.clock.now + self._rng.uniform(0, 20)
+                link.cut_now()
+            case "cancels":
+                self._cancel(link)
+            case "lies":
+                if link.is_up and not any(end.lie for end in link.ends):
+                    self._rng.choice(link.ends).begin_to_lie()
+            case _:
                 raise AssertionError(trouble)
+
+    def _change_mind(self, node: SimNode, trouble: str) -> None:
+        if not node.alive:
+            return
+        if trouble == "follows":
+            self._change_follows(node)
+            return
+        logs = [log for log in sorted(self.truth.entries) if log.author != node.store.author]
+        if logs:
+            log, first = self._rng.choice(logs), self._rng.randint(1, 10)
+            change = node.drop if trouble == "drops" else node.fetch
+            change(log, first, first + self._rng.choice((0, 3, 100)))
 
     def _append(self, node: SimNode, how: str) -> None:
         if not node.alive:
@@ -215,8 +240,6 @@ class World:
         self.clock.after(self._rng.uniform(0.01, 3.0), partial(node.recover, kind))
 
     def _change_follows(self, node: SimNode) -> None:
-        if not node.alive:
-            return
         author = self._rng.choice([each.store.author for each in self.nodes])
         target = self._rng.choice((author, LogKey(author, 0), LogKey(author, 1)))
         if self._rng.random() < 0.3:
@@ -224,13 +247,37 @@ class World:
         else:
             node.follow(target)
 
-    def _drop(self, node: SimNode) -> None:
-        logs = sorted(self.truth.entries)
-        if node.alive and logs:
-            log = self._rng.choice(logs)
-            if log.author != node.store.author:
-                first = self._rng.randint(1, 10)
-                node.drop(log, first, first + self._rng.choice((0, 3, 100)))
+    def lied(self, end: End) -> None:
+        """One end begins to lie: the other one has to notice, or else the liar leaves in time."""
+        self.note(f"{end} lies: {end.lie}")
+        self.lies_told += 1
+
+        def judge() -> None:
+            other = end.other
+            if end.lie != FLIPPED and other.ending is None:
+                raise Broken(f"{other} has not noticed: {end.lie}")
+            end.end("the liar leaves")
+
+        self.clock.after(LIE_NOTICED_S, judge, end.life)
+
+    def is_of_fork(self, end: End, violation: RemoteViolation) -> bool:
+        """Whether an author's fork explains it: then the other side may be blamed once.
+
+        Who only listens passes what it was notified of without having seen it. If that was another
+        history, the links of what it sends then are not those that the receiver puts in.
+        """
+        requests = [] if end.engine is None else end.engine._table.all()
+        logs = {request.log for request in requests if request.number == violation.request}
+        forked = bool(logs & self.truth.forked_at.keys()) and "invalid data" in violation.detail
+        self.blamed_for_forks += forked
+        return forked
+
+    def found_out(self, lie: str, violation: RemoteViolation) -> None:
+        """A lie was noticed."""
+        if not violation.rule:
+            raise Broken(f"no rule is named that says: {violation}")
+        self.note(f"found out: {lie}: {violation.rule}")
+        self.lies_found[lie] = violation.rule
 
     def _cancel(self, link: Link) -> None:
         if not link.is_up:
@@ -325,17 +372,17 @@ class World:
                     what = self._lacks(giver, taker, log)
                     if what:
                         text = f"{taker.name} has not got from {giver.name} of {short(log)}: {what}"
-                        offers = giver.book.current.interests.wants(log)
+                        offers = giver.book.current.interests.follows(log)
                         return Lack(text, asks_anew=PAYLOAD in what or not offers)
         busy = [node.name for node in self.nodes if not node.host.at_rest or node.host.open_sinks]
         return Lack(f"{busy} are at work") if busy else None
 
     def _lacks(self, giver: SimNode, taker: SimNode, log: LogKey) -> str | None:
         wanted, offered = taker.book.current, giver.book.current
-        if not wanted.interests.wants(log) or log not in {*wanted.offers, *offered.offers}:
+        if not wanted.interests.follows(log) or log not in {*wanted.offers, *offered.offers}:
             return None
         theirs, held = giver.store.log(log), taker.store.log(log)
-        if theirs is None or not (theirs.entries or offered.interests.wants(log)):
+        if theirs is None or not (theirs.entries or offered.interests.follows(log)):
             # A proof alone is told by those who follow the log.
             return None
         if theirs.fork_seq is not None and (
@@ -349,7 +396,7 @@ class World:
             return f"entries {height + 1} to {top}"
         if held is None:
             return None
-        if theirs.height < height and not offered.interests.wants(log):
+        if theirs.height < height and not offered.interests.follows(log):
             # It asks for nothing of this log, and is asked for what is behind what it holds.
             return None
         if top and giver.store.hashes(log, [top]) != taker.store.hashes(log, [top]):
