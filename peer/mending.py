@@ -240,7 +240,10 @@ class Mender:
 def _missing(view: LogView, mend: _Mend) -> list[tuple[int, int]]:
     """(seqnum, bytes held) of the payloads that a view names and that are wanted."""
     missing = [*view.missing_payloads]
-    if mend.tail and view.tail_partial_bytes is not None:
+    named = [seq for seq, _ in missing if seq > mend.asked_up_to]
+    # The view names the first few only: between the last of them and the tail there may be more.
+    reached = not named or named[-1] > view.height
+    if mend.tail and view.tail_partial_bytes is not None and reached:
         missing.append((view.height, view.tail_partial_bytes))
     return sorted(
         (seq, held)
