@@ -100,9 +100,14 @@ def _too_much_credit(liar: Liar) -> bytes:
 
 
 def _proposals_without_credit(liar: Liar) -> bytes:
-    """One more than was ever granted at a time: refused ones give nothing back so soon."""
+    """One more than was ever granted at a time: refused ones give nothing back so soon.
+
+    To begin inside a payload that the other side does not hold is always refused.
+    """
     count = liar.engine._config.request_credit + 1
-    return b"".join(liar.propose(request=liar.own + 2 * n) for n in range(count))
+    inside: dict[str, object] = {"lower_info": None, "offset": 0, "starting_hash": NO_HASH}
+    made = (liar.propose(request=liar.own + 2 * n, **inside) for n in range(count))
+    return b"".join(made)
 
 
 def _wrong_parity(liar: Liar) -> bytes | None:

@@ -226,7 +226,9 @@ class End(ABC):
             return
         if self._send_some():
             self._writing = True
-            self._clock.after(self._rng.uniform(0, self.link.plan.delay_s), self._write, self.life)
+            # Not at once: the stream may be full, and emptied by nobody any more.
+            delay_s = self._rng.uniform(0, self.link.plan.delay_s) + 0.000_01
+            self._clock.after(delay_s, self._write, self.life)
         self._pass_on()
 
     def _set_timer(self) -> None:
