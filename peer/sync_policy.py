@@ -238,9 +238,9 @@ class SyncPolicy(Policy):
         for ask in plan(self.wants_of(log), view, peer, runs_from=state.runs_from):
             if ask.kind in (AskKind.PROBE, AskKind.WATCH):
                 continue
-            if ask.end is None and ask.start <= theirs:
+            if ask.start <= theirs < ask.last:
                 asks.append(replace(ask, end=theirs, upper_info=theirs))
-            elif ask.end is not None and (ask.start <= theirs or peer.holds):
+            elif ask.last <= theirs:
                 asks.append(ask)
         if asks or any(ask.kind is not AskKind.OFFER for ask in known.asks.values()):
             return asks
