@@ -7,7 +7,7 @@ from typing import NamedTuple
 from wire import U64_MAX, LogKey
 
 _SEQ = re.compile(r"0*([0-9]{1,20})", re.ASCII)
-_SIZE = re.compile(r"0*([0-9]{1,20}) ?(?:([kKMG])(?:i?B)?|B)?", re.ASCII)
+_SIZE = re.compile(r"0*([0-9]{1,20}) ?(?:([kKMG])(?:iB)?|B)?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

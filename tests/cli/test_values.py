@@ -85,7 +85,7 @@ def test_sizes_are_short(count: int, text: str) -> None:
         ("4M", 4 << 20),
         ("1G", 1 << 30),
         ("64MiB", 64 << 20),
-        ("64 MB", 64 << 20),
+        ("64 MiB", 64 << 20),
         ("7B", 7),
     ],
 )
@@ -93,7 +93,9 @@ def test_sizes_have_units(text: str, count: int) -> None:
     assert values.byte_size(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "k", "-1", "1T", "1.5k", "10iB", "9" * 21, f"{U64_MAX}k"])
+@pytest.mark.parametrize(
+    "text", ["", "k", "-1", "1T", "1.5k", "10iB", "64MB", "9" * 21, f"{U64_MAX}k"]
+)
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no number of bytes, like 1000, 10k, 4M or 1G"):
         values.byte_size(text)
