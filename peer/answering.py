@@ -222,7 +222,7 @@ def _go_on_behind(
     refusal = _refuse(proposal, take_over=wanted, unserved=_asked(proposal))
     start, target = proposal.start, link_target(proposal)
     more = any(first > start for first, _ in view.runs) or view.newest > start
-    if more or (bounded and proposal.end is None):
+    if more or bounded:
         return refusal
     if target is not None and target not in view.hashes:
         return refusal

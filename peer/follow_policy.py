@@ -22,15 +22,16 @@ from .changing import change
 from .commands import LookUp
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
-from .log_state import REFUSALS_MAX, LogState, bodies, carried, completed, is_stored
+from .log_state import REFUSALS_MAX, LogState, carried, completed, covers, is_stored
 from .mending import Mender
 from .planning import (
-    METADATA_ONLY,
     Ask,
     AskKind,
     has_hashes,
+    is_whole,
     lacking_hashes,
     mended,
+    metadata_of,
     named_for,
     offer_of,
     offers,
@@ -59,7 +60,7 @@ class FollowPolicy(Policy):
         self._retries = Retries()
         self._later = Retries()
         self._settling: dict[LogKey, list[Request]] = {}
-        self._mender = Mender(actions)
+        self._mender = Mender(actions, self._settling)
 
     def interests_changed(self, event: InterestsChanged) -> None:
         super().interests_changed(event)
@@ -85,6 +86,8 @@ class FollowPolicy(Policy):
     def _enqueue(self, log: LogKey, *, first: bool = False, look: bool = False) -> None:
         state = self._state(log)
         state.must_look = state.must_look or look
+        if look:
+            state.runs_from = 1
         if state.looking:
             return
         self._queue[log] = None
@@ -94,7 +97,7 @@ class FollowPolicy(Policy):
 
     def _covered(self, log: LogKey) -> bool:
         """Whether some request will bring, or asks for, everything new of this log."""
-        return any(map(_covers, self._actions.requests_of(log)))
+        return any(map(covers, self._actions.requests_of(log)))
 
     def advance(self) -> None:
         now = self._actions.now
@@ -116,7 +119,7 @@ class FollowPolicy(Policy):
         """Look a log up, unless there is nothing to plan for it; `named`: hashes that it takes."""
         state = self._logs[log]
         if state.fork_range is not None:
-            named = named_for(_metadata_of(state.fork_range))
+            named = named_for(metadata_of(state.fork_range))
         elif log in self._retries or log in self._settling:
             return
         if state.fork_range is None and not state.must_look and self._covered(log):
@@ -151,7 +154,7 @@ class FollowPolicy(Policy):
             self._enqueue(log, first=True, look=True)
             return
         if fork_range is not None:
-            asks = [_metadata_of(fork_range)]
+            asks = [metadata_of(fork_range)]
         else:
             asks = self._plan(view, state, runs_from)
         lacking = lacking_hashes(asks, view.hashes, named)
@@ -171,11 +174,10 @@ class FollowPolicy(Policy):
 
     def _look_behind(self, view: LogView, state: LogState, asks: list[Ask]) -> None:
         """In a log of many runs, one view does not tell of all."""
-        if asks or view.runs_complete or not view.runs:
-            state.runs_from = 1
-        else:
-            state.runs_from = view.runs[-1][1] + 1
+        state.runs_from = 1
+        if not (asks or view.runs_complete or state.must_look) and view.runs:
             self._enqueue(view.log, look=True)
+            state.runs_from = view.runs[-1][1] + 1
 
     # What to propose
 
@@ -184,7 +186,7 @@ class FollowPolicy(Policy):
         wants = state.wants = self.wants_of(log)
         requests = self._actions.requests_of(log)
         peer = state.peer(requests)
-        if view.height in state.inside:
+        if view.height in state.inside or self._mender.has_begun(log, view.height):
             view = replace(view, tail_partial_bytes=None)
         asks = plan(wants, view, peer, runs_from=runs_from)
         if any(ask.settings.eagerness is not Eagerness.NOTIFY for ask in asks):
@@ -193,11 +195,11 @@ class FollowPolicy(Policy):
             else:
                 asks = self._leave_to_others(view, state, asks, runs_from)
         self._fetch_payloads(log, state)
-        if any(request.active for request in requests):
-            self._mend(view, tail=False)
+        if state.met:
+            self._mend(view, tail=not any(ask.offset is not None for ask in asks))
         if state.unserved:
             asks += offers(view, state.unserved, state.reachable(requests))
-        if not asks and not any(map(_covers, requests)):
+        if not asks and not any(map(covers, requests)):
             asks += self._introduce(view, state, requests)
         # One such request of a kind is enough, wherever it begins.
         once = {ask.kind for ask in state.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
@@ -262,7 +264,7 @@ class FollowPolicy(Policy):
         else:
             state.fork_range = None
             state.spoken = True
-            if ask.offset is not None:
+            if ask.offset is not None and ask.kind is AskKind.RANGE:
                 state.inside.add(ask.start)
             if ask.kind is AskKind.OFFER:
                 state.told = union(state.told, ((ask.start, ask.last),))
@@ -309,8 +311,8 @@ class FollowPolicy(Policy):
         if answer.take_over:
             self._enqueue(log, first=True, look=True)
         elif request.active:
-            state.refusals = 0
-            self._mend(view, tail=request.proposal.start > view.height)
+            state.refusals, state.met = 0, True
+            look = look or not is_whole(view)
             if state.fork_range is not None:
                 self._enqueue(log)
             wants, requests = self.wants_of(log), self._actions.requests_of(log)
@@ -324,11 +326,9 @@ class FollowPolicy(Policy):
         """Ask for payloads that are missing of what is wanted, and that nothing brings."""
         log = view.log
         wants = self.wants_of(log)
-        whole = view.tail_partial_bytes is None and not view.missing_payloads
-        if wants.subscription is None or whole or not self._actions.claim(log):
+        if wants.subscription is None or is_whole(view) or not self._actions.claim(log):
             return
         ranges = mended(wants, max(view.newest, self.newest_of(log)))
-        ranges = minus(ranges, bodies(self._actions.requests_of(log)))
         self._mender.begin(view, ranges, wants.payload_limits, tail=tail)
 
     # What became of requests
@@ -339,6 +339,7 @@ class FollowPolicy(Policy):
         if state is None or self._mender.owns(request):
             return
         state.retries = state.refusals = 0
+        state.met = True
         view = state.views.pop(request, None)
         ask = state.asks.get(request)
         if ask is not None and ask.kind is AskKind.PROBE and request.base is not None:
@@ -349,8 +350,8 @@ class FollowPolicy(Policy):
         if fetches(request) and request.proposal.end is None and not self._actions.claim(log):
             # It was taken from us before there was an answer.
             self._actions.stop_fetching(request)
-        elif view is not None:
-            self._mend(view, tail=request.proposal.start > view.height)
+        elif view is not None and not is_whole(view):
+            self._enqueue(log, look=True)
         if (request.proposal.lower_info or U64_MAX) < request.proposal.start:
             # What comes as part of a pool comes without its payload.
             self._look_soon(log)
@@ -415,6 +416,7 @@ class FollowPolicy(Policy):
 
     def request_released(self, request: Request) -> None:
         log = request.log
+        self._mender.note_release(request.log)
         if self._mender.owns(request):
             self._mender.forget(request)
             return
@@ -540,7 +542,9 @@ class FollowPolicy(Policy):
             return False
         subscription = self.wants_of(log).subscription
         sparse = subscription is not None and subscription.kind is PolicyKind.SPARSE
-        for request in filter(_covers, requests):
+        if state is not None:
+            state.inside.clear()
+        for request in filter(covers, requests):
             if request.our_interest.eagerness is Eagerness.NOTIFY and not sparse:
                 # Nobody raises the eagerness of a request again (section 5).
                 self._cancel(request)
@@ -572,18 +576,3 @@ class FollowPolicy(Policy):
         )
         state.retries += 1
         self._retries.add(log, self._actions.now + delay)
-
-
-def _metadata_of(entries: tuple[int, int]) -> Ask:
-    return Ask(AskKind.RANGE, entries[0], entries[1], METADATA_ONLY, entries[1])
-
-
-def _covers(request: Request) -> bool:
-    """Whether a request will bring, or tell of, everything new of its log."""
-    return (
-        request.cancel_sent is None
-        and request.cancel_received is None
-        and not request.proposal.sparse
-        and not request.proposal.payloads_only
-        and request.lowest_end() is None
-    )

@@ -30,6 +30,8 @@ class LogState:
     """An unanswered proposal of the other side is in the way of one of ours."""
     deferred: bool = False
     """An ask waits for a part of its pool that is coming."""
+    met: bool = False
+    """Whether some request was confirmed: the other side has to do with this log."""
     spoken: bool = False
     """Whether we proposed anything."""
     our_newest: int = 0
@@ -129,8 +131,7 @@ def bodies(requests: Iterable[Request]) -> Ranges:
     """The entries whose payloads requests in force bring, or ask for."""
     found: list[tuple[int, int]] = []
     for request in requests:
-        over = request.cancel_sent is not None or request.cancel_received is not None
-        if over or request.our_interest.eagerness in (None, Eagerness.NOTIFY):
+        if _is_over(request) or request.our_interest.eagerness in (None, Eagerness.NOTIFY):
             continue
         end = request.lowest_end()
         path = None if request.base is None else request.base.path
@@ -141,7 +142,12 @@ def bodies(requests: Iterable[Request]) -> Ranges:
     return union(found)
 
 
-_STILL_COMING = (None, CancelReason.COMPLETE, CancelReason.YOU_CANCELLED)
+def _is_over(request: Request) -> bool:
+    """Whether nothing comes in a request any more. What is complete may still be under way."""
+    ours, theirs = request.cancel_sent, request.cancel_received
+    ended = ours not in (None, CancelReason.COMPLETE, CancelReason.YOU_CANCELLED)
+    ended = ended or theirs not in (None, CancelReason.COMPLETE)
+    return ended or request.incoming.discarding or (request.base is None and request.answered)
 
 
 def coming(requests: Iterable[Request]) -> Ranges:
@@ -149,12 +155,8 @@ def coming(requests: Iterable[Request]) -> Ranges:
     found: list[tuple[int, int]] = []
     for request in requests:
         proposal, base = request.proposal, request.base
-        # What is complete may still be under way.
-        over = request.cancel_sent not in _STILL_COMING
-        over = over or request.cancel_received not in (None, CancelReason.COMPLETE)
-        over = over or request.incoming.discarding or (base is None and request.answered)
         eagerness = request.our_interest.eagerness
-        if over or eagerness in (None, Eagerness.NOTIFY) or proposal.payloads_only:
+        if _is_over(request) or eagerness in (None, Eagerness.NOTIFY) or proposal.payloads_only:
             continue
         end = request.lowest_end()
         if base is not None:
@@ -187,3 +189,14 @@ def carried(request: Request) -> Ranges:
 def is_stored(request: Request) -> bool:
     """Whether all that came in a request is stored, or never will be."""
     return not request.incoming.pending or request.incoming.discarding
+
+
+def covers(request: Request) -> bool:
+    """Whether a request will bring, or tell of, everything new of its log."""
+    return (
+        request.cancel_sent is None
+        and request.cancel_received is None
+        and not request.proposal.sparse
+        and not request.proposal.payloads_only
+        and request.lowest_end() is None
+    )

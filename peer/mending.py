@@ -5,14 +5,16 @@ fetches what he had dropped. The open request of a log begins behind them, so th
 their own: neighbours one for payloads only; one that is held in part a request that begins there.
 """
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from wire import U64_MAX, Eagerness, LogKey, Propose, lipmaa
+from wire import U64_MAX, CancelReason, Eagerness, LogKey, Propose, lipmaa
 
 from .commands import LookUp
 from .events import LogView
+from .log_state import bodies, carried
 from .ranges import Ranges, meet, minus, range_with, union
 from .request import Request
 
@@ -60,8 +62,11 @@ class _Mend:
 class Mender:
     """Asks for missing payloads of logs of which the other side has something."""
 
-    def __init__(self, actions: "Actions") -> None:
+    def __init__(self, actions: "Actions", settling: Mapping[LogKey, list[Request]]) -> None:
+        """`settling`: requests that are over, and not all of what came in them is stored."""
         self._actions = actions
+        self._settling = settling
+        self._releases: Counter[LogKey] = Counter()
         self._mends: dict[_Key, _Mend] = {}
         self._begun: dict[_Key, Ranges] = {}
         self._next: dict[_Key, tuple[Ranges, Limits]] = {}
@@ -74,7 +79,10 @@ class Mender:
         """
         key = (view.log, False)
         begun = self._begun.get(key, ())
-        mend = _Mend(minus(meet(ranges, ((1, view.newest),)), begun), limits, tail)
+        if not tail and view.tail_partial_bytes is not None:
+            begun = union(begun, ((view.height, view.height),))
+        taken = union(begun, self._brought(view.log))
+        mend = _Mend(minus(meet(ranges, ((1, view.newest),)), taken), limits, tail)
         if key in self._mends or not mend.ranges:
             return False
         if not _missing(view, mend):
@@ -83,10 +91,23 @@ class Mender:
                 # The view names the first few only.
                 self._look(key, ranges=mend.ranges, limits=limits)
             return key in self._mends
-        self._begun[key] = union(begun, mend.ranges)
+        self._begun[key] = union(self._begun.get(key, ()), mend.ranges)
         self._mends[key] = mend
         self._take(key, mend, view)
         return True
+
+    def note_release(self, log: LogKey) -> None:
+        """A request is over: look-ups that are under way may not know what it brought."""
+        self._releases[log] += 1
+
+    def _brought(self, log: LogKey) -> Ranges:
+        """The entries whose payloads come anyway."""
+        over = (carried(request) for request in self._settling.get(log, ()))
+        return union(bodies(self._actions.requests_of(log)), *over)
+
+    def has_begun(self, log: LogKey, seq: int) -> bool:
+        """Whether the payload of an entry was asked for if it was missing."""
+        return any(range_with(self._begun.get((log, each), ()), seq) for each in (False, True))
 
     def fetch(self, log: LogKey, ranges: Ranges) -> None:
         """Ask for payloads of any size, which somebody wants once."""
@@ -137,9 +158,11 @@ class Mender:
 
     def _take(self, key: _Key, mend: _Mend, view: LogView) -> None:
         """The next payloads of a log; the hashes of their entries have to be looked up."""
-        missing = _missing(view, mend)
+        brought = self._brought(key[0])
+        missing = [each for each in _missing(view, mend) if range_with(brought, each[0]) is None]
         named = view.missing_payloads
-        mend.asked_up_to = max([mend.asked_up_to, *(seq for seq, _ in (*named, *missing))])
+        mend.asked_up_to = max([mend.asked_up_to, *(seq for seq, _ in named)])
+        mend.tail = mend.tail and view.height not in dict(missing)
         if not missing:
             if named and mend.ranges:
                 self._look_further(key, mend)
@@ -171,7 +194,7 @@ class Mender:
                     break
                 mend.wanted.popleft()
                 self._ask(key, piece)
-            if mend.over:
+            if mend.over and key[0] not in self._settling:
                 self._look_further(key, mend)
         return len(self._mends) < before
 
@@ -197,10 +220,14 @@ class Mender:
 
     def _look_further(self, key: _Key, mend: _Mend) -> None:
         mend.looking = True
+        releases = self._releases[key[0]]
 
         def take(view: LogView) -> None:
             mend.looking = False
-            if self._mends.get(key) is mend:
+            if self._mends.get(key) is not mend:
+                return
+            # Else the view may lack what has come since: `advance` looks again.
+            if releases == self._releases[key[0]] and key[0] not in self._settling:
                 self._take(key, mend, view)
 
         smallest, largest = mend.limits
@@ -235,6 +262,26 @@ class Mender:
         mend.open -= 1
         if lost:
             mend.wanted.append(piece)
+            return
+        served = piece.last if request.base is None else request.base.end or piece.last
+        if request.cancel_received is CancelReason.NO_RESOURCES and request.base is None:
+            served = piece.first - 1
+        if piece.first < piece.last and served < piece.last:
+            self._one_by_one(key, mend, served + 1, piece.last)
+
+    def _one_by_one(self, key: _Key, mend: _Mend, first: int, last: int) -> None:
+        """The other side does not hold all entries of a group; perhaps it holds some."""
+        mend.looking = True
+        seqs = tuple(range(first, last + 1))
+
+        def take(found: LogView) -> None:
+            mend.looking = False
+            if mend.ranges:
+                mend.wanted.extend(
+                    _Piece(seq, seq, 0, found.hashes[seq]) for seq in seqs if seq in found.hashes
+                )
+
+        self._actions.look_up(LookUp(0, key[0], seqs), take)
 
 
 def _missing(view: LogView, mend: _Mend) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ answers for the pool below it, and a range that begins right behind a held entry
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from itertools import dropwhile, takewhile
 
 from logstore import PolicyKind, Subscription
 from wire import U64_MAX, Eagerness, LogKey, Propose, lipmaa, lower_pool, upper_pool
@@ -232,8 +233,12 @@ def _upper_info(wants: Wants, view: LogView, end: int | None) -> int | None:
     subscription = wants.subscription
     if end is None or subscription is None or end != subscription.last:
         return end
-    missing = [n for n in _upper_pool(end, view) if range_with(view.runs, n) is None]
-    return max(missing, default=end)
+    return max(_leading(_upper_pool(end, view), view.runs), default=end)
+
+
+def _leading(pool: list[int], held: Ranges) -> list[int]:
+    """The members of an ascending pool before the first one that is held."""
+    return list(takewhile(lambda n: range_with(held, n) is None, pool))
 
 
 def _upper_pool(end: int, view: LogView) -> list[int]:
@@ -251,15 +256,16 @@ def _rest_of_upper_pool(wants: Wants, view: LogView, peer: Peer, runs_from: int)
     if minus(wants.followed(0), union(known, peer.refused)):
         return []
     pool = _upper_pool(subscription.last, view)
-    missing = [n for n in pool if range_with(known, n) is None]
-    if not missing:
+    pool = list(dropwhile(lambda n: range_with(known, n) is not None, pool))
+    if not pool:
         return []
     if peer.newest is None:
         return [PROBE]
-    end = max((n for n in pool if n <= (peer.newest or 0)), default=0)
-    if end < missing[0] or end <= peer.path_refused:
+    newest = peer.newest
+    end = max((n for n in _leading(pool, known) if n <= newest), default=0)
+    if end <= peer.path_refused:
         return []
-    return [Ask(AskKind.PATH, missing[0], end, METADATA_ONLY, end)]
+    return [Ask(AskKind.PATH, pool[0], end, METADATA_ONLY, end)]
 
 
 def _path(
@@ -387,3 +393,13 @@ def is_pool_of_later(view: LogView, first: int, last: int) -> bool:
 
 def offer_of(first: int, last: int) -> Ask:
     return Ask(AskKind.OFFER, first, last, NOTIFY_ONLY, last)
+
+
+def metadata_of(entries: tuple[int, int]) -> Ask:
+    """The entries that one range names, without their payloads."""
+    return Ask(AskKind.RANGE, entries[0], entries[1], METADATA_ONLY, entries[1])
+
+
+def is_whole(view: LogView) -> bool:
+    """Whether no payload is missing of what is held."""
+    return view.tail_partial_bytes is None and not view.missing_payloads

@@ -58,6 +58,8 @@ class _LogSync:
     known: LogState = field(default_factory=LogState)
     retries: int = 0
     runs_from: int = 1
+    again: bool = False
+    """Something was learned since the last look-up that began at entry 1."""
 
     @property
     def theirs(self) -> int:
@@ -74,9 +76,9 @@ class SyncPolicy(Policy):
         self._open = 0
         self._looking = 0
         self._retries = Retries()
-        self._mender = Mender(actions)
-        self._serving: set[Request] = set()
         self._settling: dict[LogKey, list[Request]] = {}
+        self._mender = Mender(actions, self._settling)
+        self._serving: set[Request] = set()
         self._mending: dict[LogKey, None] = {}
         self._started = False
         self._finished = False
@@ -100,6 +102,7 @@ class SyncPolicy(Policy):
         """There is more to do for a log after all."""
         self._include(log)
         state = self._logs[log]
+        state.again = True
         if state.stage is _Stage.DONE:
             self._open += 1
         if state.stage in (_Stage.DONE, _Stage.MEND):
@@ -149,6 +152,7 @@ class SyncPolicy(Policy):
         state = self._logs[log]
         state.busy = True
         state.known.stale = False
+        state.again = state.again and state.runs_from > 1
         self._looking += 1
         smallest, largest = self.wants_of(log).payload_limits
         self._actions.look_up(
@@ -196,12 +200,15 @@ class SyncPolicy(Policy):
         waits = False
         for ask in asks:
             waits = self._propose(view, state, ask) or waits
-        if asks or waits:
-            return
-        if not view.runs_complete and view.runs:
+        if asks or waits or state.known.asks:
+            state.runs_from = 1
+        elif not view.runs_complete and view.runs:
             state.runs_from = view.runs[-1][1] + 1
             self._enqueue(log)
-        elif not state.known.asks:
+        elif state.again:
+            state.runs_from = 1
+            self._enqueue(log)
+        else:
             self._mend(view, state)
 
     def _propose(self, view: LogView, state: _LogSync, ask: Ask) -> bool:
@@ -336,6 +343,7 @@ class SyncPolicy(Policy):
     def request_released(self, request: Request) -> None:
         self._active()
         self._serving.discard(request)
+        self._mender.note_release(request.log)
         if self._mender.owns(request):
             self._mender.forget(request)
             return

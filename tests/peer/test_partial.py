@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore import FULL, PolicyKind, Subscription
+from peer.notices import SyncFinished
 from wire import U64_MAX
 
 from .partial import (
@@ -74,23 +75,32 @@ def held_by(store: Store) -> tuple[set[int], set[int]]:
     return set(held), {seq for seq, entry in held.items() if entry.payload is not None}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     parts=st.tuples(RUNS, RUNS),
     bare=st.tuples(RUNS, RUNS),
     wishes=st.tuples(subscriptions(), subscriptions()),
+    policies=st.sampled_from(
+        [("follow", "follow"), ("follow", "follow"), ("sync", "follow"), ("sync", "sync")]
+    ),
 )
 def test_each_side_ends_with_what_it_wants_of_both(
     parts: tuple[set[int], set[int]],
     bare: tuple[set[int], set[int]],
     wishes: tuple[Subscription, Subscription],
+    policies: tuple[str, str],
 ) -> None:
+    """point2point.md 10; and a one-time sync says when that is so."""
     stores = [replica(COUNT, parts[side], bare[side]) for side in (0, 1)]
     had = [held_by(store) for store in stores]
     pair = pair_of(stores[0], stores[1])
-    pair.connect((interests_of(wishes[0]), interests_of(wishes[1])))
-    settle(pair)
+    pair.connect(
+        (interests_of(wishes[0]), interests_of(wishes[1])), policy=policies[0], second=policies[1]
+    )
+    settle(pair, 14 if policies[0] == "follow" else 30)
     check(pair, (had[0][0], had[1][0]), (had[0][1], had[1][1]), wishes)
+    if policies[0] == "sync":
+        assert any(isinstance(notice, SyncFinished) for notice in pair.hosts[0].notices)
 
 
 @pytest.mark.parametrize("side", [0, 1])
