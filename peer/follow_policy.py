@@ -10,7 +10,6 @@ what is held are no proof, but the other side's version of what they link to is 
 go back further and further are asked for, metadata only, until one agrees with ours.
 """
 
-from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +21,16 @@ from .changing import change
 from .commands import LookUp
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
-from .log_state import REFUSALS_MAX, LogState, carried, completed, covers, is_stored
+from .log_state import (
+    REFUSALS_MAX,
+    LogState,
+    LogStates,
+    carried,
+    completed,
+    covers,
+    is_stored,
+    refused_all,
+)
 from .mending import Mender
 from .planning import (
     Ask,
@@ -44,6 +52,7 @@ from .ranges import meet, minus, union
 from .request import OPEN_END, Request
 from .retries import Retries
 from .sourcing import fetches
+from .waiting_line import WaitingLine
 
 _FORK_RANGES_MAX = 48
 """More ranges than it takes to get from any seqnum back to 1, see `_ask_before`."""
@@ -54,8 +63,8 @@ class FollowPolicy(Policy):
 
     def __init__(self, actions: Actions, config: SessionConfig, *, proactive: bool) -> None:
         super().__init__(actions, config, proactive=proactive)
-        self._logs: dict[LogKey, LogState] = {}
-        self._queue: OrderedDict[LogKey, None] = OrderedDict()
+        self._logs = LogStates()
+        self._line = WaitingLine()
         self._looking = 0
         self._retries = Retries()
         self._later = Retries()
@@ -64,20 +73,19 @@ class FollowPolicy(Policy):
 
     def interests_changed(self, event: InterestsChanged) -> None:
         super().interests_changed(event)
-        for log, state in list(self._logs.items()):
+        for log, closed in self._logs.closed():
+            if self.wants_of(log) != closed.wants:
+                self._logs.opened(log)
+        for log, state in self._logs.items():
             if self.wants_of(log) != state.wants:
                 self._wants_changed(log, state)
-        offers = event.offers if self._proactive else tuple(reversed(event.offers))
-        for log in (*offers, *event.interests.fetches):
-            if log not in self._logs:
-                self._state(log).must_look = log in event.interests.fetches
-                self._enqueue(log)
+        self._line.offer(event.offers, backwards=not self._proactive)
+        for log in event.interests.fetches:
+            if self._logs.opened(log) is None:
+                self._enqueue(log, look=True)
 
     def _state(self, log: LogKey) -> LogState:
-        state = self._logs.get(log)
-        if state is None:
-            state = self._logs[log] = LogState(wants=self.wants_of(log))
-        return state
+        return self._logs.opened(log) or self._logs.add(log, self.wants_of(log))
 
     def newest_of(self, log: LogKey) -> int:
         state = self._logs.get(log)
@@ -90,10 +98,7 @@ class FollowPolicy(Policy):
             state.runs_from = 1
         if state.looking:
             return
-        self._queue[log] = None
-        if first:
-            # It may have waited already, behind thousands that the other side does not want.
-            self._queue.move_to_end(log, last=False)
+        self._line.push(log, first=first)
 
     def _covered(self, log: LogKey) -> bool:
         """Whether some request will bring, or asks for, everything new of this log."""
@@ -106,10 +111,9 @@ class FollowPolicy(Policy):
         for log in [log for log, over in self._settling.items() if all(map(is_stored, over))]:
             del self._settling[log]
             self._enqueue(log, look=True)
-        while self._queue and self._looking < self._actions.request_credit:
-            log, _ = self._queue.popitem(last=False)
-            self._look(log, ())
-        self._mender.advance(others_wait=bool(self._queue or self._looking))
+        while self._line and self._looking < self._actions.request_credit:
+            self._look(self._line.pop(), ())
+        self._mender.advance(others_wait=bool(self._line or self._looking))
 
     def next_deadline(self) -> float | None:
         times = (self._retries.next_at(), self._later.next_at())
@@ -117,7 +121,9 @@ class FollowPolicy(Policy):
 
     def _look(self, log: LogKey, named: tuple[int, ...]) -> None:
         """Look a log up, unless there is nothing to plan for it; `named`: hashes that it takes."""
-        state = self._logs[log]
+        state = self._state(log)
+        if state.looking:
+            return
         if state.fork_range is not None:
             named = named_for(metadata_of(state.fork_range))
         elif log in self._retries or log in self._settling:
@@ -167,6 +173,14 @@ class FollowPolicy(Policy):
                 self._propose(view, state, ask)
             self._tell_fork(view, state)
             self._look_behind(view, state, asks)
+            if not asks:
+                self._close(log)
+
+    def _close(self, log: LogKey) -> bool:
+        """Nothing is to be done about a log until something happens to it, if that is so."""
+        waits = any(log in each for each in (self._line, self._retries, self._later))
+        busy = waits or log in self._settling or bool(self._actions.requests_of(log))
+        return not busy and self._logs.close(log)
 
     def _look_again(self, log: LogKey, named: tuple[int, ...]) -> None:
         self._logs[log].must_look = True
@@ -431,6 +445,8 @@ class FollowPolicy(Policy):
             state.listened = request.our_interest.eagerness is Eagerness.NOTIFY
         if not self.wants(log) and not state.unserved:
             return
+        if refused_all(request, ask) and self._close(log):
+            return
         state.stale = True
         if ask is not None and completed(request):
             # What it sent or passed it holds.
@@ -519,7 +535,9 @@ class FollowPolicy(Policy):
 
     def log_changed(self, event: LogChanged) -> None:
         log = event.log
-        state = self._logs.get(log)
+        if event.fork is None and self._logs.is_closed(log):
+            return
+        state = self._logs.opened(log)
         if state is not None:
             state.our_newest = max(state.our_newest, event.newest)
             if event.fork is not None and event.fork < state.told_fork:
@@ -536,7 +554,7 @@ class FollowPolicy(Policy):
             for request in filter(self._brings, requests):
                 self._actions.stop_fetching(request)
             return True
-        state = self._logs.get(log)
+        state = self._logs.opened(log)
         refused = state is not None and bool(state.refused) and state.refused[-1][1] >= OPEN_END
         if not self.wants(log) or refused:
             return False

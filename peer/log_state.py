@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from wire import CancelReason, Eagerness, Propose, lower_pool
+from wire import CancelReason, Eagerness, LogKey, Propose, lower_pool
 
 from .answering import is_offer
 from .events import LogView
@@ -71,6 +71,12 @@ class LogState:
     views: dict[Request, LogView] = field(default_factory=dict)
     """What our proposals were made from, until they are answered."""
 
+    @property
+    def is_only_refused(self) -> bool:
+        """Whether all that is known is that the other side did not want what was proposed."""
+        alike = LogState(self.wants, spoken=True, refused=self.refused, refusals=self.refusals)
+        return bool(self.refused) and self == alike
+
     def peer(self, requests: Iterable[Request]) -> Peer:
         return Peer(self.newest, self.holds, self.refused, coming(requests), self.path_refused)
 
@@ -127,6 +133,66 @@ class LogState:
         return union(self.told, served)
 
 
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """All there is to know of a log that the other side does not want, and that has no request."""
+
+    wants: Wants
+    refused: Ranges
+    refusals: int
+
+
+class LogStates:
+    """What a session knows of every log. Thousands may be refused, and of these little is kept.
+
+    `get` finds no log that is closed; `opened` opens it again.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[LogKey, LogState] = {}
+        self._closed: dict[LogKey, Closed] = {}
+        self._kinds: dict[Closed, Closed] = {}
+        """One of each is enough, since thousands are alike."""
+
+    def get(self, log: LogKey) -> LogState | None:
+        return self._open.get(log)
+
+    def __getitem__(self, log: LogKey) -> LogState:
+        return self._open[log]
+
+    def items(self) -> list[tuple[LogKey, LogState]]:
+        return list(self._open.items())
+
+    def closed(self) -> list[tuple[LogKey, Closed]]:
+        return list(self._closed.items())
+
+    def is_closed(self, log: LogKey) -> bool:
+        return log in self._closed
+
+    def opened(self, log: LogKey) -> LogState | None:
+        """What is known of a log, to be changed; None if it has never been heard of."""
+        closed = self._closed.pop(log, None)
+        if closed is not None:
+            self._open[log] = LogState(
+                closed.wants, spoken=True, refused=closed.refused, refusals=closed.refusals
+            )
+        return self._open.get(log)
+
+    def add(self, log: LogKey, wants: Wants) -> LogState:
+        state = self._open[log] = LogState(wants)
+        return state
+
+    def close(self, log: LogKey) -> bool:
+        """Keep of a log only that it was refused; False if there is more to know."""
+        state = self._open[log]
+        if not state.is_only_refused:
+            return False
+        closed = Closed(state.wants, state.refused, state.refusals)
+        self._closed[log] = self._kinds.setdefault(closed, closed)
+        del self._open[log]
+        return True
+
+
 def bodies(requests: Iterable[Request]) -> Ranges:
     """The entries whose payloads requests in force bring, or ask for."""
     found: list[tuple[int, int]] = []
@@ -175,6 +241,12 @@ def coming(requests: Iterable[Request]) -> Ranges:
 
 def completed(request: Request) -> bool:
     return CancelReason.COMPLETE in (request.cancel_sent, request.cancel_received)
+
+
+def refused_all(request: Request, ask: Ask | None) -> bool:
+    """Whether the other side wants nothing of what we offered and asked for, now or later."""
+    refused = request.cancel_received is CancelReason.NOT_WANTED and not request.confirmed
+    return refused and ask is not None and ask.end is None and ask.kind is not AskKind.PROBE
 
 
 def carried(request: Request) -> Ranges:

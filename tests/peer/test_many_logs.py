@@ -3,7 +3,8 @@
 from nacl.signing import SigningKey
 
 from peer.config import SessionConfig
-from peer.events import Interests
+from peer.events import Interests, InterestsChanged
+from peer.follow_policy import FollowPolicy
 from peer.notices import RequestConfirmed
 from wire import LogKey
 
@@ -77,3 +78,26 @@ def test_small_logs_are_not_starved_by_a_huge_one() -> None:
     assert taker.height(LogKey(AUTHOR.id, 0)) < 400
     pair.run()
     assert taker.logs == giver.logs
+
+
+def test_little_is_kept_of_logs_that_the_other_side_does_not_want() -> None:
+    """And they are offered again when what is wanted of them changes, not when they grow."""
+    left, right = Store(), Store()
+    for number in range(100):
+        left.append(AUTHOR, number, b"unwanted")
+    pair = Pair(stores=(left, right))
+    pair.connect((Interests(logs=logs(*range(100))), Interests()))
+    for _ in range(30):
+        pair.run(advance_s=0.5)
+    policy = pair.engine(0)._policy
+    assert isinstance(policy, FollowPolicy)
+    assert (len(policy._logs.closed()), policy._logs.items()) == (100, [])
+    cancels = len(pair.hosts[1].notices)
+    left.append(AUTHOR, 3, b"more")
+    pair.run(advance_s=1.0)
+    assert len(pair.hosts[1].notices) == cancels
+    [other] = logs(200)
+    wants = Interests(logs=logs(*range(100)), fetches={other: ((1, 1),)})
+    pair.hosts[0].todo.append(InterestsChanged(wants, tuple(sorted(logs(*range(100))))))
+    pair.run(advance_s=1.0)
+    assert len(policy._logs.closed()) >= 100

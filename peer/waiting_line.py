@@ -1,0 +1,55 @@
+"""Logs that wait for their turn to be looked at: first those to which something has happened.
+
+A node offers each peer thousands of logs, and most of them wait for request credit. So they are not
+put in line one by one: the line keeps its place among them.
+"""
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+from wire import LogKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class WaitingLine:
+    """Each log stands in it once among those that were pushed."""
+
+    def __init__(self) -> None:
+        self._pushed: OrderedDict[LogKey, None] = OrderedDict()
+        self._offers: deque[Iterator[LogKey]] = deque()
+        self._offers_left = 0
+        self._offered: tuple[LogKey, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._pushed) or self._offers_left > 0
+
+    def __contains__(self, log: LogKey) -> bool:
+        return log in self._pushed
+
+    def push(self, log: LogKey, *, first: bool = False) -> None:
+        """Something happened to a log. `first`: it goes ahead of all others."""
+        self._pushed[log] = None
+        if first:
+            # It may have waited already, behind thousands that the other side does not want.
+            self._pushed.move_to_end(log, last=False)
+
+    def offer(self, logs: tuple[LogKey, ...], *, backwards: bool = False) -> None:
+        """All logs that are offered now; those that were not before get a turn each."""
+        new = logs
+        if self._offered:
+            before = frozenset(self._offered)
+            new = tuple(log for log in logs if log not in before)
+        self._offered = logs
+        self._offers.append(reversed(new) if backwards else iter(new))
+        self._offers_left += len(new)
+
+    def pop(self) -> LogKey:
+        """The next one; the line must not be empty."""
+        if self._pushed:
+            return self._pushed.popitem(last=False)[0]
+        self._offers_left -= 1
+        while (log := next(self._offers[0], None)) is None:
+            self._offers.popleft()
+        return log

@@ -1,0 +1,43 @@
+"""Logs in line: what happened goes ahead of what is offered."""
+
+from peer.waiting_line import WaitingLine
+from wire import LogKey
+
+LOGS = tuple(LogKey(bytes([n]) * 32, 0) for n in range(6))
+
+
+def drained(line: WaitingLine) -> list[LogKey]:
+    found = []
+    while line:
+        found.append(line.pop())
+    return found
+
+
+def test_offers_come_in_order_and_backwards() -> None:
+    for backwards, expected in ((False, LOGS), (True, LOGS[::-1])):
+        line = WaitingLine()
+        line.offer(LOGS, backwards=backwards)
+        assert drained(line) == list(expected)
+
+
+def test_what_was_pushed_goes_ahead_of_offers_and_the_first_of_all() -> None:
+    line = WaitingLine()
+    line.offer(LOGS[:2])
+    line.push(LOGS[2])
+    line.push(LOGS[3])
+    line.push(LOGS[4], first=True)
+    line.push(LOGS[3], first=True)
+    assert LOGS[3] in line
+    assert drained(line) == [LOGS[3], LOGS[4], LOGS[2], LOGS[0], LOGS[1]]
+
+
+def test_only_new_offers_get_another_turn() -> None:
+    line = WaitingLine()
+    line.offer(LOGS[:3])
+    assert line.pop() == LOGS[0]
+    line.offer(LOGS[:5])
+    assert drained(line) == list(LOGS[1:5])
+    line.offer(LOGS[:4])
+    assert not line
+    line.offer(LOGS)
+    assert drained(line) == list(LOGS[4:])
