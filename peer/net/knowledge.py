@@ -63,6 +63,7 @@ class Knowledge:
     version: int = 0
     """Grows with everything that is learned."""
     _requests: dict[int, LogKey] = field(default_factory=dict)
+    _last_refusal: Refused | None = None
 
     def take(self, notice: Notice, now: float) -> None:
         """A notice of the session."""
@@ -79,13 +80,20 @@ class Knowledge:
             case RequestCancelled():
                 self._over(notice.request)
                 if not notice.by_us and notice.reason in _REFUSALS:
-                    _remember(self.refused, notice.log, Refused(notice.reason, now))
+                    _remember(self.refused, notice.log, self._refusal(notice.reason, now))
             case RequestGivenUp():
                 _remember(self.given_up, notice.log, GivenUp(notice.detail, now))
             case EntriesReceived():
                 self.given_up.pop(notice.log, None)
             case _:
                 pass
+
+    def _refusal(self, reason: CancelReason, now: float) -> Refused:
+        """One for all that were refused alike in the same second: they may be thousands."""
+        last = self._last_refusal
+        if last is None or last.reason is not reason or now - last.at_s >= 1:
+            last = self._last_refusal = Refused(reason, now)
+        return last
 
     def _over(self, request: int) -> None:
         log = self._requests.pop(request, None)
