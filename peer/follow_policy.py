@@ -220,7 +220,8 @@ class FollowPolicy(Policy):
         return [
             ask
             for ask in asks
-            if ask.kind not in once and (ask.start, ask.end) not in state.withdrawn
+            if ask.kind not in once
+            and (ask.kind is not AskKind.RANGE or (ask.start, ask.end) not in state.withdrawn)
         ]
 
     def _leave_to_others(
@@ -415,7 +416,7 @@ class FollowPolicy(Policy):
             state.refuse(request)
             if state.refusals > REFUSALS_MAX:
                 self._retry_later(request.log, state)
-        else:
+        elif not request.proposal.sparse and not request.proposal.payloads_only:
             state.withdrawn.add((request.proposal.start, request.proposal.end))
 
     def _no_resources(self, request: Request, state: LogState) -> None:

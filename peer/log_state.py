@@ -204,8 +204,20 @@ def bodies(requests: Iterable[Request]) -> Ranges:
         if path is not None:
             found += [(n, n) for n in path]
         else:
-            found.append((request.proposal.start, OPEN_END if end is None else end))
+            last = OPEN_END if end is None else end
+            found += [(first, last) for first in (_next_unproved(request),) if first <= last]
     return union(found)
+
+
+def _next_unproved(request: Request) -> int:
+    """The first entry that the other side has not sent or passed, or that is not stored yet."""
+    base, position = request.base, request.incoming.verified
+    if base is None:
+        return request.proposal.start
+    length = base.length
+    if length is not None and position >= length:
+        return OPEN_END + 1
+    return max(base.start, base.piece(position).seq)
 
 
 def _is_over(request: Request) -> bool:

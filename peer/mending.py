@@ -85,15 +85,11 @@ class Mender:
         mend = _Mend(minus(meet(ranges, ((1, view.newest),)), taken), limits, tail)
         if key in self._mends or not mend.ranges:
             return False
-        if not _missing(view, mend):
-            named = view.missing_payloads
-            if named and named[-1][0] < mend.ranges[-1][1]:
-                # The view names the first few only.
-                self._look(key, ranges=mend.ranges, limits=limits)
-            return key in self._mends
-        self._begun[key] = union(self._begun.get(key, ()), mend.ranges)
-        self._mends[key] = mend
-        self._take(key, mend, view)
+        named = view.missing_payloads
+        if not _missing(view, mend) and not (named and named[-1][0] < mend.ranges[-1][1]):
+            return False
+        # This view may be older than what came last.
+        self._look(key, mend.ranges, limits, tail=tail)
         return True
 
     def note_release(self, log: LogKey) -> None:
@@ -133,14 +129,15 @@ class Mender:
         if key in self._begun:
             self._begun[key] = meet(self._begun[key], ranges)
 
-    def _look(self, key: _Key, ranges: Ranges, limits: Limits) -> None:
+    def _look(self, key: _Key, ranges: Ranges, limits: Limits, *, tail: bool = True) -> None:
         if key in self._mends:
             self._next[key] = (ranges, limits)
             return
         left = minus(ranges, self._begun.get(key, ()))
         if left:
-            self._begun[key] = union(self._begun.get(key, ()), left)
-            mend = _Mend(left, limits, tail=True, asked_up_to=left[0][0] - 1)
+            if key[1]:
+                self._begun[key] = union(self._begun.get(key, ()), left)
+            mend = _Mend(left, limits, tail=tail, asked_up_to=left[0][0] - 1)
             self._mends[key] = mend
             self._look_further(key, mend)
 
@@ -156,9 +153,14 @@ class Mender:
     def owns(self, request: Request) -> bool:
         return request in self._asked
 
-    def _take(self, key: _Key, mend: _Mend, view: LogView) -> None:
-        """The next payloads of a log; the hashes of their entries have to be looked up."""
-        brought = self._brought(key[0])
+    def _take(self, key: _Key, mend: _Mend, view: LogView, came: Ranges) -> None:
+        """The next payloads of a log; the hashes of their entries have to be looked up.
+
+        `came`: those that came anyway, and the view may not know it.
+        """
+        seen = meet(mend.ranges, ((1, view.newest),)) if view.newest else ()
+        self._begun[key] = union(self._begun.get(key, ()), seen)
+        brought = union(came, self._brought(key[0]))
         missing = [each for each in _missing(view, mend) if range_with(brought, each[0]) is None]
         named = view.missing_payloads
         mend.asked_up_to = max([mend.asked_up_to, *(seq for seq, _ in named)])
@@ -220,7 +222,7 @@ class Mender:
 
     def _look_further(self, key: _Key, mend: _Mend) -> None:
         mend.looking = True
-        releases = self._releases[key[0]]
+        releases, came = self._releases[key[0]], self._brought(key[0])
 
         def take(view: LogView) -> None:
             mend.looking = False
@@ -228,7 +230,7 @@ class Mender:
                 return
             # Else the view may lack what has come since: `advance` looks again.
             if releases == self._releases[key[0]] and key[0] not in self._settling:
-                self._take(key, mend, view)
+                self._take(key, mend, view, came)
 
         smallest, largest = mend.limits
         wanted = LookUp(0, key[0], (), None, mend.asked_up_to, smallest, largest)

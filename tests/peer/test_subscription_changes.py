@@ -1,0 +1,94 @@
+"""What is wanted changes at any moment, on both sides at once, with messages in flight (section 5).
+
+No side ever takes an honest one for a liar, and both end with what they want at last.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from logstore import Subscription
+from peer.events import InterestsChanged
+
+from .partial import LOG, closed, history, interests_of, pair_of, replica, settle, wanted_of
+from .test_partial import COUNT, RUNS, held_by, subscriptions
+
+SIDES = st.integers(0, 1)
+WISHES = st.none() | subscriptions()
+
+
+class Changes(RuleBasedStateMachine):
+    """Two partial replicas of one log, and what each side wants of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = False
+
+    @initialize(parts=st.tuples(RUNS, RUNS), bare=RUNS, wishes=st.tuples(WISHES, WISHES))
+    def connect(
+        self,
+        parts: tuple[set[int], set[int]],
+        bare: set[int],
+        wishes: tuple[Subscription | None, Subscription | None],
+    ) -> None:
+        self.wishes = list(wishes)
+        self.pair = pair_of(
+            replica(COUNT, parts[0], bare), replica(COUNT, parts[1], bare), credit=900
+        )
+        self.had = [held_by(host.store) for host in self.pair.hosts]
+        self.pair.connect((interests_of(wishes[0]), interests_of(wishes[1])))
+        self.started = True
+
+    @rule(side=SIDES, wish=WISHES)
+    def change(self, side: int, wish: Subscription | None) -> None:
+        self.wishes[side] = wish
+        offers = (LOG,) if wish is not None else ()
+        self.pair.hosts[side].todo.append(InterestsChanged(interests_of(wish), offers))
+
+    @rule(side=SIDES, choices=st.lists(st.integers(0, 20), min_size=1, max_size=8))
+    def carry_out(self, side: int, choices: list[int]) -> None:
+        for choice in choices:
+            self.pair.hosts[side].step(choice)
+
+    @rule(side=SIDES, data_max=st.integers(0, 900))
+    def send(self, side: int, data_max: int) -> None:
+        self.pair.pump(side, data_max=data_max)
+
+    @rule(side=SIDES, size=st.integers(1, 600))
+    def deliver_control(self, side: int, size: int) -> None:
+        self.pair.deliver_control(side, size)
+
+    @rule(side=SIDES, size=st.integers(1, 900))
+    def deliver_data(self, side: int, size: int) -> None:
+        self.pair.deliver_data(side, size)
+
+    @rule(seconds=st.floats(0, 3))
+    def wait(self, seconds: float) -> None:
+        self.pair.tick(seconds)
+
+    def teardown(self) -> None:
+        if not self.started:
+            return
+        settle(self.pair, 20)
+        for side, wish in enumerate(self.wishes):
+            self._check(side, wish)
+
+    def _check(self, side: int, wish: Subscription | None) -> None:
+        held = self.pair.hosts[side].store.logs[LOG]
+        assert closed(held) == set(held)
+        assert not self.pair.hosts[side].sinks
+        if wish is None:
+            return
+        entries = self.had[0][0] | self.had[1][0]
+        payloads = self.had[0][1] | self.had[1][1]
+        newest = max(entries, default=0)
+        wanted = wanted_of(wish, newest)
+        waits = set() if newest in payloads else {newest}
+        assert wanted & entries - waits <= set(held), "wanted, there, and not brought"
+        for seq in wanted & payloads:
+            if wish.wants_payload(history(COUNT)[seq].entry.payload_bytes):
+                assert held[seq].payload is not None, f"payload of {seq}"
+
+
+TestChanges = Changes.TestCase
+TestChanges.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
