@@ -473,6 +473,9 @@ class FollowPolicy(Policy):
         self._settling.pop(request.log, None)
         state = self._logs.get(request.log)
         if not self._mender.given_up(request) and state is not None:
+            if request.ours and request.proposal.offset:
+                # It was joined from several sources and is wrong: once more, from 0.
+                state.inside.discard(request.proposal.start)
             self._retry_later(request.log, state)
 
     def contradicted(self, request: Request, seq: int) -> None:
@@ -545,7 +548,8 @@ class FollowPolicy(Policy):
                 state.refused = ()
             if state.deferred or state.unserved:
                 self._look_soon(log)
-        if self.wants(log) and not self._actions.requests_of(log):
+        waits = state is None and (log in self._interests.logs or log in self._interests.own)
+        if self.wants(log) and not waits and not self._actions.requests_of(log):
             self._enqueue(log)
 
     def source_changed(self, event: SourceChanged) -> bool:
