@@ -44,6 +44,8 @@ class LogState:
     newest: int | None = None
     """The newest entry that the other side has told of."""
     holds: Ranges = ()
+    heard_up_to: int = 0
+    """The highest start of what it proposed; equal ones could lift refusals for ever."""
     refused: Ranges = ()
     path_refused: int = 0
     withdrawn: set[tuple[int, int | None]] = field(default_factory=set)
@@ -83,6 +85,9 @@ class LogState:
     def heard(self, proposal: Propose) -> None:
         """The other side proposed something: that tells what it holds, or will."""
         self.withdrawn.clear()
+        if proposal.start > self.heard_up_to:
+            # It has come further since: what it refused it may want now (section 6).
+            self.heard_up_to, self.refused = proposal.start, ()
         if proposal.sparse or proposal.payloads_only:
             return
         first = proposal.start

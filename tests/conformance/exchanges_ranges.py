@@ -24,7 +24,7 @@ from wire import (
     upper_pool,
 )
 
-from .cases import case
+from .cases import Need, case
 from .phrases import large
 from .script import CREDIT_GIVEN, NARROW, SAFE, Speaker
 
@@ -46,11 +46,13 @@ def a_finite_range_is_sent_with_its_pools_and_ended(p: Speaker) -> None:
     p.expect_end(number)
 
 
-@case("P2P-3.02", "P2P-4.03")
+@case("P2P-3.02", "P2P-4.03", needs=frozenset((Need.SETTINGS,)))
 def pools_are_read_where_they_stand(p: Speaker) -> None:
     history = p.library.fresh()
     p.deliver(history, 10)
-    number = p.receiving(history, 11, lower_info=4, end=12, upper_info=13)
+    # A node that wants the whole log needs no upper pool, and would lower it.
+    settings = Adjust(0, eagerness=Eagerness.ALL, allow_skip=True, upper_info=13)
+    number = p.receiving_with(history, settings, 11, lower_info=4, end=12, upper_info=13)
     assert sorted(upper_pool(12)) == [12, 13]
     p.data(
         b"".join(history.metadata(seq, first=True) for seq in LOWER_OF_11),

@@ -401,10 +401,12 @@ class Speaker:
         self.data(encode_switch(number))
         return number
 
-    def receiving_with(self, history: History, settings: Adjust) -> int:
+    def receiving_with(
+        self, history: History, settings: Adjust, start: int = 1, **fields: object
+    ) -> int:
         """The same, with a confirmation that says these settings (`Need.SETTINGS`)."""
         CHOSEN[history.log] = settings
-        return self.receiving(history)
+        return self.receiving(history, start, **fields)
 
     def give_up(self, number: int) -> None:
         """Cancel a request of ours and end it; the endpoint's answer has come, its 32 not."""

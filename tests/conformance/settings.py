@@ -26,6 +26,7 @@ def _confirm_as_chosen(table: RequestTable, request: Request, adjust: Adjust) ->
             allow_skip=chosen.allow_skip,
             min_bytes=chosen.min_bytes,
             max_bytes=chosen.max_bytes,
+            upper_info=chosen.upper_info or adjust.upper_info,
         )
     _confirm(table, request, adjust)
 
