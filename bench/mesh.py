@@ -6,8 +6,8 @@ Each round starts real `bamboo-peer serve` processes with stores on disk, waits 
 connected with everybody, appends entries at one node or at several, and waits until every store
 holds everything. It prints one JSON line: payload bytes received for each byte held of other nodes'
 logs (1.0: each came once), bytes on all connections for each such byte, seconds from the first
-append until all stores were equal, and the connections over which each log came. With
-`--nodes 2` it is the same with one source only.
+append until all stores were equal (with `--late`: since the last nodes were started, which find
+everything at all others). With `--nodes 2` it is the same with one source only.
 """
 
 import argparse
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--appenders", type=int, default=1)
     parser.add_argument("--batch", type=int, default=10, help="entries of one append")
     parser.add_argument("--pause", type=float, default=0.005, help="seconds between appends")
+    parser.add_argument("--late", type=int, default=0, help="nodes that join when the rest is done")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     for _ in range(args.rounds):
@@ -54,15 +55,25 @@ def one_round(args: argparse.Namespace) -> dict[str, Any]:
         nodes: list[subprocess.Popen[str]] = []
         try:
             addresses: list[str] = []
-            for path in paths:
-                node, address = start(path, addresses)
-                nodes.append(node)
-                addresses.append(address)
-            until(lambda: all(connections(path) == args.nodes - 1 for path in paths))
+            early = args.nodes - args.late
+
+            def join(joining: list[Path]) -> None:
+                for path in joining:
+                    node, address = start(path, addresses)
+                    nodes.append(node)
+                    addresses.append(address)
+                here = paths[: len(nodes)]
+                until(lambda: all(connections(path) == len(nodes) - 1 for path in here))
+
+            join(paths[:early])
             began = time.perf_counter()
             append(stores[: args.appenders], args)
             appended_s = time.perf_counter() - began
             logs = [LogKey(store.author, 0) for store in stores[: args.appenders]]
+            if args.late:
+                until(lambda: all(holds(store, logs, args.entries) for store in stores[:early]))
+                began = time.perf_counter()
+                join(paths[early:])
             until(lambda: all(holds(store, logs, args.entries) for store in stores))
             seconds = time.perf_counter() - began
             time.sleep(STATUS_S)
@@ -79,6 +90,7 @@ def one_round(args: argparse.Namespace) -> dict[str, Any]:
         "entries": args.entries,
         "size": args.bytes,
         "appenders": args.appenders,
+        "late": args.late,
         "appended_s": round(appended_s, 2),
         "converged_s": round(seconds, 2),
         **shares(states, args),
