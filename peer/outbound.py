@@ -17,7 +17,7 @@ from .config import SessionConfig
 from .events import EntriesRead, PayloadRead, PayloadWithdrawn
 from .notices import Notice
 from .packing import Packer
-from .request import Request
+from .request import NOTHING, Request
 from .sending import Sender
 from .sending_payloads import PayloadSender, apology, is_in_the_way, look_again, payloads_at_hand
 from .table import RequestTable
@@ -213,6 +213,8 @@ class Outbound:
                 outgoing.changed = True
                 break
         outgoing.moved.clear()
+        if entries and not outgoing.rows:
+            outgoing.rows = deque()
         outgoing.rows.extend(entries)
         if entries:
             self.wake(request)
@@ -221,6 +223,7 @@ class Outbound:
             self.wake(request)
         else:
             outgoing.dry = True
+            outgoing.rows = outgoing.rows or NOTHING
 
     def payload_read(self, request: Request, event: PayloadRead) -> None:
         if not self._payloads.was_read(request, event) and request.active:

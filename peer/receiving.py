@@ -6,6 +6,7 @@ channel waits for the look-up, and the same packet is tried again. Apologies hav
 own.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from wire import (
@@ -314,7 +315,9 @@ class Receiver:
             self._skips_counted = kept + 1
             if kept >= self._config.skipped_max:
                 raise GivenUp(f"more than {self._config.skipped_max} skipped payloads to remember")
-        request.incoming.skipped.append(request.incoming.position)
+        incoming = request.incoming
+        incoming.skipped = incoming.skipped or deque()
+        incoming.skipped.append(incoming.position)
 
     def skip_bytes(self, request: Request, count: int) -> None:
         """Packet 7: only to catch up with what we sent ourselves."""

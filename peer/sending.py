@@ -5,6 +5,8 @@ it skipped and we do not hold either with a skip, and both only when something o
 Metadata is sent once it is verified; payloads have a module of their own (sending_payloads.py).
 """
 
+from collections import deque
+
 from wire import (
     U64_MAX,
     CancelReason,
@@ -120,6 +122,7 @@ class Sender:
                 if row.payload_held or row.payload_arriving:
                     return position
                 packet = skip_packet(request, payload_bytes(request, row))
+                outgoing.absent = outgoing.absent or deque()
                 outgoing.absent.append((position, packet or b""))
             skipped.popleft()
         return -1
