@@ -165,7 +165,8 @@ class FollowPolicy(Policy):
             asks = self._plan(view, state, runs_from)
         lacking = lacking_hashes(asks, view.hashes, named)
         if lacking:
-            self._look_again(log, tuple(sorted({*lacking, *named})))
+            state.must_look = True
+            self._look(log, tuple(sorted({*lacking, *named})))
         elif self._actions.request_credit == 0 and asks:
             self._enqueue(log, first=True, look=True)
         else:
@@ -181,10 +182,6 @@ class FollowPolicy(Policy):
         waits = any(log in each for each in (self._line, self._retries, self._later))
         busy = waits or log in self._settling or bool(self._actions.requests_of(log))
         return not busy and self._logs.close(log)
-
-    def _look_again(self, log: LogKey, named: tuple[int, ...]) -> None:
-        self._logs[log].must_look = True
-        self._look(log, named)
 
     def _look_behind(self, view: LogView, state: LogState, asks: list[Ask]) -> None:
         """In a log of many runs, one view does not tell of all."""
