@@ -13,7 +13,6 @@ go back further and further are asked for, metadata only, until one agrees with 
 from dataclasses import replace
 from functools import partial
 
-from logstore import PolicyKind
 from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
 from .answering import Answer, link_target
@@ -211,7 +210,7 @@ class FollowPolicy(Policy):
         if state.unserved:
             asks += offers(view, state.unserved, state.reachable(requests))
         if not asks and not any(map(covers, requests)):
-            asks += self._introduce(view, state, requests)
+            asks += state.introduction(view, requests)
         # One such request of a kind is enough, wherever it begins.
         once = {ask.kind for ask in state.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
         return [
@@ -249,26 +248,15 @@ class FollowPolicy(Policy):
             state.stalled = state.wants.fetches
             self._later.add(log, self._actions.now + self._config.stalled_after_s)
 
-    def _introduce(self, view: LogView, state: LogState, requests: list[Request]) -> list[Ask]:
-        """Of a log of which nothing is missing, say once what is held (section 10)."""
-        followed = state.wants.subscription is not None
-        if view.fork is not None or not view.runs or not followed or state.end_offered:
-            return []
-        first, last = view.runs[-1]
-        if last == view.end:
-            state.end_offered = True
-            return [offer_of(last, last)]
-        if state.spoken or requests or not view.runs_complete:
-            return []
-        return [offer_of(first, last)]
-
     def _propose(self, view: LogView, state: LogState, ask: Ask) -> None:
         log = view.log
         requests = self._actions.requests_of(log)
         proposal = proposal_of(self._actions.next_number(), log, ask, view.hashes)
-        if meet(pool_of(ask, view.hashes), state.peer(requests).coming):
-            # A part of the pool is under way: it need not come twice.
+        pool_is_coming = meet(pool_of(ask, view.hashes), state.peer(requests).coming)
+        if pool_is_coming and state.may_defer(view, self._actions.now, self._config.look_again_s):
+            # It need not come twice.
             state.deferred = True
+            self._look_soon(log)
         elif self._actions.request_credit == 0:
             self._enqueue(log, first=True, look=True)
         elif not self._actions.may_propose(log, proposal.start, proposal.end):
@@ -358,7 +346,7 @@ class FollowPolicy(Policy):
             state.newest = max(state.newest or 0, request.base.end or 0)
             self._enqueue(log, look=True)
         if ask is not None and ask.kind is AskKind.WATCH and not fetches(request):
-            self._watching(request, state)
+            state.watches(request)
         if fetches(request) and request.proposal.end is None and not self._actions.claim(log):
             # It was taken from us before there was an answer.
             self._actions.stop_fetching(request)
@@ -371,13 +359,6 @@ class FollowPolicy(Policy):
             self._wants_changed(log, state)
         elif ask is not None:
             self._change(request)
-
-    def _watching(self, request: Request, state: LogState) -> None:
-        """The other side wants what is new, and a sparse log brings that in parts only."""
-        subscription = state.wants.subscription
-        sparse = subscription is not None and subscription.kind is PolicyKind.SPARSE
-        if sparse and request.their_interest.eagerness is not Eagerness.NOTIFY:
-            state.unserved = union(state.unserved, ((request.proposal.start, OPEN_END),))
 
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
         log, ours = request.log, request.ours
@@ -449,6 +430,8 @@ class FollowPolicy(Policy):
         if ask is not None and completed(request):
             # What it sent or passed it holds.
             state.told = union(state.told, carried(request))
+            if ask.kind is AskKind.RANGE:
+                self._mender.ask_again(log)
         if not is_stored(request):
             self._settling.setdefault(log, []).append(request)
         self._enqueue(log, look=ask is not None or state.blocked)
@@ -526,8 +509,7 @@ class FollowPolicy(Policy):
         if state is None or request.proposal.sparse:
             return
         state.newest = max(state.newest or 0, seq)
-        subscription = state.wants.subscription
-        if subscription is not None and subscription.kind is PolicyKind.SPARSE:
+        if state.wants.is_sparse:
             self._look_soon(request.log)
 
     def _look_soon(self, log: LogKey) -> None:
@@ -560,8 +542,7 @@ class FollowPolicy(Policy):
         refused = state is not None and bool(state.refused) and state.refused[-1][1] >= OPEN_END
         if not self.wants(log) or refused:
             return False
-        subscription = self.wants_of(log).subscription
-        sparse = subscription is not None and subscription.kind is PolicyKind.SPARSE
+        sparse = self.wants_of(log).is_sparse
         if state is not None:
             state.inside.clear()
         for request in filter(covers, requests):

@@ -7,11 +7,11 @@ from wire import CancelReason, Eagerness, LogKey, Propose, lower_pool
 
 from .answering import is_offer
 from .events import LogView
-from .planning import Ask, AskKind, Peer, Wants
+from .planning import Ask, AskKind, Peer, Wants, offer_of
 from .ranges import Ranges, minus, range_with, union
 from .request import NEVER, OPEN_END, Request
 
-REFUSALS_MAX = 8
+REFUSALS_MAX = 32
 """Refused proposals for a log in a row, after which each further one waits longer and longer."""
 
 
@@ -30,8 +30,10 @@ class LogState:
     """An unanswered proposal of the other side is in the way of one of ours."""
     deferred: bool = False
     """An ask waits for a part of its pool that is coming."""
+    deferred_with: tuple[Ranges, float] = ((), 0.0)
+    """What was held when that began, and until when it waits if nothing comes."""
     met: bool = False
-    """Whether some request was confirmed: the other side has to do with this log."""
+    """Whether the other side answered a request: it may hold single payloads of this log."""
     spoken: bool = False
     """Whether we proposed anything."""
     our_newest: int = 0
@@ -76,7 +78,9 @@ class LogState:
     @property
     def is_only_refused(self) -> bool:
         """Whether all that is known is that the other side did not want what was proposed."""
-        alike = LogState(self.wants, spoken=True, refused=self.refused, refusals=self.refusals)
+        alike = LogState(
+            self.wants, met=True, spoken=True, refused=self.refused, refusals=self.refusals
+        )
         return bool(self.refused) and self == alike
 
     def peer(self, requests: Iterable[Request]) -> Peer:
@@ -85,7 +89,7 @@ class LogState:
     def heard(self, proposal: Propose) -> None:
         """The other side proposed something: that tells what it holds, or will."""
         self.withdrawn.clear()
-        if proposal.start > self.heard_up_to:
+        if proposal.start > self.heard_up_to and not is_offer(proposal):
             # It has come further since: what it refused it may want now (section 6).
             self.heard_up_to, self.refused = proposal.start, ()
         if proposal.sparse or proposal.payloads_only:
@@ -104,9 +108,36 @@ class LogState:
         if is_open and data and proposal.start > view.newest:
             self.holds = union(self.holds, ((proposal.start, OPEN_END),))
 
+    def may_defer(self, view: LogView, now: float, patience_s: float) -> bool:
+        """Whether to wait for what is coming: not if nothing has come for a while."""
+        runs, until = self.deferred_with
+        if runs != view.runs or not until:
+            self.deferred_with = (view.runs, now + patience_s)
+            return True
+        return now < until
+
+    def introduction(self, view: LogView, requests: Iterable[Request]) -> list[Ask]:
+        """Of a log of which nothing is missing, say once what is held (section 10)."""
+        followed = self.wants.subscription is not None
+        if view.fork is not None or not view.runs or not followed or self.end_offered:
+            return []
+        first, last = view.runs[-1]
+        if last == view.end:
+            self.end_offered = True
+            return [offer_of(last, last)]
+        if self.spoken or any(requests) or not view.runs_complete:
+            return []
+        return [offer_of(first, last)]
+
+    def watches(self, request: Request) -> None:
+        """The other side wants what is new, and a sparse log brings that in parts only."""
+        if self.wants.is_sparse and request.their_interest.eagerness is not Eagerness.NOTIFY:
+            self.unserved = union(self.unserved, ((request.proposal.start, OPEN_END),))
+
     def refuse(self, request: Request) -> None:
         """The other side does not want a proposal of ours."""
         self.refusals += 1
+        self.met = True
         ask = self.asks.get(request)
         asked = ((request.proposal.start, request.proposal.end or OPEN_END),)
         match ask.kind if ask is not None else AskKind.OFFER:
@@ -179,7 +210,11 @@ class LogStates:
         closed = self._closed.pop(log, None)
         if closed is not None:
             self._open[log] = LogState(
-                closed.wants, spoken=True, refused=closed.refused, refusals=closed.refusals
+                closed.wants,
+                met=True,
+                spoken=True,
+                refused=closed.refused,
+                refusals=closed.refusals,
             )
         return self._open.get(log)
 

@@ -123,6 +123,10 @@ class Mender:
             mend.ranges = ()
         self._look(key, ranges, limits)
 
+    def ask_again(self, log: LogKey) -> None:
+        """The other side has come to hold more: perhaps also what it had to skip."""
+        self._begun.pop((log, False), None)
+
     def keep_fetching(self, log: LogKey, ranges: Ranges) -> None:
         """Only this is still to be fetched; what is not may be wanted anew one day."""
         key = (log, True)

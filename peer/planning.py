@@ -61,6 +61,10 @@ class Wants:
     def is_wanted(self) -> bool:
         return self.subscription is not None or bool(self.fetches)
 
+    @property
+    def is_sparse(self) -> bool:
+        return self.subscription is not None and self.subscription.kind is PolicyKind.SPARSE
+
     def followed(self, newest: int) -> Ranges:
         """The consecutive entries that the subscription names, of a log that ends with `newest`."""
         subscription = self.subscription
