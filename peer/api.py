@@ -12,7 +12,7 @@ There is no global state: any number of peers may run in one program, also on st
 """
 
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -244,7 +244,7 @@ class Peer:
         *,
         after: int | None = 0,
         with_payload: bool = True,
-    ) -> AsyncIterator[StoredEntry]:
+    ) -> AsyncGenerator[StoredEntry, None]:
         """Entries as they are stored, by whomever, without end.
 
         `target`: of one log, of one author (32 bytes), or all. `after`: the `ingest` number of the

@@ -237,7 +237,8 @@ def live(demo: Demo) -> None:
         demo.wait_for(f"{other} has it", partial(demo.both_have, author, payloads))
         took_ms = (time.monotonic() - written_at) * 1000
         demo.screen.line(f"In {other}'s store {took_ms:.0f} ms after `append` returned.")
-        said = f"{author}/0: {payloads.count(chr(10))} entries"
+        count = payloads.count("\n")
+        said = f"{author}/0: {count} {'entry' if count == 1 else 'entries'}"
         demo.wait_for(f"{other}'s node says so", partial(demo.nodes[other].has_printed, said))
     demo.run("--store", "amy", "cat", demo.authors["ben"])
 

@@ -252,7 +252,7 @@ class RelayHost(Host):
 class Link(Pair):
     """A connection between two relay stores."""
 
-    hosts: tuple[RelayHost, RelayHost]  # type: ignore[assignment]
+    hosts: tuple[RelayHost, RelayHost]
 
     def __init__(
         self,

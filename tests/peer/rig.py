@@ -19,6 +19,7 @@ from peer.commands import (
     OpenPayload,
     ReadEntries,
     ReadPayload,
+    StopReading,
     WritePayload,
 )
 from peer.config import SessionConfig
@@ -240,6 +241,8 @@ class Host:
                 return []
             case CheckEvidence():
                 self._evidence(item)
+                return []
+            case StopReading():
                 return []
             case _:
                 return [item]

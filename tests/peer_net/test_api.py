@@ -46,7 +46,7 @@ async def take(peer: Peer, count: int, **options: int) -> list[StoredEntry]:
         found.append(entry)
         if len(found) == count:
             break
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     return found
 
 
