@@ -348,7 +348,8 @@ class RequestTable:
         request.cancel_received = cancel.reason
         if unanswered:
             self._answered(request)
-        elif not request.ours and self._moved_nothing(request):
+        elif not request.ours and request.cancel_sent is None and self._moved_nothing(request):
+            # An answer to a cancel of ours is owed to us.
             self._listener.idle_work()
         if request.number in self._held and self._held[request.number] is request:
             return

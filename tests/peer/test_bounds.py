@@ -180,6 +180,19 @@ def test_honest_refusals_at_the_pace_of_their_credit_go_on_for_ever() -> None:
         peer.wait(0.06)
 
 
+def test_answers_to_our_own_refusals_are_no_idle_work() -> None:
+    """Those that we refuse to propose ourselves aside, refusals have a limit of their own."""
+    config = replace(SMALL, idle_work_max=10.0, refused_credit_per_s=1000.0)
+    peer = Impolite(follows=False, config=config)
+    for number in range(0, 200, 2):
+        peer.control(propose(number))
+        peer.control(cancel(number))
+        peer.sent()
+        peer.data(encode_request_cancelled(number))
+        peer.wait(0.01)
+    assert peer.engine.requests == 0
+
+
 def test_an_own_proposal_has_60_s_for_its_answer() -> None:
     peer = Impolite(HELD)
     peer.control(Grant(1))
