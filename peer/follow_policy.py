@@ -21,6 +21,7 @@ from .commands import LookUp
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .log_state import (
+    FORK_RANGES_MAX,
     REFUSALS_MAX,
     LogState,
     LogStates,
@@ -48,13 +49,10 @@ from .planning import (
 )
 from .policy import Actions, Policy
 from .ranges import meet, minus, union
-from .request import OPEN_END, Request
+from .request import NEVER, OPEN_END, Request
 from .retries import Retries
 from .sourcing import fetches
 from .waiting_line import WaitingLine
-
-_FORK_RANGES_MAX = 48
-"""More ranges than it takes to get from any seqnum back to 1, see `_ask_before`."""
 
 
 class FollowPolicy(Policy):
@@ -174,6 +172,7 @@ class FollowPolicy(Policy):
             self._tell_fork(view, state)
             self._look_behind(view, state, asks)
             if not asks:
+                self._search_fork(view, state)
                 self._close(log)
 
     def _close(self, log: LogKey) -> bool:
@@ -280,8 +279,13 @@ class FollowPolicy(Policy):
         ask = offer_of(view.fork, view.fork)
         log = view.log
         whole = view.height + 1 >= view.fork and has_hashes(ask, view.hashes)
-        free = self._actions.may_propose(log, ask.start, ask.end) and self._actions.request_credit
-        if whole and free and not self._covered(log):
+        if not whole or self._covered(log):
+            return
+        if self._actions.request_credit == 0:
+            self._enqueue(log, look=True)
+        elif not self._actions.may_propose(log, ask.start, ask.end):
+            state.blocked = True
+        else:
             state.told_fork = view.fork
             number = self._actions.next_number()
             request = self._actions.propose(proposal_of(number, log, ask, view.hashes), view)
@@ -445,6 +449,9 @@ class FollowPolicy(Policy):
         state.blocked = True
         state.end_offered = False
         state.views.pop(request, None)
+        if request.cancel_sent is CancelReason.FORKED:
+            # The proof was lost with the proposal that it ended.
+            state.told_fork = NEVER
         ask = state.asks.pop(request, None)
         if ask is not None and ask.kind is AskKind.OFFER:
             state.told = minus(state.told, ((ask.start, ask.last),))
@@ -464,7 +471,7 @@ class FollowPolicy(Policy):
         state = self._logs.get(request.log)
         if state is not None and seq <= request.proposal.start:
             self._ask_before(request.log, state, seq)
-        if state is not None and state.fork_ranges >= _FORK_RANGES_MAX:
+        if state is not None and state.fork_ranges >= FORK_RANGES_MAX:
             state.refuse(request)
 
     # What changed
@@ -560,15 +567,23 @@ class FollowPolicy(Policy):
 
     # Forks and ends
 
+    def _search_fork(self, view: LogView, state: LogState) -> None:
+        """Where a proof names two histories, go on looking for where they part.
+
+        It may come from somebody who has only one of them, or from before a connection was lost.
+        """
+        if self.wants(view.log) and not self._actions.requests_of(view.log):
+            before = state.fork_to_search(view)
+            if before is not None:
+                self._ask_before(view.log, state, before)
+
     def _ask_before(self, log: LogKey, state: LogState, seq: int) -> None:
         """Ask for the other side's version of what is before `seq`, further back each time."""
         if seq > 1:
             self._ask_metadata(log, state, (max(1, seq - 4**state.fork_ranges), seq - 1))
 
     def _ask_metadata(self, log: LogKey, state: LogState, entries: tuple[int, int]) -> None:
-        if state.fork_ranges < _FORK_RANGES_MAX:
-            state.fork_ranges += 1
-            state.fork_range = entries
+        if state.search_metadata(entries):
             self._enqueue(log, first=True)
 
     def _retry_later(self, log: LogKey, state: LogState) -> None:

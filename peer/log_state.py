@@ -7,9 +7,13 @@ from wire import CancelReason, Eagerness, LogKey, Propose, lower_pool
 
 from .answering import is_offer
 from .events import LogView
+from .fork_search import differs_at
 from .planning import Ask, AskKind, Peer, Wants, offer_of
 from .ranges import Ranges, minus, range_with, union
 from .request import NEVER, OPEN_END, Request
+
+FORK_RANGES_MAX = 48
+"""More ranges than it takes to get from any seqnum back to 1, see `FollowPolicy._ask_before`."""
 
 REFUSALS_MAX = 32
 """Refused proposals for a log in a row, after which each further one waits longer and longer."""
@@ -72,6 +76,8 @@ class LogState:
     """How often that was done."""
     told_fork: int = NEVER
     """The earliest fork that this side or the other has told the other of."""
+    searched_fork: int = NEVER
+    """The earliest fork before which the other side was asked for its version."""
     views: dict[Request, LogView] = field(default_factory=dict)
     """What our proposals were made from, until they are answered."""
 
@@ -133,6 +139,22 @@ class LogState:
         """The other side wants what is new, and a sparse log brings that in parts only."""
         if self.wants.is_sparse and request.their_interest.eagerness is not Eagerness.NOTIFY:
             self.unserved = union(self.unserved, ((request.proposal.start, OPEN_END),))
+
+    def search_metadata(self, entries: tuple[int, int]) -> bool:
+        """Ask for these entries next; False if that was done too often."""
+        if self.fork_ranges >= FORK_RANGES_MAX:
+            return False
+        self.fork_ranges += 1
+        self.fork_range = entries
+        return True
+
+    def fork_to_search(self, view: LogView) -> int | None:
+        """The entry before which to look for an earlier fork than that of the view, each once."""
+        if view.fork is None or view.fork_proof is None or view.fork >= self.searched_fork:
+            return None
+        self.searched_fork = view.fork
+        differs = differs_at(view.fork_proof)
+        return None if differs is None else differs + 1
 
     def refuse(self, request: Request) -> None:
         """The other side does not want a proposal of ours."""

@@ -1,0 +1,103 @@
+"""Looking for the earliest fork of a log where it does not show by itself (bamboo.md, Verified)."""
+
+import pytest
+from nacl.signing import SigningKey
+
+from peer.events import Interests
+from peer.fork_search import differs_at
+from wire import Cancel, Grant, LogKey
+
+from . import impolite
+from .impolite import Impolite, propose
+from .rig import Author, Pair, Store
+
+AUTHOR = Author(SigningKey(b"f" * 32))
+LOG = LogKey(AUTHOR.id, 0)
+FOLLOWS = Interests(logs=frozenset((LOG,)))
+HOLDS = Interests(serve_held=True)
+
+
+def history(count: int, name: bytes, parts_at: int) -> Store:
+    """A store with one of several histories, which are alike before `parts_at`."""
+    store = Store()
+    for seq in range(1, count + 1):
+        store.append(AUTHOR, 0, name if seq >= parts_at else b"")
+    return store
+
+
+def proof(first: Store, second: Store, seq: int) -> tuple[bytes, bytes]:
+    return first.logs[LOG][seq].encoded, second.logs[LOG][seq].encoded
+
+
+def connect(stores: tuple[Store, Store], interests: tuple[Interests, Interests]) -> Pair:
+    pair = Pair(stores=stores)
+    pair.connect(interests)
+    for _ in range(12):
+        pair.run(advance_s=1.0)
+    return pair
+
+
+def test_a_proof_tells_where_its_histories_still_differ() -> None:
+    left, right = history(20, b"l", 7), history(20, b"r", 7)
+    assert differs_at(proof(left, right, 7)) is None
+    assert differs_at(proof(left, right, 8)) == 7
+    assert differs_at(proof(left, right, 20)) == 19
+
+
+def test_a_proof_whose_entries_differ_in_the_lipmaalink_only() -> None:
+    """lipmaa(8) is 4."""
+    left, right = history(7, b"l", 4), history(7, b"r", 4)
+    right.logs[LOG][7] = left.logs[LOG][7]
+    left.append(AUTHOR, 0, b"")
+    right.append(AUTHOR, 0, b"")
+    assert differs_at(proof(left, right, 8)) == 4
+
+
+@pytest.mark.parametrize("known", [8, 9, 14, 20])
+@pytest.mark.parametrize("parts_at", [1, 5, 7])
+def test_a_late_proof_makes_its_holder_look_further_back(known: int, parts_at: int) -> None:
+    """The other side only serves what it has: it tells nothing by itself."""
+    stores = history(20, b"l", parts_at), history(20, b"r", parts_at)
+    stores[0].record_fork(LOG, known, proof(*stores, known))
+    connect(stores, (FOLLOWS, HOLDS))
+    assert stores[0].forks[LOG] == (parts_at, stores[0].forks[LOG][1])
+    assert set(stores[0].forks[LOG][1]) == set(proof(*stores, parts_at))
+
+
+def test_an_earlier_proof_is_got_from_who_does_not_tell() -> None:
+    """Both hold the same history: only the proofs differ."""
+    left, right = history(20, b"l", 3), history(20, b"r", 3)
+    stores = history(20, b"l", 3), history(20, b"l", 3)
+    stores[0].record_fork(LOG, 17, proof(left, right, 17))
+    stores[1].record_fork(LOG, 3, proof(left, right, 3))
+    connect(stores, (FOLLOWS, HOLDS))
+    assert stores[0].forks[LOG][0] == 3
+
+
+def test_a_log_is_searched_once_if_the_other_side_has_the_same_history() -> None:
+    left, right = history(20, b"l", 3), history(20, b"r", 3)
+    stores = history(20, b"l", 3), history(20, b"l", 3)
+    for store in stores:
+        store.record_fork(LOG, 17, proof(left, right, 17))
+    pair = connect(stores, (FOLLOWS, FOLLOWS))
+    assert [store.forks[LOG][0] for store in stores] == [17, 17]
+    assert [pair.engine(side).requests for side in (0, 1)] == [0, 0]
+    notices = [len(host.notices) for host in pair.hosts]
+    for _ in range(12):
+        pair.run(advance_s=1.0)
+    assert [len(host.notices) for host in pair.hosts] == notices
+
+
+def test_a_proof_whose_proposal_gave_way_is_told_again() -> None:
+    """What ends a proposal that counts as never sent was never said either (point2point.md 7)."""
+    held = impolite.log_of(20)
+    other = impolite.log_of(6, lambda seq: b"other" if seq == 6 else b"p%d" % seq)
+    encodings = held[6].encoded, other[6].encoded
+    peer = Impolite(held, proactive=True)
+    peer.store.record_fork(impolite.LOG, 6, encodings)
+    peer.control(Grant(9))
+    told = [each for each in peer.messages() if isinstance(each, Cancel)]
+    assert [each.entries for each in told] == [encodings]
+    peer.control(propose(peer.number, 4, end=7))
+    told = [each for each in peer.messages() if isinstance(each, Cancel)]
+    assert [each.entries for each in told] == [encodings]
