@@ -15,8 +15,11 @@ EVERYTHING: Ranges = ((1, OPEN_END),)
 
 def union(*sets: Iterable[Range]) -> Ranges:
     """What is in any of them; the ranges may come in any order and overlap."""
+    given = [each for ranges in sets for each in ranges]
+    if len(given) < 2:
+        return tuple(given)
     joined: list[Range] = []
-    for first, last in sorted(each for ranges in sets for each in ranges):
+    for first, last in sorted(given):
         if joined and first <= joined[-1][1] + 1:
             joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
         else:
@@ -26,6 +29,8 @@ def union(*sets: Iterable[Range]) -> Ranges:
 
 def minus(ranges: Ranges, taken: Ranges) -> Ranges:
     """What is in the first and not in the second."""
+    if not ranges or not taken:
+        return ranges
     left: list[Range] = []
     for begin, last in ranges:
         first = begin
@@ -42,6 +47,8 @@ def minus(ranges: Ranges, taken: Ranges) -> Ranges:
 
 def meet(one: Ranges, other: Ranges) -> Ranges:
     """What is in both."""
+    if not one or not other:
+        return ()
     return tuple(
         (max(first, other_first), min(last, other_last))
         for first, last in one
