@@ -53,6 +53,7 @@ from .follow_policy import FollowPolicy
 from .idle import IdleWork
 from .inbound import Inbound
 from .link_speed import Pull
+from .links import links_are_ours
 from .notices import (
     Arriving,
     NewestLearned,
@@ -326,6 +327,10 @@ class Engine:
             self._give_up(request, event.detail)
 
     def _ingest_failed(self, event: IngestFailed) -> None:
+        sender = self._by_ident.get(event.request)
+        invalid = event.refusal is Refusal.INVALID
+        if invalid and sender is not None and links_are_ours(sender, event.seq):
+            event = replace(event, refusal=Refusal.FORKED)
         request = self._prover.failed(event)
         if request is None:
             return

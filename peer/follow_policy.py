@@ -20,6 +20,7 @@ from .changing import change
 from .commands import LookUp
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
+from .links import links_are_ours
 from .log_state import (
     FORK_RANGES_MAX,
     REFUSALS_MAX,
@@ -466,10 +467,12 @@ class FollowPolicy(Policy):
             self._retry_later(request.log, state)
 
     def contradicted(self, request: Request, seq: int) -> None:
-        # Behind the start of what was asked for, the entry before agreed: nothing earlier is wrong.
+        # Behind the start of what was asked for, the entry before agreed if it was sent: nothing
+        # earlier is wrong.
         self._settling.pop(request.log, None)
         state = self._logs.get(request.log)
-        if state is not None and seq <= request.proposal.start:
+        first = seq <= request.proposal.start
+        if state is not None and (first or links_are_ours(request, seq)):
             self._ask_before(request.log, state, seq)
         if state is not None and state.fork_ranges >= FORK_RANGES_MAX:
             state.refuse(request)

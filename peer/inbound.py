@@ -38,7 +38,14 @@ from .commands import Command, LookUp
 from .config import SessionConfig
 from .errors import Violation
 from .events import LookedUp
-from .links import GivenUp, Lacking, forget_hashes, remember_hash, set_looked_up_entry
+from .links import (
+    GivenUp,
+    Lacking,
+    add_own_hashes,
+    forget_hashes,
+    remember_hash,
+    set_looked_up_entry,
+)
 from .proving import Prover
 from .receiving import Receiver
 from .request import Request
@@ -419,8 +426,7 @@ class Inbound:
         request = self._current
         if request is None:
             raise AssertionError("the current request cannot change during a look-up")
-        for seq, entry_hash in event.view.hashes.items():
-            request.incoming.hashes.setdefault(seq, entry_hash)
+        add_own_hashes(request, event.view.hashes)
         if isinstance(self._retry, Metadata):
             return True
         entry = event.view.entry

@@ -3,6 +3,8 @@
 Hashes come with the entries of the request itself, or from the store.
 """
 
+from collections.abc import Mapping
+
 from wire import decode_entry, lipmaa, lower_pool
 
 from .request import OpenEntry, Request
@@ -42,6 +44,26 @@ def remember_hash(request: Request, seq: int, entry_hash: bytes) -> None:
     hashes[seq] = entry_hash
     if len(hashes) > HASHES_KEPT_MAX:
         forget_hashes(request)
+
+
+def add_own_hashes(request: Request, found: Mapping[int, bytes]) -> None:
+    """Take over hashes that the store holds, where none came with an entry."""
+    hashes, start = request.incoming.hashes, request.proposal.start
+    new = {seq: entry_hash for seq, entry_hash in found.items() if seq not in hashes}
+    hashes.update(new)
+    # What is before the start was agreed on by the expected starting hash, or has been sent.
+    own = {*request.incoming.own_hashes, *new}
+    request.incoming.own_hashes = {seq for seq in own if seq >= start and seq in hashes}
+
+
+def links_are_ours(request: Request, seq: int) -> bool:
+    """Whether an entry may have been built with links to entries that the other side never sent.
+
+    Who only listens passes what it is notified of unseen. If it holds another history, what it
+    sends next is right and does not verify here: the log is forked, and nobody is to blame.
+    """
+    unseen = seq > 1 and request.their_interest.notify_only_ever
+    return unseen and not request.incoming.own_hashes.isdisjoint((lipmaa(seq), seq - 1))
 
 
 def forget_hashes(request: Request) -> None:

@@ -58,6 +58,8 @@ class Incoming:
     """Whether some bytes of the payload at the cursor have come, but not all."""
     entry: OpenEntry | None = None
     hashes: dict[int, bytes] = field(default_factory=dict)
+    own_hashes: set[int] = field(default_factory=set)
+    """Those of entries in the range that they passed, and that we had to look up ourselves."""
     hashes_looked_up_for: int = 0
     looked_up: int = 0
     """The last entry that was looked up for its payload's size (0: none)."""

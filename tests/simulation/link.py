@@ -557,8 +557,6 @@ class Link:
         if lie is not None:
             end.node.world.found_out(lie, violation)
             return
-        if end.node.world.is_of_fork(end, violation):
-            return
         raise Broken(f"{end} says that an honest peer broke a rule: {violation}")
 
     def timed_out(self, end: End, timeout: SessionTimeout) -> None:

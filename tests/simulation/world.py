@@ -68,7 +68,6 @@ class World:
         self._at_once = (0.0, 0)
         self.reconnected = False
         self.lies_told = 0
-        self.blamed_for_forks = 0
         self.lies_found: dict[str, str] = {}
         self.nodes: list[SimNode] = []
         for number in range(plan.nodes):
@@ -259,18 +258,6 @@ class World:
             end.end("the liar leaves")
 
         self.clock.after(LIE_NOTICED_S, judge, end.life)
-
-    def is_of_fork(self, end: End, violation: RemoteViolation) -> bool:
-        """Whether an author's fork explains it: then the other side may be blamed once.
-
-        Who only listens passes what it was notified of without having seen it. If that was another
-        history, the links of what it sends then are not those that the receiver puts in.
-        """
-        requests = [] if end.engine is None else end.engine._table.all()
-        logs = {request.log for request in requests if request.number == violation.request}
-        forked = bool(logs & self.truth.forked_at.keys()) and "invalid data" in violation.detail
-        self.blamed_for_forks += forked
-        return forked
 
     def found_out(self, lie: str, violation: RemoteViolation) -> None:
         """A lie was noticed."""
