@@ -467,6 +467,9 @@ class Engine:
         self._notices.append(PeerHolds(request.log, seq, held))
         self._policy.peer_holds(request, seq)
 
+    def payload_skipped(self, request: Request) -> None:
+        self._policy.payload_skipped(request)
+
     def arriving(self, request: Request, data_bytes: int) -> None:
         incoming, base = request.incoming, request.base
         if base is None or incoming.discarding:

@@ -20,6 +20,7 @@ from .changing import change
 from .commands import LookUp
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
+from .lacking import Lacking
 from .links import links_are_ours
 from .log_state import (
     FORK_RANGES_MAX,
@@ -38,6 +39,7 @@ from .planning import (
     AskKind,
     has_hashes,
     is_whole,
+    lacked,
     lacking_hashes,
     mended,
     metadata_of,
@@ -68,6 +70,7 @@ class FollowPolicy(Policy):
         self._later = Retries()
         self._settling: dict[LogKey, list[Request]] = {}
         self._mender = Mender(actions, self._settling)
+        self._lacking = Lacking(config.stalled_after_s)
 
     def interests_changed(self, event: InterestsChanged) -> None:
         super().interests_changed(event)
@@ -106,6 +109,8 @@ class FollowPolicy(Policy):
         now = self._actions.now
         for log in (*self._retries.due(now), *self._later.due(now)):
             self._enqueue(log, look=True)
+        for log in self._lacking.due(now):
+            self._try_again(log)
         for log in [log for log, over in self._settling.items() if all(map(is_stored, over))]:
             del self._settling[log]
             self._enqueue(log, look=True)
@@ -114,7 +119,7 @@ class FollowPolicy(Policy):
         self._mender.advance(others_wait=bool(self._line or self._looking))
 
     def next_deadline(self) -> float | None:
-        times = (self._retries.next_at(), self._later.next_at())
+        times = (each.next_at() for each in (self._retries, self._later, self._lacking))
         return min((time for time in times if time is not None), default=None)
 
     def _look(self, log: LogKey, named: tuple[int, ...]) -> None:
@@ -178,7 +183,7 @@ class FollowPolicy(Policy):
 
     def _close(self, log: LogKey) -> bool:
         """Nothing is to be done about a log until something happens to it, if that is so."""
-        waits = any(log in each for each in (self._line, self._retries, self._later))
+        waits = any(log in each for each in (self._line, self._retries, self._later, self._lacking))
         busy = waits or log in self._settling or bool(self._actions.requests_of(log))
         return not busy and self._logs.close(log)
 
@@ -196,6 +201,8 @@ class FollowPolicy(Policy):
         wants = state.wants = self.wants_of(log)
         requests = self._actions.requests_of(log)
         peer = state.peer(requests)
+        missing = lacked(wants, view, self.newest_of(log)) if state.met else ()
+        alone = self._lacking.note(log, (*missing, *wants.fetches), self._actions.now)
         if view.height in state.inside or self._mender.has_begun(log, view.height):
             view = replace(view, tail_partial_bytes=None)
         asks = plan(wants, view, peer, runs_from=runs_from)
@@ -204,21 +211,16 @@ class FollowPolicy(Policy):
                 state.listened = False
             else:
                 asks = self._leave_to_others(view, state, asks, runs_from)
-        self._fetch_payloads(log, state)
-        if state.met:
-            self._mend(view, tail=not any(ask.offset is not None for ask in asks))
+        if not self._mender.has_fetched(log, wants.fetches) and (alone or self._actions.claim(log)):
+            self._mender.fetch(log, wants.fetches)
+        if missing:
+            tail = not any(ask.offset is not None and ask.kind is AskKind.RANGE for ask in asks)
+            self._mender.mend(view, wants, self.newest_of(log), alone=alone, tail=tail)
         if state.unserved:
             asks += offers(view, state.unserved, state.reachable(requests))
         if not asks and not any(map(covers, requests)):
             asks += state.introduction(view, requests)
-        # One such request of a kind is enough, wherever it begins.
-        once = {ask.kind for ask in state.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
-        return [
-            ask
-            for ask in asks
-            if ask.kind not in once
-            and (ask.kind is not AskKind.RANGE or (ask.start, ask.end) not in state.withdrawn)
-        ]
+        return state.not_twice(asks)
 
     def _leave_to_others(
         self, view: LogView, state: LogState, asks: list[Ask], runs_from: int
@@ -239,14 +241,15 @@ class FollowPolicy(Policy):
             return []
         return plan(state.wants, view, peer, runs_from=runs_from, may_fetch=False)
 
-    def _fetch_payloads(self, log: LogKey, state: LogState) -> None:
-        if self._mender.has_fetched(log, state.wants.fetches):
-            return
-        if self._actions.claim(log) or state.stalled == state.wants.fetches:
-            self._mender.fetch(log, state.wants.fetches)
-        else:
-            state.stalled = state.wants.fetches
-            self._later.add(log, self._actions.now + self._config.stalled_after_s)
+    def _try_again(self, log: LogKey) -> None:
+        """Something may still be missing that this side was asked for, or another one."""
+        state = self._logs.get(log)
+        if self._mender.is_mending(log):
+            self._lacking.wait(log, self._actions.now)
+        elif state is not None:
+            self._mender.ask_again(log)
+            state.inside.clear()
+            self._enqueue(log, look=True)
 
     def _propose(self, view: LogView, state: LogState, ask: Ask) -> None:
         log = view.log
@@ -301,6 +304,10 @@ class FollowPolicy(Policy):
             state = self._state(request.log)
         if state is not None:
             state.heard(request.proposal)
+            if not request.proposal.payloads_only and request.proposal.offset is None:
+                self._mender.heard(request.log)
+                soon = self._actions.now + self._config.look_again_s
+                self._lacking.hurry(request.log, soon)
         super().request_proposed(request)
 
     def answered(self, request: Request, view: LogView, answer: Answer) -> None:
@@ -326,15 +333,6 @@ class FollowPolicy(Policy):
             look = look or bool(runs_from > 1 and view.height < view.newest)
         if look:
             self._enqueue(log, look=True)
-
-    def _mend(self, view: LogView, *, tail: bool) -> None:
-        """Ask for payloads that are missing of what is wanted, and that nothing brings."""
-        log = view.log
-        wants = self.wants_of(log)
-        if wants.subscription is None or is_whole(view) or not self._actions.claim(log):
-            return
-        ranges = mended(wants, max(view.newest, self.newest_of(log)))
-        self._mender.begin(view, ranges, wants.payload_limits, tail=tail)
 
     # What became of requests
 
@@ -514,6 +512,10 @@ class FollowPolicy(Policy):
     def _cancel(self, request: Request) -> None:
         self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
 
+    def payload_skipped(self, request: Request) -> None:
+        if self.wants(request.log):
+            self._lacking.wait(request.log, self._actions.now)
+
     def peer_holds(self, request: Request, seq: int) -> None:
         state = self._logs.get(request.log)
         if state is None or request.proposal.sparse:
@@ -555,6 +557,7 @@ class FollowPolicy(Policy):
         sparse = self.wants_of(log).is_sparse
         if state is not None:
             state.inside.clear()
+            self._mender.ask_again(log)
         for request in filter(covers, requests):
             if request.our_interest.eagerness is Eagerness.NOTIFY and not sparse:
                 # Nobody raises the eagerness of a request again (section 5).
@@ -590,8 +593,7 @@ class FollowPolicy(Policy):
             self._enqueue(log, first=True)
 
     def _retry_later(self, log: LogKey, state: LogState) -> None:
-        delay = min(
-            self._config.retry_first_s * 2.0 ** min(state.retries, 16), self._config.retry_max_s
-        )
+        first, most = self._config.retry_first_s, self._config.retry_max_s
+        delay = min(first * 2.0 ** min(state.retries, 16), most)
         state.retries += 1
         self._retries.add(log, self._actions.now + delay)

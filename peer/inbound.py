@@ -89,6 +89,9 @@ class InboundListener(Protocol):
     def peer_holds(self, request: Request, seq: int) -> None:
         """The other side notified of an entry that we have not sent it."""
 
+    def payload_skipped(self, request: Request) -> None:
+        """The other side passed a payload that it does not have."""
+
     def arriving(self, request: Request, data_bytes: int) -> None:
         """So many bytes of metadata and payloads have come for a request."""
 
@@ -280,6 +283,7 @@ class Inbound:
                 receiver.skip(request, 5)
             case SkipUnavailable():
                 receiver.skip(request, 6)
+                self._listener.payload_skipped(request)
             case SkipBytes():
                 receiver.skip_bytes(request, packet.count)
             case Apology():

@@ -122,6 +122,19 @@ class LogState:
             return True
         return now < until
 
+    def not_twice(self, asks: Iterable[Ask]) -> list[Ask]:
+        """Without what is asked already, or was proposed and withdrawn by the other side.
+
+        One request of these kinds is enough, wherever it begins.
+        """
+        once = {ask.kind for ask in self.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
+        return [
+            ask
+            for ask in asks
+            if ask.kind not in once
+            and (ask.kind is not AskKind.RANGE or (ask.start, ask.end) not in self.withdrawn)
+        ]
+
     def introduction(self, view: LogView, requests: Iterable[Request]) -> list[Ask]:
         """Of a log of which nothing is missing, say once what is held (section 10)."""
         followed = self.wants.subscription is not None

@@ -1,8 +1,9 @@
-"""Payloads that are missing although their entries are held: each is asked for once in a session.
+"""Payloads that are missing although their entries are held: each is asked for once at a time.
 
 An earlier source may have skipped them, a disk failed, they came as part of a pool, or somebody
 fetches what he had dropped. The open request of a log begins behind them, so they get requests of
 their own: neighbours one for payloads only; one that is held in part a request that begins there.
+When to try again what did not come is told from outside (lacking.py).
 """
 
 from collections import Counter, deque
@@ -15,6 +16,7 @@ from wire import U64_MAX, CancelReason, Eagerness, LogKey, Propose, lipmaa
 from .commands import LookUp
 from .events import LogView
 from .log_state import bodies, carried
+from .planning import Wants, mended
 from .ranges import Ranges, meet, minus, range_with, union
 from .request import Request
 
@@ -71,9 +73,26 @@ class Mender:
         self._begun: dict[_Key, Ranges] = {}
         self._next: dict[_Key, tuple[Ranges, Limits]] = {}
         self._asked: dict[Request, tuple[_Key, _Piece]] = {}
+        self._refused: dict[LogKey, Ranges] = {}
 
-    def begin(self, view: LogView, ranges: Ranges, limits: Limits, *, tail: bool = False) -> bool:
-        """Ask for missing payloads of these entries; False if there is nothing to do.
+    def mend(self, view: LogView, wants: Wants, newest: int, *, alone: bool, tail: bool) -> None:
+        """Ask for payloads that are missing of what is wanted, and that nothing brings.
+
+        Another session that fetches the log has its time to bring them, but does not if `alone`.
+        """
+        ranges, limits = mended(wants, max(view.newest, newest)), wants.payload_limits
+        if self._left(view, ranges, limits, tail=tail) and (alone or self._actions.claim(view.log)):
+            self.begin(view, ranges, limits, tail=tail)
+
+    def begin(self, view: LogView, ranges: Ranges, limits: Limits, *, tail: bool = False) -> None:
+        """Ask for missing payloads of these entries, if there are any."""
+        left = self._left(view, ranges, limits, tail=tail)
+        if left:
+            # This view may be older than what came last.
+            self._look((view.log, False), left, limits, tail=tail)
+
+    def _left(self, view: LogView, ranges: Ranges, limits: Limits, *, tail: bool = False) -> Ranges:
+        """The entries among which payloads are missing that were not asked for, none: empty.
 
         `tail`: no request begins inside the payload of the newest entry, so that one counts too.
         """
@@ -84,13 +103,11 @@ class Mender:
         taken = union(begun, self._brought(view.log))
         mend = _Mend(minus(meet(ranges, ((1, view.newest),)), taken), limits, tail)
         if key in self._mends or not mend.ranges:
-            return False
+            return ()
         named = view.missing_payloads
         if not _missing(view, mend) and not (named and named[-1][0] < mend.ranges[-1][1]):
-            return False
-        # This view may be older than what came last.
-        self._look(key, mend.ranges, limits, tail=tail)
-        return True
+            return ()
+        return mend.ranges
 
     def note_release(self, log: LogKey) -> None:
         """A request is over: look-ups that are under way may not know what it brought."""
@@ -124,8 +141,14 @@ class Mender:
         self._look(key, ranges, limits)
 
     def ask_again(self, log: LogKey) -> None:
-        """The other side has come to hold more: perhaps also what it had to skip."""
-        self._begun.pop((log, False), None)
+        """The other side may hold more than it did: perhaps also what it had to skip."""
+        for key in ((log, False), (log, True)):
+            if key in self._begun:
+                self._begun[key] = meet(self._begun[key], self._refused.get(log, ()))
+
+    def heard(self, log: LogKey) -> None:
+        """The other side proposed something of a log: it may want now what it refused."""
+        self._refused.pop(log, None)
 
     def keep_fetching(self, log: LogKey, ranges: Ranges) -> None:
         """Only this is still to be fetched; what is not may be wanted anew one day."""
@@ -269,6 +292,9 @@ class Mender:
         if lost:
             mend.wanted.append(piece)
             return
+        if request.cancel_received is CancelReason.NOT_WANTED:
+            refused = self._refused.get(key[0], ())
+            self._refused[key[0]] = union(refused, ((piece.first, piece.last),))
         served = piece.last if request.base is None else request.base.end or piece.last
         if request.cancel_received is CancelReason.NO_RESOURCES and request.base is None:
             served = piece.first - 1

@@ -404,6 +404,15 @@ def metadata_of(entries: tuple[int, int]) -> Ask:
     return Ask(AskKind.RANGE, entries[0], entries[1], METADATA_ONLY, entries[1])
 
 
+def lacked(wants: Wants, view: LogView, newest: int) -> tuple[tuple[int, int], ...]:
+    """The payloads that a view names as missing and that are wanted, and the bytes held of each."""
+    missing = list(view.missing_payloads)
+    if view.tail_partial_bytes is not None:
+        missing.append((view.height, view.tail_partial_bytes))
+    ranges = mended(wants, max(view.newest, newest))
+    return tuple(each for each in sorted(missing) if range_with(ranges, each[0]) is not None)
+
+
 def is_whole(view: LogView) -> bool:
     """Whether no payload is missing of what is held."""
     return view.tail_partial_bytes is None and not view.missing_payloads

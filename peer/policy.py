@@ -180,6 +180,10 @@ class Policy(ABC):
         """The other side notified of an entry that it holds and has not sent."""
 
     @abstractmethod
+    def payload_skipped(self, request: Request) -> None:
+        """The other side passed a payload that it does not have."""
+
+    @abstractmethod
     def log_changed(self, event: LogChanged) -> None:
         """Something new of a log is held."""
 

@@ -19,6 +19,14 @@ class Retries:
         self._at[log] = at
         heappush(self._line, (at, log))
 
+    def at(self, log: LogKey) -> float | None:
+        """Until when a log waits."""
+        return self._at.get(log)
+
+    def drop(self, log: LogKey) -> None:
+        """A log waits no more."""
+        self._at.pop(log, None)
+
     def due(self, now: float) -> list[LogKey]:
         """The logs whose moment has come; they do not wait any more."""
         found = []

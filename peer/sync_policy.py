@@ -386,6 +386,9 @@ class SyncPolicy(Policy):
     def given_up(self, request: Request) -> None:
         self._mender.given_up(request)
 
+    def payload_skipped(self, request: Request) -> None:
+        pass
+
     def peer_holds(self, request: Request, seq: int) -> None:
         """The newest entry is asked for once."""
 
