@@ -81,7 +81,7 @@ class FollowPolicy(Policy):
             if self.wants_of(log) != state.wants:
                 self._wants_changed(log, state)
         self._line.offer(event.offers, backwards=not self._proactive)
-        for log in event.interests.fetches:
+        for log in (*event.interests.fetches, *self.wanted_by_now()):
             if self._logs.opened(log) is None:
                 self._enqueue(log, look=True)
 

@@ -19,6 +19,10 @@ REFUSALS_MAX = 32
 """Refused proposals for a log in a row, after which each further one waits longer and longer."""
 
 
+LIFTS_MAX = 8
+"""Proposals of the other side that lift what it refused without having come further."""
+
+
 @dataclass(slots=True)
 class LogState:
     """What is known of a log and planned for it."""
@@ -51,7 +55,9 @@ class LogState:
     """The newest entry that the other side has told of."""
     holds: Ranges = ()
     heard_up_to: int = 0
-    """The highest start of what it proposed; equal ones could lift refusals for ever."""
+    """The highest start of what it proposed."""
+    lifts_left: int = LIFTS_MAX
+    """How often another proposal may still lift refusals: the two sides could go on for ever."""
     refused: Ranges = ()
     path_refused: int = 0
     withdrawn: set[tuple[int, int | None]] = field(default_factory=set)
@@ -95,9 +101,13 @@ class LogState:
     def heard(self, proposal: Propose) -> None:
         """The other side proposed something: that tells what it holds, or will."""
         self.withdrawn.clear()
-        if proposal.start > self.heard_up_to and not is_offer(proposal):
-            # It has come further since: what it refused it may want now (section 6).
-            self.heard_up_to, self.refused = proposal.start, ()
+        if not is_offer(proposal):
+            # What it refused it may want now, the more so if it has come further (section 6).
+            further = proposal.start > self.heard_up_to
+            if self.refused and (further or self.lifts_left):
+                self.lifts_left -= 0 if further else 1
+                self.refused = ()
+            self.heard_up_to = max(self.heard_up_to, proposal.start)
         if proposal.sparse or proposal.payloads_only:
             return
         first = proposal.start

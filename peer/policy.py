@@ -77,6 +77,8 @@ class Policy(ABC):
         self._proactive = proactive
         self._interests = Interests()
         self._offered_to_us: set[LogKey] = set()
+        self._declined: dict[LogKey, None] = {}
+        """Logs that the other side proposed and that were not wanted, the latest ones last."""
 
     def interests_changed(self, event: InterestsChanged) -> None:
         self._interests = event.interests
@@ -106,8 +108,26 @@ class Policy(ABC):
         """The newest entry that the other side has told of."""
         return 0
 
+    def wanted_by_now(self) -> list[LogKey]:
+        """Logs that were proposed when nobody wanted them, and are wanted; each is told once.
+
+        The other side keeps to our refusal and does not propose them again (section 6).
+        """
+        wanted = [log for log in self._declined if self.wants(log)]
+        for log in wanted:
+            del self._declined[log]
+        return wanted
+
+    def _decline(self, log: LogKey) -> None:
+        self._declined.pop(log, None)
+        self._declined[log] = None
+        if len(self._declined) > self._config.offered_logs_max:
+            del self._declined[next(iter(self._declined))]
+
     def request_proposed(self, request: Request) -> None:
         """The other side proposed something: look at the log, then answer."""
+        if not self.wants(request.log):
+            self._decline(request.log)
         target = link_target(request.proposal)
         smallest, largest = self.wants_of(request.log).payload_limits
         wanted = LookUp(
