@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logstore import ALL, FULL, Follow, LogInfo, LogState, Store, Subscription
+from logstore import FULL, LogInfo, LogState, Store, Subscription, subscription_of
 from peer import log_fields
 from wire import CancelReason, LogKey
 
@@ -56,7 +56,7 @@ def why_log(store: Store, state: State | None, log: LogKey) -> list[Reason]:
     """Why a log is as it is. `state`: of the node that serves the store, None if none does."""
     info = store.log(log)
     own = log.author == store.author
-    subscription = _subscription(store.subscriptions(), log)
+    subscription = subscription_of(store.subscriptions(), log)
     found = list(_of_store(info, log, own=own))
     if subscription is None and not own:
         text = "it is not followed, so nothing new of it is taken in"
@@ -72,13 +72,6 @@ def why_log(store: Store, state: State | None, log: LogKey) -> list[Reason]:
         return [*found, Reason(text, wrong=True, advice="start one with `bamboo-peer serve`")]
     lacking = not own and (lack.entries or lack.payloads or info is None)
     return [*found, *_of_peers(state, log, info, own=own, lacking=lacking)]
-
-
-def _subscription(subscriptions: Mapping[Follow, Subscription], log: LogKey) -> Subscription | None:
-    for target in (log, log.author, ALL):
-        if target in subscriptions:
-            return subscriptions[target]
-    return None
 
 
 def _of_store(info: LogInfo | None, log: LogKey, *, own: bool) -> Iterator[Reason]:
