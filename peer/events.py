@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from logstore import FULL, Subscription
+from logstore import FULL, Follow, Subscription, subscription_of
 from wire import LogKey
 
 
@@ -39,7 +39,8 @@ class LogView:
     outside the look-up's sizes, or deleted on purpose), else how many bytes of it are held: fewer
     than it has, or 0. `missing_payloads`: (seqnum, bytes held) of the first few held entries but
     `height`, in all runs, above the look-up's `missing_above` and within its sizes, whose payload
-    is incomplete and was not deleted on purpose (or was, and is fetched again).
+    is incomplete and was not deleted on purpose (or was, and is fetched again);
+    `missing_complete` is False if there are more of them.
     `runs`: the maximal runs of consecutive held entries, both ends included, ascending, that end at
     or behind the look-up's `runs_from`; `runs_complete` is False if there are more of them. The
     first is (1, `height`) if `height` is not 0. `range_held`: whether all of the look-up's `held`
@@ -56,6 +57,7 @@ class LogView:
     entry: HeldEntry | None = None
     tail_partial_bytes: int | None = None
     missing_payloads: tuple[tuple[int, int], ...] = ()
+    missing_complete: bool = True
     runs: tuple[tuple[int, int], ...] = ()
     runs_complete: bool = True
     range_held: bool = False
@@ -199,9 +201,9 @@ class Interests:
 
     `logs`: followed one by one; `authors`: every log of theirs that is offered; `everything`: every
     log that is offered; `own`: the logs authored here. `serve_held`: give out logs that are merely
-    held. `subscriptions`: what of it is wanted, by log, by author, or by None for `everything`;
-    what is not named here is wanted in full. `fetches`: entries of a log, with their payloads, that
-    are asked for once, whatever else is wanted of it; both ends included.
+    held. `subscriptions`: what of it is wanted, by what is followed; in full where nothing is said.
+    `fetches`: entries of a log, with their payloads, that are asked for once, whatever else is
+    wanted of it; both ends included.
     """
 
     logs: frozenset[LogKey] = frozenset()
@@ -209,7 +211,7 @@ class Interests:
     everything: bool = False
     own: frozenset[LogKey] = frozenset()
     serve_held: bool = True
-    subscriptions: Mapping[LogKey | bytes | None, Subscription] = field(default_factory=dict)
+    subscriptions: Mapping[Follow, Subscription] = field(default_factory=dict)
     fetches: Mapping[LogKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def wants(self, log: LogKey) -> bool:
@@ -221,16 +223,10 @@ class Interests:
         return self.everything or log in self.logs or log.author in self.authors or log in self.own
 
     def subscription(self, log: LogKey) -> Subscription:
-        """What is wanted of a log that `follows` names: own logs in full, then the log's own rule,
-        its author's, that of all.
-        """
+        """What is wanted of a log that `follows` names: all of an own one, else the nearest rule."""
         if log in self.own:
             return FULL
-        if log in self.logs:
-            return self.subscriptions.get(log, FULL)
-        if log.author in self.authors:
-            return self.subscriptions.get(log.author, FULL)
-        return self.subscriptions.get(None, FULL)
+        return subscription_of(self.subscriptions, log) or FULL
 
 
 @dataclass(frozen=True, slots=True)

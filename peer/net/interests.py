@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from logstore import ALL, FULL, Follow, Store, Subscription
+from logstore import ALL, Follow, Store, Subscription
 from peer import Interests, InterestsChanged, LogChanged
 from wire import LogKey
 
@@ -91,11 +91,7 @@ class InterestBook:
 
     def _take_wants(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        subscriptions = {
-            None if target is ALL else target: subscription
-            for target, subscription in wanted.subscriptions.items()
-            if subscription != FULL and not self._fetches_only
-        }
+        subscriptions = {} if self._fetches_only else wanted.subscriptions
         self._interests = replace(
             self._interests, subscriptions=subscriptions, fetches=wanted.fetches
         )

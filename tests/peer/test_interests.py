@@ -1,6 +1,6 @@
 """What a node wants of a log follows from what it follows: peer/events.py."""
 
-from logstore import FULL, PolicyKind, Subscription
+from logstore import ALL, FULL, Follow, PolicyKind, Subscription
 from peer import Interests
 from wire import LogKey
 
@@ -11,14 +11,15 @@ RULES = [Subscription(PolicyKind.LATEST, count=n) for n in (1, 2, 3)]
 
 def test_the_nearest_rule_counts() -> None:
     """An own log is wanted in full; then the log's own rule counts, its author's, that of all."""
-    every = {LOG: RULES[0], LOG.author: RULES[1], None: RULES[2]}
     logs, authors = frozenset((LOG,)), frozenset((LOG.author,))
+    some: dict[Follow, Subscription] = {LOG.author: RULES[1], ALL: RULES[2]}
+    every = {LOG: RULES[0], **some}
     for interests, expected in (
         (Interests(logs, authors, True, logs, subscriptions=every), FULL),
         (Interests(logs, authors, True, subscriptions=every), RULES[0]),
-        (Interests(frozenset(), authors, True, subscriptions=every), RULES[1]),
-        (Interests(everything=True, subscriptions=every), RULES[2]),
-        (Interests(logs, authors, True, subscriptions={LOG.author: RULES[1]}), FULL),
+        (Interests(frozenset(), authors, True, subscriptions=some), RULES[1]),
+        (Interests(everything=True, subscriptions={ALL: RULES[2]}), RULES[2]),
+        (Interests(logs, authors, True), FULL),
     ):
         assert interests.subscription(LOG) == expected
 

@@ -1,6 +1,6 @@
 """What a node wants and offers follows from its store, and keeps up with it."""
 
-from logstore import ALL, NewEntry, PolicyKind, Store, Subscription
+from logstore import ALL, FULL, NewEntry, PolicyKind, Store, Subscription
 from peer import Interests, LogChanged
 from peer.net.interests import InterestBook, Wanted
 from wire import LogKey
@@ -29,7 +29,10 @@ def test_own_logs_and_those_followed_are_offered_in_order() -> None:
         book = loaded(store)
         own = LogKey(store.author, 3)
         assert book.current.interests == Interests(
-            frozenset({held[1]}), frozenset({held[2].author}), False, frozenset({own}), True
+            logs=frozenset({held[1]}),
+            authors=frozenset({held[2].author}),
+            own=frozenset({own}),
+            subscriptions={held[1]: FULL, held[2].author: FULL},
         )
         assert book.current.offers == tuple(sorted([own, held[1], held[2], held[3]]))
         assert book.wanted.follows == store.follows()
@@ -75,9 +78,9 @@ def test_what_is_wanted_of_what_is_followed_is_told() -> None:
         store.follow(author, rules[1])
         store.follow(ALL, rules[2])
         interests = loaded(store).current.interests
-        assert interests.subscriptions == {log: rules[0], author: rules[1], None: rules[2]}
-        store.follow(ALL, Subscription())
-        assert None not in loaded(store).current.interests.subscriptions
+        assert interests.subscriptions == {log: rules[0], author: rules[1], ALL: rules[2]}
+        store.follow(ALL, FULL)
+        assert loaded(store).current.interests.subscriptions[ALL] == FULL
 
 
 def test_other_rules_for_the_same_logs_need_no_look_at_the_store() -> None:
