@@ -223,7 +223,7 @@ class Interests:
         return self.everything or log in self.logs or log.author in self.authors or log in self.own
 
     def subscription(self, log: LogKey) -> Subscription:
-        """What is wanted of a log that `follows` names: all of an own one, else the nearest rule."""
+        """What is wanted of a log that `follows` names; of an own one that is all of it."""
         if log in self.own:
             return FULL
         return subscription_of(self.subscriptions, log) or FULL
