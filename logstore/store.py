@@ -336,11 +336,6 @@ class Store:
         """A payload that is held whole. Raises PayloadUnavailable."""
         return open_payload(self._database, self._files, self._system, key, seq)
 
-    def first_incomplete_payload(self, key: LogKey, from_seq: int = 1) -> int | None:
-        """The first entry from there on whose payload is neither held whole nor deleted."""
-        found = self.missing_payloads(key, from_seq, limit=1)
-        return found[0] if found else None
-
     def missing_payloads(
         self,
         key: LogKey,

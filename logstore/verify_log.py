@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .database import Database
 
 _ROWS: Final = 256
-_SIGNATURE_BYTES: Final = 64
 
 FileHasher = Callable[[bytes], tuple[int, bytes] | None]
 """Size and hash of a payload file; None if there is none."""

@@ -195,11 +195,6 @@ class Engine:
         """How the transport takes what `data_to_send` gave: see `LinkSpeed`."""
         self._packer.pulled(self.now, pull)
 
-    @property
-    def wants_to_send_data(self) -> bool:
-        """Whether there may be data to send; `data_to_send` may still find none."""
-        return self._outbound.wants_to_send
-
     def data_credit_to_release(self) -> int:
         """Bytes of the data channel that cost us nothing any more, since the last call."""
         return self._inbound.credit_to_release()

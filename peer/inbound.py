@@ -130,7 +130,6 @@ class Inbound:
         self._config = config
         self._listener = listener
         self._current: Request | None = None
-        self._switched_ever = False
         self._ended = False
         self._retry: DataPacket | None = None
         self._ticket: int | None = None

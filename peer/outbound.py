@@ -71,10 +71,6 @@ class Outbound:
         self._ended = False
         self._inside_next = False
 
-    @property
-    def wants_to_send(self) -> bool:
-        return bool(self._out or self._ends or self._turns or self._inside_turns)
-
     def wake(self, request: Request) -> None:
         """Something changed for this request: perhaps it has something to send now."""
         if request.active and not request.outgoing.queued:

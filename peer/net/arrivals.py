@@ -104,11 +104,6 @@ class Arrivals:
         arrival = self._arrivals.get(place)  # type: ignore[call-overload]
         return arrival is not None and arrival.feeder is not None
 
-    def written_bytes(self, log: LogKey, seq: int) -> int:
-        """How much of a payload that is arriving, or may go on, has come."""
-        arrival = self._arrivals.get((log, seq))
-        return 0 if arrival is None else arrival.written
-
     @property
     def readings(self) -> int:
         """How many requests read payloads that are arriving, or have been."""

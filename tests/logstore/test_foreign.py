@@ -340,7 +340,7 @@ def test_the_largest_numbers_hang_nothing(store: Store) -> None:
     assert store.entry(log.key, U64_MAX) is not None
     assert store.drop(log.key).count == len(pool)
     assert len(list(store.verify())) == 1
-    assert store.first_incomplete_payload(log.key, 1) is None
+    assert store.missing_payloads(log.key, limit=1) == []
 
 
 def test_a_size_of_2_to_64_minus_1_is_a_number_like_any_other(memory: Store) -> None:

@@ -46,11 +46,11 @@ def test_a_received_payload_completes_an_entry_that_is_held(store: Store, payloa
     log = AuthorLog()
     store.put_entries(log.key, [log.add(1, payload, held=False)], source="peer")
     before = store.position()
-    assert store.first_incomplete_payload(log.key, 1) == 1
+    assert store.missing_payloads(log.key, limit=9) == [1]
     whole = receive(store, log, 1, payload)
     assert isinstance(whole, PayloadFile) is (len(payload) > 65536)
     assert store.complete_payload(log.key, 1, whole)  # type: ignore[arg-type]
-    assert store.first_incomplete_payload(log.key, 1) is None
+    assert store.missing_payloads(log.key, limit=9) == []
     entry = store.entry(log.key, 1)
     assert entry is not None
     assert (entry.payload_state, entry.payload_bytes) == (PayloadState.PRESENT, len(payload))

@@ -76,15 +76,16 @@ def test_changed_logs_are_those_of_which_anything_changed(memory: Store) -> None
     assert memory.changed_logs(later)[1] == [other.key]
 
 
-def test_a_first_incomplete_payload_is_neither_present_nor_deleted(memory: Store) -> None:
+def test_a_missing_payload_is_neither_present_nor_deleted(memory: Store) -> None:
     log = AuthorLog()
     entries = [log.add(seq, held=seq not in (3, 6)) for seq in range(1, 8)]
     memory.put_entries(log.key, entries, source="peer")
     memory.drop(log.key, 1, 2)
-    assert memory.first_incomplete_payload(log.key) == 3
-    assert memory.first_incomplete_payload(log.key, 4) == 6
-    assert memory.first_incomplete_payload(log.key, 7) is None
-    assert memory.first_incomplete_payload(LogKey(bytes(32), 0)) is None
+    assert memory.missing_payloads(log.key, limit=9) == [3, 6]
+    assert memory.missing_payloads(log.key, limit=1) == [3]
+    assert memory.missing_payloads(log.key, 4, limit=9) == [6]
+    assert memory.missing_payloads(log.key, 7, limit=9) == []
+    assert memory.missing_payloads(LogKey(bytes(32), 0), limit=9) == []
 
 
 def test_more_logs_than_a_page_holds_are_listed_in_order(
@@ -200,7 +201,7 @@ def test_the_work_of_a_call_does_not_grow_with_the_store(memory: Store) -> None:
             lambda: memory.read(log.key, 100, entries_max=100, bytes_max=1 << 20),
             lambda: memory.changes(50, 20),
             lambda: memory.changed_logs(memory.position() - 1),
-            lambda: memory.first_incomplete_payload(log.key),
+            lambda: memory.missing_payloads(log.key, limit=1),
         ):
             steps.clear()
             db.trace_v2(0x02, count_steps)  # SQLITE_TRACE_PROFILE

@@ -11,6 +11,7 @@ import trio
 from logstore import NewEntry, PayloadFile, PayloadState, Store
 from peer import SessionConfig, default_setup
 from peer.net import Node, NodeConfig, memory_link, running_node
+from peer.net.sinks import Sink
 from wire import LogKey
 
 from .support import PATIENCE_S
@@ -80,21 +81,24 @@ class Watch:
         self.node = node
         self._place = (log, 2)
         self._changed = trio.lowlevel.ParkingLot()
+        self.written = 0
+        """How much of it has come and was not found wrong."""
         arrivals = node.host.arrivals
         for name in ("grew", "spoiled"):
-            setattr(arrivals, name, self._telling(getattr(arrivals, name)))
-        node.host.watchers.add(self._telling(lambda _: None))
+            setattr(arrivals, name, self._noting(getattr(arrivals, name)))
+        node.host.watchers.add(self._look_again)
 
-    def _telling(self, do: Callable[..., None]) -> Callable[..., None]:
-        def told(*args: object) -> None:
-            do(*args)
-            self._changed.unpark_all()
+    def _look_again(self, _news: object = None) -> None:
+        self._changed.unpark_all()
 
-        return told
+    def _noting(self, do: Callable[..., None]) -> Callable[..., None]:
+        def noted(sink: Sink, *stored: int) -> None:
+            do(sink, *stored)
+            if (sink.log, sink.seq) == self._place:
+                self.written = stored[0] if stored else 0
+            self._look_again()
 
-    @property
-    def written(self) -> int:
-        return self.node.host.arrivals.written_bytes(*self._place)
+        return noted
 
     @property
     def is_whole(self) -> bool:
