@@ -17,13 +17,14 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+from bench.support.output import show
+from bench.support.processes import BAMBOO_PEER, ENVIRONMENT
 from logstore import PayloadState, Store
 from wire import LogKey
 
@@ -45,7 +46,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 measured = one_round(Path(folder), mode, args.bytes, args.compression)
             rounds[mode].append(measured)
-            print(json.dumps({"mode": mode, "bytes": args.bytes, **measured}), flush=True)
+            show({"mode": mode, "bytes": args.bytes, **measured})
     print(f"\n{'':8}{'relay s':>9}{'far s':>9}{'far/relay':>11}{'far MB/s':>10}")
     for mode, found in rounds.items():
         relay, far, ratio, speed = (
@@ -63,10 +64,10 @@ class Node:
         self._heard = threading.Condition()
         self._events: list[tuple[float, dict[str, Any]]] = []
         self._process = subprocess.Popen(
-            [*program(), "serve", "--store", str(folder), "--json", *arguments],
+            [*BAMBOO_PEER, "serve", "--store", str(folder), "--json", *arguments],
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(),
+            env=ENVIRONMENT,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -103,20 +104,12 @@ class Node:
         self._reader.join()
 
 
-def program() -> list[str]:
-    return [sys.executable, "-c", "import peer.cli; raise SystemExit(peer.cli.main())"]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-
-
 def append(store: Path, payload: Path) -> None:
     subprocess.run(
-        [*program(), "append", "--store", str(store), str(payload)],
+        [*BAMBOO_PEER, "append", "--store", str(store), str(payload)],
         check=True,
         stdout=subprocess.DEVNULL,
-        env=environment(),
+        env=ENVIRONMENT,
     )
 
 

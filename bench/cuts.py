@@ -9,44 +9,38 @@ passed on counts as read, also where the reset took it back.
 """
 
 import argparse
-import json
 import os
 import socket
 import struct
-import subprocess
-import sys
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
+from bench.support.output import show
+from bench.support.processes import play_role, read_record, start
 from logstore import PayloadState, Store
 from peer.api import Peer
 from wire import LogKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MIB = 1 << 20
 CHUNK_BYTES = 64 * 1024
 
 
 def main() -> None:
-    roles: dict[str, Callable[..., None]] = {"serve": serve, "follow": follow}
-    if len(sys.argv) > 1 and sys.argv[1] in roles:
-        roles[sys.argv[1]](*sys.argv[2:])
+    if play_role({"serve": serve, "follow": follow}):
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--mebibytes", type=int, default=500)
     parser.add_argument("--cuts", type=int, default=20)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        serving = start("serve", folder + "/a", str(args.mebibytes * MIB))
+        serving = start("serve", folder + "/a", args.mebibytes * MIB)
         try:
-            ready = json.loads(read_line(serving))
+            ready = read_record(serving)
             without = one_round(folder + "/b", ready, args.mebibytes * MIB, cuts=0)
             with_cuts = one_round(folder + "/c", ready, args.mebibytes * MIB, cuts=args.cuts)
         finally:
@@ -54,25 +48,6 @@ def main() -> None:
             serving.wait()
     extra = with_cuts["bytes_to_follower"] / without["bytes_to_follower"] - 1
     show({"extra_percent": round(extra * 100, 3)})
-
-
-def show(record: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(record) + "\n")
-    sys.stdout.flush()
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, __file__, *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-
-
-def read_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
 
 
 def one_round(folder: str, ready: dict[str, Any], size: int, *, cuts: int) -> dict[str, Any]:
@@ -102,10 +77,10 @@ class Proxy:
             )
             port = listeners[0].socket.getsockname()[1]
             following = start("follow", folder, f"127.0.0.1:{port}", author)
-            record = json.loads(await trio.to_thread.run_sync(read_line, following))
+            record = await trio.to_thread.run_sync(read_record, following)
             following.wait()
             nursery.cancel_scope.cancel()
-        return dict(record)
+        return record
 
     async def _serve(self, follower: trio.SocketStream) -> None:
         self.connections += 1

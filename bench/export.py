@@ -25,20 +25,17 @@ from typing import TYPE_CHECKING
 
 from nacl.signing import SigningKey
 
-from logstore import NewEntry, Store
-from wire import LogKey, lipmaa, sign_entry, yamf_hash
+from bench.support.logs import signed_log
+from bench.support.output import report
+from bench.support.processes import BAMBOO_PEER, ENVIRONMENT
+from logstore import Store
+from wire import LogKey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 PAYLOAD_BYTES = 256
 AUTHORS = 50
-TOP = Path(__file__).resolve().parents[1]
-
-
-def report(name: str, value: float, unit: str, **more: object) -> None:
-    """One line of the output."""
-    print(json.dumps({"name": name, "value": round(value, 3), "unit": unit, **more}), flush=True)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, object]:
@@ -48,28 +45,6 @@ def timed(work: Callable[[], object]) -> tuple[float, object]:
     return time.perf_counter() - start, result
 
 
-def new_entries(key: SigningKey, log_id: int, count: int) -> list[NewEntry]:
-    """A log with random payloads."""
-    hashes: list[bytes | None] = [None]
-    entries = []
-    for seq in range(1, count + 1):
-        payload = os.urandom(PAYLOAD_BYTES)
-        target = lipmaa(seq)
-        encoded = sign_entry(
-            key,
-            log_id=log_id,
-            seq=seq,
-            is_end=False,
-            lipmaalink=hashes[target] if target != seq - 1 else None,
-            backlink=hashes[seq - 1],
-            payload_bytes=PAYLOAD_BYTES,
-            payload_hash=yamf_hash(payload),
-        )
-        hashes.append(yamf_hash(encoded))
-        entries.append(NewEntry(seq, encoded, yamf_hash(encoded), payload))
-    return entries
-
-
 def build_store(path: Path, entries: int, logs: int) -> None:
     """Logs that grew side by side: their entries arrived in turns of ten."""
     keys = [SigningKey.generate() for _ in range(AUTHORS)]
@@ -77,8 +52,8 @@ def build_store(path: Path, entries: int, logs: int) -> None:
     with Store.create(path) as store:
         for base in range(0, logs, 50):
             made = {
-                LogKey(bytes(keys[n % AUTHORS].verify_key), n): new_entries(
-                    keys[n % AUTHORS], n, each
+                LogKey(bytes(keys[n % AUTHORS].verify_key), n): signed_log(
+                    keys[n % AUTHORS], n, (os.urandom(PAYLOAD_BYTES) for _ in range(each))
                 )
                 for n in range(base, min(base + 50, logs))
             }
@@ -90,11 +65,9 @@ def build_store(path: Path, entries: int, logs: int) -> None:
 
 def run_command(store: Path, *argv: str) -> tuple[float, int, dict[str, object]]:
     """A command in a process of its own: seconds, peak memory in bytes, its last JSON line."""
-    program = "from peer.cli import main; raise SystemExit(main())"
-    command = [sys.executable, "-c", program, *argv, "--store", str(store), "--json"]
-    environment = os.environ | {"PYTHONPATH": str(TOP)}
+    command = [*BAMBOO_PEER, *argv, "--store", str(store), "--json"]
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT)
     assert process.stdout is not None
     out = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)

@@ -14,19 +14,18 @@ times a second. Here the peers give it faster, so that `first` ends in time; not
 """
 
 import argparse
-import json
-import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
+from bench.support.output import show
+from bench.support.processes import play_role, read_record, start, tell
 from logstore import Store
 from peer import SessionConfig
 from peer.net import Address, Node, NodeConfig, running_node
@@ -41,9 +40,7 @@ ANYWHERE = Address("127.0.0.1", 0)
 
 
 def main() -> None:
-    roles: dict[str, Callable[..., None]] = {"node": node, "peers": peers, "mirror": mirror}
-    if len(sys.argv) > 1 and sys.argv[1] in roles:
-        roles[sys.argv[1]](*sys.argv[2:])
+    if play_role({"node": node, "peers": peers, "mirror": mirror}):
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--logs", type=int, default=10_000)
@@ -54,17 +51,17 @@ def main() -> None:
         everyone = [Path(folder, str(number)) for number in range(args.peers)]
         keys = [key for path in everyone for key in write_logs(path, args.logs // args.peers)]
         Path(folder, "logs").write_text("\n".join(map(str, keys)))
-        running: list[subprocess.Popen[str]] = []
+        measured = start("node", folder)
+        running = [measured]
         try:
-            measured = start(running, "node", folder)
-            address = json.loads(read_line(measured))["address"]
-            start(running, "peers", folder, args.peers, address)
-            show({"first": json.loads(read_line(measured))})
+            address = read_record(measured)["address"]
+            running.append(start("peers", folder, args.peers, address))
+            show({"first": read_record(measured)})
             time.sleep(QUIET_S)
             tell(measured, str(args.seconds))
-            show({"idle": json.loads(read_line(measured))})
-            again = start(running, "mirror", folder, address)
-            show({"reconnect": json.loads(read_line(again))})
+            show({"idle": read_record(measured)})
+            running.append(start("mirror", folder, address))
+            show({"reconnect": read_record(running[-1])})
         finally:
             for process in running:
                 process.kill()
@@ -74,34 +71,6 @@ def main() -> None:
 def write_logs(path: Path, count: int) -> list[LogKey]:
     with Store.create(path) as store:
         return [store.append([b"entry"], log_id=number)[-1].key for number in range(count)]
-
-
-def show(record: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(record) + "\n")
-    sys.stdout.flush()
-
-
-def start(running: list[subprocess.Popen[str]], *arguments: str | int) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, __file__, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-    running.append(process)
-    return process
-
-
-def read_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
-
-
-def tell(process: subprocess.Popen[str], word: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(word + "\n")
-    process.stdin.flush()
 
 
 def follower(folder: str, name: str) -> tuple[Store, int]:

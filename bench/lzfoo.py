@@ -13,10 +13,8 @@ crosses a link between two peers: a socket on loopback, and the same through a r
 
 import argparse
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import time
 import zlib
@@ -24,12 +22,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import lz4.block
 import pyarrow as pa
 import trio
 
+from bench.support.output import show
+from bench.support.processes import play_role, read_record, start
 from logstore import ALL, Store
 from peer import Compression, SessionConfig
 from peer.api import NodeConfig, Peer
@@ -45,8 +44,7 @@ Codec = tuple[Callable[[Pieces], Pieces], Callable[[Pieces, Pieces], Pieces]]
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["serve"]:
-        serve(int(sys.argv[2]), cast("Compression", sys.argv[3]))
+    if play_role({"serve": serve}):
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--mebibytes", type=int, default=2)
@@ -206,9 +204,9 @@ def links(size: int) -> None:
             )
 
 
-def serve(size: int, mode: Compression) -> None:
+def serve(size: str, mode: Compression) -> None:
     """The sender, a process of its own, until standard input ends."""
-    trio.run(_serve, text(size), mode)
+    trio.run(_serve, text(int(size)), mode)
 
 
 async def _serve(payload: bytes, mode: Compression) -> None:
@@ -216,23 +214,15 @@ async def _serve(payload: bytes, mode: Compression) -> None:
         store.append([payload])
         config = NodeConfig(session=SessionConfig(compression=mode))
         async with Peer(store, config=config) as peer:
-            say(str(await peer.listen()))
+            show({"address": str(await peer.listen())})
             await trio.to_thread.run_sync(sys.stdin.read)
 
 
 @contextmanager
 def serving(size: int, mode: Compression) -> Iterator[str]:
     """Runs the sender; gives its address."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, "serve", str(size), mode],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-    with process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
+    with start("serve", size, mode) as process:
+        yield read_record(process)["address"]
 
 
 async def follow(address: str, mode: Compression, speed: float | None) -> tuple[float, int]:

@@ -12,15 +12,15 @@ everything at all others). With `--nodes 2` it is the same with one source only.
 
 import argparse
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from bench.support.output import show
+from bench.support.processes import BAMBOO_PEER, ENVIRONMENT
 from logstore import Store
 from wire import LogKey
 
@@ -44,8 +44,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     for _ in range(args.rounds):
-        sys.stdout.write(json.dumps(one_round(args)) + "\n")
-        sys.stdout.flush()
+        show(one_round(args))
 
 
 def one_round(args: argparse.Namespace) -> dict[str, Any]:
@@ -99,13 +98,9 @@ def one_round(args: argparse.Namespace) -> dict[str, Any]:
 
 def start(path: Path, peers: list[str]) -> tuple[subprocess.Popen[str], str]:
     calls = [word for peer in peers for word in ("--connect", peer)]
-    code = "from peer.cli import main; raise SystemExit(main())"
     serve = ["--store", str(path), "--json", "serve", "--listen", "127.0.0.1:0", "--follow-all"]
     node = subprocess.Popen(
-        [sys.executable, "-c", code, *serve, *calls],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        [*BAMBOO_PEER, *serve, *calls], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
     assert node.stdout is not None
     for line in node.stdout:

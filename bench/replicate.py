@@ -21,26 +21,23 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from nacl.signing import SigningKey
 
+from bench.support.output import show
+from bench.support.processes import play_role, read_record, start, tell
 from logstore import PayloadState, Store
 from peer.api import Peer
 from wire import LogKey, sign_entry, signature_is_valid, yamf_hash
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LIVE_ENTRIES = 300
 LIVE_PAUSE_S = 0.002
 
 
 def main() -> None:
-    roles: dict[str, Callable[..., None]] = {"serve": serve, "follow": follow, "check": check}
-    if len(sys.argv) > 1 and sys.argv[1] in roles:
-        roles[sys.argv[1]](*sys.argv[2:])
+    if play_role({"serve": serve, "follow": follow, "check": check}):
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--entries", type=int, default=20_000)
@@ -65,11 +62,6 @@ def main() -> None:
         )
 
 
-def show(record: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(record) + "\n")
-    sys.stdout.flush()
-
-
 def median(records: list[dict[str, Any]], name: str) -> float:
     return float(statistics.median(record[name] for record in records))
 
@@ -83,14 +75,14 @@ def one_round(entries: int, payload_bytes: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         serving = start("serve", folder + "/a", entries, payload_bytes)
         try:
-            ready = json.loads(read_line(serving))
+            ready = read_record(serving)
             following = start("follow", folder + "/b", ready["address"], ready["author"], entries)
-            replica = json.loads(read_line(following))
+            replica = read_record(following)
             tell(serving, "live")
-            live = json.loads(read_line(following))
+            live = read_record(following)
             following.wait()
             tell(serving, "stop")
-            served = json.loads(read_line(serving))
+            served = read_record(serving)
         finally:
             serving.kill()
             serving.wait()
@@ -104,27 +96,6 @@ def one_round(entries: int, payload_bytes: int) -> dict[str, Any]:
         **live,
         "peak_rss_MB": [served["peak_rss_MB"], live["peak_rss_MB"]],
     }
-
-
-def start(*arguments: str | int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, __file__, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-
-
-def read_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
-
-
-def tell(process: subprocess.Popen[str], word: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(word + "\n")
-    process.stdin.flush()
 
 
 def peak_rss() -> int:
@@ -196,12 +167,12 @@ def limit_per_s(entries: int) -> float:
     share = max(entries, 20_000) // cores
     workers = [start("check", share) for _ in range(cores)]
     for worker in workers:
-        read_line(worker)
+        read_record(worker)
     began = time.perf_counter()
     for worker in workers:
         tell(worker, "go")
     for worker in workers:
-        read_line(worker)
+        read_record(worker)
     return share * cores / (time.perf_counter() - began)
 
 

@@ -8,7 +8,6 @@ instead.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -20,8 +19,10 @@ from pathlib import Path
 import apsw
 from nacl.signing import SigningKey
 
+from bench.support.logs import signed_log
+from bench.support.output import report
 from logstore import NewEntry, Store
-from wire import LogKey, PayloadHasher, lipmaa, sign_entry, yamf_hash
+from wire import LogKey, PayloadHasher
 
 PAYLOAD_BYTES = 256
 BATCH = 256
@@ -29,26 +30,7 @@ BATCH = 256
 
 def make_log(key: SigningKey, log_id: int, count: int) -> list[NewEntry]:
     """A log of entries whose payload is the same random bytes each time."""
-    payload = os.urandom(PAYLOAD_BYTES)
-    payload_hash = yamf_hash(payload)
-    hashes: list[bytes | None] = [None]
-    entries = []
-    for seq in range(1, count + 1):
-        target = lipmaa(seq)
-        encoded = sign_entry(
-            key,
-            log_id=log_id,
-            seq=seq,
-            is_end=False,
-            lipmaalink=hashes[target] if target != seq - 1 else None,
-            backlink=hashes[seq - 1],
-            payload_bytes=PAYLOAD_BYTES,
-            payload_hash=payload_hash,
-        )
-        hash_ = yamf_hash(encoded)
-        hashes.append(hash_)
-        entries.append(NewEntry(seq, encoded, hash_, payload))
-    return entries
+    return signed_log(key, log_id, [os.urandom(PAYLOAD_BYTES)] * count)
 
 
 def rate(count: int, work: Callable[[], object]) -> float:
@@ -56,11 +38,6 @@ def rate(count: int, work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return count / (time.perf_counter() - start)
-
-
-def report(name: str, value: float, unit: str, **more: object) -> None:
-    """One line of the output."""
-    print(json.dumps({"name": name, "value": round(value, 1), "unit": unit, **more}), flush=True)
 
 
 @contextmanager
