@@ -22,12 +22,7 @@ TOP = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """A command line with a store."""
-    for name in list(os.environ):
-        if name.startswith(("BAMBOO_PEER_", "XDG_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("BAMBOO_PEER_STORE", str(tmp_path / "store"))
-    line = CommandLine(tmp_path, monkeypatch)
+    line = CommandLine.isolated(tmp_path, monkeypatch)
     line.author = line("init").text
     return line
 

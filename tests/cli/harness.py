@@ -2,12 +2,13 @@
 
 import io
 import json
+import os
 import random
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from nacl.signing import SigningKey
@@ -62,6 +63,16 @@ class CommandLine:
         self.store = folder / "store"
         self.author = ""
         self._monkeypatch = monkeypatch
+
+    @classmethod
+    def isolated(cls, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Self:
+        """One whose store, configuration and environment are the test's own; no store yet."""
+        for name in list(os.environ):
+            if name.startswith(("BAMBOO_PEER_", "XDG_")):
+                monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", str(folder / "home"))
+        monkeypatch.setenv("BAMBOO_PEER_STORE", str(folder / "store"))
+        return cls(folder, monkeypatch)
 
     def __call__(
         self, *argv: str | Path | int, stdin: bytes | None = b"", terminal: bool = False

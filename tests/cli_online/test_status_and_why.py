@@ -2,11 +2,8 @@
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from .running import run, serving, until
 
@@ -16,29 +13,6 @@ NOBODYS = "ab" * 32
 def status(store: Path, *arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(run(store, "status", "--json", *arguments).stdout)
     return found
-
-
-@pytest.fixture
-def author(tmp_path: Path) -> str:
-    """The author of three entries in the store `giver`."""
-    name = run(tmp_path / "giver", "init").stdout.strip()
-    run(tmp_path / "giver", "append", "--lines", stdin=b"1\n2\n3\n")
-    return name
-
-
-@pytest.fixture
-def giver(tmp_path: Path, author: str) -> Iterator[str]:
-    """The address of a node that serves it."""
-    assert author
-    with serving(tmp_path / "giver", "--listen", "127.0.0.1:0", "--json") as node:
-        yield node.event()["address"]
-        node.end()
-
-
-@pytest.fixture
-def taker(tmp_path: Path) -> Path:
-    run(tmp_path / "taker", "init")
-    return tmp_path / "taker"
 
 
 def why(store: Path, subject: str) -> tuple[int, str]:

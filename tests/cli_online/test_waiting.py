@@ -3,39 +3,20 @@
 import json
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from .running import EXECUTABLE, PATIENCE_S, run, serving
 
 
-@pytest.fixture
-def author(tmp_path: Path) -> str:
-    name = run(tmp_path / "giver", "init").stdout.strip()
-    run(tmp_path / "giver", "append", "--lines", stdin=b"1\n2\n3\n")
-    run(tmp_path / "taker", "init")
-    return name
-
-
-@pytest.fixture
-def giver(tmp_path: Path, author: str) -> Iterator[str]:
-    assert author
-    with serving(tmp_path / "giver", "--listen", "127.0.0.1:0", "--json") as node:
-        yield node.event()["address"]
-        node.end()
-
-
-def test_wait_needs_a_node_and_something_to_wait_for(tmp_path: Path, author: str) -> None:
-    taker = tmp_path / "taker"
+def test_wait_needs_a_node_and_something_to_wait_for(author: str, taker: Path) -> None:
     alone = run(taker, "wait", author)
     assert (alone.returncode, "no node serves this store" in alone.stderr) == (1, True)
     assert run(taker, "wait", "--seq", "3").returncode == 2
 
 
-def test_wait_returns_when_everything_has_come(tmp_path: Path, author: str, giver: str) -> None:
-    taker = tmp_path / "taker"
+def test_wait_returns_when_everything_has_come(
+    tmp_path: Path, author: str, giver: str, taker: Path
+) -> None:
     with serving(taker, "--no-listen", "--connect", giver, "--follow", author) as node:
         while "connected" not in node.line():
             pass
@@ -57,8 +38,7 @@ def test_wait_returns_when_everything_has_come(tmp_path: Path, author: str, give
         assert late.stderr.startswith(f"bamboo-peer: not complete after 0.3 s: {author}/0: ")
 
 
-def test_wait_says_who_cannot_be_reached(tmp_path: Path, author: str) -> None:
-    taker = tmp_path / "taker"
+def test_wait_says_who_cannot_be_reached(author: str, taker: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     with serving(taker, "--no-listen", "--connect", address, "--follow", author) as node:
@@ -69,8 +49,9 @@ def test_wait_says_who_cannot_be_reached(tmp_path: Path, author: str) -> None:
         assert "cannot be reached: Connection refused" in done.stderr
 
 
-def test_sync_with_wait_tries_again_until_somebody_is_there(tmp_path: Path, author: str) -> None:
-    taker = tmp_path / "taker"
+def test_sync_with_wait_tries_again_until_somebody_is_there(
+    tmp_path: Path, author: str, taker: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     late = run(taker, "sync", address, "--follow", author, "--wait", "--timeout", "0.2")

@@ -47,6 +47,10 @@ class Desk:
         self.seats[number].took(EntriesReceived(LOG, newest, 1, 100), self.now)
         self.deliver()
 
+    def leaves(self, number: int) -> None:
+        self.seats[number].leave(self.now)
+        self.deliver()
+
     def wait(self, seconds: float) -> None:
         until = self.now + seconds
         while (due := self.book.deadline) is not None and due <= until:
@@ -63,6 +67,14 @@ class Desk:
         return next((seat.name for log, seat in self.book.sources() if log == LOG), None)
 
 
+def claimed(*names: str) -> Desk:
+    """A desk where all of them have claimed the log, in this order."""
+    desk = Desk(*names)
+    for number in range(len(names)):
+        desk.claim(number)
+    return desk
+
+
 def test_the_first_one_gets_it_and_keeps_it() -> None:
     desk = Desk("a", "b")
     assert [desk.claim(0), desk.claim(1), desk.claim(0)] == [True, False, True]
@@ -71,18 +83,14 @@ def test_the_first_one_gets_it_and_keeps_it() -> None:
 
 
 def test_nothing_happens_while_nobody_holds_more_than_we_do() -> None:
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.book.held(LOG, 9, desk.now)
     desk.peer_holds(1, 9, held=9)
     assert desk.book.deadline is None
 
 
 def test_a_source_that_is_not_known_to_hold_it_loses_it_soon() -> None:
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.wait(60)
     desk.peer_holds(1, 5)
     desk.wait(GRACE_S / 2)
@@ -92,9 +100,7 @@ def test_a_source_that_is_not_known_to_hold_it_loses_it_soon() -> None:
 
 
 def test_a_source_that_brings_it_in_time_keeps_it() -> None:
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.wait(60)
     desk.peer_holds(1, 5)
     desk.wait(GRACE_S / 2)
@@ -105,9 +111,7 @@ def test_a_source_that_brings_it_in_time_keeps_it() -> None:
 
 def test_what_came_and_is_not_stored_yet_is_not_missed() -> None:
     """Checking signatures may take longer than a source may be quiet."""
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.brings(0, 1000)
     desk.peer_holds(1, 900)
     desk.wait(3600)
@@ -115,9 +119,7 @@ def test_what_came_and_is_not_stored_yet_is_not_missed() -> None:
 
 
 def test_a_source_that_goes_quiet_in_the_middle_loses_it_after_two_seconds() -> None:
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.peer_holds(1, 100)
     for newest in range(1, 20):
         desk.wait(SILENCE_S / 2)
@@ -128,36 +130,27 @@ def test_a_source_that_goes_quiet_in_the_middle_loses_it_after_two_seconds() -> 
 
 
 def test_a_source_that_leaves_is_replaced_at_once_by_who_holds_more() -> None:
-    desk = Desk("a", "b", "c")
-    for number in range(3):
-        desk.claim(number)
+    desk = claimed("a", "b", "c")
     desk.peer_holds(2, 7)
-    desk.seats[0].leave(desk.now)
-    desk.deliver()
+    desk.leaves(0)
     assert desk.told == [("c", True)]
 
 
 def test_nobody_is_told_when_a_source_leaves_a_log_that_is_in_step() -> None:
     """A thousand logs in step cost nothing when a peer hangs up; who brings news gets the log."""
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
-    desk.seats[0].leave(desk.now)
-    desk.deliver()
+    desk = claimed("a", "b")
+    desk.leaves(0)
     assert (desk.source, desk.told) == (None, [])
     desk.peer_holds(1, 3)
     assert desk.told == [("b", True)]
 
 
 def test_a_source_that_leaves_inside_a_large_payload_is_replaced() -> None:
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.peer_holds(1, 4)
     desk.book.held(LOG, 4, desk.now)
     desk.brings(0, 4, inside=True)
-    desk.seats[0].leave(desk.now)
-    desk.deliver()
+    desk.leaves(0)
     assert desk.told == [("b", True)]
     desk.seats[1].took(PayloadReceived(LOG, 4, 10), desk.now)
     desk.seats[1].leave(desk.now)
@@ -166,9 +159,7 @@ def test_a_source_that_leaves_inside_a_large_payload_is_replaced() -> None:
 
 
 def test_a_refused_source_is_replaced_and_may_come_again() -> None:
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.peer_holds(1, 4)
     desk.seats[0].took(FetchEnded(LOG, False), desk.now)
     desk.deliver()
@@ -180,9 +171,7 @@ def test_a_refused_source_is_replaced_and_may_come_again() -> None:
 
 def test_who_is_refused_while_it_listens_is_asked_for_nothing() -> None:
     """And it costs no memory: a peer may refuse ten thousand logs."""
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.peer_holds(1, 4)
     desk.seats[1].took(FetchEnded(LOG, False), desk.now)
     desk.seats[0].took(FetchEnded(LOG, False), desk.now)
@@ -191,8 +180,7 @@ def test_who_is_refused_while_it_listens_is_asked_for_nothing() -> None:
 
 
 def test_a_source_that_goes_on_listening_can_be_asked_again() -> None:
-    desk = Desk("a")
-    desk.claim(0)
+    desk = claimed("a")
     desk.seats[0].took(FetchEnded(LOG, True), desk.now)
     assert desk.source is None
     desk.peer_holds(0, 4)
@@ -201,9 +189,7 @@ def test_a_source_that_goes_on_listening_can_be_asked_again() -> None:
 
 def test_two_quiet_peers_do_not_play_ping_pong() -> None:
     """Each loss keeps a source away twice as long."""
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.peer_holds(1, 50)
     desk.peer_holds(0, 50)
     desk.wait(600)
@@ -215,9 +201,7 @@ def test_two_quiet_peers_do_not_play_ping_pong() -> None:
 
 def test_a_slow_source_gives_way_and_a_fast_one_does_not() -> None:
     for size, expected in ((20_000, "b"), (200_000, "a")):
-        desk = Desk("a", "b")
-        desk.claim(0)
-        desk.claim(1)
+        desk = claimed("a", "b")
         desk.peer_holds(1, 10_000)
         for newest in range(1, 13):
             desk.wait(1)
@@ -227,9 +211,7 @@ def test_a_slow_source_gives_way_and_a_fast_one_does_not() -> None:
 
 
 def test_a_source_is_slow_beside_one_that_was_much_faster() -> None:
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.seats[1].fastest = 50e6
     desk.peer_holds(1, 10_000)
     for newest in range(1, 13):
@@ -271,9 +253,7 @@ def test_a_log_does_not_wait_for_ever_behind_others() -> None:
 
 
 def test_a_peer_that_is_known_to_bring_more_than_an_idle_source_gets_its_claim() -> None:
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.wait(60)
     desk.peer_holds(1, 5)
     desk.wait(GRACE_S / 2)
@@ -283,9 +263,7 @@ def test_a_peer_that_is_known_to_bring_more_than_an_idle_source_gets_its_claim()
 
 
 def test_who_has_left_is_told_nothing() -> None:
-    desk = Desk("a", "b")
-    desk.claim(0)
-    desk.claim(1)
+    desk = claimed("a", "b")
     desk.seats[1].took(PeerHolds(LOG, 5, 0), desk.now)
     desk.seats[0].leave(desk.now)
     desk.seats[1].leave(desk.now)

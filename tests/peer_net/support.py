@@ -8,7 +8,7 @@ import trio
 from nacl.signing import SigningKey
 
 from logstore import Store
-from peer import Command, Event, IngestItem
+from peer import Command, Event, Ingest, Ingested, IngestItem, OpenPayload
 from peer.net.port import Port
 from peer.net.store_host import StoreHost
 from peer.net.verifier import Verifier
@@ -65,6 +65,11 @@ class Author:
             self.payloads[seq] if payload else None,
         )
 
+    def open_payload(self, seq: int = 1, sink: int = 1, offset: int = 0) -> OpenPayload:
+        """A session begins to bring the payload of an entry."""
+        digest = self.encoded[seq][-130:-64]
+        return OpenPayload(sink, self.log, seq, len(self.payloads[seq]), digest, offset)
+
 
 def spoiled(item: IngestItem) -> IngestItem:
     """The item with a wrong signature, and the hash that goes with it."""
@@ -113,3 +118,19 @@ async def running_host(
         await nursery.start(host.run)
         yield host
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def host_without_payload(
+    payload: bytes,
+) -> AsyncIterator[tuple[Store, StoreHost, Author, Client]]:
+    """A host that holds entry 1, whose payload is to come, and the session that brought it."""
+    author = Author()
+    author.sign(1, payload)
+    with Store.memory() as store:
+        async with running_host(store) as host:
+            client = Client(host)
+            client.submit(Ingest([author.item(1, payload=False)]))
+            await client.wait_for(Ingested)
+            client.events.clear()
+            yield store, host, author, client

@@ -1,7 +1,6 @@
 """Payloads are read by other sessions while one session receives them (point2point.md 8)."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,9 +13,6 @@ from peer import (
     ClosePayload,
     EntriesRead,
     FinishPayload,
-    Ingest,
-    Ingested,
-    OpenPayload,
     PayloadFinished,
     PayloadOpened,
     PayloadRead,
@@ -31,7 +27,7 @@ from peer import (
 )
 from peer.net.store_host import StoreHost
 
-from .support import Author, Client, running_host
+from .support import Author, Client, host_without_payload
 
 PAYLOAD = bytes(range(256)) * 1024
 WRONG = PAYLOAD[:-1] + b"x"
@@ -61,8 +57,7 @@ class Bench:
         """Somebody begins to bring the payload; returns the sink."""
         source = source or self.source
         self.sinks += 1
-        digest = self.author.encoded[1][-130:-64]
-        source.submit(OpenPayload(self.sinks, self.author.log, 1, SIZE, digest, offset))
+        source.submit(self.author.open_payload(1, self.sinks, offset))
         await source.wait_for(PayloadOpened, len(source.of(PayloadOpened)) + 1)
         return self.sinks
 
@@ -95,20 +90,8 @@ class Bench:
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
-    async with benches() as found:
-        yield found
-
-
-@asynccontextmanager
-async def benches() -> AsyncIterator[Bench]:
-    author = Author()
-    author.sign(1, PAYLOAD)
-    with Store.memory() as store:
-        async with running_host(store) as host:
-            source = Client(host)
-            source.submit(Ingest([author.item(1, payload=False)]))
-            await source.wait_for(Ingested)
-            yield Bench(store, host, author, source, [Client(host) for _ in range(3)])
+    async with host_without_payload(PAYLOAD) as (store, host, author, source):
+        yield Bench(store, host, author, source, [Client(host) for _ in range(3)])
 
 
 async def test_what_has_been_written_is_read_and_the_last_byte_once_all_is_right(
@@ -334,17 +317,12 @@ async def test_reading_that_fails_ends_the_request_alone(
 
 async def test_a_small_payload_is_read_when_it_is_whole() -> None:
     """It is in memory until then, and who waits looks again."""
-    author = Author()
-    author.sign(1, b"small")
-    with Store.memory() as store:
-        async with running_host(store) as host:
-            source, reader = Client(host), Client(host)
-            source.submit(Ingest([author.item(1, payload=False)]))
-            source.submit(OpenPayload(1, author.log, 1, 5, author.encoded[1][-130:-64], 0))
-            source.submit(WritePayload(1, b"sma"))
-            await source.wait_for(PayloadWritten)
-            reader.submit(ReadPayload(5, author.log, 1, 0, 100, arriving=True))
-            source.submit(WritePayload(1, b"ll"), FinishPayload(1))
-            assert (await source.wait_for(PayloadFinished)).verdict is Verdict.VALID
-            await reader.wait_for(PayloadWithdrawn)
-            assert host.arrivals.readings == 0
+    async with host_without_payload(b"small") as (_, host, author, source):
+        reader = Client(host)
+        source.submit(author.open_payload(), WritePayload(1, b"sma"))
+        await source.wait_for(PayloadWritten)
+        reader.submit(ReadPayload(5, author.log, 1, 0, 100, arriving=True))
+        source.submit(WritePayload(1, b"ll"), FinishPayload(1))
+        assert (await source.wait_for(PayloadFinished)).verdict is Verdict.VALID
+        await reader.wait_for(PayloadWithdrawn)
+        assert host.arrivals.readings == 0

@@ -151,54 +151,60 @@ def some(count: int, size: int, seed: int = 1) -> list[bytes]:
     return [rng.randbytes(size) for _ in range(count)]
 
 
+def mesh(running: list[Node]) -> list[Link]:
+    """All with all."""
+    return [
+        Link(one, other, f"{a} of {b}")
+        for a, one in enumerate(running)
+        for b, other in enumerate(running[:a])
+    ]
+
+
+@asynccontextmanager
+async def two_holders(
+    clock: MockClock, payloads: list[bytes]
+) -> AsyncIterator[tuple[list[Node], LogKey]]:
+    """Three nodes that are not connected, and a log that the first two of them hold."""
+    async with nodes(3) as running:
+        async with linked(Link(running[0], running[1], "copy")):
+            log = await append(running[0], payloads)
+            await wait(running, clock, lambda: holds(running[1], log, len(payloads)))
+        yield running, log
+
+
 async def test_in_a_mesh_each_payload_crosses_once_to_each_node(mock_clock: MockClock) -> None:
     payloads = some(150, 300)
-    async with nodes(5) as running:
-        links = [
-            Link(one, other, f"{a} of {b}")
-            for a, one in enumerate(running)
-            for b, other in enumerate(running[:a])
-        ]
-        async with linked(*links):
+    async with nodes(5) as running, linked(*mesh(running)):
+        await settle(running)
+        log = await append(running[2], payloads[:50])
+        await settle(running)
+        for at in range(50, 150, 10):
+            await append(running[2], payloads[at : at + 10])
             await settle(running)
-            log = await append(running[2], payloads[:50])
-            await settle(running)
-            for at in range(50, 150, 10):
-                await append(running[2], payloads[at : at + 10])
-                await settle(running)
-            await wait(running, mock_clock, lambda: all(holds(n, log, 150) for n in running))
-            for number, node in enumerate(running):
-                assert_same(node, log, payloads)
-                assert received(node) == (0 if number == 2 else 150 * 300)
+        await wait(running, mock_clock, lambda: all(holds(n, log, 150) for n in running))
+        for number, node in enumerate(running):
+            assert_same(node, log, payloads)
+            assert received(node) == (0 if number == 2 else 150 * 300)
 
 
 async def test_all_write_at_once_and_each_payload_crosses_once(mock_clock: MockClock) -> None:
     payloads = some(30, 200)
-    async with nodes(4) as running:
-        links = [
-            Link(one, other, f"{a} of {b}")
-            for a, one in enumerate(running)
-            for b, other in enumerate(running[:a])
-        ]
-        async with linked(*links):
-            await settle(running)
-            for at in range(0, 30, 10):
-                logs = [await append(node, payloads[at : at + 10]) for node in running]
-            await wait(
-                running,
-                mock_clock,
-                lambda: all(holds(node, log, 30) for node in running for log in logs),
-            )
-            assert sum(map(received, running)) == 4 * 3 * 30 * 200
+    async with nodes(4) as running, linked(*mesh(running)):
+        await settle(running)
+        for at in range(0, 30, 10):
+            logs = [await append(node, payloads[at : at + 10]) for node in running]
+        await wait(
+            running,
+            mock_clock,
+            lambda: all(holds(node, log, 30) for node in running for log in logs),
+        )
+        assert sum(map(received, running)) == 4 * 3 * 30 * 200
 
 
 async def test_a_source_that_goes_silent_is_replaced_within_seconds(mock_clock: MockClock) -> None:
     payloads = some(60, 40_000)
-    async with nodes(3) as running:
+    async with two_holders(mock_clock, payloads) as (running, log):
         one, other, taker = running
-        async with linked(Link(one, other, "copy")):
-            log = await append(one, payloads)
-            await wait(running, mock_clock, lambda: holds(other, log, 60))
         first = Link(one, taker, "first", stall_after=MIB)
         second = Link(other, taker, "second")
         async with linked(first):
@@ -218,11 +224,8 @@ async def test_a_source_that_goes_silent_is_replaced_within_seconds(mock_clock: 
 
 async def test_a_large_payload_goes_on_at_another_source(mock_clock: MockClock) -> None:
     payloads = some(1, 6 * MIB)
-    async with nodes(3) as running:
+    async with two_holders(mock_clock, payloads) as (running, log):
         one, other, taker = running
-        async with linked(Link(one, other, "copy")):
-            log = await append(one, payloads)
-            await wait(running, mock_clock, lambda: holds(other, log, 1))
         first, second = Link(one, taker, "first", stall_after=4 * MIB), Link(other, taker, "second")
         async with linked(first):
             await settle(running)
@@ -239,11 +242,8 @@ async def test_a_large_payload_goes_on_while_the_silent_source_is_still_there(
     mock_clock: MockClock,
 ) -> None:
     payloads = some(1, 6 * MIB)
-    async with nodes(3) as running:
+    async with two_holders(mock_clock, payloads) as (running, log):
         one, other, taker = running
-        async with linked(Link(one, other, "copy")):
-            log = await append(one, payloads)
-            await wait(running, mock_clock, lambda: holds(other, log, 1))
         first, second = Link(one, taker, "first", stall_after=4 * MIB), Link(other, taker, "second")
         async with linked(first):
             await settle(running)
@@ -256,11 +256,8 @@ async def test_a_large_payload_goes_on_while_the_silent_source_is_still_there(
 
 async def test_a_source_that_lies_is_left_and_nothing_is_lost(mock_clock: MockClock) -> None:
     payloads = some(100, 5_000)
-    async with nodes(3) as running:
+    async with two_holders(mock_clock, payloads) as (running, log):
         one, other, taker = running
-        async with linked(Link(one, other, "copy")):
-            log = await append(one, payloads)
-            await wait(running, mock_clock, lambda: holds(other, log, 100))
         liar = Link(one, taker, "liar", spoil_after=250_000)
         async with linked(liar):
             await fetches(taker, log)

@@ -1,7 +1,6 @@
 """Payloads in pieces: stored in order, checked where they are not stored, kept for resuming."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -10,8 +9,6 @@ from logstore import PayloadState, Store, StoreFull
 from peer import (
     ClosePayload,
     FinishPayload,
-    Ingest,
-    Ingested,
     LogChanged,
     LookedUp,
     LookUp,
@@ -24,7 +21,7 @@ from peer import (
 )
 from peer.net.store_host import StoreHost
 
-from .support import Author, Client, running_host
+from .support import Author, Client, host_without_payload
 
 PAYLOAD = bytes(range(256)) * 1024
 HALF = len(PAYLOAD) // 2
@@ -40,8 +37,7 @@ class Bench:
     client: Client
 
     def open(self, sink: int = 1, offset: int = 0) -> OpenPayload:
-        digest = self.author.encoded[1][-130:-64]
-        return OpenPayload(sink, self.author.log, 1, len(PAYLOAD), digest, offset)
+        return self.author.open_payload(1, sink, offset)
 
     async def verdict(self, count: int = 1) -> PayloadFinished:
         return await self.client.wait_for(PayloadFinished, count)
@@ -60,21 +56,8 @@ class Bench:
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
-    async with benches() as found:
-        yield found
-
-
-@asynccontextmanager
-async def benches() -> AsyncIterator[Bench]:
-    author = Author()
-    author.sign(1, PAYLOAD)
-    with Store.memory() as store:
-        async with running_host(store) as host:
-            client = Client(host)
-            client.submit(Ingest([author.item(1, payload=False)]))
-            await client.wait_for(Ingested)
-            client.events.clear()
-            yield Bench(store, host, author, client)
+    async with host_without_payload(PAYLOAD) as parts:
+        yield Bench(*parts)
 
 
 async def test_a_payload_in_pieces_is_stored_and_told(bench: Bench) -> None:
@@ -202,13 +185,12 @@ async def test_what_came_before_a_session_ended_is_kept(bench: Bench) -> None:
     assert bench.state() == (PayloadState.PARTIAL, HALF)
 
 
-async def test_a_full_disk_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_nobodys_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object, **options: object) -> None:
         raise StoreFull("the disk is full", "here", "free space")
 
-    async with benches() as bench:
-        monkeypatch.setattr(bench.store, "payload_sink", full)
-        bench.client.submit(bench.open(), WritePayload(1, PAYLOAD), FinishPayload(1))
-        finished = await bench.verdict()
-        assert finished == PayloadFinished(1, Verdict.STORAGE, "the disk is full: here; free space")
-        assert bench.client.of(PayloadWritten) == [PayloadWritten(1, len(PAYLOAD))]
+    monkeypatch.setattr(bench.store, "payload_sink", full)
+    bench.client.submit(bench.open(), WritePayload(1, PAYLOAD), FinishPayload(1))
+    finished = await bench.verdict()
+    assert finished == PayloadFinished(1, Verdict.STORAGE, "the disk is full: here; free space")
+    assert bench.client.of(PayloadWritten) == [PayloadWritten(1, len(PAYLOAD))]
