@@ -2,24 +2,11 @@
 
 # ruff: noqa: N818 - names say what happened, and most of them are read in `except` clauses
 
-from pathlib import Path
+from logstore import ExplainedError
 
 
-class AnalyticsError(Exception):
+class AnalyticsError(ExplainedError):
     """An export, or an analysis of one, that cannot do what it was asked to."""
-
-    what: str
-    where: str
-    remedy: str
-
-    def __init__(self, what: str, where: str | Path, remedy: str) -> None:
-        super().__init__(what, str(where), remedy)
-        self.what = what
-        self.where = str(where)
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.where}; {self.remedy}"
 
 
 class MissingExtra(AnalyticsError):

@@ -8,6 +8,7 @@ networks or event loops. docs/store.md states what is promised under which assum
 
 from .errors import (
     EntryRejected,
+    ExplainedError,
     KeyFileError,
     KeyFileExposed,
     KeyFileMissing,
@@ -74,6 +75,7 @@ __all__ = [
     "Dropped",
     "EntryRejected",
     "EntryRejectedInfo",
+    "ExplainedError",
     "Fault",
     "Follow",
     "ForkProof",

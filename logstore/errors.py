@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from wire import LogKey
 
 
-class StoreError(Exception):
-    """A store that cannot do what it was asked to."""
+class ExplainedError(Exception):
+    """What happened, where, and what to do about it, in one line."""
 
     what: str
     where: str
@@ -29,6 +29,10 @@ class StoreError(Exception):
 
     def __str__(self) -> str:
         return f"{self.what}: {self.where}; {self.remedy}"
+
+
+class StoreError(ExplainedError):
+    """A store that cannot do what it was asked to."""
 
 
 class NotAStore(StoreError):
