@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from logstore import ForkProof, NotAFork, Store, check_fork
 from peer import json_number, log_fields
-from wire import EntryError, LogKey, decode_entry, yamf_hash
+from wire import EntryError, LogKey, decode_entry
 
 from .errors import DONE, FAILED, Problem, WrongUsage
 from .opening import opened_store
+from .reading import signed_fields
 from .registry import Definition
 from .settings import Parser
 from .values import log_key
@@ -94,7 +95,7 @@ def _proof(store: Store, key: LogKey) -> ForkProof:
 def _show(args: "Namespace", key: LogKey, terminal: "Terminal") -> int:
     with opened_store(args, readonly=True) as store:
         proof = _proof(store, key)
-    first, second = _decoded(proof.first), _decoded(proof.second)
+    first, second = signed_fields(proof.first), signed_fields(proof.second)
     differs = [name for name in first if first[name] != second[name]]
     if terminal.as_json:
         named = {"seq": json_number(proof.seq), "differs": differs}
@@ -109,19 +110,6 @@ def _show(args: "Namespace", key: LogKey, terminal: "Terminal") -> int:
         else:
             terminal.line(f"  {name:<{width}}  {_text(value)}")
     return DONE
-
-
-def _decoded(encoded: bytes) -> dict[str, object]:
-    entry = decode_entry(encoded)
-    return {
-        "end_of_log": entry.is_end,
-        "lipmaalink": None if entry.lipmaalink is None else entry.lipmaalink.hex(),
-        "backlink": None if entry.backlink is None else entry.backlink.hex(),
-        "payload_bytes": json_number(entry.payload_bytes),
-        "payload_hash": entry.payload_hash.hex(),
-        "signature": entry.signature.hex(),
-        "hash": yamf_hash(encoded).hex(),
-    }
 
 
 def _text(value: object) -> str:

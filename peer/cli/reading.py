@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from logstore import FULL, LogInfo, PayloadState, Store, StoredEntry, Subscription, subscription_of
 from peer import json_number, log_fields
-from wire import LogKey, decode_entry
+from wire import LogKey, decode_entry, yamf_hash
 
 from .errors import DONE, Problem
 from .opening import entries_of, held_log, opened_store
@@ -101,18 +101,25 @@ def _entry(args: "Namespace", terminal: "Terminal") -> int:
 
 def entry_fields(stored: StoredEntry) -> dict[str, object]:
     """An entry and what is known of it, as JSON output names it."""
-    entry = decode_entry(stored.encoded)
-    return log_fields(stored.key) | {
-        "seq": json_number(entry.seq),
+    place = log_fields(stored.key) | {"seq": json_number(stored.seq)}
+    known = {
+        "payload_state": str(stored.payload_state),
+        "received_at": rfc3339(stored.received_at),
+    }
+    return place | signed_fields(stored.encoded) | known
+
+
+def signed_fields(encoded: bytes) -> dict[str, object]:
+    """What an author signed beside the place of the entry, and the entry's hash."""
+    entry = decode_entry(encoded)
+    return {
         "end_of_log": entry.is_end,
         "lipmaalink": None if entry.lipmaalink is None else entry.lipmaalink.hex(),
         "backlink": None if entry.backlink is None else entry.backlink.hex(),
         "payload_bytes": json_number(entry.payload_bytes),
         "payload_hash": entry.payload_hash.hex(),
         "signature": entry.signature.hex(),
-        "hash": stored.hash.hex(),
-        "payload_state": str(stored.payload_state),
-        "received_at": rfc3339(stored.received_at),
+        "hash": yamf_hash(encoded).hex(),
     }
 
 
