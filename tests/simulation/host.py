@@ -15,6 +15,7 @@ from logstore import Store, StoreError
 from peer import LogChanged
 from peer.net.groups import Checked, Group, grouped
 from peer.net.ingestion import GROUP_ENTRIES_MAX, Ingestion
+from peer.net.interests import Wanted
 from peer.net.lane import Job, Lane, Settle
 from peer.net.sources import Settled, Sources
 from peer.net.store_host import StoreHost
@@ -202,7 +203,12 @@ class SimHost(StoreHost):
         self._ingestion = SimIngestion(pace, self._commit_groups)
 
     def write(
-        self, work: Callable[[], T], then: Callable[[T], None], *, also: Iterable[LogKey] = ()
+        self,
+        work: Callable[[], T],
+        then: Callable[[T], None],
+        *,
+        also: Iterable[LogKey] = (),
+        failed: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """Like `call`: runs `work` in the writing thread and tells what it changed."""
 
@@ -210,7 +216,21 @@ class SimHost(StoreHost):
             result, changes = work(), self._feed.take(also)
             return partial(self._written, result, then, changes)
 
-        self._writer.put(Job(do, lambda error: None))
+        self._writer.put(Job(do, failed))
+
+    def poll(self) -> None:
+        """Looks whether anything was committed that nobody told of, as `_poll` does."""
+        try:
+            if self.at_rest and not self._feed.is_stale():
+                return
+        except StoreError:
+            return
+        self.write(self._look_for_others, self._others_seen)
+
+    def _others_seen(self, wanted: Wanted | None) -> None:
+        if wanted is not None:
+            for watch in list(self.want_watchers):
+                watch(wanted)
 
     def _written(self, result: T, then: Callable[[T], None], changes: Sequence[LogChanged]) -> None:
         then(result)

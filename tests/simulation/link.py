@@ -36,6 +36,7 @@ from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, n
 
 from .clock import Clock, Life
 from .lies import Liar, lies
+from .once import OneTimeSync
 from .plan import Plan, draw_setup
 from .truth import Broken
 
@@ -218,6 +219,8 @@ class End(ABC):
         if self.place is not None:
             self.place.take(notice)
         if isinstance(notice, SyncFinished):
+            if self.link.once is not None:
+                self.link.once.finished(self)
             self._clock.after(0.0, self.finish, self.life)
 
     def _write(self) -> None:
@@ -281,7 +284,12 @@ class SplitEnd(End):
         config = link.config_of(policy)
         negotiated = negotiate(setups[side], setups[1 - side])
         self._engine = Engine(
-            negotiated, config, proactive=side == 0, now=self._clock.now, claim=self.claim
+            negotiated,
+            config,
+            proactive=side == 0,
+            now=self._clock.now,
+            tracer=node.tracer(),
+            claim=self.claim,
         )
         self.credit = config.data_credit_bytes
         """What may still be sent."""
@@ -423,7 +431,9 @@ class SessionEnd(End):
         super().__init__(link, node, side, policy)
         role = Role.PROACTIVE if side == 0 else Role.REACTIVE
         config = replace(link.config_of(policy), setup=setups[side])
-        self.session = Session(role, config, self._clock.now, claim=self.claim)
+        self.session = Session(
+            role, config, self._clock.now, tracer=node.tracer(), claim=self.claim
+        )
         self.stream = Pipe(self._clock, self._rng, link.plan, self._arrived)
 
     @property
@@ -497,6 +507,8 @@ class Link:
         self.connections = 0
         self.policies = ("follow", "follow")
         """What the next connection is for, on either side."""
+        self.once: OneTimeSync | None = None
+        """If this one is a one-time sync of either side, what it has to bring."""
         self._backoff = Backoff(self.rng)
         self._since = 0.0
         self._calling = False
@@ -529,6 +541,7 @@ class Link:
             kind(self, node, side, setups, self.policies[side])
             for side, node in enumerate(self.nodes)
         )
+        self.once = OneTimeSync(self) if "sync" in self.policies else None
         self.policies = ("follow", "follow")
         for end in self.ends:
             end.node.ends.add(end)

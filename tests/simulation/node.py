@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from nacl.signing import SigningKey
 
-from logstore import Appended, Follow, NewEntry, PayloadState, Store, StoreError, StoreFailed
+from logstore import (
+    Appended,
+    Follow,
+    NewEntry,
+    PayloadState,
+    Store,
+    StoreError,
+    StoreFailed,
+    Subscription,
+)
 from peer import LogChanged
 from peer.net.interests import InterestBook, Wanted
+from peer.tracing import Tracer
 from tests.logstore.disk import PowerCutError, SimDisk, SimFile
 from wire import LogKey
 
@@ -21,6 +31,9 @@ from .truth import Broken, Made, short
 
 if TYPE_CHECKING:
     from .world import World
+
+POLL_S = 1.0
+"""How often a host looks for what was committed without its doing."""
 
 
 class SimNode:
@@ -67,6 +80,8 @@ class SimNode:
         self.sources = SimSources(self.pace, self.host.when_payloads_kept)
         self.book = InterestBook(self.store.author).load(self.store)
         self.host.watchers.add(self._logs_changed)
+        self.host.want_watchers.add(self._others_wanted)
+        self._poll_later()
         self.alive = True
         self._check_own_logs()
 
@@ -109,7 +124,7 @@ class SimNode:
         if self.power_cut_at is None or self.disk.operations < self.power_cut_at:
             return False
         self.crash(power=True)
-        self.world.restart_later(self)
+        self.world.restart_later(self, self.rng)
         return True
 
     def _disk_fault(self, kind: str, number: int) -> None:
@@ -165,17 +180,32 @@ class SimNode:
 
     def fetch(self, log: LogKey, first: int, last: int) -> None:
         """Wants entries and their payloads once, whatever is followed."""
-        self.host.write(partial(self.store.want, log, first, last), self._wanted_changed)
+        self._change_wanted(partial(self.store.want, log, first, last))
 
-    def follow(self, target: Follow) -> None:
-        self.host.write(partial(self.store.follow, target), self._wanted_changed)
+    def follow(self, target: Follow, wanted: Subscription | None = None) -> None:
+        self._change_wanted(partial(self.store.follow, target, wanted))
 
     def unfollow(self, target: Follow) -> None:
-        self.host.write(partial(self.store.unfollow, target), self._wanted_changed)
+        self._change_wanted(partial(self.store.unfollow, target))
 
-    def _wanted_changed(self, changed: object) -> None:
-        if changed:
+    def _poll_later(self) -> None:
+        def poll() -> None:
+            self.host.poll()
+            self._poll_later()
+
+        self.world.clock.after(POLL_S, poll, self.pace.life)
+
+    def _others_wanted(self, wanted: Wanted) -> None:
+        if wanted != self.book.wanted:
             self._look_at_wants()
+
+    def _change_wanted(self, change: Callable[[], bool]) -> None:
+        """What failed may have been written all the same."""
+
+        def look(result: object) -> None:
+            self._look_at_wants()
+
+        self.host.write(change, look, failed=look)
 
     def _look_at_wants(self) -> None:
         """What peer.net.node does when something else may be wanted than before."""
@@ -207,6 +237,10 @@ class SimNode:
         for change in changes:
             self._check_progress(change)
 
+    def tracer(self) -> Tracer | None:
+        """What counts the bytes that a new session receives, in a world that counts them."""
+        return self.world.count.tracer(self.name) if self.world.plan.is_calm else None
+
     # What must hold of it
 
     def _check_progress(self, change: LogChanged) -> None:
@@ -236,7 +270,7 @@ class SimNode:
 
     def payload_of(self, log: LogKey, seq: int) -> bytes:
         """The payload of an entry that is held with it."""
-        with self.store.open_payload(log, seq) as reader:
+        with Store.open_payload(self.store, log, seq) as reader:
             return reader.read(0, reader.payload_bytes)
 
     def check_store(self) -> None:

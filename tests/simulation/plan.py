@@ -29,8 +29,18 @@ TROUBLES = (
     "slow",
     "lies",
     "fetches",
+    "subscriptions",
+    "once",
+    "reads",
+    "sizes",
+    "adjusts",
 )
 """Kinds of things that happen; a plan has some of them."""
+
+CALM = ("appends", "large", "ends")
+"""Those of worlds in which nothing goes wrong and nobody changes his mind."""
+
+CALM_SHARE = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,13 @@ class Plan:
     reconnect: bool
     """Whether all connections are made anew when the faults stop."""
     config: SessionConfig
+    options: tuple[str, ...] = ()
+    """What made it smaller, as the command line has it."""
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing makes anybody ask for anything twice."""
+        return set(self.troubles) <= set(CALM) and not self.reconnect
 
     def rng(self, part: str) -> random.Random:
         """The generator of one part of the world."""
@@ -72,6 +89,9 @@ def draw_plan(
     count = rng.choice((2, 2, 2, 3, 3, 4, 5, 6, 8))
     happenings = rng.choice((5, 10, 20, 40))
     troubles = _troubles(random.Random(f"{seed}/troubles"))
+    calm = random.Random(f"{seed}/calm").random() < CALM_SHARE
+    if calm:
+        troubles = tuple(trouble for trouble in troubles if trouble in CALM)
     plan = Plan(
         seed=seed,
         nodes=count,
@@ -83,7 +103,7 @@ def draw_plan(
         delay_s=rng.choice((0.0, 0.001, 0.02, 0.2)),
         chunk_bytes=rng.choice((7, 100, 1500, 1 << 20)),
         host_delay_s=rng.choice((0.0, 0.001, 0.01, 0.1)),
-        reconnect=rng.random() < 0.3,
+        reconnect=rng.random() < 0.3 and not calm,
         config=_config(rng),
     )
     count = min(plan.nodes, nodes or plan.nodes)
@@ -93,7 +113,14 @@ def draw_plan(
         events=plan.events if events is None else events,
         troubles=tuple(trouble for trouble in troubles if trouble not in without),
         links=_links(plan.rng("links"), count),
+        options=_options(nodes, events, without),
     )
+
+
+def _options(nodes: int | None, events: int | None, without: tuple[str, ...]) -> tuple[str, ...]:
+    numbers = {"--nodes": nodes, "--events": events}
+    given = [f"{name} {number}" for name, number in numbers.items() if number is not None]
+    return (*given, *(f"--without {trouble}" for trouble in without))
 
 
 def draw_setup(rng: random.Random) -> Setup:

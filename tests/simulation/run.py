@@ -68,7 +68,7 @@ def _report(world: World, error: Exception) -> str:
 
 def replay_command(plan: Plan) -> str:
     """What runs the same world again."""
-    return f".venv/bin/python -m tests.simulation --seed {plan.seed}"
+    return " ".join((f".venv/bin/python -m tests.simulation --seed {plan.seed}", *plan.options))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import random
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from nacl.signing import SigningKey
@@ -33,7 +33,7 @@ class Made:
     seq: int
     encoded: bytes
     hash: bytes
-    payload: bytes
+    payload: bytes | None
 
 
 @dataclass(slots=True)
@@ -47,6 +47,8 @@ class Truth:
     )
     """The hashes of what was signed under each number."""
     forked_at: dict[LogKey, int] = field(default_factory=dict)
+    wrong_sizes: dict[LogKey, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """The entries whose payloads have another size than was signed: nobody can ever hold them."""
 
     def add(self, log: LogKey, seq: int, entry_hash: bytes) -> None:
         """Takes note of a signed entry. Raises Broken if an honest author signs a number twice."""
@@ -68,6 +70,8 @@ class Truth:
         if yamf_hash(entry.encoded) != entry.hash:
             raise Broken(f"{what} has another hash")
         self.add(entry.key, entry.seq, entry.hash)
+        if payload is not None and entry.seq in self.wrong_sizes[entry.key]:
+            raise Broken(f"{what} counts as complete, though its author lied about its payload")
         right = (made.payload_bytes, made.payload_hash)
         if payload is not None and (len(payload), yamf_hash(payload)) != right:
             raise Broken(f"{what} has a payload that is not its own")
@@ -97,17 +101,61 @@ class ForkingAuthor:
         return made
 
     def _sign(self, held: dict[int, Made], seq: int, payload: bytes) -> Made:
-        encoded = sign_entry(
-            self.key,
-            log_id=self.log_id,
-            seq=seq,
-            is_end=False,
-            lipmaalink=held[lipmaa(seq)].hash if has_distinct_lipmaalink(seq) else None,
-            backlink=held[seq - 1].hash if seq > 1 else None,
-            payload_bytes=len(payload),
-            payload_hash=yamf_hash(payload),
-        )
+        encoded = _encode(self.key, self.log_id, held, seq, payload, len(payload))
         return Made(seq, encoded, yamf_hash(encoded), payload)
+
+
+@dataclass(slots=True)
+class SizeLiar:
+    """Signs other sizes than those of the payloads, now and then.
+
+    Nobody can have such a payload; and who gets to see its bytes knows that the log is invalid from
+    there on, which the protocol has no words for.
+    """
+
+    key: SigningKey
+    log_id: int
+    made: dict[int, Made] = field(default_factory=dict)
+    payloads: dict[int, bytes] = field(default_factory=dict)
+    """Of the entries with a wrong size."""
+
+    @property
+    def log(self) -> LogKey:
+        return LogKey(bytes(self.key.verify_key), self.log_id)
+
+    def extend(self, rng: random.Random, truth: Truth) -> Made:
+        """The next entry; one in three has a payload of another size than it says."""
+        seq = len(self.made) + 1
+        payload = rng.randbytes(rng.choice((1, 9, 300, 70_000)))
+        size = len(payload)
+        if rng.random() < 1 / 3:
+            size = rng.choice((size - 1, size + 1, 0, 100_000))
+            self.payloads[seq] = payload
+            truth.wrong_sizes[self.log].add(seq)
+        encoded = _encode(self.key, self.log_id, self.made, seq, payload, size)
+        kept = None if seq in self.payloads else payload
+        made = self.made[seq] = Made(seq, encoded, yamf_hash(encoded), kept)
+        truth.add(self.log, seq, made.hash)
+        return made
+
+    def with_payload(self, seq: int) -> Made:
+        """An entry with a wrong size, and its payload."""
+        return replace(self.made[seq], payload=self.payloads[seq])
+
+
+def _encode(
+    key: SigningKey, log_id: int, held: dict[int, Made], seq: int, payload: bytes, size: int
+) -> bytes:
+    return sign_entry(
+        key,
+        log_id=log_id,
+        seq=seq,
+        is_end=False,
+        lipmaalink=held[lipmaa(seq)].hash if has_distinct_lipmaalink(seq) else None,
+        backlink=held[seq - 1].hash if seq > 1 else None,
+        payload_bytes=size,
+        payload_hash=yamf_hash(payload),
+    )
 
 
 def short(log: LogKey) -> str:

@@ -1,0 +1,78 @@
+"""One-time syncs: what they promise to have brought when they say that they are done."""
+
+from typing import TYPE_CHECKING
+
+from logstore import PayloadState
+from peer import Interests
+from wire import LogKey
+
+from .guarantee import Held, Wishes, waits_with
+from .truth import Broken, short
+
+if TYPE_CHECKING:
+    from .link import End, Link
+    from .node import SimNode
+
+
+class _Due:
+    """What one side wanted of a log of what the other one held, when the sync began."""
+
+    def __init__(self, interests: Interests, log: LogKey, theirs: Held, held: Held) -> None:
+        self.interests = interests
+        self.log = log
+        self.newest = max(theirs.newest, held.newest)
+        self.wishes = wishes = Wishes.of(interests, log, theirs.newest)
+        wanted = wishes.entries(self.newest) & theirs.entries.keys()
+        self.entries = wanted - {waits_with(theirs, wishes)}
+        self.payloads = {
+            seq
+            for seq in wanted
+            if theirs.state(seq) is PayloadState.PRESENT
+            and wishes.wants_payload(theirs.entries[seq], self.newest)
+        }
+
+    def lacks(self, held: Held) -> str | None:
+        """What is still wanted of it and has not come."""
+        newest = max(self.newest, held.newest)
+        wanted = {seq for seq in self.wishes.entries(newest) if seq <= held.servable}
+        missing = sorted((self.entries & wanted) - held.entries.keys())
+        if missing:
+            return f"entries {missing[0]} to {missing[-1]}"
+        for seq in sorted(self.payloads & wanted):
+            if self.wishes.lacks(seq, held.state(seq)):
+                return f"the payload of {seq}"
+        return None
+
+
+class OneTimeSync:
+    """A connection that is for once, on one side or on both."""
+
+    def __init__(self, link: "Link") -> None:
+        first, second = link.nodes
+        self._link = link
+        self._due = {first.name: self._of(second, first), second.name: self._of(first, second)}
+
+    def _of(self, giver: "SimNode", taker: "SimNode") -> list[_Due]:
+        world = taker.world
+        interests = taker.book.current.interests
+        logs = {*taker.book.current.offers, *giver.book.current.offers, *interests.fetches}
+        return [
+            _Due(interests, log, world.holdings.of(giver, log), world.holdings.of(taker, log))
+            for log in sorted(logs)
+            if interests.wants(log) and log.author not in world.truth.forking
+        ]
+
+    def finished(self, end: "End") -> None:
+        """One side says that nothing is left to do in either direction. Raises Broken."""
+        if any(each.lie is not None for each in self._link.ends):
+            return
+        for taker in self._link.nodes:
+            for due in self._due[taker.name]:
+                if taker.book.current.interests != due.interests:
+                    # Its user has changed his mind meanwhile.
+                    break
+                what = due.lacks(taker.world.holdings.of(taker, due.log))
+                if what:
+                    raise Broken(
+                        f"{end} has synced, and {taker.name} lacks of {short(due.log)}: {what}"
+                    )
