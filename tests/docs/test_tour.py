@@ -39,6 +39,8 @@ def test_a_key_of_the_page_stands_for_one_key_throughout() -> None:
 def test_a_key_in_a_command_becomes_the_one_of_this_run(tour: Tour) -> None:
     tour.follow(Block("console", f"$ printf 'b2%.0s' {{1..32}}\n{KEYS[0]}\n"))
     tour.follow(Block("console", f"$ test {KEYS[0]} = {KEYS[1]} && echo yes\nyes\n"))
+    with pytest.raises(AssertionError, match="The page shows"):
+        tour.follow(Block("console", f"$ test {KEYS[0]} = {KEYS[2]} && echo yes\nyes\n"))
 
 
 def test_times_and_durations_only_have_to_look_right() -> None:
@@ -61,6 +63,9 @@ def test_everything_else_has_to_be_the_same() -> None:
 
 def test_variables_are_kept_from_command_to_command(tour: Tour) -> None:
     tour.follow(Block("console", "$ NAME=amy\n$ echo $NAME\namy\n"))
+    tour.follow(Block("console", "$ echo $NAME\namy\n"))
+    with pytest.raises(AssertionError, match="The page shows"):
+        tour.follow(Block("console", "$ echo $NAME\nbob\n"))
 
 
 def test_output_that_the_page_does_not_show_is_noticed(tour: Tour) -> None:
@@ -68,8 +73,9 @@ def test_output_that_the_page_does_not_show_is_noticed(tour: Tour) -> None:
         tour.follow(Block("console", "$ echo one\ntwo\n"))
 
 
-def test_a_file_of_the_page_is_saved(tour: Tour) -> None:
+def test_a_file_of_the_page_is_saved(tour: Tour, tmp_path: Path) -> None:
     tour.follow(Block("python hello.py", "print('hello')\n"))
+    assert (tmp_path / "hello.py").read_text() == "print('hello')\n"
     tour.follow(Block("console", "$ python hello.py\nhello\n"))
 
 
@@ -85,7 +91,8 @@ def test_a_terminal_goes_on_until_it_is_interrupted(tour: Tour) -> None:
     tour.follow(Block("python wait.py", script))
     tour.follow(Block("console second", "$ python wait.py\nbegin\n"))
     tour.follow(Block("console", "$ echo meanwhile\nmeanwhile\n"))
-    tour.follow(Block("console second", "^C\nend\n"))
+    with pytest.raises(AssertionError, match="this was printed"):
+        tour.follow(Block("console second", "^C\nanother end\n"))
 
 
 def test_a_terminal_that_ends_too_early_is_noticed(tour: Tour) -> None:
@@ -93,6 +100,11 @@ def test_a_terminal_that_ends_too_early_is_noticed(tour: Tour) -> None:
         tour.follow(Block("console second", "$ true\nnever\n"))
 
 
-def test_ports_are_made_free_and_stay_the_same(tour: Tour) -> None:
-    tour.follow(Block("console", "$ FIRST=localhost:7007\n$ test $FIRST != localhost:7008\n"))
-    tour.follow(Block("console", "$ echo $FIRST\nlocalhost:7007\n"))
+def test_ports_are_made_free_and_stay_the_same(tour: Tour, tmp_path: Path) -> None:
+    tour.follow(Block("console", "$ echo localhost:7007 localhost:7008 > first\n"))
+    tour.follow(Block("console", "$ echo localhost:7007 localhost:7008 > second\n"))
+    first, second = (tmp_path / "first").read_text(), (tmp_path / "second").read_text()
+    assert first == second
+    ports = [int(address.partition(":")[2]) for address in first.split()]
+    assert len(set(ports)) == 2
+    assert not {7007, 7008} & set(ports)

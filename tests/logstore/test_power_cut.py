@@ -168,10 +168,12 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(world: World) -> None:
 def test_thousands_of_power_cuts_lose_nothing(world: World) -> None:
     """100 cuts for each seed: 10,000 in all."""
     cut_often(world, 100)
+    assert world.own
 
 
 @pytest.mark.parametrize("world", range(3), indirect=True)
 def test_a_cut_while_opening_after_a_cut_loses_nothing(world: World) -> None:
+    interrupted = 0
     for _ in range(15):
         run_until_cut(world, world.rng.randint(20, 80))
         last = world.disk.operations + world.rng.randint(1, 6)
@@ -184,9 +186,11 @@ def test_a_cut_while_opening_after_a_cut_loses_nothing(world: World) -> None:
         try:
             world.reopen()
         except StoreError:
-            world.disk.cut_power()
+            interrupted += 1
         world.disk.cut_power()
         world.reopen()
+    assert interrupted > 3
+    assert world.own
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
@@ -237,6 +241,7 @@ def test_a_failed_sync_and_then_a_power_cut_lose_nothing(world: World) -> None:
                 break
         run_until_cut(world, world.rng.randint(1, 30))
         world.reopen()
+    assert world.own
 
 
 @pytest.mark.parametrize("world", [5], indirect=True)

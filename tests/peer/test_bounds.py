@@ -151,6 +151,9 @@ def test_idle_work_fades_and_is_forgiven_for_verified_data() -> None:
     peer.data(encode_switch(0) * 18)
     peer.wait(1.0)
     peer.data(encode_switch(0) * 18)
+    assert set(peer.store.logs[LOG]) == set(range(1, 10))
+    with pytest.raises(RemoteViolation, match="idle work"):
+        peer.data(encode_switch(0) * 22)
 
 
 def test_credit_for_refused_proposals_comes_back_slowly() -> None:
@@ -170,14 +173,16 @@ def test_credit_for_refused_proposals_comes_back_slowly() -> None:
 def test_honest_refusals_at_the_pace_of_their_credit_go_on_for_ever() -> None:
     """A node with many logs that we neither hold nor want is not dropped for offering them."""
     peer = Impolite(follows=False, config=replace(SMALL, refusals_in_a_row_max=30))
+    refused = []
     for index in range(300):
         number = 2 * index
         peer.control(propose(number))
         peer.control(cancel(number))
         peer.sent()
         peer.data(encode_request_cancelled(number))
-        peer.messages()
+        refused += [m.request for m in peer.messages() if isinstance(m, Cancel)]
         peer.wait(0.06)
+    assert refused == [2 * index for index in range(300)]
 
 
 def test_answers_to_our_own_refusals_are_no_idle_work() -> None:

@@ -110,10 +110,19 @@ def test_a_second_32_is_a_violation(peer: Impolite) -> None:
 
 
 @pytest.mark.parametrize(
-    "packet", [encode_notify(1), metadata(HELD, 1), encode_apology(), encode_request_cancelled(98)]
+    ("packet", "rule"),
+    [
+        (encode_notify(1), "point2point.md 9, Data"),
+        (metadata(HELD, 1), "point2point.md 9, Data"),
+        (encode_apology(), "point2point.md 9, Data"),
+        (encode_request_cancelled(98), "point2point.md 6"),
+    ],
 )
-def test_only_a_switch_follows_the_32_of_the_current_request(peer: Impolite, packet: bytes) -> None:
-    refused(peer, encode_request_cancelled(peer.number), packet)
+def test_only_a_switch_follows_the_32_of_the_current_request(
+    peer: Impolite, packet: bytes, rule: str
+) -> None:
+    violation = refused(peer, encode_request_cancelled(peer.number), packet)
+    assert violation.rule == rule
 
 
 @pytest.mark.parametrize("packet", [encode_notify(1), metadata(HELD, 1), encode_apology()])
@@ -170,7 +179,8 @@ def test_more_payload_than_the_metadata_said_is_a_violation(peer: Impolite) -> N
 
 
 def test_more_payload_in_pieces_is_a_violation(peer: Impolite) -> None:
-    refused(peer, metadata(BIG, 1), SOLID(150), b"1" * 150, SOLID(51))
+    violation = refused(peer, metadata(BIG, 1), SOLID(150), b"1" * 150, SOLID(51))
+    assert (violation.rule, violation.request) == ("point2point.md 4", peer.number)
 
 
 @pytest.mark.parametrize("packet", [SOLID(0), encode_skip_bytes(0), encode_compressed(0, b"")])
@@ -183,7 +193,8 @@ def test_packets_of_length_0_are_violations(peer: Impolite, packet: bytes) -> No
 def test_an_empty_payload_takes_packet_8_or_a_skip_and_no_other(
     peer: Impolite, packet: bytes
 ) -> None:
-    refused(peer, metadata(EMPTY, 1), packet)
+    violation = refused(peer, metadata(EMPTY, 1), packet)
+    assert (violation.rule, violation.request) == ("point2point.md 4", peer.number)
 
 
 def test_an_empty_payload_is_one_packet(peer: Impolite) -> None:
@@ -312,7 +323,10 @@ def test_the_next_piece_after_an_invalid_one_is_a_violation(peer: Impolite) -> N
 
 
 def test_a_verdict_that_comes_after_the_next_piece_is_a_violation(peer: Impolite) -> None:
-    refused(peer, bad_signature(), payload(HELD, 1), metadata(HELD, 2), payload(HELD, 2))
+    violation = refused(
+        peer, bad_signature(), payload(HELD, 1), metadata(HELD, 2), payload(HELD, 2)
+    )
+    assert (violation.rule, violation.request) == ("point2point.md 8", peer.number)
 
 
 @pytest.mark.rule("P2P-8.10")

@@ -56,4 +56,7 @@ def test_what_section_5_forbids_is_a_violation(adjust: Adjust) -> None:
 def test_the_same_values_again_are_no_violation() -> None:
     interest = Interest(min_bytes=5, max_bytes=9)
     interest.set_eagerness(Eagerness.NOTIFY, None)
-    interest.judge_adjust(Adjust(7, Eagerness.NOTIFY, min_bytes=5, max_bytes=9))
+    same = Adjust(7, Eagerness.NOTIFY, min_bytes=5, max_bytes=9)
+    interest.judge_adjust(same)
+    assert not interest.apply(same)
+    assert (interest.min_bytes, interest.max_bytes, interest.notify_only_ever) == (5, 9, True)

@@ -141,6 +141,8 @@ def test_what_is_not_below_the_old_value_is_ignored_and_not_checked(peer: Impoli
     """point2point.md 5: 45 is in no pool of 15."""
     number = peer.open_request(5, lower_info=1, end=15, upper_info=40)
     peer.control(Adjust(number, end=16), Adjust(number, upper_info=45))
+    [request] = peer.engine.requests_of(LOG)
+    assert (request.active, request.lowest_end()) == (True, 15)
 
 
 def test_an_upper_info_that_crosses_a_lower_end_is_ignored(peer: Impolite) -> None:
@@ -148,6 +150,8 @@ def test_an_upper_info_that_crosses_a_lower_end_is_ignored(peer: Impolite) -> No
     number = peer.open_request(5, lower_info=1, end=15, upper_info=40)
     peer.control(Adjust(number, end=10))
     peer.control(Adjust(number, upper_info=39))
+    [request] = peer.engine.requests_of(LOG)
+    assert (request.active, request.lowest_end()) == (True, 10)
 
 
 def test_nobody_leaves_notify_only(peer: Impolite) -> None:

@@ -157,7 +157,8 @@ async def test_who_reads_is_told_when_the_sender_apologised(bench: Bench) -> Non
     await bench.write(sink, PAYLOAD[:HALF])
     await bench.read(0)
     bench.source.submit(ClosePayload(sink, discard=True))
-    await bench.reader.wait_for(PayloadWithdrawn)
+    assert await bench.reader.wait_for(PayloadWithdrawn) == PayloadWithdrawn(5, 1)
+    assert bench.files_open() == 0
 
 
 async def test_after_a_lost_connection_the_readers_wait_for_whoever_goes_on(bench: Bench) -> None:
@@ -201,7 +202,8 @@ async def test_bytes_that_a_failing_disk_may_not_have_are_withdrawn(
     await bench.read(0)
     monkeypatch.setattr("logstore.sink.write_all", fail)
     await bench.write(sink, PAYLOAD[HALF:])
-    await bench.reader.wait_for(PayloadWithdrawn)
+    assert await bench.reader.wait_for(PayloadWithdrawn) == PayloadWithdrawn(5, 1)
+    assert bench.received() == PAYLOAD[:HALF]
 
 
 async def test_a_resumed_payload_is_read_from_its_beginning(bench: Bench) -> None:

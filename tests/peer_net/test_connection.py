@@ -17,6 +17,7 @@ from peer import (
     Interests,
     InterestsChanged,
     LogChanged,
+    LogView,
     LookedUp,
     LookUp,
     Notice,
@@ -95,6 +96,13 @@ class Bench:
                 await wait_all_tasks_blocked()
         return self.endings[0]
 
+    async def answer(self) -> Event:
+        """What the session is told behind the interests."""
+        with trio.fail_after(PATIENCE_S):
+            while len(self.session.handled) < 2:
+                await wait_all_tasks_blocked()
+        return self.session.handled[1]
+
 
 @asynccontextmanager
 async def running(session: FakeSession, buffer_bytes: int = 65_536) -> AsyncIterator[Bench]:
@@ -149,9 +157,7 @@ async def test_commands_are_carried_out_and_answered() -> None:
     async with running(session) as bench:
         session.on_bytes = lambda data: session.to_do.append(LookUp(5, Author().log))
         await bench.there.send_all(b"x")
-        with trio.fail_after(PATIENCE_S):
-            while not any(isinstance(event, LookedUp) for event in session.handled):
-                await trio.lowlevel.checkpoint()
+        assert await bench.answer() == LookedUp(5, LogView(Author().log))
 
 
 async def test_commands_that_come_of_looking_for_bytes_are_carried_out() -> None:
@@ -165,10 +171,9 @@ async def test_commands_that_come_of_looking_for_bytes_are_carried_out() -> None
         return b""
 
     session.bytes_to_send = ask  # type: ignore[method-assign]
-    async with running(session):
-        with trio.fail_after(PATIENCE_S):
-            while not any(isinstance(event, LookedUp) for event in session.handled):
-                await trio.lowlevel.checkpoint()
+    async with running(session) as bench:
+        assert await bench.answer() == LookedUp(5, LogView(Author().log))
+        assert len(asked) == 1
 
 
 async def test_news_of_logs_wait_for_nobody_before_the_setup() -> None:

@@ -82,7 +82,9 @@ async def test_two_that_fetch_the_same_do_not_end_each_other(peer: Peer) -> None
         with trio.move_on_after(0.05):
             await peer.fetch(author.log, 1)
         await until(lambda: peer.node.is_wanted(author.log, 1, 1))
+        assert peer.store.wants() == {author.log: [(1, 1)]}
         await put(peer, author, 1, 1)
+    assert peer.store.wants() == {}
 
 
 async def test_what_was_deleted_is_fetched_again(peer: Peer) -> None:

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from logstore import ALL, Store
+from logstore import ALL, PayloadState, Store
 from peer import SessionConfig
 from peer.api import NodeConfig, Peer, memory_link
 from peer.net import Limits
@@ -158,3 +158,6 @@ async def test_nodes_with_a_low_rate_still_bring_payloads_of_every_size() -> Non
                         if entry.seq == 3:
                             break
             nursery.cancel_scope.cancel()
+        stored = right.read(LogKey(left.author, 0), 1, entries_max=9, bytes_max=1 << 20)
+        assert [entry.payload_bytes for entry in stored] == [0, 20_000, 70_000]
+        assert {entry.payload_state for entry in stored} == {PayloadState.PRESENT}
