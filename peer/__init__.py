@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         SyncFinished,
     )
     from .plain import json_number, log_fields
-    from .session import Session, SessionStatistics
+    from .session import Allowances, Session, SessionStatistics
     from .source_book import SourceBook, SourceSeat
     from .sourcing import claim_all
     from .tracing import Tracer
@@ -83,6 +83,7 @@ _HOMES = (
 _IN_API = frozenset(("Peer", "sync"))
 
 __all__ = [
+    "Allowances",
     "ArrivalChanged",
     "Arriving",
     "CheckEvidence",

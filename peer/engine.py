@@ -117,8 +117,9 @@ class Engine:
         self._timers = Timers(
             self._table, config, lambda request: self._cancel_for(request, CancelReason.COMPLETE)
         )
+        self._decoder = DataDecoder(negotiated.decompression_window)
         self._inbound = Inbound(
-            DataDecoder(negotiated.decompression_window),
+            self._decoder,
             self._table,
             self._prover,
             Receiver(self._prover, config, self._table.all),
@@ -194,6 +195,11 @@ class Engine:
     def data_pulled(self, pull: Pull) -> None:
         """How the transport takes what `data_to_send` gave: see `LinkSpeed`."""
         self._packer.pulled(self.now, pull)
+
+    @property
+    def saved_bytes(self) -> tuple[int, int]:
+        """What compression saved of the payload bytes that were received, and sent."""
+        return self._decoder.saved_bytes, self._packer.saved_bytes
 
     def data_credit_to_release(self) -> int:
         """Bytes of the data channel that cost us nothing any more, since the last call."""

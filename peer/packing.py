@@ -44,6 +44,8 @@ class Packer:
 
     def __init__(self, window: int, compression: Compression) -> None:
         """`window`: the negotiated one for what this side sends, in bytes; 0: all goes raw."""
+        self.saved_bytes = 0
+        """By how much what was sent compressed was smaller than what it stands for."""
         self._always = compression == "always"
         off = window == 0 or compression == "never"
         self._encoder = None if off else LZFooEncoder(window, thorough=self._always)
@@ -110,6 +112,7 @@ class Packer:
         trial.next_pause_bytes = _PAUSE_BYTES_MIN
         if self._speed is not None:
             self._speed.packed(len(data), len(compressed), shrinking=True)
+        self.saved_bytes += len(data) - len(compressed)
         return encode_compressed(len(data), compressed)
 
     def _raw(self, data: bytes, trial: Trial) -> bytes:

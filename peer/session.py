@@ -41,7 +41,28 @@ class SessionStatistics:
     entries_sent: int
     payload_bytes_received: int
     payload_bytes_sent: int
+    saved_bytes_received: int
+    """By how much compression made the payload bytes fewer."""
+    saved_bytes_sent: int
     requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """How much of what the two sides allow each other is used."""
+
+    proposals_left: int
+    """That the other side takes from us now."""
+    incoming_bytes: int
+    """Of the data channel: here, and not yet stored or thrown away..."""
+    incoming_bytes_max: int
+    """... of so many that the other side may send ahead."""
+    outgoing_bytes: int
+    """Of the data channel: sent, and not given back by the other side's credit..."""
+    outgoing_bytes_max: int | None
+    """... of so many that it takes ahead; None: without limit."""
+    outgoing_waits: bool
+    """Whether nothing more may be sent until the other side is done with some of it."""
 
 
 class Session:
@@ -97,6 +118,8 @@ class Session:
         self._bytes_received = 0
         self._bytes_sent = 0
         self._data_bytes = 0
+        self._data_received = 0
+        self._data_released = 0
         self._granted_first = 0
         self._entries = [0, 0]
         self._payload_bytes = [0, 0]
@@ -126,6 +149,7 @@ class Session:
         )
 
     def statistics(self) -> SessionStatistics:
+        saved = (0, 0) if self._engine is None else self._engine.saved_bytes
         return SessionStatistics(
             bytes_received=self._bytes_received,
             bytes_sent=self._bytes_sent,
@@ -133,7 +157,20 @@ class Session:
             entries_sent=self._entries[1],
             payload_bytes_received=self._payload_bytes[0],
             payload_bytes_sent=self._payload_bytes[1],
+            saved_bytes_received=saved[0],
+            saved_bytes_sent=saved[1],
             requests=0 if self._engine is None else self._engine.requests,
+        )
+
+    def allowances(self) -> Allowances:
+        left = self._mux.sendable(DATA)
+        return Allowances(
+            proposals_left=0 if self._engine is None else self._engine.request_credit,
+            incoming_bytes=self._data_received - self._data_released,
+            incoming_bytes_max=self._config.data_credit_bytes,
+            outgoing_bytes=self._data_bytes - self._delivered(),
+            outgoing_bytes_max=None if left == bymux.INFINITE else self._granted_first,
+            outgoing_waits=bool(self._granted_first) and left == 0 and not self.closing,
         )
 
     # What comes in
@@ -362,6 +399,7 @@ class Session:
             case DataReceived(stream=0, data=data):
                 self._engine.receive_control(data)
             case DataReceived(data=data):
+                self._data_received += len(data)
                 self._engine.receive_data(data)
             case CloseReceived(stream=int(stream)):
                 self._peer_closed.add(stream)
@@ -382,6 +420,7 @@ class Session:
             return
         released = engine.data_credit_to_release()
         if released:
+            self._data_released += released
             self._mux.consumed(DATA, released)
         if DATA in self._peer_closed:
             self._answer_close()

@@ -61,10 +61,13 @@ class DataDecoder:
         "_used",
         "_violation",
         "_window",
+        "saved_bytes",
     )
 
     def __init__(self, decompression_window: int) -> None:
         """`decompression_window`: the negotiated one, in bytes; 0: nothing comes compressed."""
+        self.saved_bytes = 0
+        """By how much payload bytes that came compressed were fewer than what they stand for."""
         self._window = decompression_window
         self._lzfoo = LZFooDecoder(decompression_window)
         self._data = b""
@@ -211,6 +214,7 @@ class DataDecoder:
         length, offset = decode_varu64(self._data, offset)
         compressed_bytes, offset = decode_varu64(self._data, offset)
         self._lzfoo.start(length, compressed_bytes)
+        self.saved_bytes += length - compressed_bytes
         self._offset = offset
         return PayloadStart(length, compressed=True)
 
