@@ -209,7 +209,12 @@ class SimNode:
 
     def _look_at_wants(self) -> None:
         """What peer.net.node does when something else may be wanted than before."""
-        self.host.write(partial(Wanted.load, self.store), self._wanted_read)
+        self.host.write(
+            partial(Wanted.load, self.store), self._wanted_read, failed=self._look_again
+        )
+
+    def _look_again(self, error: Exception) -> None:
+        self.world.clock.after(POLL_S, self._look_at_wants, self.pace.life)
 
     def _wanted_read(self, wanted: Wanted) -> None:
         if wanted == self.book.wanted:
@@ -217,7 +222,9 @@ class SimNode:
         if self.book.take(wanted):
             self._tell_interests()
         else:
-            self.host.write(partial(self.book.load, self.store), self._loaded)
+            self.host.write(
+                partial(self.book.load, self.store), self._loaded, failed=self._look_again
+            )
 
     def _loaded(self, book: InterestBook) -> None:
         self.book = book
