@@ -17,7 +17,6 @@ from wire import (
     ControlDecoder,
     DataDecoder,
     Eagerness,
-    EntryError,
     LogKey,
     Negotiated,
     Propose,
@@ -251,7 +250,7 @@ class Engine:
         except Violation as violation:
             raise RemoteViolation(violation.rule, violation.detail, violation.request) from None
         except WireViolation as violation:
-            raise RemoteViolation(violation.rule, _detail(violation)) from None
+            raise RemoteViolation(violation.rule, violation.finding) from None
 
     def _read_control(self) -> None:
         while (message := self._control.next_message()) is not None:
@@ -589,9 +588,3 @@ def _note_view(request: Request, view: LogView) -> None:
     request.outgoing.known = max(request.outgoing.known, view.newest)
     if request.log_end is None:
         request.log_end = view.end
-
-
-def _detail(violation: WireViolation) -> str:
-    if isinstance(violation, EntryError):
-        return f"{violation.field}: {violation.detail}"
-    return violation.detail

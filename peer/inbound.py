@@ -214,7 +214,7 @@ class Inbound:
             packet = self._decoder.next_packet(with_backlink)
         except WireViolation as violation:
             number = None if current is None else current.number
-            raise Violation(violation.rule, violation.detail, number) from None
+            raise Violation(violation.rule, violation.finding, number) from None
         if self._tracer is not None and packet is not None:
             if isinstance(packet, Switch | RequestCancelled):
                 current = self._table.get(packet.request)

@@ -24,8 +24,13 @@ class Violation(Exception):  # noqa: N818 - the name that the specifications use
         self.rule = rule
         self.detail = detail
 
+    @property
+    def finding(self) -> str:
+        """What was found and where, without the rule."""
+        return self.detail
+
     def __str__(self) -> str:
-        return f"{self.detail} ({self.rule})"
+        return f"{self.finding} ({self.rule})"
 
 
 class EntryError(Violation):
@@ -39,8 +44,9 @@ class EntryError(Violation):
         self.args = (field, detail, rule)
         self.field = field
 
-    def __str__(self) -> str:
-        return f"{self.field}: {self.detail} ({self.rule})"
+    @property
+    def finding(self) -> str:
+        return f"{self.field}: {self.detail}"
 
 
 class LZFooError(Violation):
@@ -54,8 +60,9 @@ class LZFooError(Violation):
         self.args = (position, detail)
         self.position = position
 
-    def __str__(self) -> str:
-        return f"{self.detail}, at byte {self.position} of the compressed bytes ({self.rule})"
+    @property
+    def finding(self) -> str:
+        return f"{self.detail}, at byte {self.position} of the compressed bytes"
 
 
 class SignatureLibraryError(Exception):
