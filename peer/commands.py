@@ -27,6 +27,8 @@ class LookUp:
     entry: int | None = None
     missing_above: int = 0
     """`LogView.missing_payloads` begins behind this seqnum."""
+    missing_of_newest: int | None = None
+    """And it names no more than what is among so many entries up to the newest; None: all."""
     min_bytes: int = 0
     max_bytes: int = U64_MAX
     """-1: no payload counts as missing."""

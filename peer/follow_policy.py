@@ -17,7 +17,6 @@ from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
 from .answering import Answer, link_target
 from .changing import change
-from .commands import LookUp
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .lacking import Lacking
@@ -41,6 +40,7 @@ from .planning import (
     is_whole,
     lacked,
     lacking_hashes,
+    look_up_for,
     mended,
     metadata_of,
     named_for,
@@ -49,6 +49,7 @@ from .planning import (
     plan,
     pool_of,
     proposal_of,
+    refused_gaps,
 )
 from .policy import Actions, Policy
 from .ranges import meet, minus, union
@@ -137,9 +138,9 @@ class FollowPolicy(Policy):
         state.must_look = state.blocked = state.deferred = state.stale = False
         state.our_newest = 0
         self._looking += 1
-        smallest, largest = self.wants_of(log).payload_limits
+        wants, newest = self.wants_of(log), self.newest_of(log)
         self._actions.look_up(
-            LookUp(0, log, named, None, 0, smallest, largest, state.runs_from),
+            look_up_for(wants, log, named, newest=newest, runs_from=state.runs_from),
             partial(self._looked, state.fork_range, state.runs_from, frozenset(named)),
         )
 
@@ -202,7 +203,8 @@ class FollowPolicy(Policy):
         requests = self._actions.requests_of(log)
         peer = state.peer(requests)
         missing = lacked(wants, view, self.newest_of(log)) if state.met else ()
-        alone = self._lacking.note(log, (*missing, *wants.fetches), self._actions.now)
+        gaps = refused_gaps(wants, view, peer, runs_from=runs_from)
+        alone = self._lacking.note(log, (*missing, *wants.fetches, *gaps), self._actions.now)
         if view.height in state.inside or self._mender.has_begun(log, view.height):
             view = replace(view, tail_partial_bytes=None)
         asks = plan(wants, view, peer, runs_from=runs_from)
@@ -249,6 +251,8 @@ class FollowPolicy(Policy):
         elif state is not None:
             self._mender.ask_again(log)
             state.inside.clear()
+            if state.may_lift:
+                state.lift()
             self._enqueue(log, look=True)
 
     def _propose(self, view: LogView, state: LogState, ask: Ask) -> None:

@@ -19,10 +19,6 @@ REFUSALS_MAX = 32
 """Refused proposals for a log in a row, after which each further one waits longer and longer."""
 
 
-LIFTS_MAX = 8
-"""Proposals of the other side that lift what it refused without having come further."""
-
-
 @dataclass(slots=True)
 class LogState:
     """What is known of a log and planned for it."""
@@ -56,9 +52,9 @@ class LogState:
     holds: Ranges = ()
     heard_up_to: int = 0
     """The highest start of what it proposed."""
-    lifts_left: int = LIFTS_MAX
-    """How often another proposal may still lift refusals: the two sides could go on for ever."""
     refused: Ranges = ()
+    may_lift: bool = False
+    """The other side has proposed something since, though it has not come further."""
     path_refused: int = 0
     withdrawn: set[tuple[int, int | None]] = field(default_factory=set)
     """Ranges that the other side proposed and does not want any more."""
@@ -101,13 +97,13 @@ class LogState:
     def heard(self, proposal: Propose) -> None:
         """The other side proposed something: that tells what it holds, or will."""
         self.withdrawn.clear()
-        if not is_offer(proposal):
-            # What it refused it may want now, the more so if it has come further (section 6).
-            further = proposal.start > self.heard_up_to
-            if self.refused and (further or self.lifts_left):
-                self.lifts_left -= 0 if further else 1
-                self.refused = ()
-            self.heard_up_to = max(self.heard_up_to, proposal.start)
+        if proposal.start > self.heard_up_to and not is_offer(proposal):
+            # It has come further since: what it refused it may want now (section 6).
+            self.heard_up_to = proposal.start
+            self.lift()
+        elif self.refused:
+            # Two sides that answer each proposal by one of their own would never end.
+            self.may_lift = True
         if proposal.sparse or proposal.payloads_only:
             return
         first = proposal.start
@@ -116,6 +112,10 @@ class LogState:
             self.newest = max(self.newest or 0, proposal.end or 0)
         elif proposal.end is None and proposal.eagerness is Eagerness.NOTIFY:
             self.refused = minus(self.refused, ((first, OPEN_END),))
+
+    def lift(self) -> None:
+        """What the other side refused may be asked for again."""
+        self.refused, self.path_refused, self.may_lift = (), 0, False
 
     def keeps_in_step(self, proposal: Propose, view: LogView) -> None:
         """It goes on behind what we hold: it has what is before that, and will have the rest."""

@@ -260,7 +260,7 @@ class Mender:
                 self._take(key, mend, view, came)
 
         smallest, largest = mend.limits
-        wanted = LookUp(0, key[0], (), None, mend.asked_up_to, smallest, largest)
+        wanted = LookUp(0, key[0], (), None, mend.asked_up_to, None, smallest, largest)
         self._actions.look_up(wanted, take)
 
     def given_up(self, request: Request) -> bool:

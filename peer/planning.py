@@ -17,6 +17,7 @@ from itertools import dropwhile, takewhile
 from logstore import PolicyKind, Subscription
 from wire import U64_MAX, Eagerness, LogKey, Propose, lipmaa, lower_pool, upper_pool
 
+from .commands import LookUp
 from .events import LogView
 from .ranges import EVERYTHING, Ranges, finite_end, meet, minus, range_with, union
 from .request import OPEN_END
@@ -88,6 +89,15 @@ class Wants:
         """Sizes of the payloads that are missing if they are not held."""
         return (0, -1) if self.subscription is None else self.subscription.payload_limits
 
+    def missing_among(self, newest: int) -> tuple[int, int | None]:
+        """Where payloads may be missing: behind an entry, among so many up to the newest held."""
+        if self.subscription is None:
+            return 0, None
+        of_newest = None
+        if self.subscription.kind is PolicyKind.LATEST:
+            of_newest = self.subscription.count
+        return self.subscription.bounds(newest)[0] - 1, of_newest
+
     def wants_payload_of(self, seq: int, newest: int) -> bool:
         """Whether the payload of an entry is wanted, if its size is."""
         if range_with(self.fetches, seq) is not None:
@@ -147,6 +157,18 @@ class Ask:
     @property
     def last(self) -> int:
         return OPEN_END if self.end is None else self.end
+
+
+def look_up_for(
+    wants: Wants, log: LogKey, named: tuple[int, ...], *, newest: int, runs_from: int
+) -> LookUp:
+    """What to look up before `plan`, so that what is not wanted does not hide what is missing.
+
+    `named`: the entries whose hashes are needed. `newest`: the newest entry that is known of.
+    """
+    smallest, largest = wants.payload_limits
+    above, of_newest = wants.missing_among(newest)
+    return LookUp(0, log, named, None, above, of_newest, smallest, largest, runs_from)
 
 
 def plan(
@@ -209,6 +231,16 @@ def _missing(
         refused = range_with(union(peer.refused, peer.coming), stop) is not None
         asks += [inside] if inside.offset is not None and not refused else []
     return asks
+
+
+def refused_gaps(wants: Wants, view: LogView, peer: Peer, *, runs_from: int = 1) -> Ranges:
+    """What is wanted, exists, and does not come because the peer has refused it."""
+    finite = (last for _, last in peer.holds if last < OPEN_END)
+    newest = min(max(view.newest, peer.newest or 0, *finite), last_possible(view))
+    if wants.is_sparse and view.newest < newest <= peer.path_refused:
+        return ((newest, newest),)
+    wanted = meet(wants.ranges(newest), ((1, newest),)) if newest else ()
+    return meet(minus(wanted, union(_known_runs(view, runs_from), peer.coming)), peer.refused)
 
 
 def _known_runs(view: LogView, runs_from: int) -> Ranges:
@@ -405,12 +437,19 @@ def metadata_of(entries: tuple[int, int]) -> Ask:
 
 
 def lacked(wants: Wants, view: LogView, newest: int) -> tuple[tuple[int, int], ...]:
-    """The payloads that a view names as missing and that are wanted, and the bytes held of each."""
+    """The payloads that a view names as missing and that are wanted, and the bytes held of each.
+
+    If it could not name all, those behind the last one are missing for all that is known.
+    """
     missing = list(view.missing_payloads)
     if view.tail_partial_bytes is not None:
         missing.append((view.height, view.tail_partial_bytes))
     ranges = mended(wants, max(view.newest, newest))
-    return tuple(each for each in sorted(missing) if range_with(ranges, each[0]) is not None)
+    named = tuple(each for each in sorted(missing) if range_with(ranges, each[0]) is not None)
+    if not view.missing_complete:
+        unnamed = meet(ranges, ((view.missing_payloads[-1][0] + 1, view.newest),))
+        named += tuple((first, 0) for first, _ in unnamed[:1])
+    return named
 
 
 def is_whole(view: LogView) -> bool:

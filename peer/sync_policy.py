@@ -14,7 +14,6 @@ from functools import partial
 from wire import Cancel, CancelReason, LogKey
 
 from .answering import Answer, is_offer
-from .commands import LookUp
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .log_state import LogState, carried, completed, is_stored
@@ -24,6 +23,7 @@ from .planning import (
     Ask,
     AskKind,
     lacking_hashes,
+    look_up_for,
     mended,
     offers,
     plan,
@@ -154,9 +154,9 @@ class SyncPolicy(Policy):
         state.known.stale = False
         state.again = state.again and state.runs_from > 1
         self._looking += 1
-        smallest, largest = self.wants_of(log).payload_limits
+        wants, newest = self.wants_of(log), self.newest_of(log)
         self._actions.look_up(
-            LookUp(0, log, named, None, 0, smallest, largest, state.runs_from),
+            look_up_for(wants, log, named, newest=newest, runs_from=state.runs_from),
             partial(self._looked, frozenset(named)),
         )
 

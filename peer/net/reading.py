@@ -42,7 +42,7 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
     proof = store.fork(log) if info.state is LogState.FORKED else None
     wanted = None if command.entry is None else _entry(store, log, command.entry)
     runs = _runs(store, info, command.runs_from)
-    tail_partial_bytes, missing = _missing(store, info, command)
+    tail_partial_bytes, missing, missing_complete = _missing(store, info, command)
     view = LogView(
         log=log,
         height=info.height,
@@ -54,6 +54,7 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         entry=None if wanted is None else held_entry(wanted, arriving),
         tail_partial_bytes=tail_partial_bytes,
         missing_payloads=missing,
+        missing_complete=missing_complete,
         runs=runs[:RUNS_NAMED],
         runs_complete=len(runs) <= RUNS_NAMED,
         range_held=command.held is not None and _is_held(store, info, *command.held),
@@ -154,18 +155,21 @@ def _is_held(store: Store, info: LogInfo, first: int, last: int) -> bool:
 
 def _missing(
     store: Store, info: LogInfo, command: LookUp
-) -> tuple[int | None, tuple[tuple[int, int], ...]]:
-    """What is held of the tail's payload if that is incomplete; and the first few others."""
+) -> tuple[int | None, tuple[tuple[int, int], ...], bool]:
+    """What is held of the tail's payload if that is incomplete; the first few others; if all."""
     sizes, above = (command.min_bytes, command.max_bytes), command.missing_above
+    if command.missing_of_newest is not None:
+        above = max(above, info.newest - command.missing_of_newest)
     seqs = store.missing_payloads(info.key, above + 1, sizes=sizes, limit=MISSING_NAMED + 1)
     incomplete = info.height in seqs
     if not above < info.height <= (seqs[-1] if len(seqs) > MISSING_NAMED else info.newest):
         incomplete = info.height in store.missing_payloads(
             info.key, info.height, sizes=sizes, limit=1
         )
-    named = [seq for seq in seqs if seq != info.height][:MISSING_NAMED]
+    others = [seq for seq in seqs if seq != info.height]
     tail = _partial_bytes(store, info, info.height) if incomplete else None
-    return tail, tuple((seq, _partial_bytes(store, info, seq)) for seq in named)
+    named = tuple((seq, _partial_bytes(store, info, seq)) for seq in others[:MISSING_NAMED])
+    return tail, named, len(others) <= MISSING_NAMED
 
 
 def _partial_bytes(store: Store, info: LogInfo, seq: int) -> int:

@@ -257,10 +257,13 @@ class Host:
         partial = None
         if tail is not None and self._is_missing(item, height, tail):
             partial = self._partial(item.log, height, tail)
+        above = item.missing_above
+        if item.missing_of_newest is not None:
+            above = max(above, self.store.newest(item.log) - item.missing_of_newest)
         missing = [
             (seq, self._partial(item.log, seq, entry))
             for seq, entry in sorted(held.items())
-            if item.missing_above < seq != height and self._is_missing(item, seq, entry)
+            if above < seq != height and self._is_missing(item, seq, entry)
         ]
         runs = self.store.runs(item.log)
         asked = [run for run in runs if run[1] >= item.runs_from]
@@ -275,6 +278,7 @@ class Host:
             entry=None if entry is None or item.entry is None else _row(item.entry, entry),
             tail_partial_bytes=partial,
             missing_payloads=tuple(missing[:MISSING_NAMED]),
+            missing_complete=len(missing) <= MISSING_NAMED,
             runs=tuple(asked[:RUNS_NAMED]),
             runs_complete=len(asked) <= RUNS_NAMED,
         )

@@ -1,7 +1,7 @@
 """Any two partial replicas of a log extend each other as far as the protocol allows."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logstore import FULL, PolicyKind, Subscription
@@ -75,6 +75,23 @@ def held_by(store: Store) -> tuple[set[int], set[int]]:
     return set(held), {seq for seq, entry in held.items() if entry.payload is not None}
 
 
+LATEST_2 = Subscription(PolicyKind.LATEST, count=2)
+
+
+# What is not wanted hides what is missing, in a view that names the first few.
+@example(
+    parts=({21}, set()),
+    bare=(set(), set()),
+    wishes=(FULL, LATEST_2),
+    policies=("follow", "follow"),
+)
+# Refusals that are lifted by each proposal of the other side hide what it offers.
+@example(
+    parts=({1, 25}, {44}),
+    bare=(set(), set()),
+    wishes=(FULL, FULL),
+    policies=("follow", "follow"),
+)
 @settings(max_examples=100, deadline=None)
 @given(
     parts=st.tuples(RUNS, RUNS),
