@@ -41,6 +41,7 @@ from peer.net import (
     ConnectionState,
     Direction,
     EndKind,
+    Greedy,
     Limits,
     MemoryStream,
     Node,
@@ -66,6 +67,7 @@ __all__ = [
     "ConnectionInfo",
     "ConnectionState",
     "Direction",
+    "Greedy",
     "Limits",
     "MemoryStream",
     "NodeConfig",
@@ -97,6 +99,10 @@ class SyncSummary:
     payload_bytes_sent: int
     bytes_received: int
     bytes_sent: int
+    saved_bytes_received: int
+    """By how much compression made the payload bytes fewer that came..."""
+    saved_bytes_sent: int
+    """... and that went."""
     duration_s: float
 
 
@@ -156,26 +162,33 @@ class Peer:
         found = await self.node.listen(_address(address))
         return found[0]
 
-    def connect(self, address: str | Address) -> None:
+    def connect(self, address: str | Address, *, greedy: Greedy | None = None) -> None:
         """Connects to a peer, and again whenever the connection is lost, from 0.5 s to 60 s later.
 
+        `greedy`: whether payloads pass before they are verified, on these connections, instead of
+        what `config` says for all; said again for the same address, it goes for the next one.
         Returns at once; `connections` says how it goes. Raises ValueError for what is no address.
         """
-        self.node.connect(_address(address))
+        self.node.connect(_address(address), greedy=greedy)
 
     def disconnect(self, address: str | Address) -> None:
         """Takes back `connect`: ends the connection in good order and makes no other."""
         self.node.hang_up(str(_address(address)))
 
     async def serve_stream(
-        self, stream: trio.abc.Stream, *, proactive: bool, name: str = "stream"
+        self,
+        stream: trio.abc.Stream,
+        *,
+        proactive: bool,
+        name: str = "stream",
+        greedy: Greedy | None = None,
     ) -> None:
         """Runs a session over a stream of the caller's, until it ends; closes the stream.
 
         One of the two ends has to be proactive: the one that made the connection. `name` is what
-        the other side is called in the store and in `connections`.
+        the other side is called in the store and in `connections`, `greedy` as with `connect`.
         """
-        await self.node.serve_stream(stream, proactive=proactive, name=name)
+        await self.node.serve_stream(stream, proactive=proactive, name=name, greedy=greedy)
 
     def connections(self) -> list[ConnectionInfo]:
         """Every open connection, and every address that is called again."""
@@ -282,14 +295,16 @@ class Peer:
                     return info
                 await news.wait()
 
-    async def sync(self, target: str | Address | trio.abc.Stream) -> SyncSummary:
+    async def sync(
+        self, target: str | Address | trio.abc.Stream, *, greedy: Greedy | None = None
+    ) -> SyncSummary:
         """Brings this peer and another to what both have now of the logs that either follows.
 
         Connects to an address, or uses a stream of the caller's; beside other connections to the
-        same peer, if there are any. Raises CannotConnectError, SyncError, and ValueError for what
-        is no address; use `trio.fail_after` for a time limit.
+        same peer, if there are any. `greedy` as with `connect`. Raises CannotConnectError,
+        SyncError, and ValueError for what is no address; use `trio.fail_after` for a time limit.
         """
-        return await _sync_once(self.node, target)
+        return await _sync_once(self.node, target, greedy)
 
     async def newest(
         self, target: str | Address | trio.abc.Stream, logs: Iterable[LogKey]
@@ -313,14 +328,14 @@ class Peer:
         What is appended meanwhile may be missing. Waits, without end, for peers that do not answer.
         """
         async with trio.open_nursery() as nursery:
-            for address in self.node.called:
-                nursery.start_soon(self._wait_in_sync_with, address)
+            for address, greedy in self.node.called.items():
+                nursery.start_soon(self._wait_in_sync_with, address, greedy)
 
-    async def _wait_in_sync_with(self, address: str) -> None:
+    async def _wait_in_sync_with(self, address: str, greedy: Greedy | None) -> None:
         backoff = self.node.new_backoff()
         while True:
             try:
-                await _sync_once(self.node, address)
+                await _sync_once(self.node, address, greedy)
             except (CannotConnectError, SyncError):
                 await trio.sleep(backoff.next_delay_s())
             else:
@@ -367,14 +382,16 @@ async def sync(
         return await _sync_once(node, target)
 
 
-async def _sync_once(node: Node, target: str | Address | trio.abc.Stream) -> SyncSummary:
+async def _sync_once(
+    node: Node, target: str | Address | trio.abc.Stream, greedy: Greedy | None = None
+) -> SyncSummary:
     started = trio.current_time()
     if isinstance(target, trio.abc.Stream):
         name, stream = "stream", target
     else:
         address = _address(target)
         name, stream = str(address), await open_stream(address)
-    member = node.sync(name, stream)
+    member = node.sync(name, stream, greedy=greedy)
     await member.ended.wait()
     reason = "ended by us" if member.ending is None else member.ending.reason
     if member.logs_synced is None:
@@ -390,6 +407,8 @@ async def _sync_once(node: Node, target: str | Address | trio.abc.Stream) -> Syn
         payload_bytes_sent=info.payload_bytes_sent,
         bytes_received=info.bytes_received,
         bytes_sent=info.bytes_sent,
+        saved_bytes_received=info.saved_bytes_received,
+        saved_bytes_sent=info.saved_bytes_sent,
         duration_s=trio.current_time() - started,
     )
 

@@ -13,7 +13,7 @@ from peer import json_number, log_fields
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem
-from .online import address, counted, run_trio
+from .online import CALLED, called, counted, run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
@@ -44,9 +44,9 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "--from",
         dest="peers",
-        metavar="HOST:PORT",
+        metavar=CALLED,
         action="append",
-        type=address,
+        type=called,
         default=[],
         help="ask this peer; without, the node that serves the store asks its own; repeatable",
     )
@@ -201,7 +201,7 @@ async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch, want, nursery.cancel_scope)
                 try:
-                    await peer.sync(target)
+                    await peer.sync(target.address, greedy=target.greedy)
                 except (CannotConnectError, SyncError) as error:
                     reasons.append(str(error))
                 nursery.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from .wanting import subscription, subscription_arguments
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from peer.net import Address
+    from peer.net import Address, PeerAddress
 
 Result = TypeVar("Result")
 
@@ -42,6 +42,16 @@ def address(text: str) -> "Address":
     from peer.net import Address  # loads Trio, which `--help` can do without
 
     return Address.parse(text)
+
+
+CALLED = "HOST:PORT[,greedy=WAY]"
+
+
+def called(text: str) -> "PeerAddress":
+    """`HOST:PORT`, and behind a comma what goes for that connection. Raises ValueError."""
+    from peer.net import PeerAddress  # as above
+
+    return PeerAddress.parse(text)
 
 
 def follow_arguments(parser: Parser) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from logstore import StoreError
 from wire import SignatureLibraryError
 
-from .errors import DONE, Problem
-from .online import address, describe, follow_arguments, remember_follows, run_trio
+from .errors import DONE, Problem, WrongUsage
+from .online import CALLED, address, called, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
 from .rate_flags import limits, rate_arguments
 from .registry import Definition
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import trio
 
     from logstore import Store
-    from peer.api import Peer
+    from peer.api import Address, Greedy, Peer
 
     from .terminal import Terminal
 
@@ -47,11 +47,12 @@ def _arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--connect",
-        metavar="HOST:PORT",
+        metavar=CALLED,
         action="append",
-        type=address,
+        type=called,
         default=[],
-        help="call this peer, and again whenever the connection is lost; repeatable",
+        help="call this peer, and again whenever the connection is lost; repeatable;"
+        " `,greedy=none` behind it: --greedy for this connection alone",
     )
     follow_arguments(parser)
     session_arguments(parser)
@@ -120,6 +121,7 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from analytics import AnalyticsError
     from peer.api import CannotListenError, CannotTraceError
 
+    _check_called(args)
     with opened_store(args) as store:
         remember_follows(store, args)
         try:
@@ -133,6 +135,16 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
         ) as error:
             raise Problem(str(error)) from None
     return DONE
+
+
+def _check_called(args: "Namespace") -> None:
+    """A peer is called once. Raises WrongUsage if it is to be called in two ways."""
+    ways: dict[Address, Greedy | None] = {}
+    for target in args.connect:
+        if ways.setdefault(target.address, target.greedy) != target.greedy:
+            raise WrongUsage(
+                f"argument --connect: {target.address} is named twice, with different options"
+            )
 
 
 async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
@@ -170,7 +182,7 @@ async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
                 " address can connect, and everybody on the way can read what is replicated"
             )
     for target in args.connect:
-        peer.connect(target)
+        peer.connect(target.address, greedy=target.greedy)
 
 
 async def _watch(signals: AsyncIterator[int], ending: "trio.Event", peer: "Peer") -> None:

@@ -9,12 +9,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from peer import Compression, SessionConfig
+    from peer.net import Greedy
 
 
 IN_FLIGHT_BYTES_MIN: Final = 16 * 1024
-
-GREEDY: Final = {"both": (True, True), "send": (True, False), "receive": (False, True)}
-"""Whether to send greedily, and whether to take what is sent greedily; `none`: neither."""
 
 
 def session_arguments(parser: Parser) -> None:
@@ -25,7 +23,8 @@ def session_arguments(parser: Parser) -> None:
         type=_greedy,
         default="both",
         help="pass payloads on while they arrive, before they are verified: `both` (the default),"
-        " only `send`, only `receive`, or `none`; nothing unverified is ever kept",
+        " only `send`, only `receive`, or `none`; nothing unverified is ever kept; for one peer"
+        " alone: HOST:PORT,greedy=WAY",
     )
     parser.add_argument(
         "--compression",
@@ -66,9 +65,9 @@ def session_config(args: "Namespace") -> "SessionConfig":
     from dataclasses import replace
 
     from peer import SessionConfig, default_setup
+    from peer.net import with_greedy
 
-    send, accept = GREEDY.get(args.greedy, (False, False))
-    setup = replace(default_setup(), send_greedily=send, accept_greedily=accept)
+    setup = with_greedy(default_setup(), args.greedy)
     if args.window is not None:
         setup = replace(setup, send_window=args.window, receive_window=args.window)
     config = SessionConfig(setup=setup, compression=args.compression)
@@ -96,11 +95,11 @@ def _in_flight(text: str) -> int:
     return size
 
 
-def _greedy(text: str) -> str:
+def _greedy(text: str) -> "Greedy":
     """One of the words. Raises ValueError."""
-    if text not in (*GREEDY, "none"):
-        raise ValueError(f"{text!r:.40} is none of both, send, receive and none")
-    return text
+    from peer.net import parse_greedy  # loads Trio, which `--help` can do without
+
+    return parse_greedy(text)
 
 
 def _when(text: str) -> str:

@@ -26,6 +26,9 @@ LINES_SHOWN = 10
 
 State = Mapping[str, Any]
 
+ENDINGS_SHOWN = 3
+"""Of connections that ended by somebody's fault."""
+
 _NOTHING = Shortfall(0, 0)
 
 
@@ -212,18 +215,32 @@ def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everyt
     left = 0 if everything else len(connections) - LINES_SHOWN
     if left > 0:
         terminal.line(f"  and {counted(left, 'connection')} more (--all)")
+    faults = [each for each in node.get("ended", ()) if each["kind"] in _FAULTS]
+    for each in faults[0 if everything else -ENDINGS_SHOWN :]:
+        terminal.line(
+            f"  {each['direction']} {each['address']}: {_FAULTS[each['kind']]} at {each['at']}:"
+            f" {each['reason']}"
+        )
+
+
+_FAULTS = {"violation": "broke a rule of the protocol", "internal error": "ended by a fault here"}
 
 
 def _connection_line(each: State) -> str:
+    from peer.net import greedy_words  # loads Trio, which `--help` can do without
+
     error = ""
     if each["last_error"] and each["state"] != "established":
         reason = str(each["last_error"]).removeprefix(f"{each['address']}: ")
         error = f", last error: {reason}"
         if each.get("retry_at"):
             error += f", next attempt at {each['retry_at']}"
+    terms = each.get("terms")
+    greedy = "" if terms is None else f", {greedy_words(terms)}"
     return (
         f"  {each['direction']} {each['address']}: {each['state']} since {each['since']},"
-        f" {counted(each['entries_received'], 'entry')} in, {each['entries_sent']} out{error}"
+        f" {counted(each['entries_received'], 'entry')} in, {each['entries_sent']} out"
+        f"{greedy}{error}"
     )
 
 

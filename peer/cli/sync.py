@@ -12,7 +12,7 @@ from peer import json_number
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem
-from .online import address, counted, describe, follow_arguments, remember_follows, run_trio
+from .online import CALLED, called, counted, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
 from .rate_flags import limits, rate_arguments
 from .registry import Definition
@@ -44,7 +44,7 @@ def seconds(text: str) -> float:
 
 
 def _arguments(parser: Parser) -> None:
-    parser.add_argument("address", metavar="HOST:PORT", type=address, help="the peer to call")
+    parser.add_argument("address", metavar=CALLED, type=called, help="the peer to call")
     follow_arguments(parser)
     session_arguments(parser)
     rate_arguments(parser)
@@ -135,7 +135,7 @@ async def _succeed(
     backoff = peer.node.new_backoff()
     while True:
         try:
-            return await peer.sync(args.address)
+            return await peer.sync(args.address.address, greedy=args.address.greedy)
         except (CannotConnectError, SyncError) as error:
             if not args.wait:
                 raise
@@ -174,8 +174,15 @@ def _sentence(summary: "SyncSummary", store: "Store") -> str:
     return (
         f"{logs}: received {counted(summary.entries_received, 'entry')}"
         f" ({size(summary.payload_bytes_received)}), sent {summary.entries_sent}"
-        f" ({size(summary.payload_bytes_sent)}) in {summary.duration_s:.1f} s"
+        f" ({size(summary.payload_bytes_sent)}) in {summary.duration_s:.1f} s{_saved(summary)}"
     )
+
+
+def _saved(summary: "SyncSummary") -> str:
+    """What compression did, if it did anything."""
+    saved = max(summary.saved_bytes_received, 0) + summary.saved_bytes_sent
+    moved = summary.bytes_received + summary.bytes_sent
+    return f"; {size(moved)} on the wire, compression saved {size(saved)}" if saved else ""
 
 
 COMMANDS = {"sync": Definition(arguments=_arguments, run=_sync)}

@@ -3,10 +3,11 @@
 Everything that waits is here. The engine below (peer) asks, this layer carries out and reports.
 """
 
-from .addresses import DEFAULT_PORT, Address
+from .addresses import DEFAULT_PORT, Address, PeerAddress
 from .connection import Ending, EndKind
 from .dialling import CannotConnectError, Dialler, open_stream
 from .exporting import Export, run_export
+from .greedy import Greedy, parse_greedy, with_greedy
 from .limits import Limits
 from .listening import CannotListenError
 from .memory import MemoryStream, memory_link
@@ -14,10 +15,11 @@ from .node import Node, NodeConfig, running_node, unobserved
 from .overview import Overview
 from .probing import newest_held_by
 from .reasons import Lack, Reason, lack_of, why_log, why_peer
-from .records import ConnectionInfo, ConnectionState, Direction, Observer
+from .records import ConnectionInfo, ConnectionState, Direction, Observer, Pace, Terms
 from .sources import SourceInfo
 from .status_file import StatusFile, read_status, serving_state
 from .store_host import StoreHost
+from .terms import greedy_words
 from .trace import CannotTraceError
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "EndKind",
     "Ending",
     "Export",
+    "Greedy",
     "Lack",
     "Limits",
     "MemoryStream",
@@ -40,14 +43,19 @@ __all__ = [
     "NodeConfig",
     "Observer",
     "Overview",
+    "Pace",
+    "PeerAddress",
     "Reason",
     "SourceInfo",
     "StatusFile",
     "StoreHost",
+    "Terms",
+    "greedy_words",
     "lack_of",
     "memory_link",
     "newest_held_by",
     "open_stream",
+    "parse_greedy",
     "read_status",
     "run_export",
     "running_node",
@@ -55,4 +63,5 @@ __all__ = [
     "unobserved",
     "why_log",
     "why_peer",
+    "with_greedy",
 ]

@@ -1,7 +1,13 @@
-"""`HOST:PORT`, with brackets around an IPv6 host, as users write it."""
+"""`HOST:PORT`, with brackets around an IPv6 host, as users write it.
+
+Behind the address of a peer that is called there may be options of that connection:
+`HOST:PORT,greedy=none`.
+"""
 
 import ipaddress
 from typing import Final, NamedTuple
+
+from .greedy import Greedy, parse_greedy
 
 DEFAULT_PORT: Final = 7007
 
@@ -29,6 +35,10 @@ class Address(NamedTuple):
 
         Raises ValueError, with a message for people.
         """
+        if "," in text:
+            raise ValueError(
+                f"{text[:100]!r}: options stand behind the address of a peer that is called only"
+            )
         host, port = text, ""
         if text.startswith("["):
             host, bracket, rest = text[1:].partition("]")
@@ -46,6 +56,39 @@ class Address(NamedTuple):
         if not host or any(c.isspace() for c in host):
             raise ValueError(f"{text[:100]!r} is no address: expected HOST:PORT")
         return cls(host, _port(port, text))
+
+
+class PeerAddress(NamedTuple):
+    """Whom to call, and what goes for that connection only."""
+
+    address: Address
+    greedy: Greedy | None = None
+    """None: as the node has it."""
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+    @classmethod
+    def parse(cls, text: str) -> "PeerAddress":
+        """`HOST:PORT[,greedy=both|send|receive|none]`. Raises ValueError."""
+        place, *options = text.split(",")
+        address = Address.parse(place)
+        greedy: Greedy | None = None
+        for option in options:
+            name, equals, value = option.partition("=")
+            where = f"{text[:100]!r}: "
+            if name != "greedy" or not equals:
+                raise ValueError(
+                    f"{where}{option[:40]!r} is no option of a connection; there is"
+                    " greedy=both, greedy=send, greedy=receive and greedy=none"
+                )
+            if greedy is not None:
+                raise ValueError(f"{where}'greedy' is said twice")
+            try:
+                greedy = parse_greedy(value)
+            except ValueError as error:
+                raise ValueError(f"{where}greedy={error}") from None
+        return cls(address, greedy)
 
 
 def _port(digits: str, text: str) -> int:

@@ -9,6 +9,7 @@ import trio
 from .addresses import Address
 from .backoff import Backoff
 from .connection import EndKind, words_of
+from .greedy import Greedy
 from .records import ConnectionInfo, ConnectionState, Direction, Observer
 from .roster import Member, Roster
 
@@ -33,7 +34,10 @@ async def open_stream(address: Address) -> trio.SocketStream:
 
 
 class Dialler:
-    """Keeps one address connected, for as long as `run` runs."""
+    """Keeps one address connected, for as long as `run` runs.
+
+    `greedy` goes for the connections that are made from now on; None: what the node has.
+    """
 
     def __init__(
         self,
@@ -42,8 +46,10 @@ class Dialler:
         roster: Roster,
         rng: random.Random,
         observer: Observer,
+        greedy: Greedy | None = None,
     ) -> None:
         self.address = address
+        self.greedy = greedy
         self._connect = connect
         self._roster = roster
         self._backoff = Backoff(rng)
@@ -104,7 +110,9 @@ class Dialler:
         except CannotConnectError as error:
             self._failed(str(error), told=False)
             return
-        member = self._member = self._roster.make(stream, Direction.OUTGOING, self.address)
+        member = self._member = self._roster.make(
+            stream, Direction.OUTGOING, self.address, greedy=self.greedy
+        )
         try:
             ending = await self._roster.run(member)
         finally:

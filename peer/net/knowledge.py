@@ -60,9 +60,13 @@ class Knowledge:
     given_up: dict[LogKey, GivenUp] = field(default_factory=dict)
     active: dict[LogKey, int] = field(default_factory=dict)
     """How many requests about a log are confirmed and not cancelled, for those that have any."""
+    ours: int = 0
+    """How many of these requests are ours..."""
+    theirs: int = 0
+    """... and how many the other side's."""
     version: int = 0
     """Grows with everything that is learned."""
-    _requests: dict[int, LogKey] = field(default_factory=dict)
+    _requests: dict[int, RequestConfirmed] = field(default_factory=dict)
     _last_refusal: Refused | None = None
 
     def take(self, notice: Notice, now: float) -> None:
@@ -74,7 +78,8 @@ class Knowledge:
                 _remember(self.newest, notice.log, max(known, notice.newest))
             case RequestConfirmed():
                 self._over(notice.request)
-                self._requests[notice.request] = notice.log
+                self._requests[notice.request] = notice
+                self._count(notice, 1)
                 self.active[notice.log] = self.active.get(notice.log, 0) + 1
                 self.refused.pop(notice.log, None)
             case RequestCancelled():
@@ -96,12 +101,19 @@ class Knowledge:
         return last
 
     def _over(self, request: int) -> None:
-        log = self._requests.pop(request, None)
-        if log is None:
+        over = self._requests.pop(request, None)
+        if over is None:
             return
-        left = self.active.pop(log) - 1
+        self._count(over, -1)
+        left = self.active.pop(over.log) - 1
         if left:
-            self.active[log] = left
+            self.active[over.log] = left
+
+    def _count(self, request: RequestConfirmed, by: int) -> None:
+        if request.ours:
+            self.ours += by
+        else:
+            self.theirs += by
 
 
 def _remember(book: dict[LogKey, Value], log: LogKey, value: Value) -> None:

@@ -18,6 +18,7 @@ from .addresses import Address
 from .backoff import Backoff
 from .connection import Ending
 from .dialling import Connect, Dialler, open_stream
+from .greedy import Greedy, with_greedy
 from .interests import InterestBook, Wanted
 from .limits import Gate, Limits
 from .listening import Reception, address_of, open_listeners
@@ -197,15 +198,23 @@ class Node:
             self._observer({"event": "listening", "address": str(each)})
         return found
 
-    def connect(self, address: Address) -> Dialler:
-        """Calls a peer, and calls again whenever there is no connection."""
-        return self.dial(str(address), partial(open_stream, address))
+    def connect(self, address: Address, *, greedy: Greedy | None = None) -> Dialler:
+        """Calls a peer, and calls again whenever there is no connection.
 
-    def dial(self, name: str, connect: Connect) -> Dialler:
+        `greedy`: what goes for this peer instead of what `config.session.setup` says. Said again
+        of one that is called already, it goes for the next connection. Raises ValueError for
+        another word.
+        """
+        return self.dial(str(address), partial(open_stream, address), greedy=greedy)
+
+    def dial(self, name: str, connect: Connect, *, greedy: Greedy | None = None) -> Dialler:
         """Like `connect`, by any transport; the name is shown to people."""
+        with_greedy(self.config.session.setup, greedy)  # else it would fail once connected
         found = self._diallers.get(name)
-        if found is None:
-            found = Dialler(name, connect, self._roster, self._rng, self._observer)
+        if found is not None:
+            found.greedy = greedy
+        else:
+            found = Dialler(name, connect, self._roster, self._rng, self._observer, greedy)
             self._diallers[name] = found
             self.gate.outgoing += 1
             self._nursery.start_soon(self._run_dialler, found)
@@ -218,24 +227,32 @@ class Node:
             dialler.stop()
 
     @property
-    def called(self) -> list[str]:
-        """Who is called again and again."""
-        return list(self._diallers)
+    def called(self) -> dict[str, Greedy | None]:
+        """Who is called again and again, and how greedy that connection may be."""
+        return {name: dialler.greedy for name, dialler in self._diallers.items()}
 
     def new_backoff(self) -> Backoff:
         """Delays between attempts, with this node's jitter."""
         return Backoff(self._rng)
 
-    def sync(self, name: str, stream: trio.abc.Stream) -> Member:
+    def sync(self, name: str, stream: trio.abc.Stream, *, greedy: Greedy | None = None) -> Member:
         """Starts a one-time sync over a stream that was opened from here."""
-        member = self._roster.make(stream, Direction.OUTGOING, name, policy="sync")
+        outgoing = Direction.OUTGOING
+        member = self._roster.make(stream, outgoing, name, policy="sync", greedy=greedy)
         self._nursery.start_soon(self._roster.run, member)
         return member
 
-    async def serve_stream(self, stream: trio.abc.Stream, *, proactive: bool, name: str) -> Ending:
+    async def serve_stream(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        proactive: bool,
+        name: str,
+        greedy: Greedy | None = None,
+    ) -> Ending:
         """Runs a session over a stream to its end."""
         direction = Direction.OUTGOING if proactive else Direction.INCOMING
-        return await self._roster.run(self._roster.make(stream, direction, name))
+        return await self._roster.run(self._roster.make(stream, direction, name, greedy=greedy))
 
     @property
     def members(self) -> list[Member]:

@@ -18,6 +18,7 @@ from wire import LogKey
 from .node import Node
 from .records import ConnectionInfo, ConnectionState
 from .roster import Member
+from .terms import terms_fields
 
 LOGS_MAX: Final = 500
 """Logs in trouble that are told one by one."""
@@ -172,7 +173,10 @@ def _connection(info: ConnectionInfo, moments: _Moments) -> dict[str, object]:
         "payload_bytes_sent": info.payload_bytes_sent,
         "bytes_received": info.bytes_received,
         "bytes_sent": info.bytes_sent,
+        "saved_bytes_received": info.saved_bytes_received,
+        "saved_bytes_sent": info.saved_bytes_sent,
         "logs": info.logs,
+        "terms": terms_fields(info.terms),
     }
 
 

@@ -13,12 +13,15 @@ import trio
 from peer import SessionConfig
 
 from .limits import Limits
+from .records import Pace
 
 BURST_S: Final = 0.1
 """What was not used for so long can be made up for: sleeping is not exact."""
 PIECE_S: Final = 0.02
 PIECE_BYTES_MIN: Final = 1024
 PIECE_BYTES_MAX: Final = 64 * 1024
+WAITED_S: Final = 1.0
+"""Who waited so recently still counts as waiting: turns are short."""
 CREDIT_S: Final = 0.25
 """So much data may be on its way here: control messages come behind it."""
 CREDIT_BYTES_MIN: Final = 32 * 1024
@@ -60,6 +63,11 @@ class Pacer:
             return None
         return min(max(int(rate * PIECE_S), PIECE_BYTES_MIN), PIECE_BYTES_MAX)
 
+    @staticmethod
+    def paces(stream: trio.abc.Stream, now: float) -> tuple[Pace | None, Pace | None]:
+        """How sending and receiving go on what `stream` returned; None without a limit."""
+        return stream.paces(now) if isinstance(stream, _Paced) else (None, None)
+
     def stream(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         """The stream of a new connection, held to the limits."""
         piece_bytes = self.piece_bytes
@@ -83,6 +91,29 @@ class Pacer:
         return replace(config, data_credit_bytes=credit, small_payload_bytes_max=small)
 
 
+class _Meter:
+    """Counts what is moved, second by second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._bytes = 0
+        self._bytes_before = 0
+
+    def add(self, count: int, now: float) -> None:
+        self._turn(int(now))
+        self._bytes += count
+
+    def last_second(self, now: float) -> int:
+        """In the last whole second."""
+        self._turn(int(now))
+        return self._bytes_before
+
+    def _turn(self, second: int) -> None:
+        if second != self._second:
+            self._bytes_before = self._bytes if second == self._second + 1 else 0
+            self._second, self._bytes = second, 0
+
+
 class _Toll:
     """What a connection has to wait for in one direction.
 
@@ -93,8 +124,14 @@ class _Toll:
         self._rates = rates
         self._piece_bytes = piece_bytes
         self._owed = 0
+        self._meter = _Meter()
+        self._waits_until_s = -float("inf")
+
+    def pace(self, now: float) -> Pace:
+        return Pace(self._meter.last_second(now), waits=now < self._waits_until_s + WAITED_S)
 
     async def pay(self, count: int) -> None:
+        self._meter.add(count, trio.current_time())
         self._owed += count
         if self._owed < self._piece_bytes:
             return
@@ -102,6 +139,7 @@ class _Toll:
         now = trio.current_time()
         at_s = max(rate.turn(owed, now) for rate in self._rates)
         if at_s > now:
+            self._waits_until_s = at_s
             await trio.sleep_until(at_s)
 
 
@@ -120,6 +158,10 @@ class _Paced(trio.abc.Stream):
         self._sending = _Toll(sending, piece_bytes)
         self._receiving = _Toll(receiving, piece_bytes)
         self._received = 0
+
+    def paces(self, now: float) -> tuple[Pace, Pace]:
+        """Of sending and receiving."""
+        return self._sending.pace(now), self._receiving.pace(now)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         with memoryview(data) as view:

@@ -12,6 +12,8 @@ from logstore import FULL, LogInfo, LogState, Store, Subscription, subscription_
 from peer import log_fields
 from wire import CancelReason, LogKey
 
+from .terms import sentences
+
 State = Mapping[str, Any]
 
 PEERS_TOLD = 5
@@ -235,7 +237,7 @@ def why_peer(state: State | None, address: str) -> list[Reason]:
         if _is_at(each["address"], address):
             found += _connection(each)
             found += _logs_with(state, each["address"])
-            found += _rates(state)
+            found += _terms(each, state)
     endings = [each for each in state.get("ended", ()) if _is_at(each["address"], address)]
     for each in endings[-PEERS_TOLD:]:
         found += _ending(each)
@@ -245,12 +247,11 @@ def why_peer(state: State | None, address: str) -> list[Reason]:
     return found
 
 
-def _rates(state: State) -> Iterator[Reason]:
-    """What holds every connection back, whoever is at its other end."""
-    for name, whose in (("max_rate", "all connections"), ("max_rate_per_peer", "each connection")):
-        if state.get(name) is not None:
-            flag = "--" + name.replace("_", "-")
-            yield Reason(f"{whose} may move {state[name]} bytes a second each way ({flag})")
+def _terms(each: Mapping[str, Any], state: State) -> Iterator[Reason]:
+    """What is in force on a connection, and what it waits for."""
+    if each.get("terms") is not None:
+        for text, advice in sentences(each["terms"], state):
+            yield Reason(text, advice=advice)
 
 
 def _is_at(known: str, asked: str) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from peer import Allowances
+
 Observer = Callable[[Mapping[str, object]], None]
 """Takes an event of a node: a name under "event" and values that JSON has."""
 
@@ -28,6 +30,38 @@ class ConnectionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """What a rate limit makes of one direction of a connection."""
+
+    bytes_per_s: int
+    """Moved in the last whole second."""
+    waits: bool
+    """Whether something had to wait for its turn a moment ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is in force on a connection, and how much of what is allowed is used."""
+
+    send_greedily: bool
+    """What this side is ready for..."""
+    accept_greedily: bool
+    greedy_sending: bool
+    """... and what both come to: payloads may pass before they are verified."""
+    greedy_receiving: bool
+    compression_window: int
+    decompression_window: int
+    requests: int
+    """Of ours, confirmed and not over."""
+    peer_requests: int
+    peer_requests_max: int
+    allowances: Allowances
+    sending: Pace | None
+    """None: without limit."""
+    receiving: Pace | None
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionInfo:
     """A connection, or a peer that is called again and again. Counts are of this connection."""
 
@@ -47,5 +81,10 @@ class ConnectionInfo:
     entries_sent: int = 0
     payload_bytes_received: int = 0
     payload_bytes_sent: int = 0
+    saved_bytes_received: int = 0
+    """By how much compression made payload bytes fewer on their way."""
+    saved_bytes_sent: int = 0
     logs: int = 0
     """Logs about which a request is active."""
+    terms: Terms | None = None
+    """None before both sides have sent their setup."""

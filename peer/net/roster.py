@@ -23,10 +23,11 @@ from wire import LogKey
 
 from .allowance import Allowance
 from .connection import SEND_BYTES, Connection, Ending, EndKind
+from .greedy import Greedy, with_greedy
 from .knowledge import Knowledge
 from .limits import Limits
 from .rates import Pacer
-from .records import ConnectionInfo, ConnectionState, Direction, Observer
+from .records import ConnectionInfo, ConnectionState, Direction, Observer, Terms
 from .sources import Place, SourceInfo, Sources, Tell
 from .store_host import StoreHost
 from .trace import ConnectionTrace, TraceFile
@@ -46,6 +47,10 @@ class Member:
     since_s: float
     on_established: Callable[[], None]
     trace: ConnectionTrace | None
+    config: SessionConfig
+    stream: trio.abc.Stream
+    agreed: SetUp | None = None
+    """What both setups come to, once both are there."""
     established: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
     ending: Ending | None = None
@@ -81,7 +86,31 @@ class Member:
             entries_sent=counts.entries_sent,
             payload_bytes_received=counts.payload_bytes_received,
             payload_bytes_sent=counts.payload_bytes_sent,
+            saved_bytes_received=counts.saved_bytes_received,
+            saved_bytes_sent=counts.saved_bytes_sent,
             logs=len(self.knowledge.active),
+            terms=self.terms(),
+        )
+
+    def terms(self) -> Terms | None:
+        """What is in force on it; None before the other side's setup is there."""
+        agreed, config = self.agreed, self.config
+        if agreed is None:
+            return None
+        sending, receiving = Pacer.paces(self.stream, trio.current_time())
+        return Terms(
+            send_greedily=config.setup.send_greedily,
+            accept_greedily=config.setup.accept_greedily,
+            greedy_sending=agreed.send_greedily,
+            greedy_receiving=agreed.receive_greedily,
+            compression_window=agreed.compression_window,
+            decompression_window=agreed.decompression_window,
+            requests=self.knowledge.ours,
+            peer_requests=self.knowledge.theirs,
+            peer_requests_max=config.requests_max + config.request_credit,
+            allowances=self.connection.session.allowances(),
+            sending=sending,
+            receiving=receiving,
         )
 
     def take(self, notice: Notice) -> None:
@@ -91,6 +120,7 @@ class Member:
             self.place.take(notice)
         if isinstance(notice, SetUp):
             self.since_s = trio.current_time()
+            self.agreed = notice
             self.established.set()
             self.on_established()
         elif isinstance(notice, SyncFinished):
@@ -141,12 +171,14 @@ class Roster:
         address: str,
         *,
         policy: Literal["follow", "sync"] | None = None,
+        greedy: Greedy | None = None,
         on_established: Callable[[], None] = lambda: None,
     ) -> Member:
-        """A member for a new stream, for `run`."""
+        """A member for a new stream, for `run`. What is None is as the node has it."""
         role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
         credit = self.allowance.take(self._config.data_credit_bytes)
-        config = replace(self._config, data_credit_bytes=credit)
+        setup = with_greedy(self._config.setup, greedy)
+        config = replace(self._config, data_credit_bytes=credit, setup=setup)
         if policy is not None:
             config = replace(config, policy=policy)
         trace = None if self._trace is None else self._trace.begin(address, direction)
@@ -156,9 +188,10 @@ class Roster:
             tell: Tell = lambda event: member.connection.tell(event)  # noqa: E731, PLW0108 - made below
             place = self.sources.join(address, tell)
         claim = claim_all if place is None else place.claim
+        stream = self.pacer.stream(stream)
         connection = Connection(
             Session(role, config, trio.current_time(), tracer, claim),
-            self.pacer.stream(stream),
+            stream,
             self._host,
             source=address,
             interests=self._interests(),
@@ -170,9 +203,18 @@ class Roster:
             on_established()
             self._observer({"event": "connected", "address": address, "direction": str(direction)})
 
-        member = Member(address, direction, connection, trio.current_time(), established, trace)
-        member.place = place
-        member.data_credit_bytes = credit
+        member = Member(
+            address,
+            direction,
+            connection,
+            trio.current_time(),
+            established,
+            trace,
+            config,
+            stream,
+            data_credit_bytes=credit,
+            place=place,
+        )
         return member
 
     async def run(self, member: Member) -> Ending:

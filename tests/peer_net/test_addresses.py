@@ -2,7 +2,7 @@
 
 import pytest
 
-from peer.net import Address
+from peer.net import Address, PeerAddress
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,7 @@ def test_what_is_an_address(text: str, expected: Address) -> None:
         ("::1", "needs brackets"),
         ("[::1", r"expected \[HOST\]:PORT"),
         ("[::1]7", r"expected \[HOST\]:PORT"),
+        ("host:1,greedy=none", "a peer that is called only"),
     ],
 )
 def test_what_is_no_address_and_why(text: str, reason: str) -> None:
@@ -52,3 +53,37 @@ def test_an_address_reads_as_it_was_written(text: str) -> None:
 )
 def test_which_addresses_only_this_machine_reaches(text: str, expected: bool) -> None:
     assert Address.parse(text).is_loopback is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("example.org", PeerAddress(Address("example.org", 7007))),
+        ("example.org,greedy=send", PeerAddress(Address("example.org", 7007), "send")),
+        ("a:1,greedy=both", PeerAddress(Address("a", 1), "both")),
+        ("[::1]:7,greedy=none", PeerAddress(Address("::1", 7), "none")),
+        ("[::1],greedy=receive", PeerAddress(Address("::1", 7007), "receive")),
+    ],
+)
+def test_what_goes_for_one_peer_stands_behind_its_address(text: str, expected: PeerAddress) -> None:
+    assert PeerAddress.parse(text) == expected
+    assert str(expected) == str(expected.address)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a:1,gredy=none", "'a:1,gredy=none': 'gredy=none' is no option of a connection; there is"),
+        ("a:1,", "'' is no option"),
+        ("a:1,greedy", "'greedy' is no option"),
+        ("a:1,greedy=", "greedy='' is none of both, send, receive and none"),
+        ("a:1,greedy=Never", "greedy='Never' is none of"),
+        ("a:1,greedy=both,greedy=none", "'greedy' is said twice"),
+        ("a:x,greedy=both", "'a:x': the port has to be a number"),
+        ("::1,greedy=both", "needs brackets"),
+        (",greedy=both", "expected HOST:PORT"),
+    ],
+)
+def test_an_option_that_means_nothing_is_named(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        PeerAddress.parse(text)

@@ -6,13 +6,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
 from logstore import ALL, Store
-from peer import NewestLearned, Notice, RequestCancelled, SessionConfig
+from peer import Allowances, NewestLearned, Notice, RequestCancelled, SessionConfig
 from peer.api import NodeConfig, Peer, memory_link
+from peer.net import Pace, Terms
 from peer.net.overview import LOGS_MAX, Overview
+from peer.net.terms import terms_fields
 from wire import CancelReason, LogKey
 
 from .support import PATIENCE_S
@@ -58,6 +61,15 @@ def logs(state: Mapping[str, object]) -> list[dict[str, Any]]:
     return found
 
 
+def terms(overview: Overview) -> dict[str, Any]:
+    """Of the only connection."""
+    connections = overview.state()["connections"]
+    assert isinstance(connections, list)
+    [connection] = connections
+    found: dict[str, Any] = connection["terms"]
+    return found
+
+
 def tell(peer: Peer, *notices: Notice) -> None:
     [member] = peer.node.members
     for notice in notices:
@@ -76,6 +88,98 @@ async def test_logs_in_order_are_not_told_of() -> None:
         [connection] = connections
         assert connection["address"] == "giver"
         assert connection["state"] == "established"
+
+
+async def test_what_is_in_force_on_a_connection_is_told() -> None:
+    async with pair() as (giver, taker), overview(taker) as found, overview(giver) as other:
+        await giver.append([b"one"])
+        with trio.fail_after(PATIENCE_S):
+            await taker.wait_for(LogKey(giver.store.author, 0), 1)
+        await trio.testing.wait_all_tasks_blocked()
+        theirs, ours = terms(found), terms(other)
+        config = SessionConfig()
+        # Each proposes the log, and one proposal gives way.
+        assert (theirs["requests"], theirs["peer_requests"]) == (
+            ours["peer_requests"],
+            ours["requests"],
+        )
+        assert theirs["requests"] + theirs["peer_requests"] == 1
+        assert theirs["peer_requests_max"] == config.requests_max + config.request_credit
+        assert ours["requests_left"] == config.request_credit
+        assert theirs["in_flight_received_max"] == ours["in_flight_sent_max"] == 1 << 20
+        assert theirs["in_flight_received"] == 0
+        assert ours["in_flight_sent"] > 0  # credit comes back by and by
+        assert theirs["rate_sent"] is theirs["rate_received"] is None
+        assert theirs["waits_for"] == theirs["peer_waits_for"] == []
+        for name in ("send_greedily", "accept_greedily", "greedy_sending", "greedy_receiving"):
+            assert theirs[name] is True
+        assert theirs["compression_window"] == theirs["decompression_window"] == 65536
+
+
+async def test_before_the_setup_nothing_is_in_force() -> None:
+    with Store.memory() as store:
+        async with (
+            Peer(store, config=CONFIG) as peer,
+            overview(peer) as found,
+            trio.open_nursery() as nursery,
+        ):
+            here, _there = memory_link()
+            nursery.start_soon(partial(peer.serve_stream, here, proactive=False, name="silent"))
+            await trio.testing.wait_all_tasks_blocked()
+            connections = found.state()["connections"]
+            assert isinstance(connections, list)
+            assert [each["terms"] for each in connections] == [None]
+            nursery.cancel_scope.cancel()
+
+
+def connection_terms(**changes: object) -> Terms:
+    allowances = Allowances(
+        proposals_left=1,
+        incoming_bytes=0,
+        incoming_bytes_max=10,
+        outgoing_bytes=0,
+        outgoing_bytes_max=10,
+        outgoing_waits=False,
+    )
+    plain = Terms(
+        send_greedily=True,
+        accept_greedily=True,
+        greedy_sending=True,
+        greedy_receiving=True,
+        compression_window=0,
+        decompression_window=0,
+        requests=0,
+        peer_requests=0,
+        peer_requests_max=4,
+        allowances=allowances,
+        sending=Pace(7, waits=False),
+        receiving=Pace(8, waits=False),
+    )
+    limits = {name: value for name, value in changes.items() if hasattr(allowances, name)}
+    others = {name: value for name, value in changes.items() if name not in limits}
+    changed = replace(allowances, **limits)  # type: ignore[arg-type]
+    return replace(plain, allowances=changed, **others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits_for", "peer_waits_for"),
+    [
+        ({}, [], []),
+        ({"proposals_left": 0}, ["requests"], []),
+        ({"outgoing_bytes": 10}, [], []),
+        ({"outgoing_bytes": 10, "outgoing_waits": True}, ["in flight"], []),
+        ({"sending": Pace(7, waits=True)}, ["rate"], []),
+        ({"peer_requests": 4}, [], ["requests"]),
+        ({"incoming_bytes": 10}, [], ["in flight"]),
+        ({"receiving": Pace(7, waits=True)}, [], ["rate"]),
+    ],
+)
+def test_who_waits_for_which_limit(
+    changes: dict[str, object], waits_for: list[str], peer_waits_for: list[str]
+) -> None:
+    fields = terms_fields(connection_terms(**changes))
+    assert fields is not None
+    assert (fields["waits_for"], fields["peer_waits_for"]) == (waits_for, peer_waits_for)
 
 
 async def test_a_log_is_behind_by_what_a_peer_holds_and_we_do_not() -> None:

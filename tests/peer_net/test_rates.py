@@ -11,7 +11,7 @@ import trio.testing
 from logstore import ALL, PayloadState, Store
 from peer import SessionConfig
 from peer.api import NodeConfig, Peer, memory_link
-from peer.net import Limits
+from peer.net import Limits, Pace
 from peer.net.rates import BURST_S, PIECE_BYTES_MIN, Pacer, Rate
 from wire import LogKey
 
@@ -102,10 +102,6 @@ async def test_what_is_urgent_waits_for_less_than_a_second_behind_twenty_others(
         while True:
             await stream.send_all(bytes(256 * 1024))
 
-    async def drain(stream: trio.abc.Stream) -> None:
-        while await stream.receive_some(65536):
-            pass
-
     async with trio.open_nursery() as nursery:
         for _ in range(20):
             left, right = memory_link()
@@ -161,3 +157,32 @@ async def test_nodes_with_a_low_rate_still_bring_payloads_of_every_size() -> Non
         stored = right.read(LogKey(left.author, 0), 1, entries_max=9, bytes_max=1 << 20)
         assert [entry.payload_bytes for entry in stored] == [0, 20_000, 70_000]
         assert {entry.payload_state for entry in stored} == {PayloadState.PRESENT}
+
+
+async def test_a_paced_stream_tells_what_it_moved_and_whether_it_had_to_wait(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    left, right = memory_link()
+    paced = Pacer(Limits(peer_bytes_per_s_max=100_000)).stream(left)
+
+    def pace() -> tuple[Pace | None, Pace | None]:
+        return Pacer.paces(paced, trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(drain, right)
+        assert pace() == (Pace(0, waits=False), Pace(0, waits=False))
+        await paced.send_all(bytes(300_000))
+        sending, receiving = pace()
+        assert sending is not None
+        assert sending.bytes_per_s == pytest.approx(100_000, rel=0.1)
+        assert sending.waits
+        assert receiving == Pace(0, waits=False)
+        await trio.sleep(3)
+        assert pace()[0] == Pace(0, waits=False)
+        nursery.cancel_scope.cancel()
+    assert Pacer.paces(right, trio.current_time()) == (None, None)
+
+
+async def drain(stream: trio.abc.Stream) -> None:
+    while await stream.receive_some(65536):
+        pass

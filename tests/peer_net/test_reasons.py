@@ -244,11 +244,82 @@ def test_a_peer_that_broke_a_rule_and_one_that_left() -> None:
     assert not is_wrong(why_peer(state(connections=[], ended=[closed]), PEER))
 
 
-def test_limits_that_hold_a_peer_back_are_told() -> None:
-    slow = why_peer(state(max_rate=500_000, max_rate_per_peer=None), PEER)
-    assert not is_wrong(slow)
-    assert "all connections may move 500000 bytes a second each way (--max-rate)" in said(slow)
-    assert "--max-rate-per-peer" not in said(slow)
+def terms(**fields: object) -> dict[str, object]:
+    return {
+        "send_greedily": True,
+        "accept_greedily": True,
+        "greedy_sending": True,
+        "greedy_receiving": True,
+        "requests": 3,
+        "requests_left": 61,
+        "peer_requests": 2,
+        "peer_requests_max": 1000,
+        "in_flight_received": 5,
+        "in_flight_received_max": 65536,
+        "in_flight_sent": 6,
+        "in_flight_sent_max": 70000,
+        "rate_sent": None,
+        "rate_received": None,
+        "waits_for": [],
+        "peer_waits_for": [],
+    } | fields
+
+
+def told(node: dict[str, object] | None = None, **fields: object) -> str:
+    """What is said of a connection with such terms, which is never a reason to worry."""
+    connections = [connection(terms=terms(**fields))]
+    reasons = why_peer(state() | {"connections": connections} | (node or {}), PEER)
+    assert not is_wrong(reasons)
+    return said(reasons)
+
+
+def test_limits_and_how_much_of_them_is_used_are_told() -> None:
+    said_of_it = told()
+    assert (
+        "open requests: 3 of ours, and it takes 61 more now; 2 of its own, of 1,000" in said_of_it
+    )
+    assert "5 bytes came and are not stored yet, of 65,536 (--max-in-flight)" in said_of_it
+    assert "6 went there that it has not given back, of 70,000" in said_of_it
+    assert "--max-rate" not in said_of_it
+    assert "waits" not in said_of_it
+    assert "not given back, of any number" in told(in_flight_sent_max=None)
+
+
+def test_rates_are_told_with_what_moves() -> None:
+    node: dict[str, object] = {"max_rate": 500_000, "max_rate_per_peer": None}
+    said_of_it = told(node, rate_sent=1200, rate_received=0)
+    assert (
+        "in the last second 1,200 bytes went there and 0 came,"
+        " of 500,000 for all together (--max-rate) each way" in said_of_it
+    )
+    assert "--max-rate-per-peer" not in said_of_it
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"waits_for": ["requests"]}, "this side waits with further requests until it takes some"),
+        ({"waits_for": ["in flight"]}, "this side waits until it has stored some of what went"),
+        ({"waits_for": ["rate"]}, "this side waits for its turn to send: raise the limit"),
+        ({"peer_waits_for": ["requests"]}, "it waits with further requests until some of its own"),
+        ({"peer_waits_for": ["in flight"]}, "it waits until some of what it sent is stored here"),
+        ({"peer_waits_for": ["rate"]}, "it waits for its turn to be read from: raise the limit"),
+    ],
+)
+def test_who_waits_for_a_limit_is_told(fields: dict[str, object], expected: str) -> None:
+    assert expected in told(None, **fields)
+
+
+def test_whose_wish_it_is_that_a_direction_is_safe_is_told() -> None:
+    assert "(greedy both ways)" in told()
+    safe = {"greedy_sending": False, "greedy_receiving": False}
+    theirs = told(None, **safe)
+    assert "once they are verified here, since it takes no others" in theirs
+    assert "once they are verified there, since it sends no others (safe both ways)" in theirs
+    ours = told(None, send_greedily=False, accept_greedily=False, **safe)
+    assert ours.count("since this side wants it so") == 2
+    assert "(greedy out, safe in)" in told(None, greedy_receiving=False)
+    assert "(safe out, greedy in)" in told(None, greedy_sending=False)
 
 
 def test_a_peer_that_nobody_has_heard_of() -> None:
