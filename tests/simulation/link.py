@@ -48,6 +48,9 @@ CAPACITY_BYTES = 65_536
 
 FLIPPED = "a bit that was flipped"
 
+LOOK_S = 0.05
+"""How often a connection that is to end looks whether it can."""
+
 ROOM_BYTES_MIN = 64
 """What a writer asks a session for at least."""
 
@@ -349,10 +352,20 @@ class SplitEnd(End):
         self._pong_due = False
         other = self.other
         assert isinstance(other, SplitEnd)
-        if self.control.in_flight or self.data.in_flight:
+        if any(pipe.in_flight for pipe in (self.control, self.data, other.control, other.data)):
             self._turn()
         elif self._engine.wants_pong:
             self.guarded(self._engine.pong_arrived)
+
+    def finish(self) -> None:
+        """What a session does with its Close: the other side keeps what has come before it."""
+        other = self.other
+        assert isinstance(other, SplitEnd)
+        stored = other._engine.drained and other.node.host.at_rest
+        if other.ending is None and not (stored and not other.node.host.open_sinks):
+            self._clock.after(LOOK_S, self.finish, self.life)
+        else:
+            self.end("closed")
 
     def _send_control(self, other: "SplitEnd") -> None:
         data = self._engine.control_to_send()

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from logstore import PayloadState
+from logstore import PayloadState, StoreError
 from peer import Interests
 from wire import LogKey
 
@@ -12,6 +12,9 @@ from .truth import Broken, short
 if TYPE_CHECKING:
     from .link import End, Link
     from .node import SimNode
+
+
+LOOK_S = 0.1
 
 
 class _Due:
@@ -50,7 +53,12 @@ class OneTimeSync:
     def __init__(self, link: "Link") -> None:
         first, second = link.nodes
         self._link = link
-        self._due = {first.name: self._of(second, first), second.name: self._of(first, second)}
+        self._due: dict[str, list[_Due]] = {}
+        try:
+            self._due[first.name] = self._of(second, first)
+            self._due[second.name] = self._of(first, second)
+        except StoreError:
+            link.nodes[0].world.note("nobody knows what this sync has to bring: a disk fails")
 
     def _of(self, giver: "SimNode", taker: "SimNode") -> list[_Due]:
         world = taker.world
@@ -63,16 +71,35 @@ class OneTimeSync:
         ]
 
     def finished(self, end: "End") -> None:
-        """One side says that nothing is left to do in either direction. Raises Broken."""
+        """One side says that nothing is left to do in either direction. Raises Broken.
+
+        The other side has then received everything, and may still be storing it: that it is kept
+        is known once the connection has ended in good order.
+        """
         if any(each.lie is not None for each in self._link.ends):
             return
-        for taker in self._link.nodes:
-            for due in self._due[taker.name]:
-                if taker.book.current.interests != due.interests:
-                    # Its user has changed his mind meanwhile.
-                    break
+        self._check(end, end.node)
+        self._check_later(end, end.other.node)
+
+    def _check_later(self, end: "End", taker: "SimNode") -> None:
+        def look() -> None:
+            if taker.host.at_rest and not taker.host.open_sinks:
+                self._check(end, taker)
+            else:
+                self._check_later(end, taker)
+
+        taker.world.clock.after(LOOK_S, look, taker.pace.life)
+
+    def _check(self, end: "End", taker: "SimNode") -> None:
+        for due in self._due.get(taker.name, ()):
+            if taker.book.current.interests != due.interests:
+                # Its user has changed his mind meanwhile.
+                return
+            try:
                 what = due.lacks(taker.world.holdings.of(taker, due.log))
-                if what:
-                    raise Broken(
-                        f"{end} has synced, and {taker.name} lacks of {short(due.log)}: {what}"
-                    )
+            except StoreError:
+                return
+            if what:
+                raise Broken(
+                    f"{end} has synced, and {taker.name} lacks of {short(due.log)}: {what}"
+                )

@@ -160,9 +160,9 @@ class Trouble:
                     adjust = self._tighter(request)
                     if adjust is None:
                         cancel = Cancel(request.number, CancelReason.NOT_WANTED)
-                        end.guarded(partial(engine.cancel, request, cancel))
+                        end.guarded(partial(engine.actor.cancel, request, cancel))
                     else:
-                        end.guarded(partial(engine.adjust, request, adjust))
+                        end.guarded(partial(engine.actor.adjust, request, adjust))
 
     def _narrow_for_a_moment(self, node: "SimNode") -> None:
         target = self._followed_by(node) if node.alive else None
