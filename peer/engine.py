@@ -10,22 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from wire import (
-    Adjust,
-    Cancel,
-    CancelReason,
-    ControlDecoder,
-    DataDecoder,
-    Eagerness,
-    LogKey,
-    Negotiated,
-    Propose,
-)
+from wire import Cancel, CancelReason, ControlDecoder, DataDecoder, Negotiated
 from wire import Violation as WireViolation
 
-from .answering import Answer
+from .acting import Actor
 from .apologies import Apologies
-from .commands import CheckEvidence, Command, LookUp
+from .commands import Command
 from .config import SessionConfig
 from .errors import RemoteViolation, Violation
 from .events import (
@@ -36,7 +26,6 @@ from .events import (
     IngestFailed,
     InterestsChanged,
     LogChanged,
-    LogView,
     LookedUp,
     PayloadFinished,
     PayloadOpened,
@@ -53,24 +42,16 @@ from .idle import IdleWork
 from .inbound import Inbound
 from .link_speed import Pull
 from .links import links_are_ours
-from .notices import (
-    Arriving,
-    NewestLearned,
-    Notice,
-    PeerHolds,
-    RequestCancelled,
-    RequestConfirmed,
-    RequestGivenUp,
-    SyncFinished,
-)
+from .notices import NewestLearned, Notice, RequestGivenUp
 from .outbound import Outbound
 from .packing import Packer
 from .proving import Prover
 from .receiving import Receiver
 from .request import Request
-from .sourcing import Claim, Fetches, claim_all, confirmation, told_by
+from .sourcing import Claim, Fetches, claim_all
 from .sync_policy import SyncPolicy
 from .table import RequestTable
+from .tickets import Tickets
 from .timers import Timers
 from .tracing import Tracer
 
@@ -99,8 +80,7 @@ class Engine:
         self._commands: list[Command] = []
         self._notices: list[Notice] = []
         self._idle = IdleWork(config, now)
-        self._tickets: dict[int, Callable[[LogView], None]] = {}
-        self._next_ticket = 0
+        self._tickets = Tickets(self._commands)
         self._by_ident: dict[int, Request] = {}
         self._data_ends = self._control_ends = False
         self._released = False
@@ -108,13 +88,25 @@ class Engine:
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now
-        self.claim = claim
         self._fetches = Fetches(self._table.of_log)
         self._prover = Prover(
             self._commands, self._notices, config, receive_greedily=negotiated.receive_greedily
         )
         self._timers = Timers(
-            self._table, config, lambda request: self._cancel_for(request, CancelReason.COMPLETE)
+            self._table,
+            config,
+            lambda request: self.actor.cancel_for(request, CancelReason.COMPLETE),
+        )
+        self.actor = Actor(
+            self._table,
+            self._by_ident,
+            self._timers,
+            self._tickets,
+            self._fetches,
+            self._commands,
+            self._notices,
+            claim,
+            self,
         )
         self._decoder = DataDecoder(negotiated.decompression_window)
         self._inbound = Inbound(
@@ -135,12 +127,12 @@ class Engine:
             self._notices,
             config,
             self._packer,
-            self,
+            self.actor,
             tracer,
             send_greedily=negotiated.send_greedily,
         )
         policy = SyncPolicy if config.policy == "sync" else FollowPolicy
-        self._policy: Policy = policy(self, config, proactive=proactive)
+        self._policy: Policy = policy(self.actor, config, proactive=proactive)
         self._table.open_credit()
 
     # Time
@@ -227,6 +219,21 @@ class Engine:
         """Requests that are not released."""
         return len(self._table)
 
+    @property
+    def request_credit(self) -> int:
+        """Proposals that may still be sent."""
+        return self._table.credit
+
+    @property
+    def wants_pong(self) -> bool:
+        """Whether a sync waits for a sign of life before it calls itself done."""
+        return isinstance(self._policy, SyncPolicy) and self._policy.wants_pong and self.drained
+
+    def pong_arrived(self) -> None:
+        if isinstance(self._policy, SyncPolicy):
+            self._policy.pong_arrived()
+        self._settle()
+
     def ended(self) -> None:
         """The connection is gone. Afterwards `commands` holds what is to be kept."""
         self._inbound.ended(lost=True)
@@ -284,7 +291,7 @@ class Engine:
             case Ingested():
                 self._idle.forgive()
                 if (request := self._prover.ingested(event)) is not None:
-                    self._outbound.wake(request)
+                    self.wake(request)
             case IngestFailed():
                 self._ingest_failed(event)
             case PayloadOpened():
@@ -305,10 +312,7 @@ class Engine:
         self._read_data()
 
     def _looked_up(self, event: LookedUp) -> None:
-        then = self._tickets.pop(event.ticket, None)
-        if then is not None:
-            then(event.view)
-        else:
+        if not self._tickets.answered(event):
             self._inbound.looked_up(event)
 
     def _read_done(
@@ -335,8 +339,8 @@ class Engine:
         if request is None:
             return
         if event.refusal is Refusal.FORKED:
-            self._inbound.discard(request)
-            self._cancel_for(request, CancelReason.NOT_WANTED)
+            self.discard(request)
+            self.actor.cancel_for(request, CancelReason.NOT_WANTED)
             self._policy.contradicted(request, event.seq)
         else:
             self._give_up(request, f"entry {event.seq}: {event.detail}")
@@ -349,54 +353,26 @@ class Engine:
         if failed is not None:
             self._give_up(failed, f"payload: {event.detail or event.verdict.value}")
         elif sink_request is not None:
-            self._outbound.wake(sink_request)
+            self.wake(sink_request)
 
     def _give_up(self, request: Request, detail: str) -> None:
         """We cannot go on with it, for a reason of ours."""
         if request.cancel_sent is None:
-            self._inbound.discard(request)
+            self.discard(request)
             self._notices.append(RequestGivenUp(request.number, request.log, detail))
-            self._cancel_for(request, CancelReason.NO_RESOURCES)
+            self.actor.cancel_for(request, CancelReason.NO_RESOURCES)
         self._policy.given_up(request)
 
     def _log_changed(self, event: LogChanged) -> None:
         for request in list(self._table.of_log(event.log)):
             request.log_end, request.log_forked = event.end, event.fork is not None
             self._outbound.log_changed(request, event.newest)
-            self._cut_at_end(request)
-            self._stop_at_fork(request)
+            self.actor.keep_inside_log(request)
         self._policy.log_changed(event)
 
     def _arrival_changed(self, event: ArrivalChanged) -> None:
         for request in self._table.of_log(event.log):
             self._outbound.arrival_changed(request, event.seq)
-
-    def _stop_at_fork(self, request: Request) -> None:
-        """A log turned out to be forked: end what reaches the fork, with the proof."""
-        if not request.log_forked or not request.active:
-            return
-
-        def cancel(view: LogView) -> None:
-            end = request.lowest_end()
-            reaches = view.fork is not None and (end is None or end >= view.fork)
-            if reaches and view.fork_proof is not None and request.cancel_sent is None:
-                self._inbound.discard(request)
-                reason = CancelReason.FORKED
-                self.cancel(request, Cancel(request.number, reason, entries=view.fork_proof))
-
-        self.look_up(LookUp(0, request.log), cancel)
-
-    def _cut_at_end(self, request: Request) -> None:
-        """An open range of a log that has ended is finite after all."""
-        end = request.log_end
-        if end is None or request.lowest_end() is not None or not request.active:
-            return
-        if end < request.proposal.start:
-            self.cancel(request, Cancel(request.number, CancelReason.LOG_ENDED, seq=end))
-        else:
-            self._table.adjust(request, Adjust(request.number, end=end))
-            self._timers.became_finite(request)
-            self._outbound.wake(request)
 
     # What the table tells
 
@@ -404,30 +380,29 @@ class Engine:
         self._by_ident[request.ident] = request
         theirs = sum(not other.ours for other in self._table.of_log(request.log))
         if theirs > self._config.requests_per_log_max:
-            self._cancel_for(request, CancelReason.NO_RESOURCES)
+            self.actor.cancel_for(request, CancelReason.NO_RESOURCES)
         else:
             self._policy.request_proposed(request)
 
     def request_confirmed(self, request: Request) -> None:
         self._timers.answered(request)
-        self._note_confirmed(request)
+        self.actor.note_confirmed(request)
         if request.proposal.sparse and request.base is not None and request.base.end is not None:
             self._notices.append(NewestLearned(request.log, request.base.end))
         self._policy.request_confirmed(request)
-        self._cut_at_end(request)
-        self._stop_at_fork(request)
-        self._outbound.wake(request)
+        self.actor.keep_inside_log(request)
+        self.wake(request)
 
     def request_adjusted(self, request: Request) -> None:
         if request.lowest_end() is not None:
             self._timers.became_finite(request)
-        self._outbound.wake(request)
+        self.wake(request)
 
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
         self._timers.answered(request)
         self._timers.over(request)
         if cancel.reason is not CancelReason.YOU_CANCELLED:
-            self._note_cancel(request, cancel.reason, by_us=False)
+            self.actor.note_cancelled(request, cancel.reason, by_us=False)
         self._policy.request_cancelled(request, cancel)
 
     def request_lost(self, request: Request) -> None:
@@ -454,137 +429,32 @@ class Engine:
     def credit_arrived(self) -> None:
         """`_settle` uses it."""
 
+    # What acting takes
+
+    def discard(self, request: Request) -> None:
+        self._inbound.discard(request)
+
+    def wake(self, request: Request) -> None:
+        self._outbound.wake(request)
+
     # What the data channel tells
 
     def request_given_up(self, request: Request, detail: str) -> None:
         self._give_up(request, detail)
 
     def peer_holds(self, request: Request, seq: int) -> None:
-        held = request.outgoing.known
-        if request.ours and request.proposal.offset is not None:
-            # What we asked for begins in a payload that we lack.
-            held = min(held, request.proposal.start - 1)
-        self._notices.append(PeerHolds(request.log, seq, held))
+        self.actor.note_peer_holds(request, seq)
         self._policy.peer_holds(request, seq)
 
     def payload_skipped(self, request: Request) -> None:
         self._policy.payload_skipped(request)
 
     def arriving(self, request: Request, data_bytes: int) -> None:
-        incoming, base = request.incoming, request.base
-        if base is None or incoming.discarding:
-            return
-        inside = incoming.sink is not None
-        position = incoming.position if incoming.in_piece else incoming.position - 1
-        newest = base.piece(position).seq if position >= 0 else base.start
-        self._notices.append(Arriving(request.log, data_bytes, newest, inside))
+        self.actor.note_arriving(request, data_bytes)
 
     def cursor_moved(self, request: Request) -> None:
         request.progress_at = self.now
-        self._outbound.wake(request)
+        self.wake(request)
 
     def new_ticket(self) -> int:
-        self._next_ticket += 1
-        return self._next_ticket
-
-    # What the policy may do
-
-    @property
-    def request_credit(self) -> int:
-        return self._table.credit
-
-    def look_up(self, wanted: LookUp, then: Callable[[LogView], None]) -> None:
-        ticket = self.new_ticket()
-        self._tickets[ticket] = then
-        self._commands.append(replace(wanted, ticket=ticket))
-
-    def requests_of(self, log: LogKey) -> list[Request]:
-        return self._table.of_log(log)
-
-    def may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
-        return self._table.may_propose(log, start, end)
-
-    def next_number(self) -> int:
-        return self._table.next_number()
-
-    def propose(self, proposal: Propose, view: LogView) -> Request:
-        request = self._table.propose(proposal)
-        _note_view(request, view)
-        self._by_ident[request.ident] = request
-        self._timers.proposed(request)
-        return request
-
-    def answer(self, request: Request, view: LogView, decision: Answer) -> None:
-        _note_view(request, view)
-        if (told := told_by(request.proposal, view)) is not None:
-            self._notices.append(told)
-        if decision.confirm is not None:
-            self._table.confirm(request, confirmation(request, decision.confirm, self.claim))
-            self._note_confirmed(request)
-            self._cut_at_end(request)
-            self._stop_at_fork(request)
-            self._outbound.wake(request)
-        elif decision.cancel is not None:
-            self.cancel(request, decision.cancel, paced=not decision.take_over)
-
-    def adjust(self, request: Request, adjust: Adjust) -> None:
-        self._table.adjust(request, adjust)
-        if request.lowest_end() is not None:
-            self._timers.became_finite(request)
-        self._outbound.wake(request)
-
-    def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
-        if request.cancel_sent is None:
-            self._table.cancel(request, cancel, paced=paced)
-            self._note_cancel(request, cancel.reason, by_us=True)
-
-    def _cancel_for(self, request: Request, reason: CancelReason) -> None:
-        self.cancel(request, Cancel(request.number, reason))
-
-    def stop_fetching(self, request: Request) -> None:
-        """Ask for notifications only. Inside a large payload that takes a cancel."""
-        if request.incoming.sink is not None:
-            self._inbound.discard(request)
-            self._cancel_for(request, CancelReason.NOT_WANTED)
-        elif request.active:
-            self._table.adjust(request, Adjust(request.number, eagerness=Eagerness.NOTIFY))
-            self._fetches.declined(request.log)
-
-    def check_evidence(self, log: LogKey, entries: tuple[bytes, ...]) -> None:
-        self._commands.append(CheckEvidence(log, entries))
-
-    def finished_sync(self, logs: int) -> None:
-        self._notices.append(SyncFinished(logs))
-
-    @property
-    def wants_pong(self) -> bool:
-        """Whether a sync waits for a sign of life before it calls itself done."""
-        return isinstance(self._policy, SyncPolicy) and self._policy.wants_pong and self.drained
-
-    def pong_arrived(self) -> None:
-        if isinstance(self._policy, SyncPolicy):
-            self._policy.pong_arrived()
-        self._settle()
-
-    # Notices
-
-    def _note_confirmed(self, request: Request) -> None:
-        request.progress_at = self.now
-        end = request.lowest_end()
-        if end is not None:
-            self._timers.became_finite(request)
-        self._notices.append(
-            RequestConfirmed(request.number, request.log, request.ours, request.proposal.start, end)
-        )
-
-    def _note_cancel(self, request: Request, reason: CancelReason, *, by_us: bool) -> None:
-        self._timers.over(request)
-        self._fetches.over(request)
-        self._notices.append(RequestCancelled(request.number, request.log, reason, by_us))
-
-
-def _note_view(request: Request, view: LogView) -> None:
-    """Take over what a look-up says, unless something newer has been heard since."""
-    request.outgoing.known = max(request.outgoing.known, view.newest)
-    if request.log_end is None:
-        request.log_end = view.end
+        return self._tickets.new()

@@ -215,12 +215,12 @@ def test_nothing_is_lowered_before_the_confirmation(proactive: bool) -> None:
 def test_a_cancelled_proposal_without_an_answer_still_counts(proactive: bool) -> None:
     peer = Impolite({1: HELD[1]}, proactive=proactive)
     own = own_proposal(peer)
-    [request] = peer.engine.requests_of(LOG)
-    peer.engine.cancel(request, Cancel(own.request, CancelReason.NOT_WANTED))
+    [request] = peer.engine.actor.requests_of(LOG)
+    peer.engine.actor.cancel(request, Cancel(own.request, CancelReason.NOT_WANTED))
     peer.messages()
     peer.control(propose(peer.number, own.start + 1, lower_info=1))
     assert peer.messages() == []
-    assert peer.engine.requests_of(LOG) == [request]
+    assert peer.engine.actor.requests_of(LOG) == [request]
     assert peer.sent() == b""
     peer.control(Cancel(own.request, CancelReason.YOU_CANCELLED))
     assert peer.sent() == encode_request_cancelled(own.request)
@@ -249,7 +249,7 @@ def test_data_is_judged_against_the_loosest_setting_that_ever_was(proactive: boo
     """It asks for notifications only, and for less and smaller ones; data was under way."""
     peer = Impolite(proactive=proactive)
     number = peer.open_request()
-    [request] = peer.engine.requests_of(LOG)
+    [request] = peer.engine.actor.requests_of(LOG)
     peer.data(encode_switch(number), entry_packets(HELD, [1]))
     peer.engine._table.adjust(
         request, Adjust(number, eagerness=Eagerness.NOTIFY, min_bytes=100, max_bytes=200)

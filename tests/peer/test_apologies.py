@@ -116,10 +116,10 @@ def test_after_switching_away_and_back() -> None:
 @pytest.mark.parametrize("whole", [False, True])
 def test_crossing_our_cancel_it_is_read_past(whole: bool) -> None:
     peer = receiver()
-    [request] = peer.engine.requests_of(LOG)
+    [request] = peer.engine.actor.requests_of(LOG)
     peer.data(metadata(BIG, 1), raw(b"x" * 50))
     peer.engine._inbound.discard(request)
-    peer.engine.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
+    peer.engine.actor.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
     peer.data(raw(b"x" * 150) if whole else b"", SORRY, payload(BIG, 1))
     peer.control(cancel(peer.number))
     peer.data(encode_request_cancelled(peer.number))
@@ -129,7 +129,7 @@ def test_crossing_our_cancel_it_is_read_past(whole: bool) -> None:
 
 def test_crossing_our_change_to_notifies_it_is_as_right_as_before() -> None:
     peer = receiver()
-    [request] = peer.engine.requests_of(LOG)
+    [request] = peer.engine.actor.requests_of(LOG)
     peer.data(metadata(BIG, 1), raw(b"x" * 50))
     peer.engine._table.adjust(request, Adjust(request.number, eagerness=Eagerness.NOTIFY))
     peer.data(SORRY, payload(BIG, 1))
@@ -152,7 +152,7 @@ def test_a_payload_whose_size_nobody_knows_is_taken_back_as_well() -> None:
     peer.open_request(payloads_only=True, end=4, starting_hash=None)
     del peer.store.logs[LOG][1]
     peer.data(encode_switch(peer.number), payload(BIG, 1), SORRY, SORRY, payload(BIG, 1))
-    [request] = peer.engine.requests_of(LOG)
+    [request] = peer.engine.actor.requests_of(LOG)
     assert request.incoming.adrift
     assert Cancel(peer.number, CancelReason.NO_RESOURCES) in peer.messages()
 

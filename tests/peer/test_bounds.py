@@ -244,7 +244,7 @@ def test_a_payload_of_a_foreign_entry_is_thrown_away_without_blame() -> None:
     peer = Impolite(HELD)
     peer.open_request(payloads_only=True, end=3)
     del peer.store.logs[LOG][2]
-    [request] = peer.engine.requests_of(LOG)
+    [request] = peer.engine.actor.requests_of(LOG)
     request.our_interest.set_eagerness(Eagerness.ALL, None)
     header = encode_payload_header
     peer.data(encode_switch(0), header(2), b"p1", header(2), b"p2", encode_request_cancelled(0))

@@ -241,7 +241,7 @@ def own_peer(make: Make) -> Impolite:
 
 def test_a_mandatory_payload_is_not_skipped(peer: Impolite) -> None:
     """Our own confirmations allow skips, so the interest is set back here."""
-    [request] = peer.engine.requests_of(LOG)
+    [request] = peer.engine.actor.requests_of(LOG)
     request.our_interest.mandatory = True
     violation = refused(peer, metadata(HELD, 1), encode_skip_unavailable())
     assert (violation.rule, violation.request) == ("point2point.md 4", peer.number)
@@ -266,7 +266,7 @@ def test_data_against_notify_only_is_a_violation(make: Make) -> None:
 
 
 def test_a_payload_above_the_eager_size_is_a_violation(peer: Impolite) -> None:
-    [request] = peer.engine.requests_of(LOG)
+    [request] = peer.engine.actor.requests_of(LOG)
     request.our_interest.data_up_to = 1
     violation = refused(peer, metadata(HELD, 1), payload(HELD, 1))
     assert "eagerness" in violation.detail

@@ -104,7 +104,7 @@ def test_a_peer_without_it_is_asked_once() -> None:
     numbers = []
     for _ in range(10):
         pair.run(advance_s=1.0)
-        numbers += [request.proposal.start for request in pair.engine(0).requests_of(LOG)]
+        numbers += [request.proposal.start for request in pair.engine(0).actor.requests_of(LOG)]
     assert set(numbers) <= {30, COUNT + 1}
     assert pair.engine(0).requests == asked
     assert with_payload(fetcher) == set()
@@ -119,5 +119,5 @@ def test_a_fetch_is_no_reason_to_go_on() -> None:
     server.changed(LOG)
     settle(pair)
     assert set(fetcher.logs[LOG]) == FETCHED | closed(FETCHED)
-    wants = [request.our_interest.eagerness for request in pair.engine(0).requests_of(LOG)]
+    wants = [request.our_interest.eagerness for request in pair.engine(0).actor.requests_of(LOG)]
     assert set(wants) <= {Eagerness.NOTIFY}

@@ -366,7 +366,7 @@ def test_a_skip_of_what_we_took_back_meanwhile_blames_nobody() -> None:
     relay = relaying(follows=True)
     relay.relayed.spoil(PLACE)
     assert relay.packets() == [Apology()]
-    [request] = relay.engine.requests_of(LOG)
+    [request] = relay.engine.actor.requests_of(LOG)
     request.incoming.position = 3
     relay.data(encode_switch(relay.number), encode_skip_bytes(300))
     with pytest.raises(RemoteViolation):

@@ -84,7 +84,7 @@ def test_a_closed_range_brings_its_upper_pool_once_it_exists(side: int) -> None:
     pair = link(source, taker, wish, side)
     there = {n for n in upper_pool(30) if n <= 32}
     assert set(taker.logs[LOG]) == set(range(20, 31)) | closed([20]) | there
-    mine = pair.engine(side).requests_of(LOG)
+    mine = pair.engine(side).actor.requests_of(LOG)
     assert [request for request in mine if request.ours] == []
     pair.disconnect()
     grow(source, *range(33, 61))

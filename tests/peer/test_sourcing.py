@@ -134,7 +134,7 @@ def test_a_raised_request_is_cancelled_with_128_and_proposed_anew(side: int) -> 
     host = node.links[1].hosts[side]
     reasons = [n.reason for n in host.notices if isinstance(n, RequestCancelled) and n.by_us]
     assert CancelReason.NOT_WANTED in reasons
-    [request] = node.links[1].engine(side).requests_of(LOG)
+    [request] = node.links[1].engine(side).actor.requests_of(LOG)
     assert request.our_interest.eagerness is Eagerness.ALL
 
 
@@ -190,8 +190,8 @@ def test_a_claim_ends_with_the_request() -> None:
     node.run()
     assert node.notices(0, FetchEnded) == []
     there = node.links[0].engine(1)
-    [request] = there.requests_of(LOG)
-    there.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+    [request] = there.actor.requests_of(LOG)
+    there.actor.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
     node.links[0].run()
     assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
 
@@ -201,8 +201,8 @@ def test_a_listener_that_is_refused_listens_no_more() -> None:
     node.source = 7
     node.run()
     there = node.links[0].engine(1)
-    [request] = there.requests_of(LOG)
-    there.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+    [request] = there.actor.requests_of(LOG)
+    there.actor.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
     node.links[0].run()
     assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
 

@@ -141,7 +141,7 @@ def test_what_is_not_below_the_old_value_is_ignored_and_not_checked(peer: Impoli
     """point2point.md 5: 45 is in no pool of 15."""
     number = peer.open_request(5, lower_info=1, end=15, upper_info=40)
     peer.control(Adjust(number, end=16), Adjust(number, upper_info=45))
-    [request] = peer.engine.requests_of(LOG)
+    [request] = peer.engine.actor.requests_of(LOG)
     assert (request.active, request.lowest_end()) == (True, 15)
 
 
@@ -150,7 +150,7 @@ def test_an_upper_info_that_crosses_a_lower_end_is_ignored(peer: Impolite) -> No
     number = peer.open_request(5, lower_info=1, end=15, upper_info=40)
     peer.control(Adjust(number, end=10))
     peer.control(Adjust(number, upper_info=39))
-    [request] = peer.engine.requests_of(LOG)
+    [request] = peer.engine.actor.requests_of(LOG)
     assert (request.active, request.lowest_end()) == (True, 10)
 
 
@@ -246,8 +246,8 @@ def test_a_32_may_come_before_its_cancel_and_before_any_switch(peer: Impolite) -
 def test_our_32_is_sent_once_when_cancels_cross(peer: Impolite) -> None:
     """point2point.md 6: both cancel before either 32 is written."""
     number = peer.open_request()
-    [request] = peer.engine.requests_of(LOG)
-    peer.engine.cancel(request, Cancel(number, CancelReason.NO_RESOURCES))
+    [request] = peer.engine.actor.requests_of(LOG)
+    peer.engine.actor.cancel(request, Cancel(number, CancelReason.NO_RESOURCES))
     peer.control(cancel(number, CancelReason.NO_RESOURCES))
     assert peer.sent().count(encode_request_cancelled(number)) == 1
 
