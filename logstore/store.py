@@ -1,20 +1,20 @@
-"""The façade: one class that routes to the files beside it."""
+"""The façade: one class that routes to the files beside it. What only reads is in view.py."""
 
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Self
 
 from nacl.signing import SigningKey
 
 from wire import U64_MAX, LogKey
 
-from . import feed, following, proofs, reading, upkeep, wants
+from . import following, proofs, upkeep, wants
 from .backup import write_backup
-from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError, translated
-from .files import PayloadFile, PayloadFiles, Staged
+from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError
+from .files import PayloadFile, Staged
 from .foreign import ReadyEntry, put_log
 from .identity import write_witness
 from .keyfile import KEY_FILE, read_key_file
@@ -29,34 +29,26 @@ from .opening import (
 )
 from .own import append_entries
 from .payloads import WrongPayloadError, WrongSizeError, fill_payload, let_go
-from .reader import PayloadReader, open_payload
 from .records import (
     INLINE_BYTES_MAX,
     Appended,
-    Change,
     Dropped,
     Fault,
     Follow,
     ForkProof,
-    LogInfo,
     LogVerdict,
     NewEntry,
     PutResult,
-    Statistics,
-    StoredEntry,
 )
-from .rows import create_log, load_changed_logs, load_log, load_logs_after, save_log
-from .runs import is_held, load_runs
-from .shortfall import Holding, Shortfall, count_holding, count_shortfall
+from .rows import create_log, load_log, save_log
 from .sink import Claim, PayloadSink
 from .subscriptions import Subscription
 from .system import System
 from .verify import Verifier
+from .view import StoreView
 
-_PAGE_ROWS: Final = 500
 
-
-class Store:
+class Store(StoreView):
     """Replicas of logs in one directory. Blocks; may be used from any thread.
 
     Several processes may have a store open. What a method has returned from is on disk. Every
@@ -65,10 +57,7 @@ class Store:
     """
 
     def __init__(self, opened: Opened) -> None:
-        self._opened = opened
-        self._database = opened.database
-        self._system = opened.system
-        self._files = PayloadFiles(opened.database, opened.system, opened.folder)
+        super().__init__(opened)
         self._signing_key = opened.signing_key
         self._read_only_reason: OwnLogsReadOnly | None = own_logs_read_only(opened)
         self._receiving: set[Claim] = set()
@@ -115,21 +104,6 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    @property
-    def author(self) -> bytes:
-        """The public key whose logs are appended to here, 32 bytes."""
-        return self._opened.author
-
-    @property
-    def path(self) -> Path | None:
-        """The directory, None in memory."""
-        return self._opened.folder
-
-    @property
-    def readonly(self) -> bool:
-        """Whether nothing can be changed."""
-        return self._database.readonly
 
     # --- one's own logs -------------------------------------------------------------------------
 
@@ -291,114 +265,6 @@ class Store:
             let_go(transaction.db, payload)
         self._files.tidy()
 
-    # --- reading --------------------------------------------------------------------------------
-
-    def log(self, key: LogKey) -> LogInfo | None:
-        """What is held of a log, None if nothing is."""
-        with self._database.read() as db:
-            row = load_log(db, key)
-        return None if row is None else row.info()
-
-    def logs(self, author: bytes | None = None) -> Iterator[LogInfo]:
-        """All logs, or those of one author, in the order of author and log id."""
-        after = None
-        while True:
-            with self._database.read() as db:
-                rows = load_logs_after(db, author, after, _PAGE_ROWS)
-            yield from (row.info() for row in rows)
-            if len(rows) < _PAGE_ROWS:
-                return
-            after = rows[-1].key
-
-    def hashes(self, key: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
-        """The hashes of those of the entries that are held and may be served."""
-        with self._database.read() as db:
-            return reading.load_hashes(db, key, seqs)
-
-    def entry(self, key: LogKey, seq: int) -> StoredEntry | None:
-        """One entry, None if it is not held or may not be served. Raises StoreDamaged."""
-        found = self.read(key, seq, entries_max=1, bytes_max=0, end=seq)
-        return found[0] if found else None
-
-    def read(
-        self, key: LogKey, start: int, *, entries_max: int, bytes_max: int, end: int | None = None
-    ) -> list[StoredEntry]:
-        """Entries from `start` on, ascending, gaps left out; at least one if there is one.
-
-        Ends after `entries_max` entries, before `bytes_max` bytes of encodings and inline payloads
-        are exceeded, and at `end`. Raises StoreDamaged, naming the entry, where bytes on disk are
-        not those that were stored.
-        """
-        with self._database.read() as db:
-            return reading.read_entries(db, key, start, end, entries_max, bytes_max)
-
-    def open_payload(self, key: LogKey, seq: int) -> PayloadReader:
-        """A payload that is held whole. Raises PayloadUnavailable."""
-        return open_payload(self._database, self._files, self._system, key, seq)
-
-    def missing_payloads(
-        self,
-        key: LogKey,
-        from_seq: int = 1,
-        *,
-        sizes: tuple[int, int] = (0, U64_MAX),
-        limit: int,
-    ) -> list[int]:
-        """The first entries from there on whose payloads may be asked for.
-
-        Those that are neither held whole nor deleted, those that were deleted and are wanted again
-        (`want`), and of them those of a size between the two given, both included.
-        """
-        with self._database.read() as db:
-            return reading.missing_payloads(db, key, from_seq, sizes, limit)
-
-    def runs(self, key: LogKey, runs_from: int = 1, *, limit: int) -> list[tuple[int, int]]:
-        """The maximal runs of consecutive entries that are held and may be served, ascending.
-
-        The first `limit` of those that end at or behind `runs_from`.
-        """
-        with self._database.read() as db:
-            row = load_log(db, key)
-            return [] if row is None else load_runs(db, row, runs_from, limit)
-
-    def is_held(self, key: LogKey, first: int, last: int) -> bool:
-        """Whether every entry of a range is held and may be served; payloads do not count."""
-        with self._database.read() as db:
-            row = load_log(db, key)
-            return row is not None and is_held(db, row, first, last)
-
-    def shortfall(self, key: LogKey, wanted: Subscription) -> Shortfall:
-        """What is missing of a log of all that is wanted of it, as far as is known here."""
-        with self._database.read() as db:
-            row = load_log(db, key)
-            return Shortfall(0, 0) if row is None else count_shortfall(db, row, wanted)
-
-    # --- the change feed ------------------------------------------------------------------------
-
-    def position(self) -> int:
-        """The newest number of the ingest sequence, 0 in an empty store."""
-        with self._database.read() as db:
-            return feed.load_position(db)
-
-    def changes(self, after: int, limit: int) -> list[Change]:
-        """What was stored, completed or deleted after a place, one change for each entry."""
-        with self._database.read() as db:
-            return feed.load_changes(db, after, limit)
-
-    def read_changes(self, after: int, *, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Like `changes`, the entries themselves, limited as by `read`."""
-        with self._database.read() as db:
-            return feed.read_changes(db, after, entries_max, bytes_max)
-
-    def changed_logs(self, after: int) -> tuple[int, list[LogKey]]:
-        """The position now, and the logs of which anything changed after an earlier one."""
-        with self._database.read() as db:
-            return feed.load_position(db), load_changed_logs(db, after)
-
-    def data_version(self) -> int:
-        """A number that is another one once any process has committed something. Cheap to poll."""
-        return self._database.data_version()
-
     # --- forks ----------------------------------------------------------------------------------
 
     def record_fork(self, key: LogKey, first: bytes, second: bytes) -> ForkProof:
@@ -414,23 +280,6 @@ class Store:
                 save_log(transaction.db, row)
             return proofs.load_fork(transaction.db, row) or proof
 
-    def fork(self, key: LogKey) -> ForkProof | None:
-        """The log's earliest fork proof, None if it is not known to be forked."""
-        with self._database.read() as db:
-            row = load_log(db, key)
-            return None if row is None else proofs.load_fork(db, row)
-
-    def forks(self) -> Iterator[ForkProof]:
-        """All fork proofs, in the order of author and log id."""
-        after = None
-        while True:
-            with self._database.read() as db:
-                found = proofs.load_forks(db, after, _PAGE_ROWS)
-            yield from found
-            if len(found) < _PAGE_ROWS:
-                return
-            after = found[-1].key
-
     # --- what a node remembers ------------------------------------------------------------------
 
     def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
@@ -445,15 +294,6 @@ class Store:
         """Takes back `follow`; False if exactly that was not followed."""
         with self._database.write() as transaction:
             return following.unfollow(transaction.db, target)
-
-    def follows(self) -> list[Follow]:
-        """What is followed: `ALL` first, then authors and logs in order."""
-        return list(self.subscriptions())
-
-    def subscriptions(self) -> dict[Follow, Subscription]:
-        """What is wanted of each of `follows`, in the same order; see `subscription_of`."""
-        with self._database.read() as db:
-            return following.load_subscriptions(db)
 
     def want(self, key: LogKey, first: int, last: int) -> bool:
         """Asks once for entries and their payloads, also for payloads that `drop` deleted.
@@ -472,31 +312,10 @@ class Store:
         with self._database.write() as transaction:
             return wants.unwant(transaction.db, key, first, last)
 
-    def holding(self, key: LogKey, first: int, last: int) -> Holding:
-        """How much of a range that is wanted has come."""
-        with self._database.read() as db:
-            row = load_log(db, key)
-            return Holding(0, 0, 0) if row is None else count_holding(db, row, first, last)
-
-    def wants(self) -> dict[LogKey, list[tuple[int, int]]]:
-        """What is asked for and not held yet: ranges, both ends included, by log."""
-        with self._database.read() as db:
-            return wants.load_wants(db)
-
     def remember(self, name: str, value: bytes | None) -> None:
         """Keeps a small value under a name; None forgets it."""
         with self._database.write() as transaction:
             upkeep.remember(transaction.db, name, value)
-
-    def recall(self, name: str) -> bytes | None:
-        """The value kept under a name."""
-        with self._database.read() as db:
-            return upkeep.recall(db, name)
-
-    def recall_all(self, prefix: str) -> dict[str, bytes]:
-        """All values kept under names that begin with `prefix`."""
-        with self._database.read() as db:
-            return upkeep.recall_all(db, prefix)
 
     # --- upkeep ---------------------------------------------------------------------------------
 
@@ -540,17 +359,6 @@ class Store:
         Own logs of the copy are read-only until `confirm_identity`. Raises StoreExists.
         """
         write_backup(self._opened, self._files, Path(path))
-
-    def statistics(self) -> Statistics:
-        """Sizes of the whole store."""
-        path = self._database.path
-        sizes = [0, 0]
-        if path is not None:
-            with translated(path):
-                wal = path.with_name(path.name + "-wal")
-                sizes = [self._system.file_size(each) or 0 for each in (path, wal)]
-        with self._database.read() as db:
-            return upkeep.load_statistics(db, *sizes)
 
     def lock_node(self) -> NodeLock:
         """The right to serve this store. Raises StoreLocked, naming the process that has it."""

@@ -91,7 +91,7 @@ def test_a_missing_payload_is_neither_present_nor_deleted(memory: Store) -> None
 def test_more_logs_than_a_page_holds_are_listed_in_order(
     memory: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logstore.store._PAGE_ROWS", 3)
+    monkeypatch.setattr("logstore.view._PAGE_ROWS", 3)
     logs = [AuthorLog(number, log_id) for number in (1, 2, 3) for log_id in (0, 5, 2**64 - 1)]
     for log in logs:
         memory.put_entries(log.key, [log.add(1), log.add(2)], source="peer")

@@ -265,7 +265,7 @@ def test_an_index_out_of_order_sends_nobody_round_in_circles(store: Store) -> No
 
 
 def test_logs_out_of_order_are_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logstore.store._PAGE_ROWS", 7)
+    monkeypatch.setattr("logstore.view._PAGE_ROWS", 7)
     for number in range(1, 8):
         log = AuthorLog(1, number)
         store.put_entries(log.key, [log.add(1), log.add(2)], source="p")

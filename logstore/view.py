@@ -1,0 +1,217 @@
+"""What is held, for whoever looks: the half of a store that changes nothing."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from wire import U64_MAX, LogKey
+
+from . import feed, following, proofs, reading, upkeep, wants
+from .errors import translated
+from .files import PayloadFiles
+from .opening import Opened
+from .reader import PayloadReader, open_payload
+from .records import Change, Follow, ForkProof, LogInfo, Statistics, StoredEntry
+from .rows import load_changed_logs, load_log, load_logs_after
+from .runs import is_held, load_runs
+from .shortfall import Holding, Shortfall, count_holding, count_shortfall
+from .subscriptions import Subscription
+
+_PAGE_ROWS: Final = 500
+
+
+class StoreView:
+    """Reads replicas of logs. See `Store`, which also changes them."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._database = opened.database
+        self._system = opened.system
+        self._files = PayloadFiles(opened.database, opened.system, opened.folder)
+
+    @property
+    def author(self) -> bytes:
+        """The public key whose logs are appended to here, 32 bytes."""
+        return self._opened.author
+
+    @property
+    def path(self) -> Path | None:
+        """The directory, None in memory."""
+        return self._opened.folder
+
+    @property
+    def readonly(self) -> bool:
+        """Whether nothing can be changed."""
+        return self._database.readonly
+
+    # --- logs and entries -----------------------------------------------------------------------
+
+    def log(self, key: LogKey) -> LogInfo | None:
+        """What is held of a log, None if nothing is."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+        return None if row is None else row.info()
+
+    def logs(self, author: bytes | None = None) -> Iterator[LogInfo]:
+        """All logs, or those of one author, in the order of author and log id."""
+        after = None
+        while True:
+            with self._database.read() as db:
+                rows = load_logs_after(db, author, after, _PAGE_ROWS)
+            yield from (row.info() for row in rows)
+            if len(rows) < _PAGE_ROWS:
+                return
+            after = rows[-1].key
+
+    def hashes(self, key: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
+        """The hashes of those of the entries that are held and may be served."""
+        with self._database.read() as db:
+            return reading.load_hashes(db, key, seqs)
+
+    def entry(self, key: LogKey, seq: int) -> StoredEntry | None:
+        """One entry, None if it is not held or may not be served. Raises StoreDamaged."""
+        found = self.read(key, seq, entries_max=1, bytes_max=0, end=seq)
+        return found[0] if found else None
+
+    def read(
+        self, key: LogKey, start: int, *, entries_max: int, bytes_max: int, end: int | None = None
+    ) -> list[StoredEntry]:
+        """Entries from `start` on, ascending, gaps left out; at least one if there is one.
+
+        Ends after `entries_max` entries, before `bytes_max` bytes of encodings and inline payloads
+        are exceeded, and at `end`. Raises StoreDamaged, naming the entry, where bytes on disk are
+        not those that were stored.
+        """
+        with self._database.read() as db:
+            return reading.read_entries(db, key, start, end, entries_max, bytes_max)
+
+    def open_payload(self, key: LogKey, seq: int) -> PayloadReader:
+        """A payload that is held whole. Raises PayloadUnavailable."""
+        return open_payload(self._database, self._files, self._system, key, seq)
+
+    def missing_payloads(
+        self,
+        key: LogKey,
+        from_seq: int = 1,
+        *,
+        sizes: tuple[int, int] = (0, U64_MAX),
+        limit: int,
+    ) -> list[int]:
+        """The first entries from there on whose payloads may be asked for.
+
+        Those that are neither held whole nor deleted, those that were deleted and are wanted again
+        (`want`), and of them those of a size between the two given, both included.
+        """
+        with self._database.read() as db:
+            return reading.missing_payloads(db, key, from_seq, sizes, limit)
+
+    def runs(self, key: LogKey, runs_from: int = 1, *, limit: int) -> list[tuple[int, int]]:
+        """The maximal runs of consecutive entries that are held and may be served, ascending.
+
+        The first `limit` of those that end at or behind `runs_from`.
+        """
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return [] if row is None else load_runs(db, row, runs_from, limit)
+
+    def is_held(self, key: LogKey, first: int, last: int) -> bool:
+        """Whether every entry of a range is held and may be served; payloads do not count."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return row is not None and is_held(db, row, first, last)
+
+    def shortfall(self, key: LogKey, wanted: Subscription) -> Shortfall:
+        """What is missing of a log of all that is wanted of it, as far as is known here."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return Shortfall(0, 0) if row is None else count_shortfall(db, row, wanted)
+
+    # --- the change feed ------------------------------------------------------------------------
+
+    def position(self) -> int:
+        """The newest number of the ingest sequence, 0 in an empty store."""
+        with self._database.read() as db:
+            return feed.load_position(db)
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        """What was stored, completed or deleted after a place, one change for each entry."""
+        with self._database.read() as db:
+            return feed.load_changes(db, after, limit)
+
+    def read_changes(self, after: int, *, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Like `changes`, the entries themselves, limited as by `read`."""
+        with self._database.read() as db:
+            return feed.read_changes(db, after, entries_max, bytes_max)
+
+    def changed_logs(self, after: int) -> tuple[int, list[LogKey]]:
+        """The position now, and the logs of which anything changed after an earlier one."""
+        with self._database.read() as db:
+            return feed.load_position(db), load_changed_logs(db, after)
+
+    def data_version(self) -> int:
+        """A number that is another one once any process has committed something. Cheap to poll."""
+        return self._database.data_version()
+
+    # --- forks ----------------------------------------------------------------------------------
+
+    def fork(self, key: LogKey) -> ForkProof | None:
+        """The log's earliest fork proof, None if it is not known to be forked."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return None if row is None else proofs.load_fork(db, row)
+
+    def forks(self) -> Iterator[ForkProof]:
+        """All fork proofs, in the order of author and log id."""
+        after = None
+        while True:
+            with self._database.read() as db:
+                found = proofs.load_forks(db, after, _PAGE_ROWS)
+            yield from found
+            if len(found) < _PAGE_ROWS:
+                return
+            after = found[-1].key
+
+    # --- what a node remembers ------------------------------------------------------------------
+
+    def follows(self) -> list[Follow]:
+        """What is followed: `ALL` first, then authors and logs in order."""
+        return list(self.subscriptions())
+
+    def subscriptions(self) -> dict[Follow, Subscription]:
+        """What is wanted of each of `follows`, in the same order; see `subscription_of`."""
+        with self._database.read() as db:
+            return following.load_subscriptions(db)
+
+    def holding(self, key: LogKey, first: int, last: int) -> Holding:
+        """How much of a range that is wanted has come."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return Holding(0, 0, 0) if row is None else count_holding(db, row, first, last)
+
+    def wants(self) -> dict[LogKey, list[tuple[int, int]]]:
+        """What is asked for and not held yet: ranges, both ends included, by log."""
+        with self._database.read() as db:
+            return wants.load_wants(db)
+
+    def recall(self, name: str) -> bytes | None:
+        """The value kept under a name."""
+        with self._database.read() as db:
+            return upkeep.recall(db, name)
+
+    def recall_all(self, prefix: str) -> dict[str, bytes]:
+        """All values kept under names that begin with `prefix`."""
+        with self._database.read() as db:
+            return upkeep.recall_all(db, prefix)
+
+    # --- sizes ----------------------------------------------------------------------------------
+
+    def statistics(self) -> Statistics:
+        """Sizes of the whole store."""
+        path = self._database.path
+        sizes = [0, 0]
+        if path is not None:
+            with translated(path):
+                wal = path.with_name(path.name + "-wal")
+                sizes = [self._system.file_size(each) or 0 for each in (path, wal)]
+        with self._database.read() as db:
+            return upkeep.load_statistics(db, *sizes)
