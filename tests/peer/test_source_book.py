@@ -1,5 +1,7 @@
 """One source for each log, and another one when it brings nothing (point2point.md 4 and 5)."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,6 +23,14 @@ from wire import LogKey
 
 LOGS = [LogKey(bytes([n]) * 32, 0) for n in range(3)]
 LOG = LOGS[0]
+
+
+def moments(book: SourceBook, now: float, until: float) -> Iterator[float]:
+    """Lets time pass; yields when the book has done something."""
+    while (due := book.deadline) is not None and due <= until:
+        now = max(now, due)
+        book.advance(now)
+        yield now
 
 
 class Desk:
@@ -53,9 +63,7 @@ class Desk:
 
     def wait(self, seconds: float) -> None:
         until = self.now + seconds
-        while (due := self.book.deadline) is not None and due <= until:
-            self.now = max(self.now, due)
-            self.book.advance(self.now)
+        for _ in moments(self.book, self.now, until):
             self.deliver()
         self.now = until
 
@@ -375,9 +383,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(seconds=st.floats(0.01, 8))
     def time_passes(self, seconds: float) -> None:
         until = self.now + seconds
-        while (due := self.book.deadline) is not None and due <= until:
-            self.now = max(self.now, due)
-            self.book.advance(self.now)
+        for _ in moments(self.book, self.now, until):
             self.deliver()
         self.now = until
 
