@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from logstore import LogInfo, PayloadState, Store, StoredEntry, Subscription
+from logstore import LogInfo, PayloadState, PolicyKind, Store, StoredEntry, Subscription
 from peer import Interests
 from tests.peer.partial import wanted_of
 from wire import U64_MAX, LogKey
@@ -38,6 +38,8 @@ class Lack:
 
     what: str
     asks_anew: bool = False
+    is_work: bool = False
+    """Nothing is known to be missing, but something is being done."""
 
     def __str__(self) -> str:
         return self.what
@@ -109,9 +111,11 @@ class Wishes:
         return self.subscription is not None and wants_from_the_start(self.subscription)
 
     def entries(self, *newest: int) -> set[int]:
-        """Those wanted whichever of these is the newest entry."""
+        """Those wanted whichever of these is the newest entry, if that is what they depend on."""
         if self.subscription is None:
             return set(self.fetched)
+        if self.subscription.kind not in (PolicyKind.LATEST, PolicyKind.SPARSE):
+            return wanted_of(self.subscription, max(newest)) | self.fetched
         named = [wanted_of(self.subscription, each) for each in newest]
         return set.intersection(*named) | self.fetched
 
@@ -153,7 +157,7 @@ def lacking(world: "World") -> Lack | None:
                 offers = giver.book.current.interests.follows(log)
                 return Lack(text, asks_anew=PAYLOAD in what or not offers)
     busy = [node.name for node in world.nodes if not node.host.at_rest or node.host.open_sinks]
-    return Lack(f"{busy} are at work") if busy else None
+    return Lack(f"{busy} are at work", is_work=True) if busy else None
 
 
 def _pairs(world: "World") -> "Iterator[tuple[SimNode, SimNode]]":

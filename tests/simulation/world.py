@@ -36,6 +36,7 @@ STEPS_MAX = 2_000_000
 SETTLE_S = 600.0
 """How long it may take, without faults, until everyone has everything."""
 QUIET_S = 10.0
+LOOK_S = 0.1
 LIE_NOTICED_S = 45.0
 
 
@@ -168,6 +169,11 @@ class World:
         self._settle()
         self._run_for(QUIET_S)
         lack = lacking(self)
+        until = self.clock.now + QUIET_S
+        while lack is not None and lack.is_work and self.clock.now < until:
+            # Now and then something is looked at, or asked for again.
+            self._run_for(LOOK_S)
+            lack = lacking(self)
         if lack is not None:
             raise Broken(f"no longer settled: {lack}")
         self._check_end()
