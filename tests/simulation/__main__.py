@@ -18,6 +18,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=None, help="at most so many nodes")
     parser.add_argument("--events", type=int, default=None, help="so many events")
     parser.add_argument("--without", action="append", default=[], choices=TROUBLES)
+    parser.add_argument("--only", action="append", default=[], choices=TROUBLES)
     parser.add_argument("--keep-going", action="store_true", help="do not end at a failure")
     options = parser.parse_args()
     seed, steps, virtual_s, failures = options.seed, 0, 0.0, 0
@@ -25,7 +26,11 @@ def main() -> int:
     began = time.monotonic()
     while True:
         plan = draw_plan(
-            seed, nodes=options.nodes, events=options.events, without=tuple(options.without)
+            seed,
+            nodes=options.nodes,
+            events=options.events,
+            without=tuple(options.without),
+            only=tuple(options.only),
         )
         try:
             outcome = run_world(plan, trace=options.trace)

@@ -83,8 +83,9 @@ def draw_plan(
     nodes: int | None = None,
     events: int | None = None,
     without: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
 ) -> Plan:
-    """The plan of a seed; the other arguments make it smaller."""
+    """The plan of a seed; the other arguments make it smaller, or `only` what some trouble needs."""
     rng = random.Random(f"{seed}/plan")
     count = rng.choice((2, 2, 2, 3, 3, 4, 5, 6, 8))
     happenings = rng.choice((5, 10, 20, 40))
@@ -103,7 +104,7 @@ def draw_plan(
         delay_s=rng.choice((0.0, 0.001, 0.02, 0.2)),
         chunk_bytes=rng.choice((7, 100, 1500, 1 << 20)),
         host_delay_s=rng.choice((0.0, 0.001, 0.01, 0.1)),
-        reconnect=rng.random() < 0.3 and not calm,
+        reconnect=rng.random() < 0.3 and not (calm or only),
         config=_config(rng),
     )
     count = min(plan.nodes, nodes or plan.nodes)
@@ -111,16 +112,19 @@ def draw_plan(
         plan,
         nodes=count,
         events=plan.events if events is None else events,
-        troubles=tuple(trouble for trouble in troubles if trouble not in without),
+        troubles=only or tuple(trouble for trouble in troubles if trouble not in without),
         links=_links(plan.rng("links"), count),
-        options=_options(nodes, events, without),
+        options=_options(nodes, events, without, only),
     )
 
 
-def _options(nodes: int | None, events: int | None, without: tuple[str, ...]) -> tuple[str, ...]:
+def _options(
+    nodes: int | None, events: int | None, without: tuple[str, ...], only: tuple[str, ...]
+) -> tuple[str, ...]:
     numbers = {"--nodes": nodes, "--events": events}
     given = [f"{name} {number}" for name, number in numbers.items() if number is not None]
-    return (*given, *(f"--without {trouble}" for trouble in without))
+    given += [f"--without {trouble}" for trouble in without]
+    return (*given, *(f"--only {trouble}" for trouble in only))
 
 
 def draw_setup(rng: random.Random) -> Setup:
