@@ -261,16 +261,21 @@ class Database:
             self._return_reader(db, generation)
 
     def data_version(self) -> int:
-        """A number that changes whenever any process has committed something."""
+        """A number that changes whenever any process has committed something.
+
+        And after a failure of the disk, which may have left behind what was reported as failed.
+        """
         with self._lock, translated(self.where):
+            # SQLite counts for each connection, and a failure closes them all.
+            before = self._generation << 32
             if self._single:
                 self._open_writer()
-                return self._commits
+                return before + self._commits
             if self._watcher is None:
                 self._watcher = self._connect()
             # Not Connection.data_version(), which looks at nothing that was not read anyway.
             version: int = self._watcher.execute("PRAGMA data_version").get
-            return version
+            return before + version
 
     def _check_unchanged(self, db: apsw.Connection) -> None:
         """A later version may have changed the format while this process had the store open."""

@@ -39,10 +39,13 @@ def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Chang
     end = request.lowest_end()
     last = OPEN_END if end is None else end
     at = base.start if not _left(request) else max(base.start, _next_piece(request).seq)
-    wanted = meet(wants.ranges(max(newest, at - 1)), ((at, last),))
+    newest = max(newest, at - 1)
+    wanted = meet(wants.ranges(newest), ((at, last),))
     eagerness = request.our_interest.eagerness
     if eagerness is Eagerness.NOTIFY:
-        return CANCEL if wanted and end is None else KEEP
+        # What is fetched has requests of its own.
+        follows = meet(wants.followed(newest), ((at, last),))
+        return CANCEL if follows and end is None else KEEP
     if not wanted:
         serves = serve and not request.ours
         return Change(stop_fetching=True) if serves else CANCEL

@@ -111,6 +111,9 @@ class SessionConfig:
     """The least time between two look-ups of a log that only changes somewhere else bring about."""
     stalled_after_s: float = 5.0
     """How long a gap that another session may fill is left to it before it is asked for here."""
+    payload_wait_s: float = 10.0
+    """How long the newest entry of a log is kept back, for one that may want its payload, while
+    the payload is not here and nobody brings it."""
     sync_settle_s: float = 0.5
     """How long a sync waits for further proposals when all else is done and the peer answers."""
     offered_logs_max: int = 10_000

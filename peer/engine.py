@@ -323,6 +323,8 @@ class Engine:
             return
         if isinstance(event, EntriesRead):
             self._outbound.entries_read(request, event)
+            if request.outgoing.dry and request.active:
+                self._policy.ran_dry(request)
         elif isinstance(event, PayloadRead):
             self._outbound.payload_read(request, event)
         elif isinstance(event, PayloadWithdrawn):
@@ -356,9 +358,9 @@ class Engine:
             self.wake(sink_request)
 
     def _give_up(self, request: Request, detail: str) -> None:
-        """We cannot go on with it, for a reason of ours."""
+        """We cannot go on with it, for a reason of ours; it may be over but for what it brought."""
+        self.discard(request)
         if request.cancel_sent is None:
-            self.discard(request)
             self._notices.append(RequestGivenUp(request.number, request.log, detail))
             self.actor.cancel_for(request, CancelReason.NO_RESOURCES)
         self._policy.given_up(request)

@@ -5,9 +5,7 @@ side has proposed it already: the proactive side walks the logs upwards, the rea
 so that they meet in the middle. A log in parts takes several requests (planning.py); what to ask
 for is planned anew whenever what is held, what is wanted or what is known of the peer has changed.
 
-Where the author has forked the log, the earliest fork is looked for: entries whose links contradict
-what is held are no proof, but the other side's version of what they link to is one. So ranges that
-go back further and further are asked for, metadata only, until one agrees with ours.
+Where the author has forked the log, the earliest fork is looked for first (forking.py).
 """
 
 from dataclasses import replace
@@ -15,14 +13,14 @@ from functools import partial
 
 from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
-from .answering import Answer, link_target
+from .answering import Answer
 from .changing import change
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
+from .forking import Forking
+from .gaps import cut_at_gap
 from .lacking import Lacking
-from .links import links_are_ours
 from .log_state import (
-    FORK_RANGES_MAX,
     REFUSALS_MAX,
     LogState,
     LogStates,
@@ -36,7 +34,6 @@ from .mending import Mender
 from .planning import (
     Ask,
     AskKind,
-    has_hashes,
     is_whole,
     lacked,
     lacking_hashes,
@@ -44,7 +41,6 @@ from .planning import (
     mended,
     metadata_of,
     named_for,
-    offer_of,
     offers,
     plan,
     pool_of,
@@ -52,7 +48,7 @@ from .planning import (
     refused_gaps,
 )
 from .policy import Actions, Policy
-from .ranges import meet, minus, union
+from .ranges import meet, minus, range_with, union
 from .request import NEVER, OPEN_END, Request
 from .retries import Retries
 from .sourcing import fetches
@@ -72,6 +68,7 @@ class FollowPolicy(Policy):
         self._settling: dict[LogKey, list[Request]] = {}
         self._mender = Mender(actions, self._settling)
         self._lacking = Lacking(config.stalled_after_s)
+        self._forking = Forking(actions, self._enqueue, self._covered)
 
     def interests_changed(self, event: InterestsChanged) -> None:
         super().interests_changed(event)
@@ -167,7 +164,8 @@ class FollowPolicy(Policy):
             asks = [metadata_of(fork_range)]
         else:
             asks = self._plan(view, state, runs_from)
-        lacking = lacking_hashes(asks, view.hashes, named)
+        needed = [*asks, *self._forking.to_tell(view, state)]
+        lacking = lacking_hashes(needed, view.hashes, named)
         if lacking:
             state.must_look = True
             self._look(log, tuple(sorted({*lacking, *named})))
@@ -176,10 +174,11 @@ class FollowPolicy(Policy):
         else:
             for ask in asks:
                 self._propose(view, state, ask)
-            self._tell_fork(view, state)
+            self._forking.tell(view, state)
             self._look_behind(view, state, asks)
             if not asks:
-                self._search_fork(view, state)
+                if self.wants(log) and not self._actions.requests_of(log):
+                    self._forking.search(view, state)
                 self._close(log)
 
     def _close(self, log: LogKey) -> bool:
@@ -200,6 +199,7 @@ class FollowPolicy(Policy):
     def _plan(self, view: LogView, state: LogState, runs_from: int) -> list[Ask]:
         log = view.log
         wants = state.wants = self.wants_of(log)
+        self._cut_at_gaps(view, state, runs_from)
         requests = self._actions.requests_of(log)
         peer = state.peer(requests)
         missing = lacked(wants, view, self.newest_of(log)) if state.met else ()
@@ -223,6 +223,30 @@ class FollowPolicy(Policy):
         if not asks and not any(map(covers, requests)):
             asks += state.introduction(view, requests)
         return state.not_twice(asks)
+
+    def _cut_at_gaps(self, view: LogView, state: LogState, runs_from: int) -> None:
+        """End what stands before a gap that nobody has filled for a while."""
+        wanted = state.wants.ranges(max(view.newest, self.newest_of(view.log)))
+        for request in list(self._actions.requests_of(view.log)):
+            cut = cut_at_gap(request, view, runs_from)
+            if cut is None:
+                state.stands.pop(request, None)
+                continue
+            may_come = range_with(wanted, cut.gap) is not None
+            patience = self._config.stalled_after_s if may_come else self._config.look_again_s
+            due = state.stands.setdefault(request, self._actions.now) + patience
+            if due > self._actions.now:
+                if view.log not in self._later:
+                    self._later.add(view.log, due)
+                continue
+            state.unserved = union(state.unserved, cut.unserved)
+            if cut.adjust is not None:
+                self._actions.adjust(request, cut.adjust)
+            elif cut.cancel is not None:
+                self._actions.cancel(request, cut.cancel)
+
+    def ran_dry(self, request: Request) -> None:
+        self._enqueue(request.log, look=True)
 
     def _leave_to_others(
         self, view: LogView, state: LogState, asks: list[Ask], runs_from: int
@@ -279,26 +303,6 @@ class FollowPolicy(Policy):
             request.outgoing.known = max(request.outgoing.known, state.our_newest)
             state.asks[request] = ask
             state.views[request] = view
-
-    def _tell_fork(self, view: LogView, state: LogState) -> None:
-        """Pass a proof on. Only so can that be done to a side that does not ask."""
-        if view.fork is None or view.fork_proof is None or view.fork >= state.told_fork:
-            return
-        ask = offer_of(view.fork, view.fork)
-        log = view.log
-        whole = view.height + 1 >= view.fork and has_hashes(ask, view.hashes)
-        if not whole or self._covered(log):
-            return
-        if self._actions.request_credit == 0:
-            self._enqueue(log, look=True)
-        elif not self._actions.may_propose(log, ask.start, ask.end):
-            state.blocked = True
-        else:
-            state.told_fork = view.fork
-            number = self._actions.next_number()
-            request = self._actions.propose(proposal_of(number, log, ask, view.hashes), view)
-            proof = Cancel(number, CancelReason.FORKED, entries=view.fork_proof)
-            self._actions.cancel(request, proof)
 
     # What the other side proposed
 
@@ -368,7 +372,7 @@ class FollowPolicy(Policy):
             self._change(request)
 
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
-        log, ours = request.log, request.ours
+        log = request.log
         if cancel.entries:
             self._actions.check_evidence(log, cancel.entries)
         state = self._logs.get(log)
@@ -381,20 +385,8 @@ class FollowPolicy(Policy):
                 self._refused(request, state)
             case CancelReason.NO_RESOURCES:
                 self._no_resources(request, state)
-            case CancelReason.HASH_MISMATCH:
-                state.refuse(request)
-                target = link_target(request.proposal)
-                if ours and target is not None:
-                    self._ask_before(log, state, target)
-            case CancelReason.FORKED:
-                if ours:
-                    state.refuse(request)
-                self._ask_before(log, state, decode_entry(cancel.entries[0]).seq)
-            case CancelReason.LOG_ENDED:
-                if ours and cancel.seq is not None and 0 < cancel.seq < request.proposal.start:
-                    self._ask_metadata(log, state, (cancel.seq, cancel.seq))
-            case CancelReason.COMPLETE | CancelReason.YOU_CANCELLED:
-                pass
+            case _:
+                self._forking.cancelled(request, cancel, state)
 
     def _refused(self, request: Request, state: LogState) -> None:
         if request.ours:
@@ -424,6 +416,7 @@ class FollowPolicy(Policy):
         if state is None:
             return
         state.views.pop(request, None)
+        state.stands.pop(request, None)
         ask = state.asks.pop(request, None)
         if completed(request):
             # Both sides have its last entry, if it has one: that needs no offer any more.
@@ -469,15 +462,10 @@ class FollowPolicy(Policy):
             self._retry_later(request.log, state)
 
     def contradicted(self, request: Request, seq: int) -> None:
-        # Behind the start of what was asked for, the entry before agreed if it was sent: nothing
-        # earlier is wrong.
         self._settling.pop(request.log, None)
         state = self._logs.get(request.log)
-        first = seq <= request.proposal.start
-        if state is not None and (first or links_are_ours(request, seq)):
-            self._ask_before(request.log, state, seq)
-        if state is not None and state.fork_ranges >= FORK_RANGES_MAX:
-            state.refuse(request)
+        if state is not None:
+            self._forking.contradicted(request, seq, state)
 
     # What changed
 
@@ -574,27 +562,6 @@ class FollowPolicy(Policy):
         bounded = not request.ours and request.proposal.end is not None
         everything = request.our_interest.eagerness is Eagerness.ALL
         return fetches(request) and everything and not bounded and not self._mender.owns(request)
-
-    # Forks and ends
-
-    def _search_fork(self, view: LogView, state: LogState) -> None:
-        """Where a proof names two histories, go on looking for where they part.
-
-        It may come from somebody who has only one of them, or from before a connection was lost.
-        """
-        if self.wants(view.log) and not self._actions.requests_of(view.log):
-            before = state.fork_to_search(view)
-            if before is not None:
-                self._ask_before(view.log, state, before)
-
-    def _ask_before(self, log: LogKey, state: LogState, seq: int) -> None:
-        """Ask for the other side's version of what is before `seq`, further back each time."""
-        if seq > 1:
-            self._ask_metadata(log, state, (max(1, seq - 4**state.fork_ranges), seq - 1))
-
-    def _ask_metadata(self, log: LogKey, state: LogState, entries: tuple[int, int]) -> None:
-        if state.search_metadata(entries):
-            self._enqueue(log, first=True)
 
     def _retry_later(self, log: LogKey, state: LogState) -> None:
         first, most = self._config.retry_first_s, self._config.retry_max_s

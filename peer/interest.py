@@ -89,6 +89,10 @@ class Interest:
             self.mandatory,
         )
 
+    def may_want_payload_data(self, payload_bytes: int) -> bool:
+        """Whether it asks for these bytes, or only to be told what it could ask for."""
+        return self.eagerness is Eagerness.NOTIFY or self.wants_payload_data(payload_bytes)
+
     def wants_payload_data(self, payload_bytes: int) -> bool:
         """Whether the newest setting asks for the bytes of a payload of this size."""
         if self.eagerness is Eagerness.ALL:

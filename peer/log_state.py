@@ -80,6 +80,8 @@ class LogState:
     """The earliest fork that this side or the other has told the other of."""
     searched_fork: int = NEVER
     """The earliest fork before which the other side was asked for its version."""
+    stands: dict[Request, float] = field(default_factory=dict)
+    """Requests whose cursor stands before a gap, and since when."""
     views: dict[Request, LogView] = field(default_factory=dict)
     """What our proposals were made from, until they are answered."""
 

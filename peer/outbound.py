@@ -66,6 +66,7 @@ class Outbound:
         self._inside: set[int] = set()
         self._unproved: set[int] = set()
         self._unfed: dict[int, tuple[Request, float]] = {}
+        self._waits: dict[int, tuple[Request, int, float]] = {}
         self._ends: deque[Request] = deque()
         self._current: Request | None = None
         self._ended = False
@@ -83,6 +84,7 @@ class Outbound:
         self._inside.discard(request.ident)
         self._unproved.discard(request.ident)
         self._unfed.pop(request.ident, None)
+        self._waits.pop(request.ident, None)
         self._payloads.stop(request)
         self._ends.append(request)
 
@@ -146,6 +148,11 @@ class Outbound:
             self._unfed.pop(ident, None)
         elif ident not in self._unfed:
             self._unfed[ident] = (request, self._table.now + self._config.unfed_timeout_s)
+        if not outgoing.waiting:
+            self._waits.pop(ident, None)
+        elif ident not in self._waits or self._waits[ident][1] != outgoing.position:
+            due = self._table.now + self._config.payload_wait_s
+            self._waits[ident] = (request, outgoing.position, due)
 
     def _apologise(self, request: Request, packet: bytes) -> None:
         self._switch_to(request)
@@ -180,6 +187,12 @@ class Outbound:
     def advance(self) -> None:
         """Give up payloads that nobody brings any more, where something waits behind them."""
         now = self._table.now
+        for ident, (request, position, due) in list(self._waits.items()):
+            if due <= now:
+                del self._waits[ident]
+                request.outgoing.waited_at = position
+                look_again(request)
+                self.wake(request)
         for ident, (request, due) in list(self._unfed.items()):
             if not request.outgoing.unfed:
                 del self._unfed[ident]
@@ -194,7 +207,9 @@ class Outbound:
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do, or None."""
-        return min((due for _, due in self._unfed.values()), default=None)
+        dues = [due for _, due in self._unfed.values()]
+        dues += [due for _, _, due in self._waits.values()]
+        return min(dues, default=None)
 
     # Replies of the host
 

@@ -204,6 +204,10 @@ class Policy(ABC):
         """The other side passed a payload that it does not have."""
 
     @abstractmethod
+    def ran_dry(self, request: Request) -> None:
+        """An entry that is next to be sent is not held, although later ones are."""
+
+    @abstractmethod
     def log_changed(self, event: LogChanged) -> None:
         """Something new of a log is held."""
 

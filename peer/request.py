@@ -120,6 +120,8 @@ class Outgoing:
     """The log changed while a read was with the host, which may have missed it."""
     waiting: bool = False
     """The next payload is arriving from somewhere else; the rows read ahead are out of date."""
+    waited_at: int = NEVER
+    """The position of the last payload that was waited for long enough."""
     chunk: bytes = b""
     chunk_at: tuple[int, int] = (0, 0)
     """The seqnum and offset of the payload bytes in `chunk`."""

@@ -90,7 +90,9 @@ class PayloadSender:
                 return None
             if row.payload_arriving and self._goes_on_unverified(request, size):
                 return None
-            if row.payload_arriving or _may_still_come(request, row):
+            may_come = row.payload_arriving or _may_still_come(request, row)
+            wanted = size > 0 and interest.may_want_payload_data(size)
+            if _asked_for(request) or (wanted and may_come):
                 outgoing.waiting = True
                 return b""
         packet = skip_packet(request, size)
@@ -280,8 +282,8 @@ def _may_still_come(request: Request, row: HeldEntry) -> bool:
     """Whether nothing is lost by waiting for a payload that is not held.
 
     That of the newest entry of a log that goes on is perhaps just about to arrive: its entry always
-    comes before it.
+    comes before it. If it does not, others should have at least the entry.
     """
     base = request.base
     newest = base is not None and base.end is None and row.seq >= request.outgoing.known
-    return newest or _asked_for(request)
+    return newest and request.outgoing.waited_at != request.outgoing.position

@@ -389,6 +389,9 @@ class SyncPolicy(Policy):
     def payload_skipped(self, request: Request) -> None:
         pass
 
+    def ran_dry(self, request: Request) -> None:
+        """What is confirmed here is held."""
+
     def peer_holds(self, request: Request, seq: int) -> None:
         """The newest entry is asked for once."""
 

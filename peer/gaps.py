@@ -1,0 +1,54 @@
+"""Where sending stops at entries that are not held, although later ones are (point2point.md 5, 10).
+
+A range is confirmed as far as it is held, or asked for. But a log may grow by other parts than
+those: a sparse path jumps ahead, or another peer brings what is newer first. Then the cursor of a
+request stands before a gap. So that the other side gets what is behind it, the range is cut there,
+and what is held is offered.
+"""
+
+from dataclasses import dataclass
+
+from wire import Adjust, Cancel, CancelReason
+
+from .events import LogView
+from .ranges import Ranges, range_with
+from .request import OPEN_END, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How to end a request before a gap, and what it leaves out. Either an adjust or a cancel."""
+
+    gap: int
+    """The first entry that is not held."""
+    unserved: Ranges
+    adjust: Adjust | None = None
+    cancel: Cancel | None = None
+
+
+def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | None:
+    """What to do if our cursor stands before a gap; None if it does not, as far as is known.
+
+    `runs_from` is that of the view's look-up.
+    """
+    base, position = request.base, request.outgoing.position
+    if base is None or not request.active or base.path is not None:
+        return None
+    if request.ours and request.proposal.end is not None:
+        # We have asked for it.
+        return None
+    limit = request.limit
+    if limit is not None and position >= limit:
+        return None
+    gap = base.piece(position).seq
+    listed = view.newest if view.runs_complete else view.runs[-1][1]
+    if not runs_from <= gap <= listed or range_with(view.runs, gap) is not None:
+        return None
+    end = request.lowest_end()
+    unserved = ((gap, OPEN_END if end is None else end),)
+    if gap <= base.start:
+        return Cut(gap, unserved, cancel=Cancel(request.number, CancelReason.NOT_WANTED))
+    if base.end is not None and gap > base.end:
+        before = base.piece(position - 1).seq
+        return Cut(gap, (), adjust=Adjust(request.number, upper_info=before))
+    return Cut(gap, unserved, adjust=Adjust(request.number, end=gap - 1))

@@ -1,0 +1,105 @@
+"""Cursors that stand at something that is not held: entries, and the payload of the newest one."""
+
+import pytest
+
+from logstore import FULL, PolicyKind, Subscription
+from wire import lower_pool
+
+from .partial import LOG, closed, history, interests_of, pair_of, replica, settle
+from .rig import Pair, Store
+
+COUNT = 60
+METADATA = Subscription(PolicyKind.METADATA)
+SPARSE = Subscription(PolicyKind.SPARSE)
+LATEST = Subscription(PolicyKind.LATEST, count=10)
+SIDES = pytest.mark.parametrize("side", [0, 1])
+
+
+def link(giver: Store, taker: Store, wishes: tuple[Subscription, Subscription], side: int) -> Pair:
+    """`side` is the one that takes; `wishes` are the giver's and the taker's."""
+    stores = (giver, taker) if side else (taker, giver)
+    pair = pair_of(*stores)
+    pair.connect(
+        (interests_of(wishes[1 - side]), interests_of(wishes[side]))
+        if not side
+        else (interests_of(wishes[0]), interests_of(wishes[1]))
+    )
+    return pair
+
+
+def grow(store: Store, seqs: set[int]) -> None:
+    """What another peer brought."""
+    store.logs[LOG].update({seq: history(COUNT)[seq] for seq in seqs})
+    store.changed(LOG)
+
+
+@SIDES
+@pytest.mark.parametrize("wish", [SPARSE, LATEST, FULL])
+def test_what_is_behind_a_gap_of_the_giver_comes_all_the_same(
+    side: int, wish: Subscription
+) -> None:
+    giver, taker = replica(COUNT, {1}), Store()
+    pair = link(giver, taker, (wish, FULL), side)
+    settle(pair, 3)
+    assert set(taker.logs[LOG]) == {1}
+    newest = closed(range(45, 51))
+    grow(giver, newest)
+    settle(pair, 12)
+    assert set(taker.logs[LOG]) == newest | {1}
+    grow(giver, {51, 52})
+    settle(pair, 3)
+    assert {51, 52} <= set(taker.logs[LOG])
+
+
+@SIDES
+def test_a_gap_that_is_filled_in_time_cuts_nothing(side: int) -> None:
+    giver, taker = replica(COUNT, {1}), Store()
+    pair = link(giver, taker, (FULL, FULL), side)
+    settle(pair, 3)
+    [request] = pair.engine(1 - side)._table.of_log(LOG)
+    grow(giver, closed({4}))
+    pair.run(advance_s=2.0)
+    pair.run()
+    assert 4 not in taker.logs[LOG]
+    grow(giver, {2, 3})
+    settle(pair, 8)
+    assert {1, 2, 3, 4} == set(taker.logs[LOG])
+    assert pair.engine(1 - side)._table.of_log(LOG) == [request]
+    assert request.lowest_end() is None
+
+
+@SIDES
+@pytest.mark.parametrize("wish", [METADATA, Subscription(max_bytes=5)])
+def test_whoever_does_not_want_the_payload_of_the_newest_entry_gets_the_entry_at_once(
+    side: int, wish: Subscription
+) -> None:
+    giver, taker = replica(COUNT, range(1, 21), bare={20}), Store()
+    pair = link(giver, taker, (METADATA, wish), side)
+    pair.run()
+    assert 20 in taker.logs[LOG]
+
+
+@SIDES
+def test_the_newest_entry_waits_for_its_payload_and_not_for_ever(side: int) -> None:
+    giver, taker = replica(COUNT, range(1, 19), bare={18}), Store()
+    pair = link(giver, taker, (METADATA, FULL), side)
+    settle(pair, 8)
+    assert set(taker.logs[LOG]) == set(range(1, 18))
+    settle(pair, 4)
+    assert set(taker.logs[LOG]) == set(range(1, 19))
+    assert taker.logs[LOG][18].payload is None
+    grow(giver, {18})
+    settle(pair, 60)
+    assert taker.logs[LOG][18].payload == history(COUNT)[18].payload
+
+
+def test_the_pool_of_what_is_behind_a_gap_is_no_gap() -> None:
+    giver, taker = replica(COUNT, range(1, 14)), Store()
+    pair = link(giver, taker, (FULL, FULL), 1)
+    settle(pair, 2)
+    [request] = pair.engine(0)._table.of_log(LOG)
+    for seqs in ({14}, set(lower_pool(14))):
+        grow(giver, seqs)
+        settle(pair, 2)
+    assert request.active
+    assert set(taker.logs[LOG]) == set(range(1, 15))
