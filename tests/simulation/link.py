@@ -36,7 +36,7 @@ from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, n
 
 from .clock import Clock, Life
 from .lies import Liar, lies
-from .once import OneTimeSync
+from .once import CLOSED, OneTimeSync
 from .plan import Plan, draw_setup
 from .truth import Broken
 
@@ -168,7 +168,7 @@ class End(ABC):
 
     def finish(self) -> None:
         """Ends it, in good order where that is possible."""
-        self.end("closed")
+        self.end(CLOSED)
 
     # What drives it
 
@@ -365,7 +365,7 @@ class SplitEnd(End):
         if other.ending is None and not (stored and not other.node.host.open_sinks):
             self._clock.after(LOOK_S, self.finish, self.life)
         else:
-            self.end("closed")
+            self.end(CLOSED)
 
     def _send_control(self, other: "SplitEnd") -> None:
         data = self._engine.control_to_send()
@@ -485,7 +485,7 @@ class SessionEnd(End):
         data = self.session.bytes_to_send(self._rng.randint(ROOM_BYTES_MIN, room), self._clock.now)
         other.stream.send(data)
         if not data and self.session.closed:
-            self._clock.after(self.link.plan.delay_s, partial(self.end, "closed"), self.life)
+            self._clock.after(self.link.plan.delay_s, partial(self.end, CLOSED), self.life)
         return bool(data)
 
     def _arrived(self, data: bytes) -> None:

@@ -251,16 +251,17 @@ class SimNode:
     # What must hold of it
 
     def _check_progress(self, change: LogChanged) -> None:
-        """Heights only grow, but for a fork, and an end or a fork is never taken back."""
+        """Heights only grow, but for what authors do; ends and forks are never taken back."""
         before, self.seen[change.log] = self.seen.get(change.log), change
         if before is None:
             return
-        if change.fork is None and change.height < before.height:
+        cut_short = change.fork is not None or self.world.truth.wrong_sizes[change.log]
+        if not cut_short and change.height < before.height:
             raise Broken(f"{self.name}: {short(change.log)} shrinks, {before} -> {change}")
         forks = (before.fork, change.fork)
         if forks[0] is not None and (forks[1] is None or forks[1] > forks[0]):
             raise Broken(f"{self.name}: a fork is taken back, {before} -> {change}")
-        if before.end is not None and change.end is None and change.fork is None:
+        if before.end is not None and change.end is None and not cut_short:
             raise Broken(f"{self.name}: an end is taken back, {before} -> {change}")
 
     def _check_own_logs(self) -> None:

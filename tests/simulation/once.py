@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .node import SimNode
 
 
+CLOSED = "closed"
+"""Why a connection has ended that ended in good order."""
+
 LOOK_S = 0.1
 
 
@@ -83,10 +86,11 @@ class OneTimeSync:
 
     def _check_later(self, end: "End", taker: "SimNode") -> None:
         def look() -> None:
-            if taker.host.at_rest and not taker.host.open_sinks:
-                self._check(end, taker)
-            else:
+            open_still = None in (end.ending, end.other.ending)
+            if open_still or not taker.host.at_rest or taker.host.open_sinks:
                 self._check_later(end, taker)
+            elif end.ending == CLOSED:
+                self._check(end, taker)
 
         taker.world.clock.after(LOOK_S, look, taker.pace.life)
 

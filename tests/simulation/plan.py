@@ -85,7 +85,7 @@ def draw_plan(
     without: tuple[str, ...] = (),
     only: tuple[str, ...] = (),
 ) -> Plan:
-    """The plan of a seed; the other arguments make it smaller, or `only` what some trouble needs."""
+    """The plan of a seed; the other arguments make it smaller. `only`: the troubles it has."""
     rng = random.Random(f"{seed}/plan")
     count = rng.choice((2, 2, 2, 3, 3, 4, 5, 6, 8))
     happenings = rng.choice((5, 10, 20, 40))

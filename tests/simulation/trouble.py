@@ -159,7 +159,10 @@ class Trouble:
                     self._world.note(f"{end} changes request {request.number}")
                     adjust = self._tighter(request)
                     if adjust is None:
-                        cancel = Cancel(request.number, CancelReason.NOT_WANTED)
+                        # With 128 goes that this side asks for what it needs itself.
+                        mine = request.ours
+                        reason = CancelReason.NOT_WANTED if mine else CancelReason.NO_RESOURCES
+                        cancel = Cancel(request.number, reason)
                         end.guarded(partial(engine.actor.cancel, request, cancel))
                     else:
                         end.guarded(partial(engine.actor.adjust, request, adjust))
