@@ -42,6 +42,10 @@ from .verifier import Verifier
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.05
+_EVIDENCE_POLLS: Final = 20
+"""Evidence that could not be kept is tried again after so many polls."""
+_EVIDENCE_MAX: Final = 1000
+"""Logs of which so much is remembered, two entries each."""
 
 T = TypeVar("T")
 Watch = Callable[[Sequence[LogChanged]], None]
@@ -74,6 +78,9 @@ class StoreHost:
         self._ports_opened = 0
         self._poll_s = poll_s
         self._feed = ChangeFeed(store)
+        self._polls = 0
+        self._evidence_left: dict[LogKey, CheckEvidence] = {}
+        """What a disk that failed did not keep; nobody would send it again. For writing only."""
         self._writer = Lane(run_sync=run_sync)
         self._ingestion = Ingestion(verifier, self._commit)
         self.arrivals = Arrivals(self._read_behind, self._arrival_changed)
@@ -217,7 +224,12 @@ class StoreHost:
         except (EntryError, NotAFork) as error:
             log.info("a peer's evidence against %s proves nothing: %s", command.log, error)
         except StoreError as error:
-            log.warning("evidence against %s cannot be kept: %s", command.log, error)
+            if command.log not in self._evidence_left:
+                log.warning("evidence against %s cannot be kept yet: %s", command.log, error)
+            if len(self._evidence_left) < _EVIDENCE_MAX:
+                self._evidence_left[command.log] = command
+        else:
+            self._evidence_left.pop(command.log, None)
         return dict
 
     # News
@@ -245,11 +257,10 @@ class StoreHost:
         while True:
             await trio.sleep(self._poll_s)
             try:
-                # With all threads at rest nobody holds the lock that looking at the version takes.
-                at_rest = all(lane.idle for lane in self._lanes)
-                if at_rest and not self._feed.is_stale():
+                if self._has_nothing_to_look_for():
                     continue
-                wanted = await self.call(self._look_for_others)
+                also: set[LogKey] = set()
+                wanted = await self.call(partial(self._look_for_others, also), also=also)
             except StoreError as error:
                 log.warning("the store cannot be looked at: %s", error)
                 continue
@@ -257,8 +268,21 @@ class StoreHost:
                 for watch in list(self.want_watchers):
                     watch(wanted)
 
-    def _look_for_others(self) -> Wanted | None:
-        """In the writing thread: what is wanted now, if another process wrote anything."""
+    def _has_nothing_to_look_for(self) -> bool:
+        """Whether this poll may pass."""
+        self._polls += 1
+        if self._evidence_left and self._polls % _EVIDENCE_POLLS == 0:
+            return False
+        # With all threads at rest nobody holds the lock that looking at the version takes.
+        return all(lane.idle for lane in self._lanes) and not self._feed.is_stale()
+
+    def _look_for_others(self, also: set[LogKey]) -> Wanted | None:
+        """In the writing thread: what is wanted now, if another process wrote anything.
+
+        Adds the logs of which evidence was kept at last.
+        """
+        for command in list(self._evidence_left.values()):
+            self._check_evidence(command, also)
         return Wanted.load(self.store) if self._feed.is_stale() else None
 
 

@@ -5,7 +5,7 @@ import functools
 import pytest
 import trio
 
-from logstore import FULL, NewEntry, PolicyKind, Store, StoreFull, Subscription
+from logstore import FULL, ForkProof, NewEntry, PolicyKind, Store, StoreFull, Subscription
 from peer import (
     CheckEvidence,
     EntriesRead,
@@ -22,6 +22,7 @@ from peer import (
     StorageFailed,
 )
 from peer.net.interests import Wanted
+from wire import LogKey
 
 from .support import Author, Client, running_host, spoiled
 
@@ -310,6 +311,29 @@ async def test_evidence_of_a_fork_is_checked_and_kept() -> None:
             proof = store.fork(honest.log)
             assert proof is not None
             assert {proof.first, proof.second} == {honest.encoded[1], forger.encoded[1]}
+
+
+async def test_evidence_is_kept_once_the_disk_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, forger = Author(), Author()
+    honest.sign(1, b"honest")
+    forger.sign(1, b"forged")
+    with Store.memory() as store:
+        async with running_host(store) as host:
+            client = Client(host)
+            await stored(client, honest, 1)
+            record, tries = store.record_fork, []
+
+            def fail(log: LogKey, first: bytes, second: bytes) -> ForkProof:
+                tries.append(log)
+                if len(tries) < 3:
+                    raise StoreFull("the disk is full", "here", "free space")
+                return record(log, first, second)
+
+            monkeypatch.setattr(store, "record_fork", fail)
+            client.submit(CheckEvidence(honest.log, (forger.encoded[1],)))
+            news = await client.wait_for(LogChanged, 2)
+            assert (news.log, news.fork) == (honest.log, 1)
+            assert len(tries) == 3
 
 
 async def test_a_call_is_done_in_its_turn_and_told_to_sessions() -> None:

@@ -221,11 +221,12 @@ class SimHost(StoreHost):
     def poll(self) -> None:
         """Looks whether anything was committed that nobody told of, as `_poll` does."""
         try:
-            if self.at_rest and not self._feed.is_stale():
+            if self._has_nothing_to_look_for():
                 return
         except StoreError:
             return
-        self.write(self._look_for_others, self._others_seen)
+        also: set[LogKey] = set()
+        self.write(partial(self._look_for_others, also), self._others_seen, also=also)
 
     def _others_seen(self, wanted: Wanted | None) -> None:
         if wanted is not None:
