@@ -12,7 +12,16 @@ from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey, Propose
 from .answering import Answer
 from .commands import CheckEvidence, Command, LookUp
 from .events import LogView
-from .notices import Arriving, Notice, PeerHolds, RequestCancelled, RequestConfirmed, SyncFinished
+from .notices import (
+    Arriving,
+    NewestLearned,
+    Notice,
+    PeerHolds,
+    RequestCancelled,
+    RequestConfirmed,
+    RequestGivenUp,
+    SyncFinished,
+)
 from .request import Request
 from .sourcing import Claim, Fetches, confirmation, told_by
 from .table import RequestTable
@@ -112,6 +121,13 @@ class Actor:
         """Cancel for a reason that says it all."""
         self.cancel(request, Cancel(request.number, reason))
 
+    def give_up(self, request: Request, detail: str) -> None:
+        """Take in no more of it, and cancel it for a reason of ours if it is not over."""
+        self._listener.discard(request)
+        if request.cancel_sent is None:
+            self._notices.append(RequestGivenUp(request.number, request.log, detail))
+            self.cancel_for(request, CancelReason.NO_RESOURCES)
+
     def stop_fetching(self, request: Request) -> None:
         """Ask for notifications only. Inside a large payload that takes a cancel."""
         if request.incoming.sink is not None:
@@ -168,6 +184,11 @@ class Actor:
         self._notices.append(
             RequestConfirmed(request.number, request.log, request.ours, request.proposal.start, end)
         )
+
+    def note_newest(self, request: Request) -> None:
+        """The other side has confirmed a sparse request of ours, and so named its newest entry."""
+        if request.proposal.sparse and request.base is not None and request.base.end is not None:
+            self._notices.append(NewestLearned(request.log, request.base.end))
 
     def note_cancelled(self, request: Request, reason: CancelReason, *, by_us: bool) -> None:
         """Either side has cancelled."""

@@ -42,7 +42,7 @@ from .idle import IdleWork
 from .inbound import Inbound
 from .link_speed import Pull
 from .links import links_are_ours
-from .notices import NewestLearned, Notice, RequestGivenUp
+from .notices import Notice
 from .outbound import Outbound
 from .packing import Packer
 from .proving import Prover
@@ -359,10 +359,7 @@ class Engine:
 
     def _give_up(self, request: Request, detail: str) -> None:
         """We cannot go on with it, for a reason of ours; it may be over but for what it brought."""
-        self.discard(request)
-        if request.cancel_sent is None:
-            self._notices.append(RequestGivenUp(request.number, request.log, detail))
-            self.actor.cancel_for(request, CancelReason.NO_RESOURCES)
+        self.actor.give_up(request, detail)
         self._policy.given_up(request)
 
     def _log_changed(self, event: LogChanged) -> None:
@@ -389,8 +386,7 @@ class Engine:
     def request_confirmed(self, request: Request) -> None:
         self._timers.answered(request)
         self.actor.note_confirmed(request)
-        if request.proposal.sparse and request.base is not None and request.base.end is not None:
-            self._notices.append(NewestLearned(request.log, request.base.end))
+        self.actor.note_newest(request)
         self._policy.request_confirmed(request)
         self.actor.keep_inside_log(request)
         self.wake(request)
