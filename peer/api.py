@@ -394,6 +394,8 @@ async def _sync_once(
     member = node.sync(name, stream, greedy=greedy)
     await member.ended.wait()
     reason = "ended by us" if member.ending is None else member.ending.reason
+    if member.connection.not_kept is not None:
+        raise SyncError(f"{name}: not all that came could be kept: {member.connection.not_kept}")
     if member.logs_synced is None:
         raise SyncError(f"{name}: {reason}")
     if member.ending is None or member.ending.kind is not EndKind.CLOSED:

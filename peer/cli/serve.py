@@ -1,7 +1,8 @@
 """`serve`: the node, until SIGINT or SIGTERM ends it in good order."""
 
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,12 +123,13 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from peer.api import CannotListenError, CannotTraceError
 
     _check_called(args)
-    with opened_store(args) as store:
+    with ended_early(), opened_store(args) as store:
         remember_follows(store, args)
         try:
             run_trio(partial(_run, store, args, terminal))
+        except CannotListenError as error:
+            raise Problem(f"{error}; --listen names another address, port 0 a free port") from None
         except (
-            CannotListenError,
             CannotTraceError,
             StoreError,
             SignatureLibraryError,
@@ -145,6 +147,18 @@ def _check_called(args: "Namespace") -> None:
             raise WrongUsage(
                 f"argument --connect: {target.address} is named twice, with different options"
             )
+
+
+@contextmanager
+def ended_early() -> Iterator[None]:
+    """SIGINT and SIGTERM before the node runs: it ends as it would later, with nothing to do."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:

@@ -49,7 +49,7 @@ def peer_arguments(parser: Parser) -> None:
         "--max-requests",
         metavar="N",
         type=_requests,
-        help="requests that each peer may have open (default: 65536); a log takes one",
+        help="requests that each peer may have open (default: 65600); a log takes one",
     )
     parser.add_argument(
         "--max-in-flight",

@@ -18,12 +18,17 @@ import trio
 from peer import (
     ArrivalChanged,
     Event,
+    Ingested,
+    IngestFailed,
     InterestsChanged,
     LogChanged,
     Notice,
+    PayloadFinished,
+    Refusal,
     RemoteViolation,
     Session,
     SessionTimeout,
+    Verdict,
 )
 
 from .port import Port
@@ -64,7 +69,8 @@ class Connection:
 
     `source` names the other side in the store. `noticed` is called with every notice of the
     session. `interests` is what the session is told first. `send_bytes`: how much is handed to the
-    stream at once, behind which what is urgent has to wait.
+    stream at once, behind which what is urgent has to wait. `failures_max`: after so many failures
+    to keep what came, with nothing kept in between, the session is ended in good order.
     """
 
     def __init__(
@@ -77,8 +83,13 @@ class Connection:
         interests: InterestsChanged,
         noticed: Callable[[Notice], None],
         send_bytes: int = SEND_BYTES,
+        failures_max: int | None = None,
     ) -> None:
         self.session = session
+        self.not_kept: str | None = None
+        """Why something that came could not be kept, of several the last; it may be here now."""
+        self._failures_max = failures_max
+        self._failures = 0
         self._send_bytes = send_bytes
         self._stream = stream
         self._host = host
@@ -192,12 +203,25 @@ class Connection:
         session, now = self.session, trio.current_time()
         try:
             for event in events:
+                self._note_kept(event)
                 # Before the setup is there, nothing has been looked at that could have changed.
                 if session.established or not isinstance(event, ArrivalChanged | LogChanged):
                     session.handle(event, now)
+            if self._failures == self._failures_max:
+                self.close()
             self._turn()
         except Exception as error:  # noqa: BLE001 - the host that delivers is not to blame
             self._fail(error)
+
+    def _note_kept(self, event: Event) -> None:
+        match event:
+            case Ingested() | PayloadFinished(verdict=Verdict.VALID):
+                self._failures = 0
+            case IngestFailed(refusal=Refusal.STORAGE) | PayloadFinished(verdict=Verdict.STORAGE):
+                self.not_kept = event.detail
+                self._failures += 1
+            case _:
+                pass
 
     def _turn(self) -> None:
         """After any input: passes on what follows from it, and looks for something to send."""

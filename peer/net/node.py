@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from logstore import Follow, Store, Subscription
+from logstore import Follow, NodeLock, Store, StoreLocked, Subscription
 from peer import Interests, LogChanged, SessionConfig, json_number, log_fields
 from wire import LogKey, signature_self_test
 
@@ -31,6 +31,8 @@ from .verifier import Verifier
 
 STOP_TIMEOUT_S: Final = 5.0
 FLUSH_TIMEOUT_S: Final = 5.0
+LOCK_ATTEMPTS: Final = 4
+LOCK_RETRY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ async def running_node(
     config = config or NodeConfig()
     signature_self_test()
     failure: BaseException | None = None
-    with store.lock_node() if config.lock else nullcontext():
+    with await _locked(store) if config.lock else nullcontext():
         try:
             async with _traced(config, observer) as trace, trio.open_nursery() as outer:
                 inner = await outer.start(_hold_nursery)
@@ -99,6 +101,15 @@ async def running_node(
             raise alone(group) from None
     if failure is not None:
         raise failure
+
+
+async def _locked(store: Store) -> NodeLock:
+    """The right to serve a store. Whoever asks whether a node runs may hold it for a moment."""
+    for _ in range(LOCK_ATTEMPTS - 1):
+        with suppress(StoreLocked):
+            return store.lock_node()
+        await trio.sleep(LOCK_RETRY_S)
+    return store.lock_node()
 
 
 def alone(error: BaseException) -> BaseException:

@@ -35,6 +35,9 @@ from .trace import ConnectionTrace, TraceFile
 log = logging.getLogger(__name__)
 
 ENDINGS_MAX: Final = 64
+SYNC_FAILURES_MAX: Final = 3
+"""Somebody waits for the end of a one-time sync, and is better told of a full disk than to see it
+tried for minutes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -197,6 +200,7 @@ class Roster:
             interests=self._interests(),
             noticed=lambda notice: member.take(notice),  # noqa: PLW0108 - it is made below
             send_bytes=self.pacer.piece_bytes or SEND_BYTES,
+            failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
         )
 
         def established() -> None:

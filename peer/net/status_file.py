@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from logstore import NodeLock, Store, StoreLocked
+from logstore import NodeLock, Store, StoreFull, StoreLocked
 
 from .node import Node
 from .overview import Overview
@@ -64,6 +64,8 @@ def serving_state(store: Store) -> Mapping[str, object] | None:
         lock: NodeLock = store.lock_node()
     except StoreLocked:
         return read_status(store.path) or {}
+    except StoreFull:
+        return None  # there was room for nobody's number, and so nobody has the lock
     lock.close()
     return None
 

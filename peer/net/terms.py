@@ -125,14 +125,14 @@ _WAITS: Mapping[tuple[str, str], tuple[str, str | None]] = {
 
 
 def _greedy_sentence(fields: Fields) -> str:
-    there = "payloads go there before they are verified here"
+    there = "payloads may go there before they are verified here"
     if not fields["greedy_sending"]:
         who = "it takes no others" if fields["send_greedily"] else "this side wants it so"
-        there = f"payloads go there once they are verified here, since {who}"
-    here = "and come before they are verified there"
+        there = f"payloads go there only once they are verified here, since {who}"
+    here = "and may come before they are verified there"
     if not fields["greedy_receiving"]:
         who = "it sends no others" if fields["accept_greedily"] else "this side wants it so"
-        here = f"and come once they are verified there, since {who}"
+        here = f"and come only once they are verified there, since {who}"
     return f"{there}, {here}"
 
 

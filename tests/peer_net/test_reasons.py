@@ -314,8 +314,8 @@ def test_whose_wish_it_is_that_a_direction_is_safe_is_told() -> None:
     assert "(greedy both ways)" in told()
     safe = {"greedy_sending": False, "greedy_receiving": False}
     theirs = told(None, **safe)
-    assert "once they are verified here, since it takes no others" in theirs
-    assert "once they are verified there, since it sends no others (safe both ways)" in theirs
+    assert "only once they are verified here, since it takes no others" in theirs
+    assert "only once they are verified there, since it sends no others (safe both ways)" in theirs
     ours = told(None, send_greedily=False, accept_greedily=False, **safe)
     assert ours.count("since this side wants it so") == 2
     assert "(greedy out, safe in)" in told(None, greedy_receiving=False)
