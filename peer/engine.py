@@ -308,7 +308,7 @@ class Engine:
                 self._policy.interests_changed(event)
             case SourceChanged():
                 if not self._policy.source_changed(event):
-                    self._fetches.declined(event.log)
+                    self._fetches.useless(event.log)
         self._read_data()
 
     def _looked_up(self, event: LookedUp) -> None:

@@ -60,6 +60,7 @@ class Fetches:
     def __init__(self, requests_of: Callable[[LogKey], list[Request]]) -> None:
         self._requests_of = requests_of
         self._perhaps_over: dict[LogKey, None] = {}
+        self._useless: set[LogKey] = set()
 
     def over(self, request: Request) -> None:
         """A request is over; perhaps another one fetches its log, or listens.
@@ -76,14 +77,23 @@ class Fetches:
         """This session leaves a log to others."""
         self._perhaps_over[log] = None
 
+    def useless(self, log: LogKey) -> None:
+        """This session was to fetch a log and cannot: it says so itself once it can.
+
+        Else two sessions that cannot would be asked in turns.
+        """
+        self._perhaps_over[log] = None
+        self._useless.add(log)
+
     def take_ended(self) -> list[FetchEnded]:
         """The logs of which nothing is fetched at this moment; each is told once."""
         if not self._perhaps_over:
             return []
         logs, self._perhaps_over = self._perhaps_over, {}
+        useless, self._useless = self._useless, set()
         open_ones = ((log, [r for r in self._requests_of(log) if _is_open(r)]) for log in logs)
         return [
-            FetchEnded(log, listens=bool(requests))
+            FetchEnded(log, listens=bool(requests) and log not in useless)
             for log, requests in open_ones
             if not any(map(fetches, requests))
         ]

@@ -15,6 +15,7 @@ from peer.notices import (
     PeerHolds,
     RequestCancelled,
 )
+from peer.request import OPEN_END
 from peer.sourcing import Claim, claim_all
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
@@ -205,6 +206,20 @@ def test_a_listener_that_is_refused_listens_no_more() -> None:
     there.actor.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
     node.links[0].run()
     assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
+
+
+def test_a_listener_that_cannot_fetch_is_not_asked_in_turns() -> None:
+    """Its peer has refused to send the log, and only notifies."""
+    node = Node(Store(), store_of(3))
+    node.source = 7
+    node.run()
+    here = node.links[0].engine(0)
+    [request] = here.actor.requests_of(LOG)
+    here._policy._logs[LOG].refused = ((1, OPEN_END),)  # type: ignore[attr-defined]
+    node.tell(0, fetch=True)
+    node.links[0].run()
+    assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
+    assert here.actor.requests_of(LOG) == [request]
 
 
 def test_who_asks_for_what_is_behind_a_payload_holds_it() -> None:
