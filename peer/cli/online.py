@@ -98,7 +98,7 @@ def describe(event: Mapping[str, object]) -> str:
         missing = f", {len(left_out)} left out" if isinstance(left_out, list) and left_out else ""
         rows = counted(int(str(event["rows"])), "row")
         return f"exported {rows} in {counted(int(str(event['files'])), 'file')}{missing}"
-    if name in {"export_failed", "trace_failed"}:
+    if name in {"export_failed", "storage_failed", "trace_failed"}:
         return f"{name.removesuffix('_failed')} failed: {event['reason']}"
     if "address" in event:
         reason = str(event.get("reason") or "").removeprefix(f"{event['address']}: ")

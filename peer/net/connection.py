@@ -70,7 +70,8 @@ class Connection:
     `source` names the other side in the store. `noticed` is called with every notice of the
     session. `interests` is what the session is told first. `send_bytes`: how much is handed to the
     stream at once, behind which what is urgent has to wait. `failures_max`: after so many failures
-    to keep what came, with nothing kept in between, the session is ended in good order.
+    to keep what came, with nothing kept in between, the session is ended in good order. `failed` is
+    called with the reason of each.
     """
 
     def __init__(
@@ -84,11 +85,13 @@ class Connection:
         noticed: Callable[[Notice], None],
         send_bytes: int = SEND_BYTES,
         failures_max: int | None = None,
+        failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.session = session
         self.not_kept: str | None = None
         """Why something that came could not be kept, of several the last; it may be here now."""
         self._failures_max = failures_max
+        self._failed = failed
         self._failures = 0
         self._send_bytes = send_bytes
         self._stream = stream
@@ -220,6 +223,7 @@ class Connection:
             case IngestFailed(refusal=Refusal.STORAGE) | PayloadFinished(verdict=Verdict.STORAGE):
                 self.not_kept = event.detail
                 self._failures += 1
+                self._failed(event.detail)
             case _:
                 pass
 

@@ -176,6 +176,7 @@ def _connection(info: ConnectionInfo, moments: _Moments) -> dict[str, object]:
         "saved_bytes_received": info.saved_bytes_received,
         "saved_bytes_sent": info.saved_bytes_sent,
         "logs": info.logs,
+        "not_kept": info.not_kept,
         "terms": terms_fields(info.terms),
     }
 

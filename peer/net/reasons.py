@@ -306,6 +306,9 @@ def _connection(each: Mapping[str, Any]) -> Iterator[Reason]:
             f"{name} is connected ({each['direction']}) since {each['since']}; {received}"
             f" entr{'y' if received == 1 else 'ies'} came, {sent} went there"
         )
+        if each.get("not_kept") is not None:
+            text = f"not all that came could be kept: {each['not_kept']}"
+            yield Reason(text, wrong=True, advice="the node asks for it again by itself")
         logs = int(each.get("logs", 0))
         if logs:
             yield Reason(f"both sides keep {logs} log{'' if logs == 1 else 's'} in step")

@@ -86,5 +86,7 @@ class ConnectionInfo:
     saved_bytes_sent: int = 0
     logs: int = 0
     """Logs about which a request is active."""
+    not_kept: str | None = None
+    """Why something that came could not be kept, of several the last; it may be here now."""
     terms: Terms | None = None
     """None before both sides have sent their setup."""

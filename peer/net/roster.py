@@ -35,6 +35,7 @@ from .trace import ConnectionTrace, TraceFile
 log = logging.getLogger(__name__)
 
 ENDINGS_MAX: Final = 64
+FAILURE_TOLD_S: Final = 60.0
 SYNC_FAILURES_MAX: Final = 3
 """Somebody waits for the end of a one-time sync, and is better told of a full disk than to see it
 tried for minutes."""
@@ -93,6 +94,7 @@ class Member:
             saved_bytes_sent=counts.saved_bytes_sent,
             logs=len(self.knowledge.active),
             terms=self.terms(),
+            not_kept=self.connection.not_kept,
         )
 
     def terms(self) -> Terms | None:
@@ -165,6 +167,8 @@ class Roster:
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
+        self._failure: str | None = None
+        self._failure_told_s = 0.0
         self.sources = Sources(host.when_payloads_kept)
 
     def make(
@@ -201,6 +205,7 @@ class Roster:
             noticed=lambda notice: member.take(notice),  # noqa: PLW0108 - it is made below
             send_bytes=self.pacer.piece_bytes or SEND_BYTES,
             failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
+            failed=self._storage_failed,
         )
 
         def established() -> None:
@@ -272,6 +277,13 @@ class Roster:
         finally:
             for member in self.members:
                 member.connection.abort()
+
+    def _storage_failed(self, reason: str) -> None:
+        """Says what cannot be kept, and of what goes on, now and then that it does."""
+        now = trio.current_time()
+        if reason != self._failure or now >= self._failure_told_s + FAILURE_TOLD_S:
+            self._failure, self._failure_told_s = reason, now
+            self._observer({"event": "storage_failed", "reason": reason})
 
     def _tell(self, member: Member, ending: Ending) -> None:
         event = "violation" if ending.kind is EndKind.VIOLATION else "disconnected"

@@ -52,8 +52,16 @@ class StatusFile:
 
     def _write(self, state: Mapping[str, object]) -> None:
         temporary = self._path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(state) + "\n", encoding="utf-8")
-        temporary.replace(self._path)
+        text = json.dumps(state) + "\n"
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(self._path)
+        except OSError:
+            # On a full disk there is room where it stands, and just then it is asked for.
+            temporary.unlink(missing_ok=True)
+            with self._path.open("r+", encoding="utf-8") as file:
+                file.write(text)
+                file.truncate()
 
 
 def serving_state(store: Store) -> Mapping[str, object] | None:

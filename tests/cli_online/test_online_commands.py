@@ -66,7 +66,10 @@ def test_a_port_that_is_taken_is_one_clear_line(store: Path, tmp_path: Path) -> 
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = run(store, "serve", "--listen", address)
     assert done.returncode == 1
-    assert done.stderr == f"bamboo-peer: cannot listen on {address}: Address already in use\n"
+    assert done.stderr == (
+        f"bamboo-peer: cannot listen on {address}: Address already in use;"
+        " --listen names another address, port 0 a free port\n"
+    )
 
 
 def test_sync_says_what_was_moved_and_nothing_to_be_had_is_no_failure(

@@ -1,6 +1,8 @@
 """A one-time sync whose disk takes nothing ends soon, and does not say that all is well."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -8,7 +10,7 @@ import trio.testing
 
 from logstore import ALL, Store, StoreFull, StoreLocked
 from peer.api import NodeConfig, Peer, SyncError, memory_link
-from peer.net import read_status, serving_state
+from peer.net import StatusFile, read_status, serving_state
 from peer.net.node import LOCK_ATTEMPTS
 
 CONFIG = NodeConfig(workers=0, poll_s=0.001)
@@ -100,3 +102,50 @@ def test_on_a_full_disk_it_can_still_be_asked_whether_a_node_runs(
         monkeypatch.setattr(store, "lock_node", full)
         assert serving_state(store) is None
         assert read_status(folder) is None
+
+
+async def test_a_node_says_that_its_disk_is_full_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    events: list[object] = []
+    with Store.memory() as giver, Store.memory() as taker:
+        giver.append([b"one"])
+        taker.follow(ALL)
+        monkeypatch.setattr(taker, "put_many", failing(1000, taker.put_many))
+        here, there = memory_link()
+
+        def observe(event: Mapping[str, object]) -> None:
+            if event["event"] == "storage_failed":
+                events.append(event["reason"])
+
+        async with (
+            Peer(giver, config=CONFIG) as one,
+            Peer(taker, config=CONFIG, observer=observe) as other,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(partial(one.serve_stream, here, proactive=False))
+            nursery.start_soon(partial(other.serve_stream, there, proactive=True, name="giver"))
+            await trio.sleep(30)
+            assert events == ["the disk is full: here; free space"]
+            said = [each.text for each in await other.why("giver") if each.wrong]
+            assert "not all that came could be kept: the disk is full: here; free space" in said
+            await trio.sleep(100)
+            assert 2 <= len(events) <= 3
+            nursery.cancel_scope.cancel()
+
+
+def test_the_state_is_written_where_it_stands_if_there_is_room_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = StatusFile(tmp_path, None)  # type: ignore[arg-type]
+    written._write({"pid": 1, "since": "long ago"})
+    write_text = Path.write_text
+
+    def full(path: Path, text: str, encoding: str) -> int:
+        if path.suffix == ".tmp":
+            raise OSError(28, "No space left on device")
+        return write_text(path, text, encoding=encoding)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    written._write({"pid": 2})
+    assert read_status(tmp_path) == {"pid": 2}
