@@ -32,6 +32,8 @@ class LookUp:
     min_bytes: int = 0
     max_bytes: int = U64_MAX
     """-1: no payload counts as missing."""
+    leave_arriving: bool = False
+    """And none that some session of this host is receiving, but that of the entry `height`."""
     runs_from: int = 1
     """`LogView.runs` begins with the run that ends at or behind this seqnum."""
     held: tuple[int, int] | None = None

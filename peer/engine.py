@@ -372,6 +372,7 @@ class Engine:
     def _arrival_changed(self, event: ArrivalChanged) -> None:
         for request in self._table.of_log(event.log):
             self._outbound.arrival_changed(request, event.seq)
+        self._policy.arrival_changed(event.log)
 
     # What the table tells
 

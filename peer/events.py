@@ -40,7 +40,9 @@ class LogView:
     than it has, or 0. `missing_payloads`: (seqnum, bytes held) of the first few held entries but
     `height`, in all runs, above the look-up's `missing_above` and within its sizes, whose payload
     is incomplete and was not deleted on purpose (or was, and is fetched again);
-    `missing_complete` is False if there are more of them.
+    `missing_complete` is False if there are more of them. `tail_arriving`: whether some session of
+    this host is receiving the payload of `height`; `some_arriving`: whether any of the payloads
+    that were left out, or that one, is arriving.
     `runs`: the maximal runs of consecutive held entries, both ends included, ascending, that end at
     or behind the look-up's `runs_from`; `runs_complete` is False if there are more of them. The
     first is (1, `height`) if `height` is not 0. `range_held`: whether all of the look-up's `held`
@@ -58,6 +60,8 @@ class LogView:
     tail_partial_bytes: int | None = None
     missing_payloads: tuple[tuple[int, int], ...] = ()
     missing_complete: bool = True
+    tail_arriving: bool = False
+    some_arriving: bool = False
     runs: tuple[tuple[int, int], ...] = ()
     runs_complete: bool = True
     range_held: bool = False

@@ -66,7 +66,7 @@ class FollowPolicy(Policy):
         self._retries = Retries()
         self._later = Retries()
         self._settling: dict[LogKey, list[Request]] = {}
-        self._mender = Mender(actions, self._settling)
+        self._mender = Mender(actions, self._settling, leave_arriving=True)
         self._lacking = Lacking(config.stalled_after_s)
         self._forking = Forking(actions, self._enqueue, self._covered)
 
@@ -137,7 +137,14 @@ class FollowPolicy(Policy):
         self._looking += 1
         wants, newest = self.wants_of(log), self.newest_of(log)
         self._actions.look_up(
-            look_up_for(wants, log, named, newest=newest, runs_from=state.runs_from),
+            look_up_for(
+                wants,
+                log,
+                named,
+                newest=newest,
+                runs_from=state.runs_from,
+                leave_arriving=True,
+            ),
             partial(self._looked, state.fork_range, state.runs_from, frozenset(named)),
         )
 
@@ -205,14 +212,18 @@ class FollowPolicy(Policy):
         missing = lacked(wants, view, self.newest_of(log)) if state.met else ()
         gaps = refused_gaps(wants, view, peer, runs_from=runs_from)
         alone = self._lacking.note(log, (*missing, *wants.fetches, *gaps), self._actions.now)
+        state.awaits = view.some_arriving
+        listening = view
         if view.height in state.inside or self._mender.has_begun(log, view.height):
+            view = listening = replace(view, tail_partial_bytes=None)
+        elif view.tail_arriving:
             view = replace(view, tail_partial_bytes=None)
         asks = plan(wants, view, peer, runs_from=runs_from)
         if any(ask.settings.eagerness is not Eagerness.NOTIFY for ask in asks):
             if self._actions.claim(log):
                 state.listened = False
             else:
-                asks = self._leave_to_others(view, state, asks, runs_from)
+                asks = self._leave_to_others(listening, state, asks, runs_from)
         if not self._mender.has_fetched(log, wants.fetches) and (alone or self._actions.claim(log)):
             self._mender.fetch(log, wants.fetches)
         if missing:
@@ -508,6 +519,11 @@ class FollowPolicy(Policy):
         if self.wants(request.log):
             self._lacking.wait(request.log, self._actions.now)
 
+    def arrival_changed(self, log: LogKey) -> None:
+        state = self._logs.get(log)
+        if state is not None and (state.awaits or self._mender.arrived(log)):
+            self._look_soon(log)
+
     def peer_holds(self, request: Request, seq: int) -> None:
         state = self._logs.get(request.log)
         if state is None or request.proposal.sparse:
@@ -558,10 +574,10 @@ class FollowPolicy(Policy):
         return True
 
     def _brings(self, request: Request) -> bool:
-        """Whether a request is how we fetch a log, and not for something that we lack besides."""
+        """Whether a request is how we fetch a log, and not what the other side came to bring."""
         bounded = not request.ours and request.proposal.end is not None
         everything = request.our_interest.eagerness is Eagerness.ALL
-        return fetches(request) and everything and not bounded and not self._mender.owns(request)
+        return self._mender.owns(request) or (fetches(request) and everything and not bounded)
 
     def _retry_later(self, log: LogKey, state: LogState) -> None:
         first, most = self._config.retry_first_s, self._config.retry_max_s

@@ -42,6 +42,8 @@ class LogState:
     """Whether we proposed anything."""
     our_newest: int = 0
     """The newest entry heard of since the last look-up was asked for."""
+    awaits: bool = False
+    """Some session was receiving a payload that was missing when this was last looked at."""
     stale: bool = False
     """A request has ended since the last look-up was asked for, which may lack what it brought."""
     runs_from: int = 1

@@ -64,8 +64,19 @@ class _Mend:
 class Mender:
     """Asks for missing payloads of logs of which the other side has something."""
 
-    def __init__(self, actions: "Actions", settling: Mapping[LogKey, list[Request]]) -> None:
-        """`settling`: requests that are over, and not all of what came in them is stored."""
+    def __init__(
+        self,
+        actions: "Actions",
+        settling: Mapping[LogKey, list[Request]],
+        *,
+        leave_arriving: bool = False,
+    ) -> None:
+        """`settling`: requests that are over, and not all of what came in them is stored.
+
+        `leave_arriving`: what some session is receiving is left to it.
+        """
+        self._leave_arriving = leave_arriving
+        self._awaits: set[LogKey] = set()
         self._actions = actions
         self._settling = settling
         self._releases: Counter[LogKey] = Counter()
@@ -98,7 +109,7 @@ class Mender:
         """
         key = (view.log, False)
         begun = self._begun.get(key, ())
-        if not tail and view.tail_partial_bytes is not None:
+        if not (tail and not view.tail_arriving) and view.tail_partial_bytes is not None:
             begun = union(begun, ((view.height, view.height),))
         taken = union(begun, self._brought(view.log))
         mend = _Mend(minus(meet(ranges, ((1, view.newest),)), taken), limits, tail)
@@ -145,6 +156,14 @@ class Mender:
         for key in ((log, False), (log, True)):
             if key in self._begun:
                 self._begun[key] = meet(self._begun[key], self._refused.get(log, ()))
+
+    def arrived(self, log: LogKey) -> bool:
+        """Whether what was left to other sessions is to be looked at again."""
+        if log not in self._awaits:
+            return False
+        self._awaits.discard(log)
+        self.ask_again(log)
+        return True
 
     def heard(self, log: LogKey) -> None:
         """The other side proposed something of a log: it may want now what it refused."""
@@ -253,6 +272,8 @@ class Mender:
 
         def take(view: LogView) -> None:
             mend.looking = False
+            if view.some_arriving:
+                self._awaits.add(key[0])
             if self._mends.get(key) is not mend:
                 return
             # Else the view may lack what has come since: `advance` looks again.
@@ -260,7 +281,14 @@ class Mender:
                 self._take(key, mend, view, came)
 
         smallest, largest = mend.limits
-        wanted = LookUp(0, key[0], (), None, mend.asked_up_to, None, smallest, largest)
+        wanted = LookUp(
+            0,
+            key[0],
+            missing_above=mend.asked_up_to,
+            min_bytes=smallest,
+            max_bytes=largest,
+            leave_arriving=self._leave_arriving,
+        )
         self._actions.look_up(wanted, take)
 
     def given_up(self, request: Request) -> bool:
@@ -322,7 +350,8 @@ def _missing(view: LogView, mend: _Mend) -> list[tuple[int, int]]:
     named = [seq for seq, _ in missing if seq > mend.asked_up_to]
     # The view names the first few only: between the last of them and the tail there may be more.
     reached = not named or named[-1] > view.height
-    if mend.tail and view.tail_partial_bytes is not None and reached:
+    tail = mend.tail and not view.tail_arriving
+    if tail and view.tail_partial_bytes is not None and reached:
         missing.append((view.height, view.tail_partial_bytes))
     return sorted(
         (seq, held)

@@ -160,7 +160,13 @@ class Ask:
 
 
 def look_up_for(
-    wants: Wants, log: LogKey, named: tuple[int, ...], *, newest: int, runs_from: int
+    wants: Wants,
+    log: LogKey,
+    named: tuple[int, ...],
+    *,
+    newest: int,
+    runs_from: int,
+    leave_arriving: bool = False,
 ) -> LookUp:
     """What to look up before `plan`, so that what is not wanted does not hide what is missing.
 
@@ -168,7 +174,9 @@ def look_up_for(
     """
     smallest, largest = wants.payload_limits
     above, of_newest = wants.missing_among(newest)
-    return LookUp(0, log, named, None, above, of_newest, smallest, largest, runs_from)
+    return LookUp(
+        0, log, named, None, above, of_newest, smallest, largest, leave_arriving, runs_from
+    )
 
 
 def plan(
@@ -446,7 +454,7 @@ def lacked(wants: Wants, view: LogView, newest: int) -> tuple[tuple[int, int], .
         missing.append((view.height, view.tail_partial_bytes))
     ranges = mended(wants, max(view.newest, newest))
     named = tuple(each for each in sorted(missing) if range_with(ranges, each[0]) is not None)
-    if not view.missing_complete:
+    if not view.missing_complete and view.missing_payloads:
         unnamed = meet(ranges, ((view.missing_payloads[-1][0] + 1, view.newest),))
         named += tuple((first, 0) for first, _ in unnamed[:1])
     return named

@@ -212,6 +212,10 @@ class Policy(ABC):
         """Something new of a log is held."""
 
     @abstractmethod
+    def arrival_changed(self, log: LogKey) -> None:
+        """Some session of this host begins to receive a payload of a log, or does so no more."""
+
+    @abstractmethod
     def advance(self) -> None:
         """Propose what can be proposed now; called after every input and when time has passed."""
 

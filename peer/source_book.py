@@ -31,6 +31,8 @@ WINDOW_S: Final = 5.0
 """Over how long the speed of a source is measured."""
 SLOW_BYTES_PER_S: Final = 32 * 1024
 """Below this a source is slow, if others hold what it has not brought for `WINDOW_S`."""
+BETTER: Final = 2
+"""Between two slow ones, the other one has to have been so many times as fast."""
 SLOWER: Final = 8
 """A source is slow, too, if the other one has been so many times as fast."""
 MOVING_S: Final = 5.0
@@ -153,7 +155,10 @@ class SourceSeat:
         self._roll(now)
         if self._speed is None:
             return False
-        return self._speed < SLOW_BYTES_PER_S or self._speed * SLOWER < other.fastest
+        if self._speed < SLOW_BYTES_PER_S:
+            # If the other one was no better in its time, changing costs and gains nothing.
+            return not other.fastest or self._speed * BETTER < other.fastest
+        return self._speed * SLOWER < other.fastest
 
     def _roll(self, now: float) -> None:
         elapsed = now - self._window_at

@@ -389,6 +389,9 @@ class SyncPolicy(Policy):
     def payload_skipped(self, request: Request) -> None:
         pass
 
+    def arrival_changed(self, log: LogKey) -> None:
+        pass
+
     def ran_dry(self, request: Request) -> None:
         """What is confirmed here is held."""
 

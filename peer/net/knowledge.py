@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from peer import (
+    Arriving,
     EntriesReceived,
     NewestLearned,
     Notice,
+    PayloadReceived,
     PeerHolds,
     RequestCancelled,
     RequestConfirmed,
@@ -58,6 +60,8 @@ class Knowledge:
     """The newest entry that the other side said it holds; whoever reads drops what is held here."""
     refused: dict[LogKey, Refused] = field(default_factory=dict)
     given_up: dict[LogKey, GivenUp] = field(default_factory=dict)
+    arriving: dict[LogKey, int] = field(default_factory=dict)
+    """The entry of which a part of the payload has come, and not all."""
     active: dict[LogKey, int] = field(default_factory=dict)
     """How many requests about a log are confirmed and not cancelled, for those that have any."""
     ours: int = 0
@@ -88,6 +92,10 @@ class Knowledge:
                     _remember(self.refused, notice.log, self._refusal(notice.reason, now))
             case RequestGivenUp():
                 _remember(self.given_up, notice.log, GivenUp(notice.detail, now))
+            case Arriving(inside=True):
+                _remember(self.arriving, notice.log, notice.newest)
+            case PayloadReceived():
+                self.arriving.pop(notice.log, None)
             case EntriesReceived():
                 self.given_up.pop(notice.log, None)
             case _:
@@ -108,6 +116,8 @@ class Knowledge:
         left = self.active.pop(over.log) - 1
         if left:
             self.active[over.log] = left
+        else:
+            self.arriving.pop(over.log, None)
 
     def _count(self, request: RequestConfirmed, by: int) -> None:
         if request.ours:

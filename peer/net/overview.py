@@ -104,6 +104,7 @@ class Overview:
                 elif interests.follows(log):
                     behind[log] = max(behind.get(log, 0), lacking)
             found.update(dict.fromkeys(knowledge.given_up))
+            found.update(dict.fromkeys(knowledge.arriving))
         active = set[LogKey]().union(*(member.knowledge.active for member in members))
         for member in members:
             refused = (log for log in member.knowledge.refused if log not in interests.own)
@@ -193,6 +194,7 @@ def _of_peer(member: Member, log: LogKey, moments: _Moments) -> dict[str, object
         "newest": json_number(knowledge.newest.get(log, 0)),
         "active": knowledge.active.get(log, 0),
         "fetching": fetching,
+        "arriving": json_number(knowledge.arriving.get(log, 0)),
         "last_progress": None if ago_s is None else moments.ago(ago_s),
         "refused": None
         if refused is None

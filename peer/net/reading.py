@@ -43,6 +43,8 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
     wanted = None if command.entry is None else _entry(store, log, command.entry)
     runs = _runs(store, info, command.runs_from)
     tail_partial_bytes, missing, missing_complete = _missing(store, info, command)
+    here = [each for each in missing if command.leave_arriving and (log, each[0]) in arriving]
+    tail_arriving = tail_partial_bytes is not None and (log, info.height) in arriving
     view = LogView(
         log=log,
         height=info.height,
@@ -53,8 +55,10 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         hashes=_hashes(store, log, _named_in_view(command, info.height)),
         entry=None if wanted is None else held_entry(wanted, arriving),
         tail_partial_bytes=tail_partial_bytes,
-        missing_payloads=missing,
+        missing_payloads=tuple(each for each in missing if each not in here),
         missing_complete=missing_complete,
+        tail_arriving=tail_arriving,
+        some_arriving=tail_arriving or bool(here),
         runs=runs[:RUNS_NAMED],
         runs_complete=len(runs) <= RUNS_NAMED,
         range_held=command.held is not None and _is_held(store, info, *command.held),

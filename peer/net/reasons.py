@@ -128,6 +128,8 @@ def _of_peers(
     ahead = [each for each in peers if int(each["newest"]) > (0 if info is None else info.height)]
     if ahead and told is not None:
         yield from _ahead(told, ahead, own=own)
+    else:
+        yield from _fetched_from([each for each in peers if int(each.get("arriving", 0))])
     for each in peers:
         yield from _trouble_with(each)
     if own or ahead or any(each["given_up"] for each in peers):
@@ -183,11 +185,17 @@ def _ahead(
         )
     else:
         yield Reason(text, wrong=True)
-    source = next((each for each in ahead if each.get("fetching")), None)
+    yield from _fetched_from(ahead)
+
+
+def _fetched_from(peers: list[Mapping[str, Any]]) -> Iterator[Reason]:
+    source = next((each for each in peers if each.get("fetching")), None)
     if source is not None:
         since = source.get("last_progress")
         progress = "nothing has come yet" if since is None else f"something came last at {since}"
-        yield Reason(f"it is being fetched from {source['address']}; {progress}")
+        seq = int(source.get("arriving", 0))
+        inside = f", in the middle of the payload of entry {seq}" if seq else ""
+        yield Reason(f"it is being fetched from {source['address']}; {progress}{inside}")
 
 
 _REFUSALS: Mapping[int, tuple[str, str | None]] = {

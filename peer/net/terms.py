@@ -79,8 +79,8 @@ def sentences(fields: Fields, state: Fields) -> Iterator[tuple[str, str | None]]
     yield f"{_greedy_sentence(fields)} ({greedy_words(fields)})", None
     yield (
         (
-            f"open requests: {fields['requests']:,} of ours, and it takes"
-            f" {fields['requests_left']:,} more now; {fields['peer_requests']:,} of its own, of"
+            f"open requests: {fields['requests']:,} of ours, and the peer takes"
+            f" {fields['requests_left']:,} more now; {fields['peer_requests']:,} of the peer's, of"
             f" {fields['peer_requests_max']:,} that it may have (--max-requests)"
         ),
         None,
@@ -90,13 +90,14 @@ def sentences(fields: Fields, state: Fields) -> Iterator[tuple[str, str | None]]
         (
             f"in flight: {fields['in_flight_received']:,} bytes came and are not stored yet, of"
             f" {fields['in_flight_received_max']:,} (--max-in-flight);"
-            f" {fields['in_flight_sent']:,} went there that it has not given back, of"
+            f" {fields['in_flight_sent']:,} went there that the peer is not"
+            f" known to be done with, of"
             f" {'any number' if most is None else f'{most:,}'}"
         ),
         None,
     )
     yield from _of_rates(fields, state)
-    for way, side in (("waits_for", "this side waits"), ("peer_waits_for", "it waits")):
+    for way, side in (("waits_for", "this side waits"), ("peer_waits_for", "the peer waits")):
         for name in fields[way]:
             reason, advice = _WAITS[way, name]
             yield f"{side} {reason}", advice
@@ -104,10 +105,13 @@ def sentences(fields: Fields, state: Fields) -> Iterator[tuple[str, str | None]]
 
 _WAITS: Mapping[tuple[str, str], tuple[str, str | None]] = {
     ("waits_for", "requests"): (
-        "with further requests until it takes some",
+        "with further requests until the peer takes some",
         "its operator allows more, as with `serve --max-requests`",
     ),
-    ("waits_for", "in flight"): ("until it has stored some of what went there", None),
+    ("waits_for", "in flight"): (
+        "until the peer is done with some of what went there",
+        None,
+    ),
     ("waits_for", "rate"): ("for its turn to send", "raise the limit if that is too slow"),
     ("peer_waits_for", "requests"): (
         "with further requests until some of its own are over",
@@ -127,11 +131,11 @@ _WAITS: Mapping[tuple[str, str], tuple[str, str | None]] = {
 def _greedy_sentence(fields: Fields) -> str:
     there = "payloads may go there before they are verified here"
     if not fields["greedy_sending"]:
-        who = "it takes no others" if fields["send_greedily"] else "this side wants it so"
+        who = "the peer takes no others" if fields["send_greedily"] else "this side wants it so"
         there = f"payloads go there only once they are verified here, since {who}"
     here = "and may come before they are verified there"
     if not fields["greedy_receiving"]:
-        who = "it sends no others" if fields["accept_greedily"] else "this side wants it so"
+        who = "the peer sends no others" if fields["accept_greedily"] else "this side wants it so"
         here = f"and come only once they are verified there, since {who}"
     return f"{there}, {here}"
 

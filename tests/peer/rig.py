@@ -117,6 +117,8 @@ class Store:
     forks: dict[LogKey, tuple[int, tuple[bytes, bytes]]] = field(default_factory=dict)
     dropped: set[tuple[LogKey, int]] = field(default_factory=set)
     """Payloads that were deleted on purpose: they are not missing."""
+    arriving: set[tuple[LogKey, int]] = field(default_factory=set)
+    """Payloads that another session receives."""
     watchers: list["Host"] = field(default_factory=list)
 
     def height(self, log: LogKey) -> int:
@@ -265,6 +267,8 @@ class Host:
             for seq, entry in sorted(held.items())
             if above < seq != height and self._is_missing(item, seq, entry)
         ]
+        here = {seq for log, seq in self.store.arriving if log == item.log}
+        left_out = [each for each in missing if item.leave_arriving and each[0] in here]
         runs = self.store.runs(item.log)
         asked = [run for run in runs if run[1] >= item.runs_from]
         return LogView(
@@ -277,8 +281,12 @@ class Host:
             hashes={n: held[n].hash for n in named if n in held},
             entry=None if entry is None or item.entry is None else _row(item.entry, entry),
             tail_partial_bytes=partial,
-            missing_payloads=tuple(missing[:MISSING_NAMED]),
+            missing_payloads=tuple(each for each in missing if each not in left_out)[
+                :MISSING_NAMED
+            ],
             missing_complete=len(missing) <= MISSING_NAMED,
+            tail_arriving=partial is not None and height in here,
+            some_arriving=bool(left_out) or (partial is not None and height in here),
             runs=tuple(asked[:RUNS_NAMED]),
             runs_complete=len(asked) <= RUNS_NAMED,
         )

@@ -3,7 +3,7 @@
 import pytest
 from nacl.signing import SigningKey
 
-from peer.events import Interests, SourceChanged
+from peer.events import ArrivalChanged, Interests, SourceChanged
 from peer.lacking import Lacking
 from peer.sourcing import Claim, claim_all
 from wire import LogKey
@@ -46,6 +46,19 @@ def has(store: Store, seq: int) -> bool:
 def proposals(pair: Pair) -> int:
     """How many numbers side 0 has used; each takes two."""
     return pair.engine(0)._table._next_number // 2
+
+
+@pytest.mark.parametrize("seq", [5, ENTRIES])
+def test_what_another_session_is_receiving_is_left_to_it_as_long_as_it_does(seq: int) -> None:
+    left, right = store_without(seq), store_without()
+    left.arriving.add((LOG, seq))
+    pair = connect(left, right)
+    pass_time(pair, 3)
+    assert not has(left, seq)
+    left.arriving.clear()
+    pair.hosts[0].todo.append(ArrivalChanged(LOG, seq))
+    pass_time(pair, 3)
+    assert has(left, seq)
 
 
 def test_what_the_other_side_comes_to_hold_is_asked_for_again() -> None:

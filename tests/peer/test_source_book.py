@@ -218,6 +218,18 @@ def test_a_slow_source_gives_way_and_a_fast_one_does_not() -> None:
         assert desk.source == expected
 
 
+def test_between_two_slow_sources_a_log_changes_hands_once() -> None:
+    """Both are measured then, and a change costs what is under way."""
+    desk = claimed("a", "b")
+    desk.peer_holds(1, 10_000)
+    for newest in range(1, 200):
+        desk.wait(1)
+        source = 0 if desk.source == "a" else 1
+        desk.peer_holds(1 - source, 10_000)
+        desk.brings(source, newest, 2_000)
+    assert (desk.source, desk.book.switches) == ("b", 1)
+
+
 def test_a_source_is_slow_beside_one_that_was_much_faster() -> None:
     desk = claimed("a", "b")
     desk.seats[1].fastest = 50e6

@@ -117,6 +117,18 @@ def test_payloads_are_missing_in_all_runs_and_of_the_sizes_asked_for(
         assert [seq for seq, _ in view.missing_payloads] == missing
 
 
+def test_payloads_that_are_arriving_are_left_to_who_receives_them() -> None:
+    store, log = replica_of(9, list(range(1, 10)), {2, 5, 9})
+    with store:
+        for arriving in ({(log, 5)}, {(log, 5), (log, 9)}):
+            for leave in (False, True):
+                view = look_up(store, LookUp(1, log, leave_arriving=leave), arriving).view
+                assert [seq for seq, _ in view.missing_payloads] == ([2] if leave else [2, 5])
+                assert view.tail_partial_bytes == 0
+                assert view.tail_arriving == ((log, 9) in arriving)
+                assert view.some_arriving == (leave or view.tail_arriving)
+
+
 def test_a_tail_behind_many_missing_payloads_is_told() -> None:
     count = MISSING_NAMED + 9
     store, log = replica_of(count, list(range(1, count + 1)), set(range(1, count + 1)))
