@@ -25,7 +25,7 @@ def test_each_peer_that_is_called_is_greedy_or_safe_by_itself(
             assert plain.endswith(", greedy both ways")
             words = run(taker, "why", giver).stdout
             assert "since this side wants it so" in words
-            assert "open requests: 0 of ours, and it takes 64 more now" in words
+            assert "open requests: 0 of ours, and the peer takes 64 more now" in words
             state = json.loads(run(taker, "status", "--json").stdout)["node"]
             ways = {
                 each["address"]: (

@@ -1,6 +1,16 @@
 """What a node knows of the other side of a connection follows from the session's notices."""
 
-from peer import EntriesReceived, NewestLearned, RequestCancelled, RequestConfirmed, RequestGivenUp
+import pytest
+
+from peer import (
+    Arriving,
+    EntriesReceived,
+    NewestLearned,
+    PayloadReceived,
+    RequestCancelled,
+    RequestConfirmed,
+    RequestGivenUp,
+)
 from peer.net.knowledge import LOGS_MAX, GivenUp, Knowledge, Refused
 from wire import CancelReason, LogKey
 
@@ -66,3 +76,32 @@ def test_what_a_peer_says_of_many_logs_is_bounded() -> None:
         knowledge.take(NewestLearned(LogKey(b"k" * 32, number), 1), 0.0)
     assert len(knowledge.newest) == LOGS_MAX
     assert LogKey(b"k" * 32, LOGS_MAX + 9) in knowledge.newest
+
+
+@pytest.mark.parametrize(
+    "over",
+    [PayloadReceived(LOG, 7, 10), RequestCancelled(4, LOG, CancelReason.COMPLETE, by_us=False)],
+    ids=["it is whole", "the request is over"],
+)
+def test_a_payload_is_on_its_way_until_it_is_whole_or_nobody_sends_it(
+    over: PayloadReceived | RequestCancelled,
+) -> None:
+    known = Knowledge()
+    known.take(RequestConfirmed(4, LOG, ours=True, start=1, end=None), 0.0)
+    known.take(Arriving(LOG, 100, 6, inside=False), 0.0)
+    assert known.arriving == {}
+    known.take(Arriving(LOG, 100, 7, inside=True), 0.0)
+    assert known.arriving == {LOG: 7}
+    known.take(over, 0.0)
+    assert known.arriving == {}
+
+
+def test_requests_are_counted_for_each_side() -> None:
+    known = Knowledge()
+    known.take(RequestConfirmed(4, LOG, ours=True, start=1, end=None), 0.0)
+    known.take(RequestConfirmed(5, LOG, ours=False, start=1, end=None), 0.0)
+    known.take(RequestConfirmed(7, LOG, ours=False, start=1, end=None), 0.0)
+    assert (known.ours, known.theirs) == (1, 2)
+    known.take(RequestCancelled(5, LOG, CancelReason.COMPLETE, by_us=False), 0.0)
+    known.take(RequestCancelled(5, LOG, CancelReason.YOU_CANCELLED, by_us=True), 0.0)
+    assert (known.ours, known.theirs) == (1, 1)

@@ -276,13 +276,14 @@ def told(node: dict[str, object] | None = None, **fields: object) -> str:
 def test_limits_and_how_much_of_them_is_used_are_told() -> None:
     said_of_it = told()
     assert (
-        "open requests: 3 of ours, and it takes 61 more now; 2 of its own, of 1,000" in said_of_it
+        "open requests: 3 of ours, and the peer takes 61 more now; 2 of the peer's, of 1,000"
+        in said_of_it
     )
     assert "5 bytes came and are not stored yet, of 65,536 (--max-in-flight)" in said_of_it
-    assert "6 went there that it has not given back, of 70,000" in said_of_it
+    assert "6 went there that the peer is not known to be done with, of 70,000" in said_of_it
     assert "--max-rate" not in said_of_it
     assert "waits" not in said_of_it
-    assert "not given back, of any number" in told(in_flight_sent_max=None)
+    assert "not known to be done with, of any number" in told(in_flight_sent_max=None)
 
 
 def test_rates_are_told_with_what_moves() -> None:
@@ -298,12 +299,24 @@ def test_rates_are_told_with_what_moves() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"waits_for": ["requests"]}, "this side waits with further requests until it takes some"),
-        ({"waits_for": ["in flight"]}, "this side waits until it has stored some of what went"),
+        (
+            {"waits_for": ["requests"]},
+            "this side waits with further requests until the peer takes some",
+        ),
+        ({"waits_for": ["in flight"]}, "this side waits until the peer is done with some of what"),
         ({"waits_for": ["rate"]}, "this side waits for its turn to send: raise the limit"),
-        ({"peer_waits_for": ["requests"]}, "it waits with further requests until some of its own"),
-        ({"peer_waits_for": ["in flight"]}, "it waits until some of what it sent is stored here"),
-        ({"peer_waits_for": ["rate"]}, "it waits for its turn to be read from: raise the limit"),
+        (
+            {"peer_waits_for": ["requests"]},
+            "the peer waits with further requests until some of its own",
+        ),
+        (
+            {"peer_waits_for": ["in flight"]},
+            "the peer waits until some of what it sent is stored here",
+        ),
+        (
+            {"peer_waits_for": ["rate"]},
+            "the peer waits for its turn to be read from: raise the limit",
+        ),
     ],
 )
 def test_who_waits_for_a_limit_is_told(fields: dict[str, object], expected: str) -> None:
@@ -314,8 +327,11 @@ def test_whose_wish_it_is_that_a_direction_is_safe_is_told() -> None:
     assert "(greedy both ways)" in told()
     safe = {"greedy_sending": False, "greedy_receiving": False}
     theirs = told(None, **safe)
-    assert "only once they are verified here, since it takes no others" in theirs
-    assert "only once they are verified there, since it sends no others (safe both ways)" in theirs
+    assert "only once they are verified here, since the peer takes no others" in theirs
+    assert (
+        "only once they are verified there, since the peer sends no others (safe both ways)"
+        in theirs
+    )
     ours = told(None, send_greedily=False, accept_greedily=False, **safe)
     assert ours.count("since this side wants it so") == 2
     assert "(greedy out, safe in)" in told(None, greedy_receiving=False)
@@ -353,3 +369,18 @@ def test_what_is_lacking_depends_on_what_is_wanted(
 def test_a_log_of_which_nothing_is_held_lacks_what_is_known_of_it(store: Store) -> None:
     assert not lack_of(store, LOG, Subscription()).entries
     assert lack_of(store, LOG, Subscription(), 1).entries
+
+
+def test_a_payload_on_its_way_is_no_lack_of_a_source(store: Store) -> None:
+    log = held(store, payloads=False)
+    store.follow(log)
+    peer = of_peer(active=1, fetching=True, arriving=2, last_progress="T")
+    told_of = {"author": log.author.hex(), "log_id": log.log_id, "height": 2, "newest": 2}
+    node = state() | {"logs_in_trouble": 1, "logs": [told_of | {"behind": 0, "peers": [peer]}]}
+    words = said(why_log(store, node, log))
+    assert "the payload of 1 entry held is missing" in words
+    assert (
+        f"it is being fetched from {PEER}; something came last at T,"
+        " in the middle of the payload of entry 2" in words
+    )
+    assert "does not offer" not in words
