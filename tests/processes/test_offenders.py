@@ -90,7 +90,7 @@ def test_why_and_status_name_the_rule_the_request_and_the_value(node: Node, chan
     event = node.wait_for("violation")
     assert (event["address"], event["reason"]) == (peer, reason)
 
-    wait_until(lambda: peer in run(node.store, "status"), "the state with the violation")
+    wait_until(lambda: reason in run(node.store, "status"), "the state with the violation")
     for words in (run(node.store, "why", peer, status=1), run(node.store, "status")):
         [line] = [line for line in words.splitlines() if peer in line]
         assert "broke a rule of the protocol at " in line
