@@ -2,16 +2,14 @@
 
 A node has what its subscription names now, and what it fetches, as far as a neighbour holds it at
 the end and is connected: what is held two connections away counts only if the node between has it.
-Only of the newest entry there is no promise where its holder lacks its payload: that may be about
-to arrive, so its sender waits behind the entry, which the receiver stores together with it. And of
-a log that forks, those who have parts of it are promised what lies before the fork.
+Of a log that forks, those who have parts of it are promised what lies before the fork.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from logstore import LogInfo, PayloadState, PolicyKind, Store, StoredEntry, Subscription
+from logstore import LogInfo, PayloadState, Store, StoredEntry, Subscription
 from peer import Interests
 from tests.peer.partial import wanted_of
 from wire import U64_MAX, LogKey
@@ -110,14 +108,11 @@ class Wishes:
     def from_the_start(self) -> bool:
         return self.subscription is not None and wants_from_the_start(self.subscription)
 
-    def entries(self, *newest: int) -> set[int]:
-        """Those wanted whichever of these is the newest entry, if that is what they depend on."""
+    def entries(self, newest: int) -> set[int]:
+        """Those wanted of a log whose newest entry is `newest`."""
         if self.subscription is None:
             return set(self.fetched)
-        if self.subscription.kind not in (PolicyKind.LATEST, PolicyKind.SPARSE):
-            return wanted_of(self.subscription, max(newest)) | self.fetched
-        named = [wanted_of(self.subscription, each) for each in newest]
-        return set.intersection(*named) | self.fetched
+        return wanted_of(self.subscription, newest) | self.fetched
 
     def wants_payload(self, entry: StoredEntry, newest: int) -> bool:
         if entry.seq in self.fetched:
@@ -129,14 +124,6 @@ class Wishes:
     def lacks(self, seq: int, state: PayloadState | None) -> bool:
         """Whether a payload in this state has still to come; deleted ones only if fetched."""
         return state in _LACKING or (state is PayloadState.DELETED and seq in self.fetched)
-
-
-def waits_with(giver: Held, wishes: Wishes) -> int | None:
-    """The newest entry, if its holder has not got the payload that it would send with it."""
-    newest = giver.newest
-    if not newest or giver.state(newest) is PayloadState.PRESENT:
-        return None
-    return newest if wishes.wants_payload(giver.entries[newest], newest) else None
 
 
 def lacking(world: "World") -> Lack | None:
@@ -214,26 +201,22 @@ class _Pair:
         limit = self.held.servable
         if forks:
             limit = min(limit, self.world.truth.forked_at[self.log] - 1)
-        wanted = self.wishes.entries(*self._newest())
+        wanted = self.wishes.entries(self._newest())
         due = {seq for seq in wanted & self.theirs.entries.keys() if seq <= limit}
-        due -= {waits_with(self.theirs, self.wishes)}
         lacking = sorted(due - self.held.entries.keys())
         return f"entries {lacking[0]} to {lacking[-1]}" if lacking else None
 
-    def _newest(self) -> tuple[int, int]:
-        """The newest entry that the node has to know of, and the newest that it may know of."""
-        least = most = self.held.newest
-        for giver, taker in _pairs(self.world):
-            if taker is self.taker:
-                theirs = self.world.holdings.of(giver, self.log)
-                newest = min(theirs.newest, self.held.servable)
-                most = max(most, newest)
-                if waits_with(theirs, self.wishes) is None:
-                    least = max(least, newest)
-        return least, most
+    def _newest(self) -> int:
+        """The newest entry that the node has to know of."""
+        held = [
+            self.world.holdings.of(giver, self.log)
+            for giver, taker in _pairs(self.world)
+            if taker is self.taker
+        ]
+        return max(self.held.newest, *(min(each.newest, self.held.servable) for each in held))
 
     def _lacks_payload(self) -> str | None:
-        wishes, newest = self.wishes, max(self._newest())
+        wishes, newest = self.wishes, self._newest()
         for seq, entry in self.theirs.entries.items():
             own = self.held.entries.get(seq)
             if entry.payload_state is not PayloadState.PRESENT or own is None:

@@ -6,7 +6,7 @@ from logstore import PayloadState, StoreError
 from peer import Interests
 from wire import LogKey
 
-from .guarantee import Held, Wishes, waits_with
+from .guarantee import Held, Wishes
 from .truth import Broken, short
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class _Due:
         self.newest = max(theirs.newest, held.newest)
         self.wishes = wishes = Wishes.of(interests, log, theirs.newest)
         wanted = wishes.entries(self.newest) & theirs.entries.keys()
-        self.entries = wanted - {waits_with(theirs, wishes)}
+        self.entries = wanted
         self.payloads = {
             seq
             for seq in wanted
