@@ -153,5 +153,6 @@ def keep_wrong_size(
     if staged.inline is not None:
         store_wrong_size(transaction, row, seq, encoded, staged.inline, in_file=False)
         return
-    attach_file(transaction.db, staged.id, row.key, seq, staged.payload_hash, staged.payload_bytes)
-    store_wrong_size(transaction, row, seq, encoded, staged.id, in_file=True)
+    if store_wrong_size(transaction, row, seq, encoded, staged.id, in_file=True):
+        size = staged.payload_bytes
+        attach_file(transaction.db, staged.id, row.key, seq, staged.payload_hash, size)

@@ -7,6 +7,7 @@ import apsw
 from wire import EntryError, LogKey, decode_entry, signature_is_valid
 
 from .errors import NotAFork
+from .files import detach_file
 from .records import ForkProof
 from .rows import LogRow, check_ascending, pack_u64, row_tag, unpack_u64
 from .runs import limit_log
@@ -61,13 +62,22 @@ def store_wrong_size(
     payload: bytes,
     *,
     in_file: bool,
-) -> None:
-    """Keeps a payload that invalidates its log from `seq` on, and limits the log."""
+) -> bool:
+    """Keeps a payload that invalidates its log from `seq` on, and limits the log.
+
+    Instead of what did so from a later entry on; False if the log was invalid before `seq`.
+    """
     if row.invalid_seq is not None and row.invalid_seq <= seq:
-        return
+        return False
+    db = transaction.db
+    old = db.execute("SELECT second FROM proofs WHERE log = ? AND kind = ?", (row.id, SIZE_FILE))
+    for (id_,) in list(old):
+        detach_file(db, id_)
+    db.execute("DELETE FROM proofs WHERE log = ? AND kind IN (?, ?)", (row.id, SIZE, SIZE_FILE))
     _store(transaction, row, SIZE_FILE if in_file else SIZE, seq, encoded, payload)
     row.invalid_seq = seq
-    limit_log(transaction.db, row)
+    limit_log(db, row)
+    return True
 
 
 def _store(

@@ -218,8 +218,9 @@ PROBE = Ask(AskKind.PROBE, 1, None, NOTIFY_ONLY)
 
 def last_possible(view: LogView) -> int:
     """The last entry that the log may have as far as is known; OPEN_END if that is unknown."""
-    ends = [view.end, None if view.fork is None else view.fork - 1]
-    return min((end for end in ends if end is not None), default=OPEN_END)
+    firsts = [first for first in (view.fork, view.invalid) if first is not None]
+    ends = [first - 1 for first in firsts] + ([] if view.end is None else [view.end])
+    return min(ends, default=OPEN_END)
 
 
 def _missing(

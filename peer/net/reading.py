@@ -52,6 +52,7 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         end=info.end_seq,
         fork=info.fork_seq,
         fork_proof=None if proof is None else (proof.first, proof.second),
+        invalid=info.invalid_seq,
         hashes=_hashes(store, log, _named_in_view(command, info.height)),
         entry=None if wanted is None else held_entry(wanted, arriving),
         tail_partial_bytes=tail_partial_bytes,

@@ -328,6 +328,40 @@ def test_a_wrong_size_found_later_hides_the_entries_from_there_on(store: Store) 
     assert len(list(store.verify())) == 1
 
 
+@pytest.mark.parametrize("sizes", [(70_000, 7), (7, 70_000), (7, 8)])
+def test_of_two_wrong_sizes_the_earlier_one_is_kept(store: Store, sizes: tuple[int, int]) -> None:
+    """One of them may be in a file and the other in the row."""
+    log = AuthorLog()
+    payloads = {seq: bytes(size) for seq, size in zip((2, 3), sizes, strict=True)}
+    log.add(1)
+    for seq, payload in payloads.items():
+        log.entries[seq] = log.make(seq, payload, payload_bytes=len(payload) + 1)
+    bare = [NewEntry(e.seq, e.encoded, e.hash) for e in log.entries.values()]
+    put(store, log, *bare)
+    for seq in (3, 2):
+        with pytest.raises(EntryRejected, match="right hash"):
+            store.complete_payload(log.key, seq, payloads[seq])
+    info = store.log(log.key)
+    assert info is not None
+    assert (info.state, info.invalid_seq, info.newest) == (LogState.INVALID, 2, 1)
+    assert [str(fault) for fault in store.verify()][:-1] == []
+
+
+def test_what_is_hidden_behind_a_fork_may_contradict_itself(memory: Store) -> None:
+    """An entry of one history, and then what stands before it in the other one."""
+    log, other = AuthorLog(), AuthorLog()
+    for seq in (1, 2):
+        other.entries[seq] = log.add(seq)
+    for seq in (3, 4):
+        log.add(seq)
+        other.entries[seq] = other.make(seq, b"another")
+    put(memory, log, log.entries[1], log.entries[4])
+    memory.record_fork(log.key, log.entries[4].encoded, other.entries[4].encoded)
+    put(memory, log, other.entries[2], other.entries[3])
+    assert seqs_served(memory, log) == [1, 2, 3]
+    assert [str(fault) for fault in memory.verify()][:-1] == []
+
+
 def test_the_largest_numbers_hang_nothing(store: Store) -> None:
     """Entry 2^64 - 1 with its pool, in log 2^64 - 1: rows are walked, never numbers."""
     log = AuthorLog(log_id=U64_MAX)

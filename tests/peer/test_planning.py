@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore import PolicyKind, Subscription
+from logstore import FULL, PolicyKind, Subscription
 from peer.events import LogView
 from peer.planning import (
     PROBE,
@@ -13,6 +13,7 @@ from peer.planning import (
     AskKind,
     Peer,
     Wants,
+    last_possible,
     lower_info_of,
     named_for,
     offers,
@@ -171,6 +172,13 @@ def test_two_rounds_of_asks_end_with_what_is_wanted(wish: Subscription, held: se
         brought = {n for ask in asks for n in entries_of(ask) if n <= COUNT}
         held = closed(held | brought)
     assert wanted_of(wish, COUNT) & set(range(1, COUNT + 1)) <= held
+
+
+def test_nothing_from_an_invalid_entry_on_is_asked_for() -> None:
+    """There is no message that says so (bamboo.md, Verified): who does not ask gets nothing."""
+    view = LogView(LOG, 4, 4, invalid=5, runs=((1, 4),))
+    assert last_possible(view) == 4
+    assert plan(Wants(FULL), view, Peer(newest=9, holds=((1, OPEN_END),))) == []
 
 
 def test_an_open_range_has_no_end() -> None:
