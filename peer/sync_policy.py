@@ -37,6 +37,8 @@ from .retries import Retries
 
 _RETRIES_MAX = 8
 """How often a request that found no resources is tried again."""
+_FAILURES_MAX = 3
+"""How often the other side may fail to keep what it got, and be waited for."""
 
 
 class _Stage(Enum):
@@ -84,6 +86,9 @@ class SyncPolicy(Policy):
         self._finished = False
         self._last_activity = 0.0
         self._pong_after_activity = False
+        self._failures = 0
+        self._not_before = 0.0
+        """Until then the other side may ask again for what it could not keep."""
 
     def interests_changed(self, event: InterestsChanged) -> None:
         super().interests_changed(event)
@@ -143,7 +148,7 @@ class SyncPolicy(Policy):
         for log in [log for log in self._mending if not self._mender.is_mending(log)]:
             del self._mending[log]
             self._done(log)
-        settled = now >= self._last_activity + self._config.sync_settle_s
+        settled = now >= self._settles_at
         if self._quiet and self._pong_after_activity and settled and not self._finished:
             self._finished = True
             self._actions.finished_sync(len(self._logs))
@@ -159,6 +164,10 @@ class SyncPolicy(Policy):
             look_up_for(wants, log, named, newest=newest, runs_from=state.runs_from),
             partial(self._looked, frozenset(named)),
         )
+
+    @property
+    def _settles_at(self) -> float:
+        return max(self._last_activity + self._config.sync_settle_s, self._not_before)
 
     @property
     def _quiet(self) -> bool:
@@ -177,7 +186,7 @@ class SyncPolicy(Policy):
     def next_deadline(self) -> float | None:
         times = [self._retries.next_at()]
         if self._quiet and self._pong_after_activity and not self._finished:
-            times.append(self._last_activity + self._config.sync_settle_s)
+            times.append(self._settles_at)
         return min((time for time in times if time is not None), default=None)
 
     def _looked(self, named: frozenset[int], view: LogView) -> None:
@@ -290,6 +299,8 @@ class SyncPolicy(Policy):
         state = self._logs.get(log)
         if state is not None and is_offer(proposal):
             state.known.heard(proposal)
+        elif state is not None and meet(state.known.told, ((proposal.start, proposal.start),)):
+            self._expect_another_try()
         if state is not None and is_open:
             # We probe and move this log ourselves, both ways.
             cancel = Cancel(request.number, CancelReason.NOT_WANTED)
@@ -322,6 +333,8 @@ class SyncPolicy(Policy):
         self._active()
         if cancel.entries:
             self._actions.check_evidence(request.log, cancel.entries)
+        if cancel.reason is CancelReason.NO_RESOURCES and request.confirmed:
+            self._expect_another_try()
         state = self._logs.get(request.log)
         ask = None if state is None else state.known.asks.get(request)
         if state is None or ask is None or request.confirmed:
@@ -329,6 +342,13 @@ class SyncPolicy(Policy):
         retried = cancel.reason is CancelReason.NO_RESOURCES and ask.kind is not AskKind.PROBE
         if not retried or not self._try_again(request.log, state):
             state.known.refuse(request)
+
+    def _expect_another_try(self) -> None:
+        """The other side could not keep what we sent. It backs off as we do, and asks again."""
+        if self._failures < _FAILURES_MAX:
+            delay = self._config.retry_first_s * 2.0**self._failures
+            self._failures += 1
+            self._not_before = self._actions.now + delay + self._config.sync_settle_s
 
     def _try_again(self, log: LogKey, state: _LogSync) -> bool:
         """Back off and try; False if that was done often enough."""

@@ -6,7 +6,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from peer.config import SessionConfig
-from peer.events import Interests
+from peer.events import Interests, Refusal
 from peer.notices import SyncFinished
 from wire import CancelReason, Grant, LogKey, Propose, encode_control, encode_request_cancelled
 
@@ -101,6 +101,29 @@ def test_a_sync_brings_both_to_the_same_and_says_so(counts: tuple[int, int], sec
     stores = [host.store for host in pair.hosts]
     assert stores[0].logs[LOG] == stores[1].logs[LOG] == store_of(max(counts)).logs[LOG]
     assert SyncFinished(1) in pair.hosts[0].notices
+
+
+@pytest.mark.parametrize("failures", [1, 3, 99])
+def test_a_sync_waits_for_a_side_that_could_not_keep_what_it_got(
+    failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cancels with 129 and asks again (point2point.md 6); but not for ever."""
+    pair = Pair(stores=(store_of(9), Store()))
+    there, left = pair.hosts[1], [failures]
+    put = there._put
+
+    def fail(*entry: object) -> Refusal | None:
+        left[0] -= 1
+        return Refusal.STORAGE if left[0] >= 0 else put(*entry)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(there, "_put", fail)
+    pair.connect((FOLLOWS, FOLLOWS), policy="sync")
+    for _ in range(80):
+        pair.run(advance_s=0.25)
+        if SyncFinished(1) in pair.hosts[0].notices:
+            break
+    assert SyncFinished(1) in pair.hosts[0].notices
+    assert set(there.store.logs[LOG]) == (set() if failures == 99 else set(range(1, 10)))
 
 
 def test_a_sync_ends_although_the_other_side_follows_what_we_merely_hold() -> None:
