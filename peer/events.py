@@ -34,8 +34,8 @@ class LogView:
     any fork. `end`: the seqnum of the end-of-log entry if held. `fork`: the earliest forked seqnum,
     `fork_proof` its two encodings. `invalid`: the entry from which on the author has made the log
     invalid (bamboo.md, Verified), if there is one; nothing from there on counts as held. `hashes`:
-    entry hashes (66 bytes) by seqnum, of those asked for that are held, and always those of `height`,
-    lipmaa(height) and lipmaa(height + 1), unless these are 0.
+    entry hashes (66 bytes) by seqnum, of those asked for that are held, and always those of
+    `height`, lipmaa(height) and lipmaa(height + 1), unless these are 0.
     `tail_partial_bytes`: None if the payload of the entry `height` needs nothing more (held,
     outside the look-up's sizes, or deleted on purpose), else how many bytes of it are held: fewer
     than it has, or 0. `missing_payloads`: (seqnum, bytes held) of the first few held entries but
