@@ -1,5 +1,6 @@
 """The node: a store, its sessions, whom it calls and where it listens."""
 
+import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -10,7 +11,7 @@ from typing import Final
 
 import trio
 
-from logstore import Follow, NodeLock, Store, StoreLocked, Subscription
+from logstore import Follow, NodeLock, Store, StoreError, StoreLocked, Subscription
 from peer import Interests, LogChanged, SessionConfig, json_number, log_fields
 from wire import LogKey, signature_self_test
 
@@ -29,10 +30,14 @@ from .store_host import POLL_S, StoreHost
 from .trace import TraceFile
 from .verifier import Verifier
 
+log = logging.getLogger(__name__)
+
 STOP_TIMEOUT_S: Final = 5.0
 FLUSH_TIMEOUT_S: Final = 5.0
 LOCK_ATTEMPTS: Final = 4
 LOCK_RETRY_S: Final = 0.05
+LOOK_AGAIN_S: Final = 1.0
+"""How long to wait when what is wanted could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,9 +402,14 @@ class Node:
                 self._observer(fork)
 
     async def _change_wanted(self, change: partial[bool]) -> bool:
-        changed = await self.host.call(change)
-        if changed:
-            await self._look_at_wants()
+        try:
+            changed = await self.host.call(change)
+            if changed:
+                await self._look_at_wants()
+        except StoreError:
+            # What a failing disk did not confirm may be there all the same.
+            self._look_soon()
+            raise
         return changed
 
     def _wanted_read(self, wanted: Wanted) -> None:
@@ -411,10 +421,20 @@ class Node:
     def _look_soon(self) -> None:
         if not self._looking_at_wants:
             self._looking_at_wants = True
-            self._nursery.start_soon(self._look_at_wants)
+            self._nursery.start_soon(self._look_until_seen)
+
+    async def _look_until_seen(self) -> None:
+        self._looking_at_wants = False
+        while True:
+            try:
+                await self._look_at_wants()
+            except StoreError as error:
+                log.warning("what is wanted cannot be read yet: %s", error)
+                await trio.sleep(LOOK_AGAIN_S)
+            else:
+                return
 
     async def _look_at_wants(self) -> None:
-        self._looking_at_wants = False
         wanted = await self.host.call(partial(Wanted.load, self.host.store))
         if wanted == self._book.wanted:
             return

@@ -12,7 +12,7 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from logstore import FULL, NewEntry, PolicyKind, Store, Subscription
+from logstore import FULL, NewEntry, PolicyKind, Store, StoreFull, Subscription
 from peer.net import (
     Address,
     CannotConnectError,
@@ -24,6 +24,7 @@ from peer.net import (
     memory_link,
     running_node,
 )
+from peer.net.interests import Wanted
 from peer.net.node import STOP_TIMEOUT_S
 from wire import LogKey, SignatureLibraryError
 
@@ -209,6 +210,34 @@ async def test_a_connection_without_setup_ends_after_ten_seconds(mock_clock: Moc
         mock_clock.jump(1)
         ended = await events.wait_for("disconnected")
         assert ended["reason"] == "setup not finished after 10 s"
+
+
+async def test_a_follow_that_a_failing_disk_kept_all_the_same_is_in_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The caller gets the error, and `follow` would find nothing to change when called again."""
+    author = Author()
+    async with node() as running:
+        keep, load = running.host.store.follow, Wanted.load
+        fails = iter([True])
+
+        def keep_and_fail(target: LogKey, subscription: Subscription | None) -> bool:
+            keep(target, subscription)
+            raise StoreFull("the disk is full", "here", "free space")
+
+        def fail_once(store: Store) -> Wanted:
+            if next(fails, False):
+                raise StoreFull("the disk is full", "here", "free space")
+            return load(store)
+
+        monkeypatch.setattr(running.host.store, "follow", keep_and_fail)
+        monkeypatch.setattr(Wanted, "load", fail_once)
+        monkeypatch.setattr("peer.net.node.LOOK_AGAIN_S", 0.001)
+        with pytest.raises(StoreFull):
+            await running.follow(author.log)
+        with trio.fail_after(PATIENCE_S):
+            while running.follows != [author.log]:
+                await trio.lowlevel.checkpoint()
 
 
 async def test_what_another_process_follows_is_followed(
