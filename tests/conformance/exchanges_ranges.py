@@ -25,6 +25,7 @@ from wire import (
 )
 
 from .cases import Need, case
+from .histories import History
 from .phrases import large
 from .script import CREDIT_GIVEN, NARROW, SAFE, Speaker
 
@@ -336,9 +337,8 @@ def a_payload_in_packets_of_one_byte_raw_and_compressed(p: Speaker) -> None:
     p.wait_until_held(history, 2)
 
 
-@case("P2P-4.12", "P2P-4.22", begins_itself=True)
-def bytes_that_it_has_sent_itself_may_be_passed(p: Speaker) -> None:
-    """Packet 7: our cursor catches up with its own inside a payload."""
+def _sent_by_the_endpoint(p: Speaker) -> tuple[History, int]:
+    """A log whose first entry the endpoint has sent, and the request in which it did."""
     p.begin()
     history = p.library.fresh(large)
     p.deliver(history, 1)
@@ -346,6 +346,13 @@ def bytes_that_it_has_sent_itself_may_be_passed(p: Speaker) -> None:
     p.expect_switch(number)
     p.expect_metadata(history, 1)
     p.expect_payload(history, 1)
+    return history, number
+
+
+@case("P2P-4.12", "P2P-4.22", begins_itself=True)
+def bytes_that_it_has_sent_itself_may_be_passed(p: Speaker) -> None:
+    """Packet 7: our cursor catches up with its own inside a payload."""
+    history, number = _sent_by_the_endpoint(p)
     p.data(
         encode_switch(number),
         encode_notify(1),
@@ -358,13 +365,7 @@ def bytes_that_it_has_sent_itself_may_be_passed(p: Speaker) -> None:
 
 @case("P2P-4.23", "P2P-4.22", begins_itself=True)
 def a_wrong_payload_of_which_it_sent_a_part_itself_blames_nobody(p: Speaker) -> None:
-    p.begin()
-    history = p.library.fresh(large)
-    p.deliver(history, 1)
-    number = p.open(history)
-    p.expect_switch(number)
-    p.expect_metadata(history, 1)
-    p.expect_payload(history, 1)
+    history, number = _sent_by_the_endpoint(p)
     p.data(encode_switch(number), encode_notify(1), encode_skip_bytes(150))
     p.data(encode_payload_header(50) + b"?" * 50, history.entries([2]))
     p.wait_until_held(history, 2)

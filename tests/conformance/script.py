@@ -408,12 +408,6 @@ class Speaker:
         CHOSEN[history.log] = settings
         return self.receiving(history, start, **fields)
 
-    def give_up(self, number: int) -> None:
-        """Cancel a request of ours and end it; the endpoint's answer has come, its 32 not."""
-        self.cancel(number)
-        self.expect_cancel(number)
-        self.data(encode_request_cancelled(number))
-
     def newest(self, history: History) -> int:
         """Ask which entry of a log is the newest that the endpoint holds (section 3, sparse)."""
         number = self.propose(history, 1, sparse=True, eagerness=Eagerness.NOTIFY)

@@ -65,6 +65,13 @@ class Relay:
         data = self.history.payload(1)[:HALF]
         self.source.data(self.history.metadata(1), encode_payload_header(HALF) + data)
 
+    def begin_passing(self) -> None:
+        """Some of the first half has come through to the sink."""
+        self.first_half()
+        self.sink.expect_switch(self.wanted)
+        self.sink.expect_metadata(self.history, 1)
+        self.some_payload()
+
     def second_half(self, *, right: bool = True) -> None:
         data = self.history.payload(1)[HALF:]
         wrong = b"?" * HALF
@@ -94,10 +101,7 @@ def relay(meeting: Meeting, setup: Setup) -> Iterator[Relay]:
 @pytest.mark.rule("P2P-8.07", "P2P-8.11", socket=True)
 def test_bytes_are_passed_on_as_they_arrive_in_a_greedy_direction(meeting: Meeting) -> None:
     with relay(meeting, GREEDY) as on:
-        on.first_half()
-        on.sink.expect_switch(on.wanted)
-        on.sink.expect_metadata(on.history, 1)
-        on.some_payload()
+        on.begin_passing()
         on.second_half()
         on.source.data(on.history.entries([2]))
         rest = b""
@@ -125,10 +129,7 @@ def test_bytes_wait_for_the_verdict_in_a_safe_direction(meeting: Meeting) -> Non
 @pytest.mark.rule("P2P-8.08", "P2P-8.10", socket=True)
 def test_what_was_passed_on_and_is_wrong_is_apologised_for(meeting: Meeting) -> None:
     with relay(meeting, GREEDY) as on:
-        on.first_half()
-        on.sink.expect_switch(on.wanted)
-        on.sink.expect_metadata(on.history, 1)
-        on.some_payload()
+        on.begin_passing()
         on.second_half(right=False)
         on.sink.expect_apology()
         on.source.data(encode_apology(), on.history.solid(1))
@@ -140,10 +141,7 @@ def test_an_apology_comes_behind_a_switch_back_to_its_request(meeting: Meeting) 
     """The node has sent something else to the sink meanwhile."""
     with relay(meeting, GREEDY) as on:
         other = meeting.library.fresh()
-        on.first_half()
-        on.sink.expect_switch(on.wanted)
-        on.sink.expect_metadata(on.history, 1)
-        on.some_payload()
+        on.begin_passing()
         second = on.source.open(other)
         third = on.sink.open(other)
         on.source.data(encode_switch(second), other.entries([1]), encode_switch(on.number))
@@ -160,10 +158,7 @@ def test_an_apology_comes_behind_a_switch_back_to_its_request(meeting: Meeting) 
 @pytest.mark.rule("P2P-6.24", "P2P-8.08", socket=True)
 def test_a_130_waits_for_the_verdict_on_the_last_piece(meeting: Meeting) -> None:
     with relay(meeting, GREEDY) as on:
-        on.first_half()
-        on.sink.expect_switch(on.wanted)
-        on.sink.expect_metadata(on.history, 1)
-        on.some_payload()
+        on.begin_passing()
         # It is on its way now, so that a finite range does not skip it.
         on.sink.cancel(on.wanted)
         on.sink.expect_cancel(on.wanted)
@@ -187,10 +182,7 @@ def test_a_130_waits_for_the_verdict_on_the_last_piece(meeting: Meeting) -> None
 @pytest.mark.rule("P2P-8.09", socket=True)
 def test_no_apology_follows_ones_own_cancel(meeting: Meeting) -> None:
     with relay(meeting, GREEDY) as on:
-        on.first_half()
-        on.sink.expect_switch(on.wanted)
-        on.sink.expect_metadata(on.history, 1)
-        on.some_payload()
+        on.begin_passing()
         on.sink.cancel(on.wanted)
         on.sink.expect_cancel(on.wanted, CancelReason.YOU_CANCELLED)
         on.second_half(right=False)
