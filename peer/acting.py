@@ -137,6 +137,9 @@ class Actor:
             self._table.adjust(request, Adjust(request.number, eagerness=Eagerness.NOTIFY))
             self._fetches.declined(request.log)
 
+    def note_holds(self, log: LogKey, newest: int, held: int) -> None:
+        self._notices.append(PeerHolds(log, newest, held))
+
     def check_evidence(self, log: LogKey, entries: tuple[bytes, ...]) -> None:
         self._commands.append(CheckEvidence(log, entries))
 

@@ -267,6 +267,10 @@ class FollowPolicy(Policy):
         Gaps that are as they were some time ago are filled from here after all.
         """
         log = view.log
+        whole = view.newest if view.tail_partial_bytes is None else view.height - 1
+        if state.reach > whole:
+            # Perhaps it said so before anybody here wanted the log.
+            self._actions.note_holds(log, state.reach, whole)
         gaps = [ask for ask in asks if ask.end is not None and ask.end <= view.newest]
         if gaps and state.stalled == gaps:
             return gaps
@@ -429,10 +433,10 @@ class FollowPolicy(Policy):
         state.views.pop(request, None)
         state.stands.pop(request, None)
         ask = state.asks.pop(request, None)
-        if completed(request):
-            # Both sides have its last entry, if it has one: that needs no offer any more.
-            state.end_offered = True
-            state.listened = request.our_interest.eagerness is Eagerness.NOTIFY
+        if completed(request) and not request.proposal.sparse:
+            state.both_have = max(state.both_have, request.lowest_end() or 0)
+            only_heard = request.our_interest.eagerness is Eagerness.NOTIFY
+            state.listened = only_heard and request.proposal.end is None
         if not self.wants(log) and not state.unserved:
             return
         if refused_all(request, ask) and self._close(log):
@@ -454,7 +458,7 @@ class FollowPolicy(Policy):
         if state is None:
             return
         state.blocked = True
-        state.end_offered = False
+        state.both_have = 0
         state.views.pop(request, None)
         if request.cancel_sent is CancelReason.FORKED:
             # The proof was lost with the proposal that it ended.

@@ -51,7 +51,12 @@ class LogState:
 
     newest: int | None = None
     """The newest entry that the other side has told of."""
-    holds: Ranges = ()
+    offered: Ranges = ()
+    """What it said it holds."""
+    in_step: Ranges = ()
+    """What it has or will have, judging by what it asks for."""
+    asked_behind: int = 0
+    """The highest entry behind which it asked for all that follows: it holds that."""
     heard_up_to: int = 0
     """The highest start of what it proposed."""
     refused: Ranges = ()
@@ -66,7 +71,8 @@ class LogState:
     """What was offered to it."""
     refusals: int = 0
 
-    end_offered: bool = False
+    both_have: int = 0
+    """The highest entry up to which a request is complete, or that was offered as the last one."""
     listened: bool = False
     """The other side told to the end what it holds, while another session fetched the log."""
     inside: set[int] = field(default_factory=set)
@@ -95,12 +101,21 @@ class LogState:
         )
         return bool(self.refused) and self == alike
 
+    @property
+    def reach(self) -> int:
+        """The newest entry that the other side is known to hold."""
+        return max(self.newest or 0, self.asked_behind, *(last for _, last in self.offered))
+
     def peer(self, requests: Iterable[Request]) -> Peer:
-        return Peer(self.newest, self.holds, self.refused, coming(requests), self.path_refused)
+        holds = union(self.offered, self.in_step)
+        return Peer(
+            self.newest, holds, self.refused, coming(requests), self.path_refused, self.offered
+        )
 
     def heard(self, proposal: Propose) -> None:
         """The other side proposed something: that tells what it holds, or will."""
         self.withdrawn.clear()
+        self.listened = False
         if proposal.start > self.heard_up_to and not is_offer(proposal):
             # It has come further since: what it refused it may want now (section 6).
             self.heard_up_to = proposal.start
@@ -112,10 +127,12 @@ class LogState:
             return
         first = proposal.start
         if is_offer(proposal):
-            self.holds = union(self.holds, ((first, proposal.end or first),))
+            self.offered = union(self.offered, ((first, proposal.end or first),))
             self.newest = max(self.newest or 0, proposal.end or 0)
-        elif proposal.end is None and proposal.eagerness is Eagerness.NOTIFY:
-            self.refused = minus(self.refused, ((first, OPEN_END),))
+        elif proposal.end is None:
+            self.asked_behind = max(self.asked_behind, first - 1)
+            if proposal.eagerness is Eagerness.NOTIFY:
+                self.refused = minus(self.refused, ((first, OPEN_END),))
 
     def lift(self) -> None:
         """What the other side refused may be asked for again."""
@@ -126,7 +143,7 @@ class LogState:
         is_open = proposal.end is None and not proposal.sparse and not proposal.payloads_only
         data = proposal.eagerness is not Eagerness.NOTIFY
         if is_open and data and proposal.start > view.newest:
-            self.holds = union(self.holds, ((proposal.start, OPEN_END),))
+            self.in_step = union(self.in_step, ((proposal.start, OPEN_END),))
 
     def may_defer(self, view: LogView, now: float, patience_s: float) -> bool:
         """Whether to wait for what is coming: not if nothing has come for a while."""
@@ -152,13 +169,13 @@ class LogState:
     def introduction(self, view: LogView, requests: Iterable[Request]) -> list[Ask]:
         """Of a log of which nothing is missing, say once what is held (section 10)."""
         followed = self.wants.subscription is not None
-        if view.fork is not None or not view.runs or not followed or self.end_offered:
+        if view.fork is not None or not view.runs or not followed:
             return []
         first, last = view.runs[-1]
         if last == view.end:
-            self.end_offered = True
-            return [offer_of(last, last)]
-        if self.spoken or any(requests) or not view.runs_complete:
+            offered, self.both_have = self.both_have >= last, max(self.both_have, last)
+            return [] if offered else [offer_of(last, last)]
+        if self.both_have or self.spoken or any(requests) or not view.runs_complete:
             return []
         return [offer_of(first, last)]
 
@@ -196,8 +213,10 @@ class LogState:
                 self.path_refused = max(self.path_refused, request.proposal.end or 0)
             case AskKind.RANGE | AskKind.WATCH:
                 self.refused = union(self.refused, asked)
-                if range_with(self.holds, request.proposal.start) is not None:
-                    self.holds = minus(self.holds, asked)
+                if range_with(self.in_step, request.proposal.start) is not None:
+                    self.in_step = minus(self.in_step, asked)
+                if range_with(self.offered, request.proposal.start) is not None:
+                    self.offered = minus(self.offered, asked)
             case AskKind.OFFER:
                 pass
 

@@ -121,6 +121,7 @@ class Peer:
     `newest`: the newest entry that it told of, None if it was not asked. `holds`: the ranges that
     it offered. `refused`: what it does not want to be asked for again. `coming`: what requests in
     force bring, their pools included. `path_refused`: the newest entry whose path it refused.
+    `offered`: what of `holds` it has said itself.
     """
 
     newest: int | None = None
@@ -128,6 +129,7 @@ class Peer:
     refused: Ranges = ()
     coming: Ranges = ()
     path_refused: int = 0
+    offered: Ranges = ()
 
 
 class AskKind(Enum):
@@ -228,8 +230,11 @@ def _missing(
 ) -> list[Ask]:
     stop = last_possible(view)
     missing = minus(meet(ranges, ((1, stop),)), union(_known_runs(view, runs_from), peer.coming))
+    # Whoever holds an entry holds its pool, which comes with it if it is wanted.
+    unwanted = [first for first, _ in peer.offered if range_with(ranges, first) is None]
+    holds = union(peer.holds, *map(_pool, unwanted))
     asks = []
-    for first, last in union(minus(missing, peer.refused), meet(missing, peer.holds)):
+    for first, last in union(minus(missing, peer.refused), meet(missing, holds)):
         settings = wants.settings(first, newest)
         end = finite_end(last)
         ask = Ask(AskKind.RANGE, first, end, settings, _upper_info(wants, view, end))

@@ -61,6 +61,9 @@ class Actions(Protocol):
     def stop_fetching(self, request: Request) -> None:
         """Ask for notifications only in this request, or end it where that is no use."""
 
+    def note_holds(self, log: LogKey, newest: int, held: int) -> None:
+        """Tell the node that the other side holds up to `newest`, of which we have `held`."""
+
     def check_evidence(self, log: LogKey, entries: tuple[bytes, ...]) -> None:
         """Have entries that may prove a fork checked and recorded."""
 

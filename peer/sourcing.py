@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
 
+from .answering import is_offer
 from .events import LogView
 from .notices import FetchEnded, PeerHolds
 from .request import Request
@@ -45,12 +46,12 @@ def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
 def told_by(proposal: Propose, view: LogView) -> PeerHolds | None:
     """What a proposal says of what its side holds, if that is more than we do.
 
-    Who keeps a log in step asks for what is behind what it holds (section 10).
+    Who keeps a log in step asks for what is behind what it holds, or offers that (section 10).
     """
-    if proposal.end is not None or proposal.sparse:
+    if proposal.sparse or (proposal.end is not None and not is_offer(proposal)):
         return None
     whole = view.newest if view.tail_partial_bytes is None else view.height - 1
-    newest = proposal.start - 1
+    newest = proposal.start - 1 if proposal.end is None else proposal.end
     return PeerHolds(view.log, newest, whole) if newest > whole else None
 
 

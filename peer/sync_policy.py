@@ -376,6 +376,8 @@ class SyncPolicy(Policy):
             self._settling.setdefault(log, []).append(request)
         ask = state.known.asks.pop(request, None)
         if ask is None:
+            if request.cancel_sent is CancelReason.NO_RESOURCES and request.confirmed:
+                self._bring_again(log, state)
             return
         exhausted = CancelReason.NO_RESOURCES in (request.cancel_sent, request.cancel_received)
         if completed(request):
@@ -386,6 +388,13 @@ class SyncPolicy(Policy):
             self._give_up_asking(state, request, ask)
         if log not in self._retries:
             self._enqueue(log)
+
+    def _bring_again(self, log: LogKey, state: _LogSync) -> None:
+        """What the other side came to bring could not be kept."""
+        if self._try_again(log, state):
+            self._open += state.stage is _Stage.DONE
+            if state.stage in (_Stage.DONE, _Stage.MEND):
+                state.stage = _Stage.MOVE
 
     def _give_up_asking(self, state: _LogSync, request: Request, ask: Ask) -> None:
         """It was begun often enough: what it asked for is not asked for any more."""
@@ -404,7 +413,10 @@ class SyncPolicy(Policy):
         self._retries.add(request.log, self._actions.now)
 
     def given_up(self, request: Request) -> None:
-        self._mender.given_up(request)
+        state = self._logs.get(request.log)
+        was_over = request.cancel_sent is not CancelReason.NO_RESOURCES
+        if not self._mender.given_up(request) and state is not None and was_over:
+            self._bring_again(request.log, state)
 
     def payload_skipped(self, request: Request) -> None:
         pass

@@ -82,6 +82,13 @@ LATEST_2 = Subscription(PolicyKind.LATEST, count=2)
     wishes=(FULL, LATEST_2),
     policies=("follow", "follow"),
 )
+# What is offered is not wanted, and its pool is.
+@example(
+    parts=({57}, set()),
+    bare=(set(), set()),
+    wishes=(FULL, Subscription(PolicyKind.RANGE, first=1, last=53)),
+    policies=("sync", "follow"),
+)
 # Refusals that are lifted by each proposal of the other side hide what it offers.
 @example(
     parts=({1, 25}, {44}),
