@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         StorageFailed,
         Verdict,
     )
+    from .log_table import LogTable
     from .notices import (
         Arriving,
         EntriesReceived,
@@ -74,6 +75,7 @@ _HOMES = (
     "config",
     "errors",
     "events",
+    "log_table",
     "notices",
     "session",
     "source_book",
@@ -105,6 +107,7 @@ __all__ = [
     "InterestsChanged",
     "LocalMisuse",
     "LogChanged",
+    "LogTable",
     "LogView",
     "LookUp",
     "LookedUp",

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from peer import (
     Arriving,
     EntriesReceived,
+    LogTable,
     NewestLearned,
     Notice,
     PayloadReceived,
@@ -58,7 +59,7 @@ class Knowledge:
 
     newest: dict[LogKey, int] = field(default_factory=dict)
     """The newest entry that the other side said it holds; whoever reads drops what is held here."""
-    refused: dict[LogKey, Refused] = field(default_factory=dict)
+    refused: LogTable[Refused] = field(default_factory=LogTable)
     given_up: dict[LogKey, GivenUp] = field(default_factory=dict)
     arriving: dict[LogKey, int] = field(default_factory=dict)
     """The entry of which a part of the payload has come, and not all."""
@@ -89,7 +90,9 @@ class Knowledge:
             case RequestCancelled():
                 self._over(notice.request)
                 if not notice.by_us and notice.reason in _REFUSALS:
-                    _remember(self.refused, notice.log, self._refusal(notice.reason, now))
+                    self.refused[notice.log] = self._refusal(notice.reason, now)
+                    if len(self.refused) > LOGS_MAX:
+                        self._forget_refusals()
             case RequestGivenUp():
                 _remember(self.given_up, notice.log, GivenUp(notice.detail, now))
             case Arriving(inside=True):
@@ -107,6 +110,12 @@ class Knowledge:
         if last is None or last.reason is not reason or now - last.at_s >= 1:
             last = self._last_refusal = Refused(reason, now)
         return last
+
+    def _forget_refusals(self) -> None:
+        """Some of the oldest at once: to find them takes a look at all."""
+        by_age = sorted(self.refused.pairs(), key=lambda each: each[1].at_s)
+        for log, _ in by_age[: LOGS_MAX // 8]:
+            del self.refused[log]
 
     def _over(self, request: int) -> None:
         over = self._requests.pop(request, None)

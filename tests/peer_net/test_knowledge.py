@@ -78,6 +78,15 @@ def test_what_a_peer_says_of_many_logs_is_bounded() -> None:
     assert LogKey(b"k" * 32, LOGS_MAX + 9) in knowledge.newest
 
 
+def test_of_very_many_refusals_the_oldest_are_forgotten() -> None:
+    knowledge = Knowledge()
+    logs = [LogKey(b"k" * 32, number) for number in range(LOGS_MAX + 1)]
+    for at, log in enumerate(reversed(logs)):
+        knowledge.take(RequestCancelled(0, log, CancelReason.NOT_WANTED, by_us=False), float(at))
+    assert LOGS_MAX // 2 < len(knowledge.refused) <= LOGS_MAX
+    assert list(knowledge.refused) == logs[: len(knowledge.refused)]
+
+
 @pytest.mark.parametrize(
     "over",
     [PayloadReceived(LOG, 7, 10), RequestCancelled(4, LOG, CancelReason.COMPLETE, by_us=False)],
