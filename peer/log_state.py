@@ -20,10 +20,6 @@ REFUSALS_MAX = 32
 """Refused proposals for a log in a row, after which each further one waits longer and longer."""
 
 
-RANGES_MAX = 256
-"""Ranges that the other side has offered or asked for, and that are remembered of a log."""
-
-
 @dataclass(slots=True)
 class LogState:
     """What is known of a log and planned for it."""
@@ -65,12 +61,8 @@ class LogState:
     heard_up_to: int = 0
     """The highest start of what it proposed."""
     refused: Ranges = ()
-    liftable: Ranges = ()
-    """What of that was refused before the other side's last proposal."""
-    lifted: Ranges = ()
-    """What was refused once, and may be asked for again."""
-    stop: int = OPEN_END
-    """The last entry that the log may have, as far as is known here."""
+    may_lift: bool = False
+    """The other side has proposed something since, though it has not come further."""
     path_refused: int = 0
     withdrawn: set[tuple[int, int | None]] = field(default_factory=set)
     """Ranges that the other side proposed and does not want any more."""
@@ -121,28 +113,22 @@ class LogState:
             self.newest, holds, self.refused, coming(requests), self.path_refused, self.offered
         )
 
-    def heard(self, proposal: Propose) -> bool:
-        """The other side proposed something. Whether that tells of more that it holds, or will."""
-        before = self.offered, self.heard_up_to
-        self._hear(proposal)
-        return before != (self.offered, self.heard_up_to)
-
-    def _hear(self, proposal: Propose) -> None:
+    def heard(self, proposal: Propose) -> None:
+        """The other side proposed something: that tells what it holds, or will."""
         self.withdrawn.clear()
         self.listened = False
         if proposal.start > self.heard_up_to and not is_offer(proposal):
             # It has come further since: what it refused it may want now (section 6).
             self.heard_up_to = proposal.start
             self.lift()
-        else:
+        elif self.refused:
             # Two sides that answer each proposal by one of their own would never end.
-            self.liftable = self.refused
+            self.may_lift = True
         if proposal.sparse or proposal.payloads_only:
             return
         first = proposal.start
         if is_offer(proposal):
-            offered = union(self.offered, ((first, proposal.end or first),))
-            self.offered = offered[-RANGES_MAX:]
+            self.offered = union(self.offered, ((first, proposal.end or first),))
             self.newest = max(self.newest or 0, proposal.end or 0)
         elif proposal.end is None:
             self.asked_behind = max(self.asked_behind, first - 1)
@@ -151,15 +137,7 @@ class LogState:
 
     def lift(self) -> None:
         """What the other side refused may be asked for again."""
-        self.lifted = union(self.lifted, self.refused)
-        self.refused, self.liftable, self.path_refused = (), (), 0
-
-    def lift_heard(self) -> None:
-        """As `lift`, of what the other side has made a later proposal for (section 6)."""
-        if self.liftable:
-            self.lifted = union(self.lifted, self.liftable)
-            self.refused = minus(self.refused, self.liftable)
-            self.liftable, self.path_refused = (), 0
+        self.refused, self.path_refused, self.may_lift = (), 0, False
 
     def keeps_in_step(self, proposal: Propose, view: LogView) -> None:
         """It goes on behind what we hold: it has what is before that, and will have the rest."""
