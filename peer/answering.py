@@ -110,6 +110,8 @@ def _obstacle(proposal: Propose, view: LogView) -> Cancel | None:
         return Cancel(number, CancelReason.FORKED, entries=view.fork_proof)
     if view.end is not None and view.end < start:
         return Cancel(number, CancelReason.LOG_ENDED, seq=view.end)
+    if last_possible(view) < start:
+        return Cancel(number, CancelReason.NOT_WANTED)
     target = link_target(proposal)
     if target is not None and proposal.starting_hash is not None:
         held = view.hashes.get(target)

@@ -21,6 +21,7 @@ from .forking import Forking
 from .gaps import cut_at_gap
 from .lacking import Lacking
 from .log_state import (
+    RANGES_MAX,
     REFUSALS_MAX,
     LogState,
     LogStates,
@@ -37,6 +38,7 @@ from .planning import (
     is_whole,
     lacked,
     lacking_hashes,
+    last_possible,
     look_up_for,
     mended,
     metadata_of,
@@ -88,7 +90,7 @@ class FollowPolicy(Policy):
 
     def newest_of(self, log: LogKey) -> int:
         state = self._logs.get(log)
-        return 0 if state is None else state.newest or 0
+        return 0 if state is None else min(state.newest or 0, state.stop)
 
     def _enqueue(self, log: LogKey, *, first: bool = False, look: bool = False) -> None:
         state = self._state(log)
@@ -126,7 +128,7 @@ class FollowPolicy(Policy):
         if state.looking:
             return
         if state.fork_range is not None:
-            named = named_for(metadata_of(state.fork_range))
+            named = tuple(sorted({*named, *named_for(metadata_of(state.fork_range))}))
         elif log in self._retries or log in self._settling:
             return
         if state.fork_range is None and not state.must_look and self._covered(log):
@@ -206,11 +208,13 @@ class FollowPolicy(Policy):
     def _plan(self, view: LogView, state: LogState, runs_from: int) -> list[Ask]:
         log = view.log
         wants = state.wants = self.wants_of(log)
+        state.stop = last_possible(view)
         self._cut_at_gaps(view, state, runs_from)
         requests = self._actions.requests_of(log)
         peer = state.peer(requests)
         missing = lacked(wants, view, self.newest_of(log)) if state.met else ()
-        gaps = refused_gaps(wants, view, peer, runs_from=runs_from)
+        seen = replace(peer, refused=union(state.refused, state.lifted), coming=())
+        gaps = refused_gaps(wants, view, seen, runs_from=runs_from)
         alone = self._lacking.note(log, (*missing, *wants.fetches, *gaps), self._actions.now)
         state.awaits = view.some_arriving
         listening = view
@@ -290,8 +294,7 @@ class FollowPolicy(Policy):
         elif state is not None:
             self._mender.ask_again(log)
             state.inside.clear()
-            if state.may_lift:
-                state.lift()
+            state.lift_heard()
             self._enqueue(log, look=True)
 
     def _propose(self, view: LogView, state: LogState, ask: Ask) -> None:
@@ -326,11 +329,11 @@ class FollowPolicy(Policy):
         if state is None and self.wants(request.log):
             state = self._state(request.log)
         if state is not None:
-            state.heard(request.proposal)
+            has_news = state.heard(request.proposal)
             if not request.proposal.payloads_only and request.proposal.offset is None:
                 self._mender.heard(request.log)
-                soon = self._actions.now + self._config.look_again_s
-                self._lacking.hurry(request.log, soon)
+                if has_news:
+                    self._lacking.hurry(request.log, self._actions.now + self._config.look_again_s)
         super().request_proposed(request)
 
     def answered(self, request: Request, view: LogView, answer: Answer) -> None:
@@ -340,7 +343,7 @@ class FollowPolicy(Policy):
             state = self._state(log)
         if state is None:
             return
-        state.unserved = union(state.unserved, answer.unserved)
+        state.unserved = union(state.unserved, answer.unserved)[-RANGES_MAX:]
         state.keeps_in_step(request.proposal, view)
         look = bool(answer.unserved) or state.blocked
         if answer.take_over:
@@ -364,7 +367,7 @@ class FollowPolicy(Policy):
         state = self._logs.get(log)
         if state is None or self._mender.owns(request):
             return
-        state.retries = state.refusals = 0
+        state.refusals = 0
         state.met = True
         view = state.views.pop(request, None)
         ask = state.asks.get(request)
@@ -445,6 +448,9 @@ class FollowPolicy(Policy):
         if ask is not None and completed(request):
             # What it sent or passed it holds.
             state.told = union(state.told, carried(request))
+            if ask.kind is AskKind.WATCH and state.wants.is_sparse:
+                # It stops at a gap of its own, and would do so again.
+                state.refused = union(state.refused, ((ask.start, OPEN_END),))
             if ask.kind is AskKind.RANGE:
                 self._mender.ask_again(log)
         if not is_stored(request):
@@ -545,7 +551,9 @@ class FollowPolicy(Policy):
         if event.fork is None and self._logs.is_closed(log):
             return
         state = self._logs.opened(log)
+        self._lacking.came(log)
         if state is not None:
+            state.retries = 0
             state.our_newest = max(state.our_newest, event.newest)
             if event.fork is not None and event.fork < state.told_fork:
                 state.refused = ()

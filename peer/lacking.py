@@ -43,11 +43,15 @@ class Lacking:
             return False
         lack = self._lacks.setdefault(log, _Lack())
         stays = missing == lack.missing
-        if not stays:
-            lack.missing, lack.tries = missing, 0
+        lack.missing = missing
         due, lack.is_due = lack.is_due, False
         self.wait(log, now)
         return due and stays
+
+    def came(self, log: LogKey) -> None:
+        """Something of a log has come: perhaps more does."""
+        if log in self._lacks:
+            self._lacks[log].tries = 0
 
     def wait(self, log: LogKey, now: float) -> None:
         """Look at it again later, if nothing is due before."""

@@ -20,6 +20,10 @@ REFUSALS_MAX = 32
 """Refused proposals for a log in a row, after which each further one waits longer and longer."""
 
 
+RANGES_MAX = 256
+"""Ranges that the other side has offered or asked for, and that are remembered of a log."""
+
+
 @dataclass(slots=True)
 class LogState:
     """What is known of a log and planned for it."""
@@ -61,9 +65,14 @@ class LogState:
     heard_up_to: int = 0
     """The highest start of what it proposed."""
     refused: Ranges = ()
-    may_lift: bool = False
-    """The other side has proposed something since, though it has not come further."""
+    liftable: Ranges = ()
+    """What of that was refused before the other side's last proposal."""
+    lifted: Ranges = ()
+    """What was refused once, and may be asked for again."""
+    stop: int = OPEN_END
+    """The last entry that the log may have, as far as is known here."""
     path_refused: int = 0
+    path_liftable: int = 0
     withdrawn: set[tuple[int, int | None]] = field(default_factory=set)
     """Ranges that the other side proposed and does not want any more."""
     unserved: Ranges = ()
@@ -98,7 +107,12 @@ class LogState:
     def is_only_refused(self) -> bool:
         """Whether all that is known is that the other side did not want what was proposed."""
         alike = LogState(
-            self.wants, met=True, spoken=True, refused=self.refused, refusals=self.refusals
+            self.wants,
+            met=True,
+            spoken=True,
+            refused=self.refused,
+            stop=self.stop,
+            refusals=self.refusals,
         )
         return bool(self.refused) and self == alike
 
@@ -113,22 +127,28 @@ class LogState:
             self.newest, holds, self.refused, coming(requests), self.path_refused, self.offered
         )
 
-    def heard(self, proposal: Propose) -> None:
-        """The other side proposed something: that tells what it holds, or will."""
+    def heard(self, proposal: Propose) -> bool:
+        """The other side proposed something. Whether that tells of more that it holds, or will."""
+        before = self.offered, self.heard_up_to
+        self._hear(proposal)
+        return before != (self.offered, self.heard_up_to)
+
+    def _hear(self, proposal: Propose) -> None:
         self.withdrawn.clear()
         self.listened = False
         if proposal.start > self.heard_up_to and not is_offer(proposal):
             # It has come further since: what it refused it may want now (section 6).
             self.heard_up_to = proposal.start
             self.lift()
-        elif self.refused:
+        else:
             # Two sides that answer each proposal by one of their own would never end.
-            self.may_lift = True
+            self.liftable, self.path_liftable = self.refused, self.path_refused
         if proposal.sparse or proposal.payloads_only:
             return
         first = proposal.start
         if is_offer(proposal):
-            self.offered = union(self.offered, ((first, proposal.end or first),))
+            offered = union(self.offered, ((first, proposal.end or first),))
+            self.offered = offered[-RANGES_MAX:]
             self.newest = max(self.newest or 0, proposal.end or 0)
         elif proposal.end is None:
             self.asked_behind = max(self.asked_behind, first - 1)
@@ -137,7 +157,16 @@ class LogState:
 
     def lift(self) -> None:
         """What the other side refused may be asked for again."""
-        self.refused, self.path_refused, self.may_lift = (), 0, False
+        self.lifted = union(self.lifted, self.refused)
+        self.refused, self.liftable, self.path_refused, self.path_liftable = (), (), 0, 0
+
+    def lift_heard(self) -> None:
+        """As `lift`, of what the other side has made a later proposal for (section 6)."""
+        self.lifted = union(self.lifted, self.liftable)
+        self.refused = minus(self.refused, self.liftable)
+        if self.path_refused <= self.path_liftable:
+            self.path_refused = 0
+        self.liftable, self.path_liftable = (), 0
 
     def keeps_in_step(self, proposal: Propose, view: LogView) -> None:
         """It goes on behind what we hold: it has what is before that, and will have the rest."""

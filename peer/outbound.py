@@ -19,7 +19,14 @@ from .notices import Notice
 from .packing import Packer
 from .request import NOTHING, Request
 from .sending import Sender
-from .sending_payloads import PayloadSender, apology, is_in_the_way, look_again, payloads_at_hand
+from .sending_payloads import (
+    PayloadSender,
+    apology,
+    is_in_the_way,
+    look_again,
+    look_at_absent,
+    payloads_at_hand,
+)
 from .table import RequestTable
 from .tracing import Tracer
 
@@ -256,6 +263,7 @@ class Outbound:
         outgoing = request.outgoing
         if outgoing.reading:
             outgoing.moved.add(seq)
+        look_at_absent(request)
         if outgoing.in_piece:
             outgoing.read_anew()
         elif outgoing.waiting or seq in payloads_at_hand(request):
@@ -270,6 +278,7 @@ class Outbound:
         outgoing.known = max(outgoing.known, newest)
         outgoing.dry = False
         outgoing.changed = outgoing.reading
+        look_at_absent(request)
         if not outgoing.in_piece and outgoing.rows and not outgoing.rows[0].payload_held:
             outgoing.rows.clear()
         if outgoing.waiting:

@@ -7,6 +7,7 @@ once a payload is sent whole there is nothing left to apologise for. The other s
 same payload unverified a second time.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 from wire import (
@@ -25,7 +26,7 @@ from .config import SessionConfig
 from .events import HeldEntry, PayloadRead, PayloadWithdrawn
 from .notices import EntriesSent, Notice
 from .packing import Packer
-from .request import Request
+from .request import NOTHING, Request
 
 
 class PayloadSender:
@@ -229,6 +230,15 @@ def look_again(request: Request) -> None:
     outgoing.fetching = None
     outgoing.waiting = False
     outgoing.read_anew()
+
+
+def look_at_absent(request: Request) -> None:
+    """What neither side held when the other one skipped it may be held now."""
+    outgoing, incoming = request.outgoing, request.incoming
+    again = [position for position, _ in outgoing.absent if position >= outgoing.position]
+    if again:
+        outgoing.absent = NOTHING
+        incoming.skipped = deque(sorted({*again, *incoming.skipped}))
 
 
 def payloads_at_hand(request: Request) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from .planning import (
     proposal_of,
 )
 from .policy import Actions, Policy
-from .ranges import meet, minus, union
+from .ranges import meet, minus, range_with, union
 from .request import OPEN_END, Request
 from .retries import Retries
 
@@ -297,11 +297,14 @@ class SyncPolicy(Policy):
         proposal = request.proposal
         is_open = proposal.end is None and proposal.offset is None and not proposal.sparse
         state = self._logs.get(log)
+        asks_for_told = False
         if state is not None and is_offer(proposal):
             state.known.heard(proposal)
-        elif state is not None and meet(state.known.told, ((proposal.start, proposal.start),)):
+        elif state is not None and range_with(state.known.told, proposal.start) is not None:
+            # It needs it otherwise than it was offered, or could not keep it.
+            asks_for_told = True
             self._expect_another_try()
-        if state is not None and is_open:
+        if state is not None and is_open and not asks_for_told:
             # We probe and move this log ourselves, both ways.
             cancel = Cancel(request.number, CancelReason.NOT_WANTED)
             self._actions.cancel(request, cancel, paced=False)

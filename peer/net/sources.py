@@ -95,7 +95,9 @@ class Sources:
 
     def wake(self) -> None:
         """Has `run` look at the book when there is something to do, perhaps at once."""
-        self._timer.deadline = self._due()
+        due = self._due()
+        if due != self._timer.deadline:
+            self._timer.deadline = due
 
     def _due(self) -> float:
         if self.book.has_changes:

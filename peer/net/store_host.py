@@ -222,6 +222,7 @@ class StoreHost:
                 self.store.record_fork(command.log, entries[1], entries[0])
                 also.add(command.log)
         except (EntryError, NotAFork) as error:
+            self._evidence_left.pop(command.log, None)
             log.info("a peer's evidence against %s proves nothing: %s", command.log, error)
         except StoreError as error:
             if command.log not in self._evidence_left:

@@ -141,9 +141,12 @@ def test_what_is_whole_is_never_tried_again() -> None:
     assert proposals(pair) == before
 
 
-def test_tries_are_further_and_further_apart_until_something_changes() -> None:
+def test_tries_are_further_and_further_apart_until_something_comes() -> None:
+    """Whatever part of what is missing was looked at."""
     lacking, at, times = Lacking(5.0), 0.0, []
-    for missing in [((5, 0),)] * 6 + [((5, 10),)] * 2:
+    for number, missing in enumerate([((5, 0),)] * 3 + [((9, 0),)] * 3 + [((5, 0),)] * 2):
+        if number == 6:
+            lacking.came(LOG)
         lacking.note(LOG, missing, at)
         due = lacking.next_at()
         assert due is not None
