@@ -31,7 +31,9 @@ def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | Non
 
     `runs_from` is that of the view's look-up.
     """
-    base, position = request.base, request.outgoing.position
+    base = request.base
+    # What the other side has sent is passed once we have something of our own behind it.
+    position = max(request.outgoing.position, request.incoming.verified)
     if base is None or not request.active or base.path is not None:
         return None
     if request.ours and request.proposal.end is not None:

@@ -52,6 +52,18 @@ def test_what_is_behind_a_gap_of_the_giver_comes_all_the_same(
 
 
 @SIDES
+def test_a_gap_behind_what_the_taker_itself_has_sent_is_one_too(side: int) -> None:
+    giver, taker = Store(), replica(COUNT, {1})
+    pair = link(giver, taker, (FULL, FULL), side)
+    settle(pair, 3)
+    assert set(giver.logs[LOG]) == {1}
+    newest = closed(range(45, 51))
+    grow(giver, newest)
+    settle(pair, 12)
+    assert set(taker.logs[LOG]) == newest | {1}
+
+
+@SIDES
 def test_a_gap_that_is_filled_in_time_cuts_nothing(side: int) -> None:
     giver, taker = replica(COUNT, {1}), Store()
     pair = link(giver, taker, (FULL, FULL), side)
