@@ -104,9 +104,12 @@ class SessionConfig:
     """point2point.md 8: data waiting for the answer to an own proposal."""
     complete_timeout_s: float = 5.0
     """point2point.md 6: a finite request in which nothing moves is ended by its proposer."""
-    retry_first_s: float = 0.25
+    retry_first_s: float = 1.0
     retry_max_s: float = 60.0
-    """Back-off after a cancel 129, or what could not be kept; a sync waits longer than once."""
+    """Back-off after a cancel 129."""
+    keep_again_s: float = 0.25
+    """The first delay after what came could not be stored. Less than `sync_settle_s`: the other
+    side does not know of it and may leave."""
     look_again_s: float = 1.0
     """The least time between two look-ups of a log that only changes somewhere else bring about."""
     stalled_after_s: float = 5.0

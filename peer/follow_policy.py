@@ -480,7 +480,7 @@ class FollowPolicy(Policy):
             if request.ours and request.proposal.offset:
                 # It was joined from several sources and is wrong: once more, from 0.
                 state.inside.discard(request.proposal.start)
-            self._retry_later(request.log, state)
+            self._retry_later(request.log, state, not_kept=True)
 
     def contradicted(self, request: Request, seq: int) -> None:
         self._settling.pop(request.log, None)
@@ -591,8 +591,9 @@ class FollowPolicy(Policy):
         everything = request.our_interest.eagerness is Eagerness.ALL
         return self._mender.owns(request) or (fetches(request) and everything and not bounded)
 
-    def _retry_later(self, log: LogKey, state: LogState) -> None:
-        first, most = self._config.retry_first_s, self._config.retry_max_s
-        delay = min(first * 2.0 ** min(state.retries, 16), most)
+    def _retry_later(self, log: LogKey, state: LogState, *, not_kept: bool = False) -> None:
+        config = self._config
+        first = config.keep_again_s if not_kept else config.retry_first_s
+        delay = min(first * 2.0 ** min(state.retries, 16), config.retry_max_s)
         state.retries += 1
         self._retries.add(log, self._actions.now + delay)

@@ -291,6 +291,9 @@ class Receiver:
         else:
             entry = self._entry_of_payload(request, "skip")
             size = None if entry is None else entry.payload_bytes
+            if interest.notify_only_ever and incoming.looked_up == piece.seq:
+                # Its metadata was notified of, and may be another one if the log is forked here.
+                size = None
             if packet == 4 and size is not None and size >= interest.min_bytes:
                 raise Violation(
                     _RULE_PACKETS,
