@@ -450,7 +450,7 @@ class FollowPolicy(Policy):
             state.told = union(state.told, carried(request))
             if ask.kind is AskKind.WATCH and state.wants.is_sparse:
                 # It stops at a gap of its own, and would do so again.
-                state.refused = union(state.refused, ((ask.start, OPEN_END),))
+                state.watched_from = max(state.watched_from, ask.start)
             if ask.kind is AskKind.RANGE:
                 self._mender.ask_again(log)
         if not is_stored(request):

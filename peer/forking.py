@@ -14,7 +14,7 @@ from .answering import link_target
 from .events import LogView
 from .links import links_are_ours
 from .log_state import FORK_RANGES_MAX, LogState
-from .planning import Ask, has_hashes, offer_of, proposal_of
+from .planning import Ask, offer_of, proposal_of
 from .request import Request
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Forking:
         """Pass a proof on. Only so can that be done to a side that does not ask."""
         log = view.log
         for ask in self.to_tell(view, state):
-            if view.fork_proof is None or not has_hashes(ask, view.hashes):
+            if view.fork_proof is None:
                 continue
             if self._actions.request_credit == 0:
                 self._enqueue(log, look=True)

@@ -71,6 +71,8 @@ class LogState:
     """What was refused once, and may be asked for again."""
     stop: int = OPEN_END
     """The last entry that the log may have, as far as is known here."""
+    watched_from: int = 0
+    """From where a sparse log was watched until the other side ended that."""
     path_refused: int = 0
     path_liftable: int = 0
     withdrawn: set[tuple[int, int | None]] = field(default_factory=set)
@@ -124,7 +126,13 @@ class LogState:
     def peer(self, requests: Iterable[Request]) -> Peer:
         holds = union(self.offered, self.in_step)
         return Peer(
-            self.newest, holds, self.refused, coming(requests), self.path_refused, self.offered
+            self.newest,
+            holds,
+            self.refused,
+            coming(requests),
+            self.path_refused,
+            self.offered,
+            self.watched_from,
         )
 
     def heard(self, proposal: Propose) -> bool:
@@ -136,6 +144,7 @@ class LogState:
     def _hear(self, proposal: Propose) -> None:
         self.withdrawn.clear()
         self.listened = False
+        self.watched_from = 0
         if proposal.start > self.heard_up_to and not is_offer(proposal):
             # It has come further since: what it refused it may want now (section 6).
             self.heard_up_to = proposal.start

@@ -121,7 +121,8 @@ class Peer:
     `newest`: the newest entry that it told of, None if it was not asked. `holds`: the ranges that
     it offered. `refused`: what it does not want to be asked for again. `coming`: what requests in
     force bring, their pools included. `path_refused`: the newest entry whose path it refused.
-    `offered`: what of `holds` it has said itself.
+    `offered`: what of `holds` it has said itself. `watched_from`: the last entry from which it was
+    watched, and has ended that.
     """
 
     newest: int | None = None
@@ -130,6 +131,7 @@ class Peer:
     coming: Ranges = ()
     path_refused: int = 0
     offered: Ranges = ()
+    watched_from: int = 0
 
 
 class AskKind(Enum):
@@ -331,9 +333,12 @@ def _path(
 
 def _watch(view: LogView, peer: Peer, stop: int) -> list[Ask]:
     start = view.newest + 1
-    if start > min(stop, U64_MAX) or range_with(peer.refused, start) is not None:
-        return []
-    return [Ask(AskKind.WATCH, start, None, NOTIFY_ONLY)]
+    refused = start <= peer.watched_from or range_with(peer.refused, start) is not None
+    return (
+        []
+        if refused or start > min(stop, U64_MAX)
+        else [Ask(AskKind.WATCH, start, None, NOTIFY_ONLY)]
+    )
 
 
 # From an ask to a proposal

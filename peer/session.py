@@ -237,7 +237,7 @@ class Session:
             return self._started_at + config.setup_timeout_s
         after = config.ping_after_s if self._pinged_at is None else config.idle_timeout_s
         times = [self._heard_at + after]
-        if self._closing_at is not None:
+        if self._closing_at is not None and not self.closed:
             times.append(self._closing_at + config.close_timeout_s)
         engine_deadline = self._engine.next_deadline()
         if engine_deadline is not None:

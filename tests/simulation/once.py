@@ -77,12 +77,15 @@ class OneTimeSync:
         """One side says that nothing is left to do in either direction. Raises Broken.
 
         The other side has then received everything, and may still be storing it: that it is kept
-        is known once the connection has ended in good order.
+        is known once the connection has ended in good order. A node with other connections may
+        leave to them what this one could bring, so that nothing is promised to it.
         """
         if any(each.lie is not None for each in self._link.ends):
             return
         self._check(end, end.node)
-        self._check_later(end, end.other.node)
+        other = end.other.node
+        if all(other not in link.nodes for link in other.world.links if link is not self._link):
+            self._check_later(end, other)
 
     def _check_later(self, end: "End", taker: "SimNode") -> None:
         def look() -> None:
