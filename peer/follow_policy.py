@@ -18,14 +18,13 @@ from .changing import change
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .forking import Forking
-from .gaps import cut_at_gap
+from .gaps import due_cuts
 from .lacking import Lacking
 from .log_state import (
     RANGES_MAX,
     REFUSALS_MAX,
     LogState,
     LogStates,
-    carried,
     completed,
     covers,
     is_stored,
@@ -50,7 +49,7 @@ from .planning import (
     refused_gaps,
 )
 from .policy import Actions, Policy
-from .ranges import meet, minus, range_with, union
+from .ranges import meet, minus, union
 from .request import NEVER, OPEN_END, Request
 from .retries import Retries
 from .sourcing import fetches
@@ -241,19 +240,14 @@ class FollowPolicy(Policy):
 
     def _cut_at_gaps(self, view: LogView, state: LogState, runs_from: int) -> None:
         """End what stands before a gap that nobody has filled for a while."""
-        wanted = state.wants.ranges(max(view.newest, self.newest_of(view.log)))
-        for request in list(self._actions.requests_of(view.log)):
-            cut = cut_at_gap(request, view, runs_from)
-            if cut is None:
-                state.stands.pop(request, None)
-                continue
-            may_come = range_with(wanted, cut.gap) is not None
-            patience = self._config.stalled_after_s if may_come else self._config.look_again_s
-            due = state.stands.setdefault(request, self._actions.now) + patience
-            if due > self._actions.now:
-                if view.log not in self._later:
-                    self._later.add(view.log, due)
-                continue
+        log, config = view.log, self._config
+        wanted = state.wants.ranges(max(view.newest, self.newest_of(log)))
+        patience = (config.stalled_after_s, config.look_again_s)
+        requests, now = list(self._actions.requests_of(log)), self._actions.now
+        due, at = due_cuts(requests, view, runs_from, state.stands, wanted, patience, now)
+        if at is not None and log not in self._later:
+            self._later.add(log, at)
+        for request, cut in due:
             state.unserved = union(state.unserved, cut.unserved)
             if cut.adjust is not None:
                 self._actions.adjust(request, cut.adjust)
@@ -317,6 +311,7 @@ class FollowPolicy(Policy):
                 state.inside.add(ask.start)
             if ask.kind is AskKind.OFFER:
                 state.told = union(state.told, ((ask.start, ask.last),))
+                state.told_at = self._actions.now
             request = self._actions.propose(proposal, view)
             request.outgoing.known = max(request.outgoing.known, state.our_newest)
             state.asks[request] = ask
@@ -343,6 +338,9 @@ class FollowPolicy(Policy):
             state = self._state(log)
         if state is None:
             return
+        if self._actions.now >= state.told_at + self._config.look_again_s:
+            # It asks although it was told, so it may not have kept what it got.
+            state.told = minus(state.told, meet(answer.unserved, state.unserved))
         state.unserved = union(state.unserved, answer.unserved)[-RANGES_MAX:]
         state.keeps_in_step(request.proposal, view)
         look = bool(answer.unserved) or state.blocked
@@ -433,26 +431,14 @@ class FollowPolicy(Policy):
         state = self._logs.get(log)
         if state is None:
             return
-        state.views.pop(request, None)
-        state.stands.pop(request, None)
-        ask = state.asks.pop(request, None)
-        if completed(request) and not request.proposal.sparse:
-            state.both_have = max(state.both_have, request.lowest_end() or 0)
-            only_heard = request.our_interest.eagerness is Eagerness.NOTIFY
-            state.listened = only_heard and request.proposal.end is None
+        ask = state.released(request, self._actions.now)
         if not self.wants(log) and not state.unserved:
             return
         if refused_all(request, ask) and self._close(log):
             return
         state.stale = True
-        if ask is not None and completed(request):
-            # What it sent or passed it holds.
-            state.told = union(state.told, carried(request))
-            if ask.kind is AskKind.WATCH and state.wants.is_sparse:
-                # It stops at a gap of its own, and would do so again.
-                state.watched_from = max(state.watched_from, ask.start)
-            if ask.kind is AskKind.RANGE:
-                self._mender.ask_again(log)
+        if ask is not None and ask.kind is AskKind.RANGE and completed(request):
+            self._mender.ask_again(log)
         if not is_stored(request):
             self._settling.setdefault(log, []).append(request)
         self._enqueue(log, look=ask is not None or state.blocked)

@@ -6,6 +6,7 @@ request stands before a gap. So that the other side gets what is behind it, the 
 and what is held is offered.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wire import Adjust, Cancel, CancelReason
@@ -54,3 +55,33 @@ def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | Non
         before = base.piece(position - 1).seq
         return Cut(gap, (), adjust=Adjust(request.number, upper_info=before))
     return Cut(gap, unserved, adjust=Adjust(request.number, end=gap - 1))
+
+
+def due_cuts(
+    requests: Iterable[Request],
+    view: LogView,
+    runs_from: int,
+    stands: dict[Request, float],
+    wanted: Ranges,
+    patience_s: tuple[float, float],
+    now: float,
+) -> tuple[list[tuple[Request, Cut]], float | None]:
+    """The cuts to make now, and when the next one is due, if there is one.
+
+    `stands`: since when requests stand before a gap, kept from one look to the next. `patience_s`:
+    how long a gap of entries that are `wanted` here may stay, and one of others.
+    """
+    due: list[tuple[Request, Cut]] = []
+    times: list[float] = []
+    for request in requests:
+        cut = cut_at_gap(request, view, runs_from)
+        if cut is None:
+            stands.pop(request, None)
+            continue
+        patience = patience_s[range_with(wanted, cut.gap) is None]
+        at = stands.setdefault(request, now) + patience
+        if at > now:
+            times.append(at)
+        else:
+            due.append((request, cut))
+    return due, min(times, default=None)

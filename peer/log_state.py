@@ -81,6 +81,8 @@ class LogState:
     """What the other side asked for and could not get as it asked."""
     told: Ranges = ()
     """What was offered to it."""
+    told_at: float = 0.0
+    """When that was last so."""
     refusals: int = 0
 
     both_have: int = 0
@@ -217,6 +219,25 @@ class LogState:
         if self.both_have or self.spoken or any(requests) or not view.runs_complete:
             return []
         return [offer_of(first, last)]
+
+    def released(self, request: Request, now: float) -> Ask | None:
+        """A request is over; what it was for, if it was of ours about a range."""
+        self.views.pop(request, None)
+        self.stands.pop(request, None)
+        ask = self.asks.pop(request, None)
+        if not completed(request):
+            return ask
+        if not request.proposal.sparse:
+            self.both_have = max(self.both_have, request.lowest_end() or 0)
+            only_heard = request.our_interest.eagerness is Eagerness.NOTIFY
+            self.listened = only_heard and request.proposal.end is None
+        if ask is not None:
+            # What it sent or passed it holds.
+            self.told, self.told_at = union(self.told, carried(request)), now
+            if ask.kind is AskKind.WATCH and self.wants.is_sparse:
+                # It stops at a gap of its own, and would do so again.
+                self.watched_from = max(self.watched_from, ask.start)
+        return ask
 
     def watches(self, request: Request) -> None:
         """The other side wants what is new, and a sparse log brings that in parts only."""

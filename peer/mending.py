@@ -6,7 +6,7 @@ their own: neighbours one for payloads only; one that is held in part a request 
 When to try again what did not come is told from outside (lacking.py).
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -55,6 +55,8 @@ class _Mend:
     wanted: deque[_Piece] = field(default_factory=deque)
     open: int = 0
     looking: bool = False
+    releases: int = 0
+    """How many requests of the log have ended since this began."""
 
     @property
     def over(self) -> bool:
@@ -79,7 +81,6 @@ class Mender:
         self._awaits: set[LogKey] = set()
         self._actions = actions
         self._settling = settling
-        self._releases: Counter[LogKey] = Counter()
         self._mends: dict[_Key, _Mend] = {}
         self._begun: dict[_Key, Ranges] = {}
         self._next: dict[_Key, tuple[Ranges, Limits]] = {}
@@ -122,7 +123,9 @@ class Mender:
 
     def note_release(self, log: LogKey) -> None:
         """A request is over: look-ups that are under way may not know what it brought."""
-        self._releases[log] += 1
+        for key in ((log, False), (log, True)):
+            if key in self._mends:
+                self._mends[key].releases += 1
 
     def _brought(self, log: LogKey) -> Ranges:
         """The entries whose payloads come anyway."""
@@ -268,7 +271,7 @@ class Mender:
 
     def _look_further(self, key: _Key, mend: _Mend) -> None:
         mend.looking = True
-        releases, came = self._releases[key[0]], self._brought(key[0])
+        releases, came = mend.releases, self._brought(key[0])
 
         def take(view: LogView) -> None:
             mend.looking = False
@@ -277,7 +280,7 @@ class Mender:
             if self._mends.get(key) is not mend:
                 return
             # Else the view may lack what has come since: `advance` looks again.
-            if releases == self._releases[key[0]] and key[0] not in self._settling:
+            if releases == mend.releases and key[0] not in self._settling:
                 self._take(key, mend, view, came)
 
         smallest, largest = mend.limits
