@@ -155,7 +155,7 @@ class Outbound:
             self._unfed.pop(ident, None)
         elif ident not in self._unfed:
             self._unfed[ident] = (request, self._table.now + self._config.unfed_timeout_s)
-        if not outgoing.waiting:
+        if not outgoing.waiting or outgoing.waiting_at != outgoing.position:
             self._waits.pop(ident, None)
         elif ident not in self._waits or self._waits[ident][1] != outgoing.position:
             due = self._table.now + self._config.payload_wait_s
@@ -197,9 +197,10 @@ class Outbound:
         for ident, (request, position, due) in list(self._waits.items()):
             if due <= now:
                 del self._waits[ident]
-                request.outgoing.waited_at = position
-                look_again(request)
-                self.wake(request)
+                if request.outgoing.position == position and not request.outgoing.in_piece:
+                    request.outgoing.waited_at = position
+                    look_again(request)
+                    self.wake(request)
         for ident, (request, due) in list(self._unfed.items()):
             if not request.outgoing.unfed:
                 del self._unfed[ident]

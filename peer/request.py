@@ -120,6 +120,8 @@ class Outgoing:
     """The log changed while a read was with the host, which may have missed it."""
     waiting: bool = False
     """The next payload is arriving from somewhere else; the rows read ahead are out of date."""
+    waiting_at: int = NEVER
+    """The position where that began."""
     waited_at: int = NEVER
     """The position of the last payload that was waited for long enough."""
     chunk: bytes = b""
@@ -147,6 +149,10 @@ class Outgoing:
     trial: Trial = field(default_factory=Trial)
     queued: bool = False
     """Whether it is in the line of those that may have something to send."""
+
+    def wait(self) -> None:
+        """The payload at the cursor is waited for."""
+        self.waiting, self.waiting_at = True, self.position
 
     def read_anew(self) -> None:
         """The rows at hand are out of date."""

@@ -161,7 +161,15 @@ class Sender:
         if row is None:
             return False
         theirs = position > 0 and base.piece(position - 1).seq == piece.seq
-        return piece.kind is METADATA or row.payload_held or not theirs
+        if piece.kind is METADATA or row.payload_held or not theirs:
+            return True
+        outgoing = request.outgoing
+        if base.end is None and outgoing.position == position:
+            # It may be waiting for us in the same way.
+            if outgoing.waited_at == position:
+                return True
+            outgoing.wait()
+        return False
 
     # Rows
 

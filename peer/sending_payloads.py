@@ -94,7 +94,7 @@ class PayloadSender:
             may_come = row.payload_arriving or _may_still_come(request, row)
             wanted = size > 0 and interest.may_want_payload_data(size)
             if _asked_for(request) or (wanted and may_come):
-                outgoing.waiting = True
+                outgoing.wait()
                 return b""
         packet = skip_packet(request, size)
         if packet is None:

@@ -105,6 +105,17 @@ def test_the_newest_entry_waits_for_its_payload_and_not_for_ever(side: int) -> N
     assert taker.logs[LOG][18].payload == history(COUNT)[18].payload
 
 
+@SIDES
+def test_a_payload_that_neither_has_keeps_nothing_back_for_ever(side: int) -> None:
+    """Both have passed its entry, and either may think that the other one has it."""
+    giver, taker = replica(COUNT, {1, 2}, bare={2}), replica(COUNT, {1, 2}, bare={2})
+    pair = link(giver, taker, (FULL, FULL), side)
+    settle(pair, 3)
+    grow(giver, {3, 4, 5})
+    settle(pair, 15)
+    assert set(taker.logs[LOG]) == {1, 2, 3, 4, 5}
+
+
 def test_the_pool_of_what_is_behind_a_gap_is_no_gap() -> None:
     giver, taker = replica(COUNT, range(1, 14)), Store()
     pair = link(giver, taker, (FULL, FULL), 1)
