@@ -50,7 +50,7 @@ from .planning import (
 )
 from .policy import Actions, Policy
 from .ranges import meet, minus, union
-from .request import NEVER, OPEN_END, Request
+from .request import NEVER, Request
 from .retries import Retries
 from .sourcing import fetches
 from .waiting_line import WaitingLine
@@ -557,10 +557,11 @@ class FollowPolicy(Policy):
                 self._actions.stop_fetching(request)
             return True
         state = self._logs.opened(log)
-        refused = state is not None and bool(state.refused) and state.refused[-1][1] >= OPEN_END
+        wants = self.wants_of(log)
+        refused = state is not None and state.refuses(wants.ranges(self.newest_of(log)))
         if not self.wants(log) or refused:
             return False
-        sparse = self.wants_of(log).is_sparse
+        sparse = wants.is_sparse
         if state is not None:
             state.inside.clear()
             self._mender.ask_again(log)

@@ -10,7 +10,7 @@ from .events import LogView
 from .fork_search import differs_at
 from .log_table import LogTable
 from .planning import Ask, AskKind, Peer, Wants, offer_of
-from .ranges import Ranges, minus, range_with, union
+from .ranges import Ranges, meet, minus, range_with, union
 from .request import NEVER, OPEN_END, Request
 
 FORK_RANGES_MAX = 48
@@ -165,6 +165,11 @@ class LogState:
             self.asked_behind = max(self.asked_behind, first - 1)
             if proposal.eagerness is Eagerness.NOTIFY:
                 self.refused = minus(self.refused, ((first, OPEN_END),))
+
+    def refuses(self, wanted: Ranges) -> bool:
+        """Whether the other side sends nothing new of this log, and no part of what is wanted."""
+        to_the_end = bool(self.refused) and self.refused[-1][1] >= OPEN_END
+        return to_the_end and not meet(wanted, self.offered)
 
     def lift(self) -> None:
         """What the other side refused may be asked for again."""
