@@ -36,15 +36,13 @@ from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, n
 from .clock import Clock, Life
 from .lies import Liar, lies
 from .once import CLOSED, OneTimeSync
-from .pipe import Pipe
+from .pipe import CAPACITY_BYTES, Pipe
 from .plan import Plan, draw_setup
 from .truth import Broken
 
 if TYPE_CHECKING:
     from .node import SimNode
 
-CAPACITY_BYTES = 65_536
-"""What a stream takes up before its writer has to wait."""
 
 FLIPPED = "a bit that was flipped"
 

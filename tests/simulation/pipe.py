@@ -6,6 +6,9 @@ from collections.abc import Callable
 from .clock import Clock, Life
 from .plan import Plan
 
+CAPACITY_BYTES = 65_536
+"""What a stream takes up before its writer has to wait."""
+
 
 class Pipe:
     """One direction of a stream: bytes arrive in order, in other chunks than they were sent in."""
