@@ -558,7 +558,7 @@ class FollowPolicy(Policy):
             return True
         state = self._logs.opened(log)
         wants = self.wants_of(log)
-        refused = state is not None and state.refuses(wants.ranges(self.newest_of(log)))
+        refused = state is not None and state.refuses(wants)
         if not self.wants(log) or refused:
             return False
         sparse = wants.is_sparse

@@ -166,10 +166,13 @@ class LogState:
             if proposal.eagerness is Eagerness.NOTIFY:
                 self.refused = minus(self.refused, ((first, OPEN_END),))
 
-    def refuses(self, wanted: Ranges) -> bool:
+    def refuses(self, wants: Wants) -> bool:
         """Whether the other side sends nothing new of this log, and no part of what is wanted."""
-        to_the_end = bool(self.refused) and self.refused[-1][1] >= OPEN_END
-        return to_the_end and not meet(wanted, self.offered)
+        if not self.refused or self.refused[-1][1] < OPEN_END:
+            return False
+        if wants.is_sparse and (self.newest or 0) > self.path_refused:
+            return False
+        return not meet(wants.ranges(self.newest or 0), self.offered)
 
     def lift(self) -> None:
         """What the other side refused may be asked for again."""

@@ -202,6 +202,18 @@ def _at_payload(packet: bytes) -> Lie:
     return lambda liar: None if liar.at(PAYLOAD) is None else packet
 
 
+def _wrong_skip(packet: bytes) -> Lie:
+    """Where the other side cannot but know the size: what was notified of proves none."""
+
+    def lie(liar: Liar) -> bytes | None:
+        request = liar.at(PAYLOAD)
+        if request is None or request.their_interest.notify_only_ever:
+            return None
+        return packet
+
+    return lie
+
+
 def _nothing_after_the_end(liar: Liar) -> bytes | None:
     return encode_notify(1) if liar.engine._outbound._current is None else None
 
@@ -244,8 +256,8 @@ DATA_LIES: dict[str, Lie] = {
     "metadata where a payload is due": _at_payload(b"\x80\x05" + bytes(400)),
     "more payload than there is": _payload_too_long,
     "a skip where metadata is due": _at_metadata(encode_skip_unavailable()),
-    "a payload below no minimum": _at_payload(encode_skip_below()),
-    "a payload above no maximum": _at_payload(encode_skip_above()),
+    "a payload below no minimum": _wrong_skip(encode_skip_below()),
+    "a payload above no maximum": _wrong_skip(encode_skip_above()),
     "a notify of everything": _notify_of_everything,
     "a forged entry": _forged_entry,
     "two apologies": lambda liar: None if liar.at(METADATA) is None else 2 * encode_apology(),
