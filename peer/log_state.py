@@ -274,7 +274,8 @@ class LogState:
         self.met = True
         ask = self.asks.get(request)
         asked = ((request.proposal.start, request.proposal.end or OPEN_END),)
-        match ask.kind if ask is not None else AskKind.OFFER:
+        # What is found wrong in a request of ours that is over by then was asked for all the same.
+        match ask.kind if ask is not None else AskKind.RANGE if request.ours else AskKind.OFFER:
             case AskKind.PROBE:
                 self.newest = self.newest or 0
             case AskKind.PATH:

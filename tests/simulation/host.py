@@ -59,6 +59,7 @@ class Pace:
         self.rng = rng
         self.delay_s = delay_s
         self.slow_until = 0.0
+        self.was_slow = False
         self.life = Life()
         self.power_lost: Callable[[], bool] = lambda: False
         """Whether the machine has stopped in the middle of what is being done."""

@@ -97,6 +97,7 @@ class Trouble:
             case "power":
                 node.power_cut_at = node.disk.operations + self._rng.randint(1, 40)
             case "slow":
+                node.pace.was_slow = True
                 node.pace.slow_until = self._world.clock.now + self._rng.uniform(0, 5)
             case _:
                 self._fail_disk(node, trouble)
