@@ -38,7 +38,7 @@ from .retries import Retries
 _RETRIES_MAX = 8
 """How often a request that found no resources is tried again."""
 _FAILURES_MAX = 3
-"""How often the other side may fail to keep what it got, and be waited for."""
+"""How often either side may fail to keep what it got, and try again."""
 
 
 class _Stage(Enum):
@@ -86,7 +86,7 @@ class SyncPolicy(Policy):
         self._finished = False
         self._last_activity = 0.0
         self._pong_after_activity = False
-        self._failures = 0
+        self._failures = self._own_failures = 0
         self._not_before = 0.0
         """Until then the other side may ask again for what it could not keep."""
 
@@ -394,7 +394,8 @@ class SyncPolicy(Policy):
 
     def _bring_again(self, log: LogKey, state: _LogSync) -> None:
         """What the other side came to bring could not be kept."""
-        if self._try_again(log, state):
+        if self._own_failures < _FAILURES_MAX and self._try_again(log, state):
+            self._own_failures += 1
             self._open += state.stage is _Stage.DONE
             if state.stage in (_Stage.DONE, _Stage.MEND):
                 state.stage = _Stage.MOVE

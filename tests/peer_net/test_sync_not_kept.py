@@ -13,7 +13,13 @@ from peer.api import NodeConfig, Peer, SyncError, memory_link
 from peer.net import StatusFile, read_status, serving_state
 from peer.net.node import LOCK_ATTEMPTS
 
-CONFIG = NodeConfig(workers=0, poll_s=0.001)
+CONFIG = NodeConfig(workers=0, poll_s=1.0)
+
+
+@pytest.fixture
+def patient_clock() -> trio.testing.MockClock:
+    """Jumps only when no thread has come back for a while: those who wait for one count as idle."""
+    return trio.testing.MockClock(autojump_threshold=0.02)
 
 
 def failing(times: int, then: Callable[..., object]) -> Callable[..., object]:
@@ -49,7 +55,7 @@ async def synced(giver: Store, taker: Store) -> SyncError | None:
 
 
 async def test_a_disk_that_stays_full_ends_a_sync_within_seconds(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, patient_clock: trio.testing.MockClock
 ) -> None:
     with Store.memory() as giver, Store.memory() as taker:
         giver.append([b"one"])
@@ -62,7 +68,7 @@ async def test_a_disk_that_stays_full_ends_a_sync_within_seconds(
 
 
 async def test_a_disk_that_was_full_for_a_moment_is_told_and_what_came_later_is_kept(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, patient_clock: trio.testing.MockClock
 ) -> None:
     with Store.memory() as giver, Store.memory() as taker:
         giver.append([b"one"])
@@ -74,7 +80,7 @@ async def test_a_disk_that_was_full_for_a_moment_is_told_and_what_came_later_is_
 
 
 async def test_who_asks_whether_a_node_runs_keeps_none_from_starting(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, patient_clock: trio.testing.MockClock
 ) -> None:
     with Store.memory() as store:
         lock_node, refusals = store.lock_node, iter(range(LOCK_ATTEMPTS - 1))
@@ -105,7 +111,7 @@ def test_on_a_full_disk_it_can_still_be_asked_whether_a_node_runs(
 
 
 async def test_a_node_says_that_its_disk_is_full_once_a_minute(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, patient_clock: trio.testing.MockClock
 ) -> None:
     events: list[object] = []
     with Store.memory() as giver, Store.memory() as taker:
