@@ -141,6 +141,8 @@ async def test_a_relay_passes_on_what_has_come_if_both_sides_agree(greedy: bool)
             assert not at_far.is_whole
             held.let_go()
             await at_far.until(lambda: at_far.is_whole)
+            # Verified is soon, and kept is later: the far end may be the first.
+            await at_relay.until(lambda: at_relay.is_whole)
             for each in (relay, far):
                 with each.host.store.open_payload(big.key, 2) as reader:
                     assert reader.read(0, len(PAYLOAD)) == PAYLOAD
