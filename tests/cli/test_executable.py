@@ -64,7 +64,7 @@ def test_head_gets_its_line_and_nobody_complains(environment: dict[str, str]) ->
 
 
 def interrupted(process: "subprocess.Popen[bytes]") -> int:
-    """How a process ends by Ctrl-C; a signal right before a read that blocks is seen with the next."""
+    """How it ends by Ctrl-C; a signal right before a read that blocks is seen with the next one."""
     for _ in range(10):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
