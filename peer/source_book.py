@@ -68,6 +68,8 @@ class _Log:
     check_at: float | None = None
     held_down: "dict[SourceSeat, tuple[float, int]] | None" = None
     """Who lost the log: until when it does not get it back, and how often that was."""
+    spent: "dict[SourceSeat, int] | None" = None
+    """Who has ended its fetch, and up to where its peer held entries then."""
 
     def lacks(self, newest: int) -> bool:
         """Whether who holds entries up to `newest` has something for us."""
@@ -77,10 +79,22 @@ class _Log:
         """Whether a session is not held down."""
         return self.held_down is None or self.held_down.get(seat, (now, 0))[0] <= now
 
-    def next_free_at(self) -> float:
-        """When the next one of those who hold what we lack may get the log again."""
+    def able(self) -> "list[SourceSeat]":
+        """Who waits and holds what we lack, but for those who have brought all that they could.
+
+        What we do not want of a log, or what no peer has whole, is lacking for ever.
+        """
+        spent = self.spent or {}
+        return [
+            seat
+            for seat, newest in self.waiting.items()
+            if self.lacks(newest) and spent.get(seat, -1) < newest
+        ]
+
+    def next_free_at(self) -> float | None:
+        """When the next one of those who can bring what we lack may get the log again."""
         held = self.held_down or {}
-        return min(held[seat][0] for seat, newest in self.waiting.items() if self.lacks(newest))
+        return min((held[seat][0] for seat in self.able()), default=None)
 
     def hold_down(self, seat: "SourceSeat", now: float) -> None:
         """A session lost the log because it brought too little."""
@@ -225,6 +239,8 @@ class SourceBook:
             self._appoint(state, seat, now)
         elif state.source is not seat:
             newest = state.waiting.setdefault(seat, 0)
+            if state.spent is not None:
+                state.spent.pop(seat, None)
             idle = now - max(state.moved_at, state.since + START_S) > GRACE_S
             if idle and state.lacks(newest) and not state.lacks(state.source_newest):
                 # It is certain to bring more than the source has.
@@ -271,8 +287,9 @@ class SourceBook:
             state = self._logs.get(log)
             if state is None:
                 continue
-            if state.held_down is not None:
-                state.held_down.pop(seat, None)
+            for noted in (state.held_down, state.spent):
+                if noted is not None:
+                    noted.pop(seat, None)
             if state.source is seat:
                 moving = state.moved_at > 0 and now - state.moved_at < MOVING_S
                 if not self._vacate(state, now) and moving:
@@ -333,6 +350,9 @@ class SourceBook:
         elif was_source:
             state.waiting[seat] = newest
             state.most = max(state.most, newest)
+            if state.spent is None:
+                state.spent = {}
+            state.spent[seat] = newest
 
     def _forget(self, state: _Log, seat: SourceSeat, now: float) -> None:
         """A session wants a log no more."""
@@ -363,7 +383,9 @@ class SourceBook:
         """Others hold what the source has not brought: is it time to take the log from it?"""
         best = self._best(state, now)
         if best is None:
-            self._check_again(state, state.next_free_at())
+            free_at = state.next_free_at()
+            if free_at is not None:
+                self._check_again(state, free_at)
             return
         due = self._due(state, source, best, now)
         if due <= now:
@@ -392,7 +414,7 @@ class SourceBook:
 
     def _best(self, state: _Log, now: float) -> SourceSeat | None:
         """Who is to bring it next: whoever has the least to do of those that hold it."""
-        able = [seat for seat, newest in state.waiting.items() if state.lacks(newest)]
+        able = state.able()
         free = [seat for seat in able if state.may_get(seat, now)]
         if state.source is None:
             free = free or able

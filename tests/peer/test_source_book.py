@@ -207,6 +207,31 @@ def test_two_quiet_peers_do_not_play_ping_pong() -> None:
     assert desk.book.switches - before <= 3
 
 
+def test_who_has_ended_its_fetch_is_not_asked_again_for_the_same() -> None:
+    """What nobody here wants of the log is lacking for ever."""
+    desk = claimed("a", "b")
+    desk.peer_holds(1, 50)
+    desk.peer_holds(0, 50)
+    for number in (0, 1, 0, 1):
+        desk.seats[number].took(FetchEnded(LOG, True), desk.now)
+        desk.deliver()
+    assert (desk.told, desk.source) == ([("b", True)], None)
+    desk.peer_holds(0, 51)
+    assert desk.told == [("b", True), ("a", True)]
+
+
+def test_who_wants_a_log_again_may_be_asked_again() -> None:
+    desk = claimed("a", "b")
+    desk.peer_holds(0, 50)
+    desk.seats[0].took(FetchEnded(LOG, True), desk.now)
+    desk.deliver()
+    assert desk.claim(1)
+    assert not desk.claim(0)
+    desk.seats[1].took(FetchEnded(LOG, True), desk.now)
+    desk.deliver()
+    assert desk.told == [("a", True)]
+
+
 def test_a_slow_source_gives_way_and_a_fast_one_does_not() -> None:
     for size, expected in ((20_000, "b"), (200_000, "a")):
         desk = claimed("a", "b")
