@@ -84,8 +84,8 @@ class SyncPolicy(Policy):
         self._mending: dict[LogKey, None] = {}
         self._started = False
         self._finished = False
-        self._last_activity = 0.0
-        self._pong_after_activity = False
+        self._pong_at: float | None = None
+        """When the other side answered after all that happened; None: it has not."""
         self._failures = self._own_failures = 0
         self._not_before = 0.0
         """Until then the other side may ask again for what it could not keep."""
@@ -125,8 +125,7 @@ class SyncPolicy(Policy):
         return 0 if state is None else state.theirs
 
     def _active(self) -> None:
-        self._last_activity = self._actions.now
-        self._pong_after_activity = False
+        self._pong_at = None
 
     def advance(self) -> None:
         now = self._actions.now
@@ -148,8 +147,8 @@ class SyncPolicy(Policy):
         for log in [log for log in self._mending if not self._mender.is_mending(log)]:
             del self._mending[log]
             self._done(log)
-        settled = now >= self._settles_at
-        if self._quiet and self._pong_after_activity and settled and not self._finished:
+        settles_at = self._settles_at
+        if settles_at is not None and now >= settles_at:
             self._finished = True
             self._actions.finished_sync(len(self._logs))
 
@@ -166,8 +165,15 @@ class SyncPolicy(Policy):
         )
 
     @property
-    def _settles_at(self) -> float:
-        return max(self._last_activity + self._config.sync_settle_s, self._not_before)
+    def _settles_at(self) -> float | None:
+        """When this side is done, if nothing happens until then; None: it is not, or was before.
+
+        What the other side was sent last has reached it once it answers a later ping; how long it
+        then takes to say something is not a matter of how far away it is.
+        """
+        if self._pong_at is None or not self._quiet or self._finished:
+            return None
+        return max(self._pong_at + self._config.sync_settle_s, self._not_before)
 
     @property
     def _quiet(self) -> bool:
@@ -176,17 +182,15 @@ class SyncPolicy(Policy):
     @property
     def wants_pong(self) -> bool:
         """Whether a ping's answer is the next thing to wait for."""
-        return self._quiet and not self._pong_after_activity and not self._finished
+        return self._quiet and self._pong_at is None and not self._finished
 
     def pong_arrived(self) -> None:
         """The other side answered a ping that was sent while `wants_pong`."""
-        if self._quiet:
-            self._pong_after_activity = True
+        if self.wants_pong:
+            self._pong_at = self._actions.now
 
     def next_deadline(self) -> float | None:
-        times = [self._retries.next_at()]
-        if self._quiet and self._pong_after_activity and not self._finished:
-            times.append(self._settles_at)
+        times = (self._retries.next_at(), self._settles_at)
         return min((time for time in times if time is not None), default=None)
 
     def _looked(self, named: frozenset[int], view: LogView) -> None:

@@ -126,6 +126,22 @@ def test_a_sync_waits_for_a_side_that_could_not_keep_what_it_got(
     assert set(there.store.logs[LOG]) == (set() if failures == 99 else set(range(1, 10)))
 
 
+def test_a_sync_gives_a_far_side_as_much_time_to_speak_as_a_near_one() -> None:
+    """What it says first is a round trip away, and so is the answer to a ping."""
+    pair = Pair()
+    pair.connect((Interests(), FOLLOWS), policy="sync")
+    engine = pair.engine(0)
+    while pair.hosts[0].step():
+        pass
+    engine.advance()
+    assert engine.wants_pong
+    for now, done in ((30.0, False), (30.0 + SessionConfig().sync_settle_s, True)):
+        engine.now = now
+        engine.pong_arrived()
+        engine.advance()
+        assert (SyncFinished(0) in engine.notices()) is done
+
+
 def test_a_sync_ends_although_the_other_side_follows_what_we_merely_hold() -> None:
     pair = Pair(stores=(store_of(9), Store()))
     pair.connect((Interests(), FOLLOWS), policy="sync")
