@@ -5,7 +5,7 @@ serves each of them: a range is confirmed from its start as far as there is no g
 serve as it was asked for, it refuses, and offers what it holds of it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wire import (
     U64_MAX,
@@ -23,7 +23,7 @@ from wire import (
 from .errors import Violation
 from .events import LogView
 from .planning import NOTIFY_ONLY, Settings, Wants, is_pool_of_later, last_possible
-from .ranges import Ranges, finite_end, meet, minus, range_with
+from .ranges import Ranges, finite_end, meet, minus, range_with, union
 from .request import OPEN_END
 
 
@@ -88,8 +88,12 @@ def answer(
     newest = max(newest, view.newest, (proposal.end or 0) if offered else 0)
     if not offered:
         if held is not None:
-            return _serve(proposal, view, wants, held[1], serve=serve, newest=newest, until=bounded)
-        return _go_on_behind(proposal, view, wants, newest=newest, bounded=bounded)
+            decision = _serve(
+                proposal, view, wants, held[1], serve=serve, newest=newest, until=bounded
+            )
+        else:
+            decision = _go_on_behind(proposal, view, wants, newest=newest, bounded=bounded)
+        return _listen_to(decision, proposal, union(view.runs, coming))
     return _take_offer(proposal, view, wants, held, newest=newest, coming=coming)
 
 
@@ -101,6 +105,17 @@ def _refuse(
     unserved: Ranges = (),
 ) -> Answer:
     return Answer(cancel=Cancel(proposal.request, reason), take_over=take_over, unserved=unserved)
+
+
+def _listen_to(decision: Answer, proposal: Propose, known: Ranges) -> Answer:
+    """Take nothing of a range that is held or comes in another request; be told of it."""
+    confirm = decision.confirm
+    if confirm is None or confirm.eagerness is Eagerness.NOTIFY:
+        return decision
+    end = proposal.end if confirm.end is None else confirm.end
+    if minus(((proposal.start, OPEN_END if end is None else end),), known):
+        return decision
+    return replace(decision, confirm=replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None))
 
 
 def _obstacle(proposal: Propose, view: LogView) -> Cancel | None:

@@ -207,7 +207,10 @@ class FollowPolicy(Policy):
     def _plan(self, view: LogView, state: LogState, runs_from: int) -> list[Ask]:
         log = view.log
         wants = state.wants = self.wants_of(log)
-        state.stop = last_possible(view)
+        newest, state.stop = self.newest_of(log), last_possible(view)
+        if self.newest_of(log) < newest:
+            # The look-up was for the latest ones of a log that was taken to be longer.
+            self._enqueue(log, look=True)
         self._cut_at_gaps(view, state, runs_from)
         requests = self._actions.requests_of(log)
         peer = state.peer(requests)
@@ -336,6 +339,7 @@ class FollowPolicy(Policy):
         state = self._logs.get(log)
         if state is None and (self.wants(log) or answer.unserved):
             state = self._state(log)
+            state.heard(request.proposal)
         if state is None:
             return
         if self._actions.now >= state.told_at + self._config.look_again_s:

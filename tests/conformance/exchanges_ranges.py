@@ -507,11 +507,12 @@ def long_numbers_and_a_grant_of_nothing(p: Speaker) -> None:
 @case("P2P-7.10")
 def a_proposal_may_overlap_confirmed_requests(p: Speaker) -> None:
     history = p.library.fresh()
-    first = p.open(history)
-    second = p.open(history, 1, end=5)
+    first = p.open(history, 1, end=3)
+    second = p.open(history)
     p.data(encode_switch(first), history.entries([1, 2]))
     p.data(encode_switch(second), history.entries([1, 2, 3]))
-    p.data(encode_switch(first), history.entries([3, 4]))
+    p.data(encode_switch(first), history.entries([3]))
+    p.data(encode_switch(second), history.entries([4]))
     p.wait_until_held(history, 4)
 
 

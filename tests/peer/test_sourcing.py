@@ -256,3 +256,36 @@ def test_who_only_listens_hears_of_more_although_its_own_piece_is_not_whole() ->
     there.store.changed(LOG)
     node.run()
     assert max(n.newest for n in node.notices(0, PeerHolds) if isinstance(n, PeerHolds)) == 5
+
+
+def test_what_a_request_brings_is_not_taken_from_another_one_too() -> None:
+    """The other side asks us as well once it may, for what is behind what both hold."""
+    node = Node(store_of(4), Store())
+    node.source = 7
+    node.run()
+    node.source = 0
+    node.links[0].engine(0)._policy._enqueue(LOG, look=True)  # type: ignore[attr-defined]
+    node.run()
+    there = node.links[0].engine(1)
+    requests = there.actor.requests_of(LOG)
+    assert sorted(request.ours for request in requests) == [False, True]
+    taken = [request.our_interest.eagerness for request in requests]
+    assert sorted(taken, key=str) == [Eagerness.NOTIFY, Eagerness.ALL]
+    node.store.append(AUTHOR, 0, b"5" * SIZE)
+    node.store.changed(LOG)
+    node.run()
+    assert set(node.links[0].hosts[1].store.logs[LOG]) == {1, 2, 3, 4, 5}
+
+
+def test_what_was_told_of_a_log_before_it_was_wanted_is_known() -> None:
+    """A fetch of what another session cannot bring goes to who has said that it holds it."""
+    pair = Pair(stores=(Store(), store_of(3)))
+    pair.connect((Interests(serve_held=True), FOLLOWS), claims=(lambda _: False, claim_all))
+    for _ in range(4):
+        pair.run(advance_s=0.5)
+    wish = InterestsChanged(Interests(serve_held=True, fetches={LOG: ((1, 9),)}), ())
+    pair.hosts[0].todo.append(wish)
+    before = len(pair.hosts[0].notices)
+    for _ in range(4):
+        pair.run(advance_s=0.5)
+    assert PeerHolds(LOG, 3, 0) in pair.hosts[0].notices[before:]

@@ -144,6 +144,7 @@ def lacking(world: "World") -> Lack | None:
                 offers = giver.book.current.interests.follows(log)
                 return Lack(text, asks_anew=PAYLOAD in what or not offers)
     busy = [node.name for node in world.nodes if not node.host.at_rest or node.host.open_sinks]
+    busy += [str(end) for link in world.links for end in link.ends if not end.at_rest]
     return Lack(f"{busy} are at work", is_work=True) if busy else None
 
 

@@ -80,6 +80,12 @@ class End(ABC):
     def other(self) -> "End":
         return self.link.ends[1 - self.side]
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether the session waits for nothing of its own node."""
+        engine = self.engine
+        return engine is not None and engine.drained and not engine._tickets
+
     # The session inside
 
     @property

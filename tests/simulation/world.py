@@ -234,9 +234,7 @@ class World:
         for link in self.links:
             for end in link.ends:
                 engine = end.engine
-                if engine is None or not engine.drained or engine._tickets:
-                    raise Broken(f"{end} still waits for something")
-                if engine._prover.in_flight_bytes or engine._prover._sinks:
+                if engine is None or engine._prover.in_flight_bytes or engine._prover._sinks:
                     raise Broken(f"{end} still receives something")
         for node in self.nodes:
             faults = [str(f) for f in node.store.verify() if not isinstance(f, LogVerdict)]
