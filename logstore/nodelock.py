@@ -1,5 +1,7 @@
 """The lock that one node per store holds: other processes may append and read, not serve."""
 
+import fcntl
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +37,28 @@ class NodeLock:
                 handle.write(f"{pid}\n".encode(), 0)
                 opened.pop_all()
             self._handle = handle
+
+    @staticmethod
+    def is_held(folder: Path | None) -> bool:
+        """Whether a node serves the store. Raises StoreError.
+
+        Any number may ask at once: the lock that tells it is shared, and nothing is written.
+        """
+        if folder is None:
+            return False
+        path = folder / NODE_LOCK
+        with translated(path):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(fd)
+        return False
 
     def close(self) -> None:
         """Lets another node in."""

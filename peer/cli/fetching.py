@@ -1,14 +1,11 @@
 """`fetch`: brings entries and payloads that were skipped or dropped, and waits for them."""
 
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from logstore import Holding, LogClosed, Store, StoreError, StoreLocked
+from logstore import Holding, LogClosed, NodeLock, Store, StoreError
 from peer import json_number, log_fields
 from wire import SignatureLibraryError
 
@@ -18,7 +15,7 @@ from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
 from .sync import seconds
-from .values import SeqRange, log_key, seq_range, size
+from .values import LOG_HELP, SeqRange, log_key, seq_range, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -34,7 +31,7 @@ TIMEOUT_S = 60.0
 
 
 def _arguments(parser: Parser) -> None:
-    parser.add_argument("log", metavar="LOG", type=log_key)
+    parser.add_argument("log", metavar="LOG", type=log_key, help=LOG_HELP)
     parser.add_argument(
         "range",
         metavar="RANGE",
@@ -44,11 +41,12 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "--from",
         dest="peers",
-        metavar=CALLED,
+        metavar="PEER",
         action="append",
         type=called,
         default=[],
-        help="ask this peer; without, the node that serves the store asks its own; repeatable",
+        help=f"ask this peer, {CALLED}; repeatable; without, the node that serves the store asks"
+        " its own",
     )
     parser.add_argument(
         "--timeout",
@@ -60,7 +58,7 @@ def _arguments(parser: Parser) -> None:
 
 
 def _fetch(args: "Namespace", terminal: "Terminal") -> int:
-    with opened_store(args) as store, _interruptible():
+    with opened_store(args) as store:
         want = _Want(store, args.log, _bounds(store, args.log, args.range), args.timeout)
         if not args.peers:
             _check_served(store)
@@ -86,23 +84,11 @@ def _bounds(store: Store, log: "LogKey", span: SeqRange) -> tuple[int, int]:
     return span.first, info.newest
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM ends this like Ctrl-C, so that nothing stays wanted that nobody waits for."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _check_served(store: Store) -> None:
-    try:
-        lock = store.lock_node()
-    except StoreLocked:
-        return
-    lock.close()
-    raise Problem("no node serves this store: start `serve`, or name a peer with --from HOST:PORT")
+    if not NodeLock.is_held(store.path):
+        raise Problem(
+            "no node serves this store: start `serve`, or name a peer with --from HOST:PORT"
+        )
 
 
 class _Want:

@@ -44,7 +44,8 @@ def address(text: str) -> "Address":
     return Address.parse(text)
 
 
-CALLED = "HOST:PORT[,greedy=WAY]"
+CALLED = "HOST:PORT or HOST:PORT,greedy=WAY"
+"""What PEER stands for."""
 
 
 def called(text: str) -> "PeerAddress":

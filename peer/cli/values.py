@@ -50,6 +50,9 @@ def seq_range(text: str) -> SeqRange:
 EVERYTHING = SeqRange(1, None)
 
 
+LOG_HELP = "AUTHOR/LOGID, or AUTHOR alone for that author's log 0"
+
+
 def log_key(text: str) -> LogKey:
     """`AUTHOR` or `AUTHOR/LOGID`. Raises ValueError."""
     log, _, number = text.rpartition("/")
@@ -62,9 +65,7 @@ def log_key(text: str) -> LogKey:
 
 def follow_target(text: str) -> LogKey | bytes:
     """`AUTHOR/LOGID` is one log, `AUTHOR` alone all of that author's. Raises ValueError."""
-    if "/" in text:
-        return LogKey.parse(text)
-    return LogKey.parse(text).author
+    return log_key(text) if "/" in text else LogKey.parse(text).author
 
 
 def byte_size(text: str) -> int:

@@ -96,18 +96,15 @@ async def test_who_asks_whether_a_node_runs_keeps_none_from_starting(
     assert list(refusals) == []
 
 
-def test_on_a_full_disk_it_can_still_be_asked_whether_a_node_runs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+def test_to_ask_whether_a_node_runs_takes_no_right_to_write(
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("full") / "store"
-    with Store.create(folder) as store:
-
-        def full() -> object:
-            raise StoreFull("the disk is full", "node.lock", "free space")
-
-        monkeypatch.setattr(store, "lock_node", full)
+    Store.create(folder).close()
+    with Store.open(folder, readonly=True) as store:
         assert serving_state(store) is None
         assert read_status(folder) is None
+    assert not (folder / "node.lock").exists()
 
 
 async def test_a_node_says_that_its_disk_is_full_once_a_minute(
