@@ -1,9 +1,10 @@
 """From an argument list to an exit status; the one place where errors become lines."""
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from .errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, Problem, WrongUsage
 from .registry import COMMANDS, Command
@@ -13,8 +14,8 @@ from .settings import (
     Parser,
     check_config_names,
     common_arguments,
+    config_flag,
     config_path,
-    named_config,
     read_config,
 )
 from .terminal import OutputClosed, Terminal
@@ -53,6 +54,27 @@ def dispatch(argv: Sequence[str] | None) -> int:
     return status
 
 
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a command like Ctrl-C does: what has come is kept, what is open is closed."""
+    try:
+        before = signal.signal(signal.SIGTERM, _interrupt)
+    except ValueError:  # not in the main thread, which alone hears of signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    if not callable(signal.getsignal(signal.SIGINT)):  # ignored, as behind `&` in a script
+        raise KeyboardInterrupt
+    # Trio has put its own function there, which knows where an interruption is safe.
+    signal.raise_signal(signal.SIGINT)
+
+
 def _run(argv: list[str], terminal: Terminal) -> int:
     position = _command_position(argv)
     if position is None:
@@ -61,8 +83,18 @@ def _run(argv: list[str], terminal: Terminal) -> int:
     command = COMMANDS.get(name)
     if command is None:
         raise WrongUsage(f"there is no command {name!r}{_similar(name)} (see `{PROGRAM} --help`)")
+    if command.ended is None:
+        return _run_command(command, argv, terminal)
+    try:
+        with _terminable():
+            return _run_command(command, argv, terminal)
+    except KeyboardInterrupt:
+        return command.ended
+
+
+def _run_command(command: Command, argv: list[str], terminal: Terminal) -> int:
     definition = command.load()
-    parser = Parser(name, command.summary)
+    parser = Parser(command.name, command.summary)
     common_arguments(parser)
     definition.arguments(parser)
     _preset(parser, command, argv)
@@ -96,7 +128,8 @@ def _without_command(argv: Sequence[str], terminal: Terminal) -> int:
     if "-h" in argv or "--help" in argv:
         terminal.data(_overview().encode())
         return DONE
-    unknown = [text for text in argv if text not in {"--json", "-v", "--verbose"}]
+    known = {"--json", "-v", "--verbose", *_VALUE_FLAGS}
+    unknown = [text for text in argv if text.startswith("-") and text not in known]
     about = f"what is {unknown[0]!r}?" if unknown else "a command is needed"
     raise WrongUsage(f"{about} (see `{PROGRAM} --help`)")
 
@@ -130,8 +163,9 @@ def _similar(name: str) -> str:
 
 def _preset(parser: Parser, command: Command, argv: Sequence[str]) -> None:
     """Gives the parser's flags what environment and configuration say."""
-    path = config_path(named_config(argv))
-    config = read_config(path, command.name, list(COMMANDS))
+    flag = config_flag(argv)
+    path = config_path(flag)
+    config = read_config(path, command.name, list(COMMANDS), must_exist=bool(flag))
     check_config_names(parser, config, path)
     parser.preset(os.environ, config, str(path))
 

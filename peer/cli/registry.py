@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .errors import DONE, INTERRUPTED
+
 if TYPE_CHECKING:
     from argparse import Namespace
 
@@ -31,6 +33,12 @@ class Command:
     name: str
     module: str
     summary: str
+    ended: int | None = None
+    """The exit status after SIGTERM or Ctrl-C, which both end it in good order.
+
+    None: SIGTERM kills it at once, since it has nothing to put in order and may be in the middle of
+    a read that a signal does not end.
+    """
 
     def load(self) -> Definition:
         """The definition, from the module that nobody has needed until now."""
@@ -55,15 +63,22 @@ _TABLE = (
     Command("follow", "following", "take in a log, an author's logs, or all"),
     Command("unfollow", "following", "no longer take in new entries"),
     Command("follows", "following", "list what is followed"),
-    Command("fetch", "fetching", "bring entries and payloads that were skipped or dropped"),
-    Command("serve", "serve", "run the node until interrupted"),
-    Command("sync", "sync", "connect once and bring both sides up to date"),
+    Command(
+        "fetch", "fetching", "bring entries and payloads that were skipped or dropped", INTERRUPTED
+    ),
+    Command("serve", "serve", "run the node until interrupted", DONE),
+    Command("sync", "sync", "connect once and bring both sides up to date", INTERRUPTED),
     Command("status", "status", "who is connected, what is held, what is missing"),
-    Command("wait", "waiting", "wait until what is followed is complete"),
+    Command("wait", "waiting", "wait until what is followed is complete", INTERRUPTED),
     Command("why", "why", "say why a log is not complete, or a peer brings nothing"),
-    Command("trace", "tracing", "show what `--trace` wrote: every message of every connection"),
-    Command("key", "keys", "export the author key, or import one"),
-    Command("paths", "about", "print where configuration, store and key are"),
+    Command(
+        "trace",
+        "tracing",
+        "show what `--trace` wrote: every message of every connection",
+        INTERRUPTED,
+    ),
+    Command("key", "keys", "export or import the author key, confirm a moved store"),
+    Command("paths", "about", "print where configuration, store and key are, there or not"),
 )
 
 COMMANDS = {command.name: command for command in _TABLE}

@@ -1,8 +1,7 @@
 """`serve`: the node, until SIGINT or SIGTERM ends it in good order."""
 
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,12 +47,12 @@ def _arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--connect",
-        metavar=CALLED,
+        metavar="PEER",
         action="append",
         type=called,
         default=[],
-        help="call this peer, and again whenever the connection is lost; repeatable;"
-        " `,greedy=none` behind it: --greedy for this connection alone",
+        help=f"call this peer, {CALLED} (--greedy for this connection alone), and again whenever"
+        " the connection is lost; repeatable",
     )
     follow_arguments(parser)
     session_arguments(parser)
@@ -123,7 +122,7 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from peer.api import CannotListenError, CannotTraceError
 
     _check_called(args)
-    with ended_early(), opened_store(args) as store:
+    with opened_store(args) as store:
         remember_follows(store, args)
         try:
             run_trio(partial(_run, store, args, terminal))
@@ -147,18 +146,6 @@ def _check_called(args: "Namespace") -> None:
             raise WrongUsage(
                 f"argument --connect: {target.address} is named twice, with different options"
             )
-
-
-@contextmanager
-def ended_early() -> Iterator[None]:
-    """SIGINT and SIGTERM before the node runs: it ends as it would later, with nothing to do."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        return
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:

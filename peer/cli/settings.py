@@ -162,7 +162,7 @@ def store_path(args: argparse.Namespace) -> Path:
     )
 
 
-def named_config(argv: Sequence[str]) -> str | None:
+def config_flag(argv: Sequence[str]) -> str | None:
     """The value of `--config`, which is needed before the other flags can be read."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     early.add_argument("--config")
@@ -170,11 +170,12 @@ def named_config(argv: Sequence[str]) -> str | None:
         named: str | None = early.parse_known_args(argv)[0].config
     except argparse.ArgumentError:
         return None
-    return named or os.environ.get("BAMBOO_PEER_CONFIG")
+    return named
 
 
 def config_path(named: str | None) -> Path:
-    """The configuration file, there or not."""
+    """The configuration file, there or not. `named`: by the flag."""
+    named = named or os.environ.get("BAMBOO_PEER_CONFIG")
     if named:
         return Path(named).expanduser()
     return _base("XDG_CONFIG_HOME", "Library/Preferences", ".config") / "config.toml"
@@ -189,14 +190,19 @@ def _base(variable: str, on_macos: str, elsewhere: str) -> Path:
     return Path("~", folder, PROGRAM).expanduser()
 
 
-def read_config(path: Path, command: str, commands: Sequence[str]) -> dict[str, object]:
+def read_config(
+    path: Path, command: str, commands: Sequence[str], *, must_exist: bool = False
+) -> dict[str, object]:
     """The settings for one command, its own before those for all. Raises WrongUsage.
 
-    A missing file is an empty one. A name that means nothing is an error: it is a misspelling.
+    A missing file is an empty one, unless `must_exist`. A name that means nothing is an error: it
+    is a misspelling.
     """
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
+        if must_exist:
+            raise WrongUsage(f"{path}: there is no such configuration; --config names it") from None
         return {}
     except OSError as error:
         raise WrongUsage(f"{path}: cannot be read: {error.strerror}") from None

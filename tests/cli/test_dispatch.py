@@ -37,8 +37,9 @@ def test_an_unknown_flag_is_wrong_usage_and_one_line(cli: CommandLine, name: str
     assert f"bamboo-peer {name} --help" in result.err
 
 
-def test_no_command_is_wrong_usage(cli: CommandLine) -> None:
-    result = cli()
+@pytest.mark.parametrize("argv", [(), ("--json",), ("--store",), ("--store", "x")])
+def test_no_command_is_wrong_usage(cli: CommandLine, argv: tuple[str, ...]) -> None:
+    result = cli(*argv)
     assert (result.status, result.out) == (2, b"")
     assert result.err == "bamboo-peer: a command is needed (see `bamboo-peer --help`)\n"
 

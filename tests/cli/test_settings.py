@@ -57,6 +57,15 @@ def test_a_flag_names_another_configuration(own: CommandLine) -> None:
     assert appended_to(own) == 9
 
 
+def test_a_configuration_that_a_flag_names_has_to_be_there(own: CommandLine) -> None:
+    path = own.folder / "other.toml"
+    result = own("logs", "--config", path)
+    assert (result.status, result.out) == (2, b"")
+    assert result.err.startswith(f"bamboo-peer: {path}: there is no such configuration")
+    own.setenv("BAMBOO_PEER_CONFIG", str(path))
+    assert own("logs").status == 0
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

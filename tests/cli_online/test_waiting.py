@@ -67,6 +67,13 @@ def test_sync_with_wait_tries_again_until_somebody_is_there(
     )
     assert waiting.stderr is not None
     assert b"trying again" in waiting.stderr.readline()
+    with subprocess.Popen(
+        [EXECUTABLE, "sync", address, "--wait", "--store", str(taker)], stderr=subprocess.PIPE
+    ) as given_up:
+        assert given_up.stderr is not None
+        assert b"trying again" in given_up.stderr.readline()
+        given_up.terminate()
+        assert (given_up.wait(PATIENCE_S), given_up.stderr.read()) == (130, b"")
     with serving(tmp_path / "giver", "--listen", address, "--json"):
         out, _ = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 0
