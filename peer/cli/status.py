@@ -122,7 +122,7 @@ class _Log:
 def _status(args: "Namespace", terminal: "Terminal") -> int:
     from peer.net import serving_state  # loads Trio, which `--help` can do without
 
-    with opened_store(args) as store:
+    with opened_store(args, readonly=True) as store:
         node = serving_state(store)
         logs = _logs(store, node, args.log)
         waiting = [target for target in store.follows() if not _is_held(store, target)]
@@ -201,10 +201,11 @@ def _fetches(store: Store) -> list[tuple[LogKey, int, int]]:
 def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everything: bool) -> None:
     terminal.line(f"author {store.author.hex()}")
     if node is None:
-        terminal.line("not serving (`serve` starts the node)")
+        terminal.line("not serving (`serve` starts the node): what peers hold is not known")
         return
-    where = ", ".join(node.get("listening", ())) or "-"
-    terminal.line(f"serving since {node.get('since', '?')}, listening on {where}")
+    where = ", ".join(node.get("listening", ()))
+    listening = f"listening on {where}" if where else "not listening"
+    terminal.line(f"serving since {node.get('since', '?')}, {listening}")
     connections = list(node.get("connections", ()))
     if not connections:
         terminal.line("no connections")

@@ -3,11 +3,11 @@
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from logstore import StoreError
+from logstore import FULL, PolicyKind, StoreError, subscription_of
 from peer import json_number
 from wire import SignatureLibraryError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from logstore import Store
     from peer.api import Peer, SyncSummary
+    from wire import LogKey
 
     from .terminal import Terminal
 
@@ -39,12 +40,14 @@ def seconds(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise ValueError(f"{text[:40]!r} is no number of seconds")
+        raise ValueError(f"{text[:40]!r} is no number of seconds above 0")
     return value
 
 
 def _arguments(parser: Parser) -> None:
-    parser.add_argument("address", metavar=CALLED, type=called, help="the peer to call")
+    parser.add_argument(
+        "address", metavar="PEER", type=called, help=f"whom to call: {CALLED} (as --greedy)"
+    )
     follow_arguments(parser)
     session_arguments(parser)
     rate_arguments(parser)
@@ -66,45 +69,82 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
 
     with opened_store(args) as store:
         remember_follows(store, args)
-        forks: list[str] = []
-        failures: list[str] = []
+        story = _Story()
         try:
-            summary = run_trio(partial(_run, store, args, forks, failures, terminal))
+            summary = run_trio(partial(_run, store, args, story, terminal))
         except trio.TooSlowError:
-            last = f": {failures[-1]}" if failures else ""
-            raise Problem(f"{args.address}: not in sync after {args.timeout:g} s{last}") from None
-        except (
-            CannotConnectError,
-            CannotTraceError,
-            SyncError,
-            StoreError,
-            SignatureLibraryError,
-        ) as error:
+            raise Problem(
+                f"{args.address}: not in sync after {args.timeout:g} s"
+                f"{': ' if story.failure else ''}{story.failure or ''}{_lacking(store, story)}"
+            ) from None
+        except CannotConnectError as error:
+            raise Problem(f"{error}; see whether a node listens there, or --wait for it") from None
+        except SyncError as error:
+            raise Problem(f"{error}{_lacking(store, story)}") from None
+        except (CannotTraceError, StoreError, SignatureLibraryError) as error:
             raise Problem(str(error)) from None
         sentence = _sentence(summary, store)
     terminal.result(
         {name: json_number(v) if isinstance(v, int) else v for name, v in asdict(summary).items()},
         sentence,
     )
-    if forks:
-        raise Problem(f"{', '.join(forks)}; what comes before the fork is in sync (see `forks`)")
+    if story.forks:
+        raise Problem(
+            f"{', '.join(story.forks)}; what comes before the fork is in sync (see `forks`)"
+        )
     return DONE
 
 
+@dataclass(slots=True)
+class _Story:
+    """What happened on the way, for whoever is told that the end was not reached."""
+
+    forks: list[str] = field(default_factory=list)
+    failure: str | None = None
+    """Why the last attempt failed, or comes no further."""
+    newest: "Mapping[LogKey, int]" = field(default_factory=dict)
+    """The newest entry of each log that the peer said it holds."""
+
+
+def _lacking(store: "Store", story: _Story) -> str:
+    """What is missing of what the peer holds, as far as it has told."""
+    subscriptions = store.subscriptions()
+    logs = entries = payloads = 0
+    for log, newest in story.newest.items():
+        own = log.author == store.author
+        wanted = FULL if own else subscription_of(subscriptions, log)
+        if wanted is None:
+            continue
+        first, last = wanted.bounds(newest)
+        info, reached, lacks = store.log(log), 0, 0
+        if info is not None:
+            whole = wanted.kind in {PolicyKind.FULL, PolicyKind.METADATA}
+            reached = info.height if whole else info.newest
+            lacks = store.shortfall(log, wanted).payloads
+        behind = max(0, last - max(reached, first - 1))
+        logs += bool(behind or lacks)
+        entries += behind
+        payloads += lacks
+    if not logs:
+        return ""
+    missing = f"{counted(entries, 'entry')} and {counted(payloads, 'payload')}"
+    return f"; still missing: {missing} of {counted(logs, 'log')}"
+
+
 async def _run(
-    store: "Store",
-    args: "Namespace",
-    forks: list[str],
-    failures: list[str],
-    terminal: "Terminal",
+    store: "Store", args: "Namespace", story: _Story, terminal: "Terminal"
 ) -> "SyncSummary":
     import trio
 
     from peer.api import NodeConfig, Peer
+    from peer.net import ConnectionState
 
     def observe(event: Mapping[str, object]) -> None:
         if event["event"] == "fork":
-            forks.append(f"{event['author']}/{event['log_id']} is forked at {event['seq']}")
+            story.forks.append(f"{event['author']}/{event['log_id']} is forked at {event['seq']}")
+        elif event["event"] == "connected":
+            [member] = peer.node.members
+            story.newest = member.knowledge.newest
         elif event["event"] == "trace_failed":
             terminal.note(describe(event))
 
@@ -118,14 +158,19 @@ async def _run(
     ):
         if sys.stderr is not None and sys.stderr.isatty():
             nursery.start_soon(_progress, peer)
-        with trio.fail_after(deadline):
-            summary = await _succeed(peer, args, failures, terminal)
+        try:
+            with trio.fail_after(deadline):
+                summary = await _succeed(peer, args, story, terminal)
+        except trio.TooSlowError:
+            if any(info.state is ConnectionState.SETUP for info in peer.connections()):
+                story.failure = "somebody answers, who has not said to be a node"
+            raise
         nursery.cancel_scope.cancel()
     return summary
 
 
 async def _succeed(
-    peer: "Peer", args: "Namespace", failures: list[str], terminal: "Terminal"
+    peer: "Peer", args: "Namespace", story: _Story, terminal: "Terminal"
 ) -> "SyncSummary":
     """Syncs; with --wait as often as it takes. What went wrong is said once."""
     import trio
@@ -140,8 +185,8 @@ async def _succeed(
             if not args.wait:
                 raise
             reason = str(error).removeprefix(f"{args.address}: ")
-            if failures[-1:] != [reason]:
-                failures[:] = [reason]
+            if story.failure != reason:
+                story.failure = reason
                 terminal.note(f"{args.address}: {reason}; trying again")
             await trio.sleep(backoff.next_delay_s())
 

@@ -36,7 +36,7 @@ def _arguments(parser: Parser) -> None:
 def _why(args: "Namespace", terminal: "Terminal") -> int:
     from peer.net import serving_state, why_log, why_peer
 
-    with opened_store(args) as store:
+    with opened_store(args, readonly=True) as store:
         state = serving_state(store)
         if isinstance(args.subject, LogKey):
             reasons = why_log(store, state, args.subject)

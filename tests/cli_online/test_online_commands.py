@@ -1,15 +1,17 @@
 """`serve`, `sync` and `status` as a shell sees them: output, exit status, ending by signal."""
 
 import json
+import resource
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .running import Serving, run, serving
+from .running import EXECUTABLE, PATIENCE_S, Serving, run, serving
 
 
 @pytest.fixture
@@ -92,15 +94,55 @@ def test_sync_with_nobody_there_is_one_clear_line(store: Path) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     done = run(store, "sync", address)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"bamboo-peer: {address}: Connection refused\n"
+    assert done.stderr == (
+        f"bamboo-peer: {address}: Connection refused; see whether a node listens there, or --wait"
+        " for it\n"
+    )
 
 
 def test_sync_gives_up_in_time(store: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        done = run(store, "sync", address, "--timeout", "0.2")
+        done = run(store, "sync", address, "--timeout", "1")
     assert done.returncode == 1
-    assert done.stderr == f"bamboo-peer: {address}: not in sync after 0.2 s\n"
+    assert done.stderr == (
+        f"bamboo-peer: {address}: not in sync after 1 s: somebody answers, who has not said to be"
+        " a node\n"
+    )
+
+
+def test_sync_that_cannot_keep_what_comes_says_what_is_missing(
+    store: Path, node: Serving, tmp_path: Path
+) -> None:
+    address = node.event()["address"]
+    (tmp_path / "large").write_bytes(bytes(range(256)) * 4096)
+    log = run(store, "append", str(tmp_path / "large")).stdout.rpartition("/")[0]
+    other = tmp_path / "other"
+    assert run(other, "init").returncode == 0
+    done = subprocess.run(
+        [EXECUTABLE, "sync", address, "--follow", log, "--store", str(other)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000)),
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    error = done.stderr.decode()
+    assert "not all that came could be kept: the disk is full" in error
+    assert error.endswith("; still missing: 0 entries and 1 payload of 1 log\n")
+    assert run(other, "sync", address).returncode == 0
+
+
+def test_status_and_why_write_nothing(store: Path) -> None:
+    def files() -> dict[str, int]:
+        # But for what SQLite shares among readers.
+        paths = (path for path in store.iterdir() if not path.name.startswith("store.sqlite3-"))
+        return {path.name: path.stat().st_mtime_ns for path in paths}
+
+    before = files()
+    assert "what peers hold is not known" in run(store, "status").stdout
+    assert run(store, "why", "127.0.0.1").returncode == 1
+    assert files() == before
 
 
 def test_status_tells_of_a_node_that_runs_and_of_one_that_does_not(
