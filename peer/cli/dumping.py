@@ -9,7 +9,7 @@ from .opening import entries_of, held_log, opened_store
 from .reading import COPY_BYTES
 from .registry import Definition
 from .settings import Parser
-from .values import EVERYTHING, log_key, seq_range
+from .values import EVERYTHING, LOG_HELP, log_key, seq_range
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _dump_arguments(parser: Parser) -> None:
-    parser.add_argument("log", metavar="LOG", type=log_key)
+    parser.add_argument("log", metavar="LOG", type=log_key, help=LOG_HELP)
     parser.add_argument(
         "range",
         metavar="RANGE",

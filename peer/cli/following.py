@@ -87,8 +87,10 @@ def target_name(target: Follow) -> str:
 def target_fields(target: Follow) -> dict[str, object]:
     """What is followed, for JSON."""
     if isinstance(target, bytes):
-        return {"kind": "author", "author": target.hex()}
-    return {"kind": "log"} | log_fields(target) if isinstance(target, LogKey) else {"kind": "all"}
+        return {"kind": "author", "author": target.hex(), "log_id": None}
+    if isinstance(target, LogKey):
+        return {"kind": "log"} | log_fields(target)
+    return {"kind": "all", "author": None, "log_id": None}
 
 
 COMMANDS = {

@@ -35,8 +35,10 @@ def _arguments(parser: Parser) -> None:
         help="list: every forked log (the default); show LOG: both entries; export LOG [FILE]: the"
         " proof, for others; import FILE: check and record proofs; verify FILE: only check them",
     )
-    parser.add_argument("subject", metavar="LOG or FILE", nargs="?")
-    parser.add_argument("file", metavar="FILE", nargs="?", type=Path)
+    parser.add_argument(
+        "subject", metavar="LOG or FILE", nargs="?", help="FILE - is standard input"
+    )
+    parser.add_argument("file", metavar="FILE", nargs="?", type=Path, help="of export: a new one")
 
 
 def _forks(args: "Namespace", terminal: "Terminal") -> int:
@@ -128,9 +130,16 @@ def _export(args: "Namespace", key: LogKey, file: Path | None, terminal: "Termin
         terminal.data(line)
         return DONE
     # Not over something else: a proof is worth keeping.
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    with os.fdopen(handle, "wb") as out:
-        out.write(line)
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError:
+        raise Problem(f"{file}: it is there already; name a new file") from None
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(line)
+    except OSError:
+        file.unlink()
+        raise
     terminal.result({"file": str(file.absolute())} | _fields(proof), str(file.absolute()))
     return DONE
 

@@ -6,7 +6,15 @@ A key that two machines sign with forks its logs, for ever. So nothing here goes
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logstore import NotAStore, Store, StoreError, read_key_file, write_key_file
+from logstore import (
+    KeyFileMissing,
+    NotAStore,
+    Store,
+    StoreError,
+    StoreFull,
+    read_key_file,
+    write_key_file,
+)
 
 from .errors import DONE, Problem, WrongUsage
 from .opening import KEY_FILE, opened_store
@@ -28,7 +36,9 @@ def _key_arguments(parser: Parser) -> None:
         help="export: write the key to FILE; import: make a store with the key in FILE, or give a "
         "store its lost key back; confirm: append again in a store that was moved or restored",
     )
-    parser.add_argument("file", metavar="FILE", nargs="?", type=Path)
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", type=Path, help="to export to (a new one) or import from"
+    )
 
 
 def _key(args: "Namespace", terminal: "Terminal") -> int:
@@ -49,7 +59,12 @@ def _key(args: "Namespace", terminal: "Terminal") -> int:
 
 def _export(args: "Namespace", file: Path, terminal: "Terminal") -> int:
     with opened_store(args, readonly=True) as store:
-        write_key_file(file, store.signing_key())
+        key = store.signing_key()
+        try:
+            write_key_file(file, key)
+        except StoreFull:
+            file.unlink(missing_ok=True)  # a part of a key is none, and nothing is written over it
+            raise
         author = store.author.hex()
     terminal.note(WARNING)
     terminal.result({"author": author, "file": str(file.absolute())}, author)
@@ -59,7 +74,10 @@ def _export(args: "Namespace", file: Path, terminal: "Terminal") -> int:
 def _import(args: "Namespace", file: Path, terminal: "Terminal") -> int:
     path = store_path(args)
     try:
-        key = read_key_file(file)
+        try:
+            key = read_key_file(file)
+        except KeyFileMissing:
+            raise Problem(f"{file}: there is no such file; name what `key export` wrote") from None
         author = bytes(key.verify_key)
         try:
             with Store.open(path, readonly=True) as store:

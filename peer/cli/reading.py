@@ -10,7 +10,7 @@ from .errors import DONE, Problem
 from .opening import entries_of, held_log, opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import EVERYTHING, SeqRange, log_key, rfc3339, seq, seq_range, size
+from .values import EVERYTHING, LOG_HELP, SeqRange, log_key, rfc3339, seq, seq_range, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -79,8 +79,8 @@ def _optional(number: int | None) -> int | str | None:
 
 
 def _entry_arguments(parser: Parser) -> None:
-    parser.add_argument("log", metavar="LOG", type=log_key)
-    parser.add_argument("seq", metavar="SEQ", type=seq)
+    parser.add_argument("log", metavar="LOG", type=log_key, help=LOG_HELP)
+    parser.add_argument("seq", metavar="SEQ", type=seq, help="its number, from 1 on")
     parser.add_argument("--raw", action="store_true", help="print its canonical bytes, and no more")
 
 
@@ -88,8 +88,8 @@ def _entry(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args, readonly=True) as store:
         held_log(store, args.log)
         stored = store.entry(args.log, args.seq)
-    if stored is None:
-        raise Problem(f"{args.log}/{args.seq}: this entry is not held")
+        if stored is None:
+            raise Problem(f"{args.log}/{args.seq}: {_why_not_held(store, args.log, args.seq)}")
     if args.raw:
         terminal.data(stored.encoded)
     elif terminal.as_json:
@@ -124,7 +124,7 @@ def signed_fields(encoded: bytes) -> dict[str, object]:
 
 
 def _cat_arguments(parser: Parser) -> None:
-    parser.add_argument("log", metavar="LOG", type=log_key)
+    parser.add_argument("log", metavar="LOG", type=log_key, help=LOG_HELP)
     parser.add_argument(
         "range",
         metavar="RANGE",
@@ -155,11 +155,18 @@ def _cat(args: "Namespace", terminal: "Terminal") -> int:
 
 def _why_not_held(store: Store, key: LogKey, due: int) -> str:
     stored = store.entry(key, due)
-    if stored is None:
-        return "this entry is not held"
-    if stored.payload_state is PayloadState.DELETED:
-        return "its payload was deleted here"
-    return "its payload is not held"
+    if stored is not None:
+        if stored.payload_state is PayloadState.DELETED:
+            return "its payload was deleted here (`fetch` brings it again)"
+        return "its payload is not held (`fetch` brings it)"
+    info = held_log(store, key)
+    if info.fork_seq is not None and due >= info.fork_seq:
+        return f"nothing from {info.fork_seq} on is valid, which was signed twice (`forks show`)"
+    if info.invalid_seq is not None and due >= info.invalid_seq:
+        return f"nothing from {info.invalid_seq} on is valid, whose payload has the wrong size"
+    if info.end_seq is not None and due > info.end_seq:
+        return f"the log ended with entry {info.end_seq}"
+    return "this entry is not held"
 
 
 def _print_payload(store: Store, stored: StoredEntry, terminal: "Terminal") -> None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final, cast
 
 from .settings import Parser
-from .values import byte_size, u64
+from .values import byte_size, size, u64
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -38,8 +38,8 @@ def session_arguments(parser: Parser) -> None:
         "--window",
         metavar="BYTES",
         type=_window,
-        help="how far back compression looks, in both directions, at most 16777216 (default:"
-        " 65536); 0: nothing is compressed in either direction",
+        help="how far back compression looks, in both directions, at most 16M (default: 64k);"
+        " 0: nothing is compressed in either direction",
     )
 
 
@@ -89,10 +89,10 @@ def _requests(text: str) -> int:
 
 def _in_flight(text: str) -> int:
     """A number of bytes that a connection can work with. Raises ValueError."""
-    size = byte_size(text)
-    if size < IN_FLIGHT_BYTES_MIN:
-        raise ValueError(f"less than {IN_FLIGHT_BYTES_MIN} bytes would stop a connection")
-    return size
+    count = byte_size(text)
+    if count < IN_FLIGHT_BYTES_MIN:
+        raise ValueError(f"less than {size(IN_FLIGHT_BYTES_MIN)} would stop a connection")
+    return count
 
 
 def _greedy(text: str) -> "Greedy":
@@ -114,6 +114,6 @@ def _window(text: str) -> int:
     from peer import SessionConfig
     from wire import Setup
 
-    number = u64(text)
-    setup = Setup(send_greedily=True, accept_greedily=True, send_window=number, receive_window=0)
+    count = byte_size(text)
+    setup = Setup(send_greedily=True, accept_greedily=True, send_window=count, receive_window=0)
     return SessionConfig(setup=setup).setup.send_window

@@ -1,18 +1,21 @@
 """`drop`, `verify` and `backup`: what keeps a store small, sound and safe."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logstore import Fault, LogVerdict
+from logstore import Fault, LogVerdict, StoreExists, StoreFull
 from peer import json_number, log_fields
 from wire import U64_MAX
 
-from .errors import DONE, FAILED
+from .errors import DONE, FAILED, Problem
 from .online import counted
 from .opening import held_log, opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import log_key, seq_range, size
+from .values import LOG_HELP, log_key, seq_range, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _drop_arguments(parser: Parser) -> None:
-    parser.add_argument("log", metavar="LOG", type=log_key)
+    parser.add_argument("log", metavar="LOG", type=log_key, help=LOG_HELP)
     parser.add_argument(
         "range",
         metavar="RANGE",
@@ -77,13 +80,19 @@ def _print_verdict(verdict: LogVerdict, terminal: "Terminal") -> None:
 
 
 def _backup_arguments(parser: Parser) -> None:
-    parser.add_argument("directory", metavar="DIR", type=Path, help="made; must not exist yet")
+    parser.add_argument("directory", metavar="DIR", type=Path, help="made; nothing may be in it")
 
 
 def _backup(args: "Namespace", terminal: "Terminal") -> int:
     directory: Path = args.directory
     with opened_store(args) as store:
-        store.backup(directory)
+        try:
+            with _made_whole(directory):
+                store.backup(directory)
+        except StoreFull:
+            raise Problem(
+                f"{directory}: there is no room for a copy; free space, or name another disk"
+            ) from None
         sums = store.statistics()
     terminal.result(
         {
@@ -97,6 +106,25 @@ def _backup(args: "Namespace", terminal: "Terminal") -> int:
         f"{counted(sums.payloads, 'payload')}, {size(sums.bytes)}",
     )
     return DONE
+
+
+@contextmanager
+def _made_whole(directory: Path) -> Iterator[None]:
+    """A directory that is made here goes away again if it is not finished."""
+    if directory.exists() and not directory.is_dir():
+        raise Problem(f"{directory}: is no directory; name a new one")
+    try:
+        directory.mkdir(parents=True)
+    except FileExistsError:
+        yield
+        return
+    try:
+        yield
+    except StoreExists:
+        raise  # somebody else has put it there meanwhile
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 COMMANDS = {

@@ -26,8 +26,8 @@ def test_follows_as_json(own: CommandLine) -> None:
     records = own("follows", "--json").records
     everything = {"policy": "full", "min_payload": 0, "max_payload": None, "eager": None}
     assert {record["kind"]: record for record in records} == {
-        "all": {"kind": "all"} | everything,
-        "author": {"kind": "author", "author": AUTHOR} | everything,
+        "all": {"kind": "all", "author": None, "log_id": None} | everything,
+        "author": {"kind": "author", "author": AUTHOR, "log_id": None} | everything,
         "log": {"kind": "log", "author": AUTHOR, "log_id": str(2**60)} | everything,
     }
 

@@ -2,9 +2,12 @@
 
 import shutil
 import stat
+from pathlib import Path
 
 import pytest
+from nacl.signing import SigningKey
 
+from logstore import StoreFull
 from tests.cli.harness import CommandLine
 
 WARNING = "forks its logs"
@@ -30,6 +33,28 @@ def test_a_key_as_json(own: CommandLine) -> None:
     other = own.folder / "other"
     record = own("key", "import", file, "--store", other, "--json").record
     assert record == {"author": own.author, "store": str(other)}
+
+
+def test_an_export_that_finds_no_room_can_be_made_again(
+    own: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = own.folder / "key"
+
+    def full(path: Path, _: SigningKey) -> None:
+        path.write_bytes(b"ab")
+        raise StoreFull("the disk is full", path, "free space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("peer.cli.keys.write_key_file", full)
+        assert own("key", "export", file).status == 1
+    assert not file.exists()
+
+
+def test_an_import_from_nowhere_is_named(own: CommandLine) -> None:
+    file = own.folder / "key"
+    result = own("key", "import", file)
+    assert (result.status, result.out) == (1, b"")
+    assert result.err.startswith(f"bamboo-peer: {file}: there is no such file")
 
 
 def test_export_overwrites_nothing(own: CommandLine) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore import Store
+from logstore import Store, StoreFull
 from peer.cli import lines
 from peer.cli import own as own_module
 from tests.cli.harness import CommandLine, Stream
@@ -27,6 +27,32 @@ def test_init_as_json(cli: CommandLine) -> None:
     record = cli("init", "--json").record
     assert list(record) == ["author"]
     assert len(record["author"]) == 64
+
+
+@pytest.mark.parametrize("part", [b"", b"ab", bytes(32).hex().encode()])
+def test_an_init_that_finds_no_room_can_be_run_again(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, part: bytes
+) -> None:
+    key = cli.store / "author.key"
+
+    def full(path: Path) -> None:
+        path.mkdir()
+        key.touch(0o600)
+        key.write_bytes(part)
+        raise StoreFull("the disk is full", path, "free space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "create", full)
+        assert cli("init").status == 1
+    assert key.exists() is (len(part) == 64)
+    assert cli("init").status == 0
+
+
+def test_a_store_is_a_directory(cli: CommandLine) -> None:
+    file = cli.file("taken", b"precious")
+    result = cli("init", "--store", file)
+    assert (result.status, result.out) == (1, b"")
+    assert result.err.startswith(f"bamboo-peer: {file}: is no directory")
 
 
 def test_a_second_init_changes_nothing(own: CommandLine) -> None:

@@ -177,6 +177,17 @@ def test_cat_says_why_a_payload_is_not_held(own: CommandLine) -> None:
     assert "its payload was deleted here" in own("cat", own.author).err
 
 
+def test_what_lies_behind_the_end_or_a_fork_is_named_so(own: CommandLine) -> None:
+    made, other = make_log(words(3), ended=True), make_log([*words(1), b"other"])
+    own("import", stdin=lines_of(made))
+    assert f"{AUTHOR}/0/4: the log ended with entry 3" in own("entry", AUTHOR, 4).err
+    own("import", stdin=other[1].line().encode())
+    for command in ("entry", "cat"):
+        result = own(command, AUTHOR, 3)
+        assert result.status == 1
+        assert f"{AUTHOR}/0/3: nothing from 2 on is valid" in result.err
+
+
 def test_cat_stops_at_a_gap(own: CommandLine) -> None:
     made = make_log(words(5))
     own("import", stdin=lines_of([made[0], made[3], made[4]]))

@@ -31,6 +31,12 @@ def test_each_direction_is_greedy_or_safe(
     assert parsed(*arguments) == expected
 
 
+@pytest.mark.parametrize(("text", "count"), [("0", 0), ("70000", 70_000), ("16M", 16 << 20)])
+def test_a_window_is_as_large_as_said_both_ways(text: str, count: int) -> None:
+    setup = allowed("--window", text).setup
+    assert (setup.send_window, setup.receive_window) == (count, count)
+
+
 def test_another_word_is_refused() -> None:
     with pytest.raises(WrongUsage):
         parsed("--greedy", "never")

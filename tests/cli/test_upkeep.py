@@ -1,9 +1,11 @@
 """`drop`, `verify` and `backup`."""
 
+from pathlib import Path
+
 import apsw
 import pytest
 
-from logstore import Store
+from logstore import Store, StoreFull
 from tests.cli.harness import CommandLine, lines_of, make_log, words
 
 
@@ -141,3 +143,34 @@ def test_a_change_while_another_writes_for_too_long(
     assert "another process" in result.err
     with Store.open(own.store) as store:
         assert list(store.logs()) == []
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_backup_that_finds_no_room_can_be_made_again(
+    own: CommandLine, monkeypatch: pytest.MonkeyPatch, *, was_there: bool
+) -> None:
+    target = own.folder / "deep/copy"
+    if was_there:
+        target.mkdir(parents=True)
+
+    def full(_: Store, path: Path) -> None:
+        if not was_there:
+            (path / "part").write_bytes(b"")
+        raise StoreFull("the disk is full", path, "free space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "backup", full)
+        result = own("backup", target)
+    assert (result.status, result.out) == (1, b"")
+    assert result.err.startswith(f"bamboo-peer: {target}: there is no room for a copy")
+    assert target.exists() is was_there
+    assert own("backup", target).status == 0
+
+
+def test_a_backup_wants_a_directory(own: CommandLine) -> None:
+    file = own.file("taken", b"precious")
+    result = own("backup", file)
+    assert (result.status, result.err) == (
+        1,
+        f"bamboo-peer: {file}: is no directory; name a new one\n",
+    )
