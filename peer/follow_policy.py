@@ -532,9 +532,10 @@ class FollowPolicy(Policy):
         if state.wants.is_sparse:
             self._look_soon(request.log)
 
-    def _look_soon(self, log: LogKey) -> None:
+    def _look_soon(self, log: LogKey, delay_s: float | None = None) -> None:
         if log not in self._later:
-            self._later.add(log, self._actions.now + self._config.look_again_s)
+            delay_s = self._config.look_again_s if delay_s is None else delay_s
+            self._later.add(log, self._actions.now + delay_s)
 
     def log_changed(self, event: LogChanged) -> None:
         log = event.log
@@ -549,6 +550,9 @@ class FollowPolicy(Policy):
                 state.refused = ()
             if state.deferred or state.unserved:
                 self._look_soon(log)
+            elif event.height < event.newest and state.wants.followed(event.newest):
+                # Whoever brings the log may have parts of it only, and this side what is between.
+                self._look_soon(log, self._config.stalled_after_s)
         waits = state is None and (log in self._interests.logs or log in self._interests.own)
         if self.wants(log) and not waits and not self._actions.requests_of(log):
             self._enqueue(log)

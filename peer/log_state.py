@@ -282,10 +282,8 @@ class LogState:
                 self.path_refused = max(self.path_refused, request.proposal.end or 0)
             case AskKind.RANGE | AskKind.WATCH:
                 self.refused = union(self.refused, asked)
-                if range_with(self.in_step, request.proposal.start) is not None:
-                    self.in_step = minus(self.in_step, asked)
-                if range_with(self.offered, request.proposal.start) is not None:
-                    self.offered = minus(self.offered, asked)
+                self.in_step = _without(self.in_step, request.proposal.start)
+                self.offered = _without(self.offered, request.proposal.start)
             case AskKind.OFFER:
                 pass
 
@@ -368,6 +366,15 @@ class LogStates:
         self._closed[log] = self._kinds.setdefault(closed, closed)
         del self._open[log]
         return True
+
+
+def _without(ranges: Ranges, start: int) -> Ranges:
+    """What was told of, but for what a request was refused for that begins at `start`.
+
+    It may be that the other side cannot begin there: what it told of behind a gap it still has.
+    """
+    told = range_with(ranges, start)
+    return ranges if told is None else minus(ranges, ((start, told[1]),))
 
 
 def bodies(requests: Iterable[Request]) -> Ranges:

@@ -41,6 +41,7 @@ CALM = ("appends", "large", "ends")
 """Those of worlds in which nothing goes wrong and nobody changes his mind."""
 
 CALM_SHARE = 0.08
+WATCHED_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Plan:
     host_delay_s: float
     reconnect: bool
     """Whether all connections are made anew when the faults stop."""
+    is_watched: bool
+    """Whether it is watched for some minutes once it is at rest."""
     config: SessionConfig
     options: tuple[str, ...] = ()
     """What made it smaller, as the command line has it."""
@@ -105,6 +108,7 @@ def draw_plan(
         chunk_bytes=rng.choice((7, 100, 1500, 1 << 20)),
         host_delay_s=rng.choice((0.0, 0.001, 0.01, 0.1)),
         reconnect=rng.random() < 0.3 and not (calm or only),
+        is_watched=random.Random(f"{seed}/watched").random() < WATCHED_SHARE,
         config=_config(rng),
     )
     count = min(plan.nodes, nodes or plan.nodes)

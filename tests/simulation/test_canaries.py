@@ -10,6 +10,7 @@ import pytest
 
 from logstore.payloads import WrongSizeError
 from peer.inbound import Inbound
+from peer.lacking import Lacking
 from peer.outbound import Outbound
 from peer.planning import Ask, Wants
 from peer.policy import Policy
@@ -141,6 +142,18 @@ def end_nothing(end_due: Callable[..., Any]) -> Callable[..., Any]:
     return lambda outbound, request: None
 
 
+def never_tire(due: Callable[..., Any]) -> Callable[..., Any]:
+    """What did not come is asked for again after the same time always."""
+
+    def tireless(lacking: Lacking, now: float) -> list[LogKey]:
+        found: list[LogKey] = due(lacking, now)
+        for log in found:
+            lacking._lacks[log].tries = 0
+        return found
+
+    return tireless
+
+
 def run_all() -> None:
     for seed in SEEDS:
         run_world(draw_plan(seed))
@@ -168,6 +181,7 @@ KINDS = (
     Worlds("peer.policy.Policy.wants_of", fetch_nothing, "fetches", range(1, 3), "has not got"),
     Worlds("peer.net.sources.Place.claim", fetch_everywhere, "large", range(1, 3), "payload bytes"),
     Worlds("logstore.payloads.check_payload", take_any_size, "sizes", range(7, 9), "lied about"),
+    Worlds("peer.lacking.Lacking.due", never_tire, "drops", range(6, 7), "asks 30 times"),
     Worlds("peer.outbound.Outbound.end_due", end_nothing, "adjusts", range(1, 3), "not settled"),
 )
 """One for each check that only worlds with some kind of trouble put to the test."""

@@ -23,6 +23,7 @@ from .clock import Clock
 from .counting import ByteCount
 from .guarantee import Holdings, lacking
 from .host import Ordered
+from .lasting import check_lasting
 from .link import FLIPPED, End, Link
 from .node import SimNode
 from .plan import Plan
@@ -36,6 +37,8 @@ STEPS_MAX = 2_000_000
 SETTLE_S = 600.0
 """How long it may take, without faults, until everyone has everything."""
 QUIET_S = 10.0
+WORK_S = 60.0
+"""How long somebody may be at work at every moment: many nodes try many things again."""
 LOOK_S = 0.1
 LIE_NOTICED_S = 45.0
 
@@ -167,23 +170,25 @@ class World:
             self._after_step()
         self._heal()
         self._settle()
-        self._run_for(QUIET_S)
+        self.run_for(QUIET_S)
         lack = lacking(self)
-        until = self.clock.now + QUIET_S
+        until = self.clock.now + WORK_S
         while lack is not None and lack.is_work and self.clock.now < until:
             # Now and then something is looked at, or asked for again.
-            self._run_for(LOOK_S)
+            self.run_for(LOOK_S)
             lack = lacking(self)
         if lack is not None:
             raise Broken(f"no longer settled: {lack}")
         self._check_end()
+        if self.plan.is_watched:
+            check_lasting(self)
 
     def _settle(self) -> None:
         """Until everyone has everything; once, connections may have to be made anew."""
         for last in (False, True):
             until = self.clock.now + SETTLE_S
             while (lack := lacking(self)) is not None and self.clock.now < until:
-                self._run_for(1.0)
+                self.run_for(1.0)
             if lack is None:
                 return
             if last or not lack.asks_anew:
@@ -193,7 +198,7 @@ class World:
             for link in self.links:
                 link.cut(None, "anew")
 
-    def _run_for(self, seconds: float) -> None:
+    def run_for(self, seconds: float) -> None:
         until = self.clock.now + seconds
         while self.clock.step(until):
             self._after_step()
@@ -225,7 +230,7 @@ class World:
             link.blocked_until = 0.0
             if self.plan.reconnect:
                 link.cut(None, "anew")
-        self._run_for(1.0)
+        self.run_for(1.0)
         self.strangers.show_forks()
 
     # The end
