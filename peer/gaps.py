@@ -9,7 +9,7 @@ and what is held is offered.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wire import Adjust, Cancel, CancelReason
+from wire import Adjust, Cancel, CancelReason, Eagerness
 
 from .events import LogView
 from .ranges import Ranges, range_with
@@ -37,8 +37,9 @@ def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | Non
     position = max(request.outgoing.position, request.incoming.verified)
     if base is None or not request.active or base.path is not None:
         return None
-    if request.ours and request.proposal.end is not None:
-        # We have asked for it.
+    listens = request.their_interest.eagerness is Eagerness.NOTIFY
+    if listens and request.ours and request.proposal.end is not None:
+        # We have asked for it, and the other side wants nothing.
         return None
     limit = request.limit
     if limit is not None and position >= limit:

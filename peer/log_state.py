@@ -436,7 +436,14 @@ def coming(requests: Iterable[Request]) -> Ranges:
 
 
 def completed(request: Request) -> bool:
-    return CancelReason.COMPLETE in (request.cancel_sent, request.cancel_received)
+    """Whether a request is over since one side has sent or passed everything.
+
+    A finite one in which nothing moves, however much is left, ends in the same way (section 6).
+    """
+    over = CancelReason.COMPLETE in (request.cancel_sent, request.cancel_received)
+    if not over or request.base is None:
+        return False
+    return max(request.outgoing.position, request.incoming.position) >= (request.limit or 0)
 
 
 def refused_all(request: Request, ask: Ask | None) -> bool:
