@@ -207,7 +207,7 @@ class FollowPolicy(Policy):
     def _plan(self, view: LogView, state: LogState, runs_from: int) -> list[Ask]:
         log = view.log
         wants = state.wants = self.wants_of(log)
-        newest, state.stop = self.newest_of(log), last_possible(view)
+        newest, state.stop, state.height = self.newest_of(log), last_possible(view), view.height
         if self.newest_of(log) < newest:
             # The look-up was for the latest ones of a log that was taken to be longer.
             self._enqueue(log, look=True)

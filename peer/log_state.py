@@ -71,6 +71,8 @@ class LogState:
     """What was refused once, and may be asked for again."""
     stop: int = OPEN_END
     """The last entry that the log may have, as far as is known here."""
+    height: int = 0
+    """Up to where it was held without gaps when it was last looked at."""
     watched_from: int = 0
     """From where a sparse log was watched until the other side ended that."""
     path_refused: int = 0
@@ -116,6 +118,7 @@ class LogState:
             spoken=True,
             refused=self.refused,
             stop=self.stop,
+            height=self.height,
             refusals=self.refusals,
         )
         return bool(self.refused) and self == alike
@@ -172,7 +175,8 @@ class LogState:
             return False
         if wants.is_sparse and (self.newest or 0) > self.path_refused:
             return False
-        return not meet(wants.ranges(self.newest or 0), self.offered)
+        wanted = minus(wants.ranges(self.newest or 0), ((1, self.height),) if self.height else ())
+        return not minus(wanted, self.refused) and not meet(wanted, self.offered)
 
     def lift(self) -> None:
         """What the other side refused may be asked for again."""
