@@ -37,10 +37,10 @@ class _Due:
             and wishes.wants_payload(theirs.entries[seq], self.newest)
         }
 
-    def lacks(self, held: Held) -> str | None:
-        """What is still wanted of it and has not come."""
-        newest = max(self.newest, held.newest)
-        wanted = {seq for seq in self.wishes.entries(newest) if seq <= held.servable}
+    def lacks(self, held: Held, theirs: Held) -> str | None:
+        """What is still wanted of it, may still be served, and has not come."""
+        newest, servable = max(self.newest, held.newest), min(held.servable, theirs.servable)
+        wanted = {seq for seq in self.wishes.entries(newest) if seq <= servable}
         missing = sorted((self.entries & wanted) - held.entries.keys())
         if missing:
             return f"entries {missing[0]} to {missing[-1]}"
@@ -100,12 +100,15 @@ class OneTimeSync:
         taker.world.clock.after(LOOK_S, look, taker.pace.life)
 
     def _check(self, end: "End", taker: "SimNode", *, payloads: bool = True) -> None:
+        first, second = self._link.nodes
+        giver = second if taker is first else first
         for due in self._due.get(taker.name, ()):
             if taker.book.current.interests != due.interests:
                 # Its user has changed his mind meanwhile.
                 return
             try:
-                what = due.lacks(taker.world.holdings.of(taker, due.log))
+                holdings = taker.world.holdings
+                what = due.lacks(holdings.of(taker, due.log), holdings.of(giver, due.log))
             except StoreError:
                 return
             if what and (payloads or not what.startswith(PAYLOAD)):
