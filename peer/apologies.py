@@ -7,6 +7,7 @@ been found wrong and is not taken back before the next piece is the sender's fau
 
 from .errors import Violation
 from .links import GivenUp
+from .pinning import fault
 from .proving import Prover
 from .request import Request
 
@@ -23,7 +24,8 @@ class Apologies:
     def take(self, request: Request) -> bool:
         """Go back one piece. False: the piece has no verdict yet, try again when it has.
 
-        Raises Violation, and GivenUp for a payload of which an earlier connection brought a part.
+        Raises Violation, and GivenUp for a payload of which an earlier connection brought a part,
+        or that may be another one to the other side.
         """
         incoming, base = request.incoming, request.base
         if base is None:
@@ -34,7 +36,7 @@ class Apologies:
             return True
         begin = incoming.position if incoming.in_piece else incoming.position - 1
         if begin == incoming.apologised_at:
-            raise Violation(_RULE, "second apology for the same piece", request.number)
+            raise fault(request, _RULE, "second apology for the same piece")
         offset = base.offset if begin == 0 else 0
         if incoming.in_piece:
             self._prover.drop_partial(request, discard=True)
@@ -44,7 +46,7 @@ class Apologies:
                 raise GivenUp("the rest of a payload was taken back")
         else:
             if not incoming.last_was_sent:
-                raise Violation(_RULE, "apology for a piece not sent", request.number)
+                raise fault(request, _RULE, "apology for a piece not sent")
             judged = incoming.last_was_checked and not incoming.discarding
             if judged and not self._is_wrong(request, begin):
                 return False
@@ -62,19 +64,19 @@ class Apologies:
         return True
 
     def _is_wrong(self, request: Request, begin: int) -> bool:
-        """Whether the last piece is known to be invalid; Violation if it is known to be valid."""
+        """Whether the last piece is known to be invalid; a fault if it is known to be valid."""
         incoming = request.incoming
         if incoming.invalid is not None and incoming.invalid[0] == begin:
             return True
         if incoming.entry is not None:
             self._prover.keep_entry(request, incoming.entry, incoming.position)
         if incoming.verified > begin:
-            raise Violation(_RULE, "apology for valid data", request.number)
+            raise fault(request, _RULE, "apology for valid data")
         return False
 
 
 def judge_next_piece(request: Request) -> None:
-    """Raise Violation if the piece before the one that begins is wrong and was not taken back."""
+    """Raise a fault if the piece before the one that begins is wrong and was not taken back."""
     invalid = request.incoming.invalid
     if invalid is not None:
-        raise Violation(_RULE, f"invalid data without an apology: {invalid[1]}", request.number)
+        raise fault(request, _RULE, f"invalid data without an apology: {invalid[1]}")

@@ -253,8 +253,9 @@ class Inbound:
             )
             return False
         except GivenUp as given_up:
-            self.discard(request)
-            self._listener.request_given_up(request, str(given_up))
+            if not request.incoming.discarding:
+                self.discard(request)
+                self._listener.request_given_up(request, str(given_up))
             return self._apply_to(request, packet)
 
     def _apply_to(self, request: Request, packet: DataPacket) -> bool:
@@ -412,7 +413,7 @@ class Inbound:
     def _close_sinks(self, request: Request) -> None:
         sink, request.incoming.sink = request.incoming.sink, None
         if sink is not None:
-            self._prover.close_sink(sink, discard=False)
+            self._prover.close_sink(sink, discard=request.incoming.adrift)
 
     def discard(self, request: Request) -> None:
         """From now on what comes for this request is only read past."""

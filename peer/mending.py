@@ -16,6 +16,7 @@ from wire import U64_MAX, CancelReason, Eagerness, LogKey, Propose, lipmaa
 from .commands import LookUp
 from .events import LogView
 from .log_state import bodies, carried
+from .pinning import is_pinned
 from .planning import Wants, mended
 from .ranges import Ranges, meet, minus, range_with, union
 from .request import Request
@@ -54,7 +55,8 @@ class _Mend:
     asked_up_to: int = 0
     wanted: deque[_Piece] = field(default_factory=deque)
     open: int = 0
-    looking: bool = False
+    looking: int = 0
+    """How many look-ups are under way."""
     releases: int = 0
     """How many requests of the log have ended since this began."""
 
@@ -221,11 +223,11 @@ class Mender:
                 # A payload may have been given up, and asked for again, during the look-up.
                 self._over(key)
             return
-        mend.looking = True
+        mend.looking += 1
         hashes_of = {n for seq, _ in missing for n in (seq, lipmaa(seq)) if n > 0}
 
         def take(found: LogView) -> None:
-            mend.looking = False
+            mend.looking -= 1
             if mend.ranges:
                 mend.wanted.extend(_pieces(missing, found))
 
@@ -270,11 +272,11 @@ class Mender:
         self._asked[request] = (key, piece)
 
     def _look_further(self, key: _Key, mend: _Mend) -> None:
-        mend.looking = True
+        mend.looking += 1
         releases, came = mend.releases, self._brought(key[0])
 
         def take(view: LogView) -> None:
-            mend.looking = False
+            mend.looking -= 1
             if view.some_arriving:
                 self._awaits.add(key[0])
             if self._mends.get(key) is not mend:
@@ -297,20 +299,31 @@ class Mender:
     def given_up(self, request: Request) -> bool:
         """A payload that was joined from several sources is wrong: ask once more, from 0.
 
-        The request may be over by then. False if it is none of these.
+        Or payloads that may belong to other entries: ask for each. The request may be over by then.
+        False if it is none of these.
         """
-        log, proposal = request.log, request.proposal
-        if not request.ours or not proposal.offset or proposal.end != proposal.start:
+        proposal, last = request.proposal, request.proposal.end
+        if not request.ours or last is None:
             return False
-        key = (log, False)
-        mend = self._mends.get(key)
-        seq = proposal.start
-        if mend is None:
-            mend = self._mends[key] = _Mend(
-                ((seq, seq),), (0, U64_MAX), tail=False, asked_up_to=seq
-            )
-        mend.wanted.append(_Piece(seq, seq, 0, proposal.starting_hash))
+        key, seq = (request.log, False), proposal.start
+        if proposal.offset and last == seq:
+            piece = _Piece(seq, seq, 0, proposal.starting_hash)
+            self._mend_of(key, seq, seq).wanted.append(piece)
+            return True
+        if not _is_unsure(request):
+            return False
+        if request not in self._asked:
+            first = _first_unproved(request)
+            self._one_by_one(key, self._mend_of(key, first, last), first, last)
         return True
+
+    def _mend_of(self, key: _Key, first: int, last: int) -> _Mend:
+        """What is mended of a log, to ask for more; if nothing is, then only these entries."""
+        mend = self._mends.get(key)
+        if mend is None:
+            ranges, limits = ((first, last),), (0, U64_MAX)
+            mend = self._mends[key] = _Mend(ranges, limits, tail=False, asked_up_to=last)
+        return mend
 
     def forget(self, request: Request, *, lost: bool = False) -> None:
         """A request of ours is over, or never existed (`lost`: then it is made again)."""
@@ -329,22 +342,47 @@ class Mender:
         served = piece.last if request.base is None else request.base.end or piece.last
         if request.cancel_received is CancelReason.NO_RESOURCES and request.base is None:
             served = piece.first - 1
-        if piece.first < piece.last and served < piece.last:
+        if _is_unsure(request):
+            self._one_by_one(key, mend, _first_unproved(request), piece.last)
+        elif piece.first < piece.last and served < piece.last:
             self._one_by_one(key, mend, served + 1, piece.last)
 
     def _one_by_one(self, key: _Key, mend: _Mend, first: int, last: int) -> None:
-        """The other side does not hold all entries of a group; perhaps it holds some."""
-        mend.looking = True
+        """The other side does not hold all entries of a group as we do; perhaps it holds some."""
+        mend.looking += 1
         seqs = tuple(range(first, last + 1))
 
         def take(found: LogView) -> None:
-            mend.looking = False
+            mend.looking -= 1
             if mend.ranges:
                 mend.wanted.extend(
-                    _Piece(seq, seq, 0, found.hashes[seq]) for seq in seqs if seq in found.hashes
+                    _Piece(seq, seq, 0, found.hashes[seq])
+                    for seq in seqs
+                    if seq in found.hashes and not _is_whole(found, seq)
                 )
 
-        self._actions.look_up(LookUp(0, key[0], seqs), take)
+        self._actions.look_up(LookUp(0, key[0], seqs, missing_above=first - 1), take)
+
+
+def _is_unsure(request: Request) -> bool:
+    """Whether what came may be payloads of other entries than we asked for (pinning.py)."""
+    incoming = request.incoming
+    wrong = incoming.adrift or incoming.invalid is not None
+    return wrong and not is_pinned(request)
+
+
+def _first_unproved(request: Request) -> int:
+    """The first entry of a group whose payload neither came and verified nor was skipped."""
+    base, verified = request.base, request.incoming.verified
+    return request.proposal.start if base is None else base.start + verified
+
+
+def _is_whole(view: LogView, seq: int) -> bool:
+    """Whether the payload of an entry is not among the missing ones, as far as a view tells."""
+    if seq == view.height:
+        return view.tail_partial_bytes is None
+    named = [each for each, _ in view.missing_payloads]
+    return seq not in named and (view.missing_complete or seq < max(named, default=0))
 
 
 def _missing(view: LogView, mend: _Mend) -> list[tuple[int, int]]:

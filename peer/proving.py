@@ -22,6 +22,7 @@ from .config import SessionConfig
 from .errors import Violation
 from .events import Ingested, IngestFailed, PayloadFinished, PayloadWritten, Refusal, Verdict
 from .notices import EntriesReceived, Notice, PayloadReceived
+from .pinning import is_pinned
 from .request import OpenEntry, Request
 
 _RULE = "point2point.md 8"
@@ -181,15 +182,23 @@ class Prover:
             self._finish_ready(request)
         return request
 
-    def _blame(self, request: Request, position: int, detail: str) -> None:
-        """A piece is wrong and came whole from the other side."""
-        incoming = request.incoming
-        if incoming.discarding or (self._greedy and request.end_received):
-            return
+    def _blame(self, request: Request, position: int, detail: str) -> bool:
+        """A piece is wrong and came whole from the other side. Raises Violation.
+
+        True if it may be right there all the same, so that the request is to be given up.
+        """
+        incoming, pinned = request.incoming, is_pinned(request)
+        over = self._greedy and request.end_received
+        if incoming.discarding or (over and pinned):
+            return False
         moved_on = incoming.position > position + 1 or incoming.in_piece
-        if not self._greedy or moved_on:
+        if self._greedy and not moved_on and not over:
+            incoming.invalid = (position, detail)
+            return False
+        if pinned:
             raise Violation(_RULE, f"invalid data: {detail}", request.number)
-        incoming.invalid = (position, detail)
+        incoming.adrift = True
+        return True
 
     # Payloads in pieces
 
@@ -285,8 +294,8 @@ class Prover:
             self._notices.append(PayloadReceived(request.log, entry.seq, entry.payload_bytes))
             return None
         if event.verdict is Verdict.INVALID:
-            self._blame(request, sink.position, f"payload of entry {entry.seq}: {event.detail}")
-            return None
+            detail = f"payload of entry {entry.seq}: {event.detail}"
+            return request if self._blame(request, sink.position, detail) else None
         return request
 
     def wrong_payload(self, request: Request, position: int, seq: int) -> None:

@@ -25,6 +25,7 @@ from .apologies import judge_next_piece
 from .config import SessionConfig
 from .errors import Violation
 from .links import GivenUp, Lacking, links_of, remember_hash
+from .pinning import fault
 from .proving import Prover
 from .request import OpenEntry, Request
 from .sequence import METADATA, PAYLOAD, Piece, PieceKind
@@ -121,11 +122,10 @@ class Receiver:
         if packet.compressed and length == 0:
             raise Violation(_RULE_PACKETS, "compressed packet of length 0", request.number)
         if entry.payload_bytes > request.our_interest.data_up_to:
-            raise Violation(
-                _RULE_PACKETS,
-                f"payload of {entry.payload_bytes} bytes against the eagerness",
-                request.number,
-            )
+            finding = f"payload of {entry.payload_bytes} bytes against the eagerness"
+            if request.our_interest.data_up_to < 0:
+                raise Violation(_RULE_PACKETS, finding, request.number)
+            raise fault(request, _RULE_PACKETS, finding)
         _judge_length(request, entry, length)
         if not incoming.in_piece:
             judge_next_piece(request)
@@ -245,35 +245,31 @@ class Receiver:
         if incoming.adrift or base is None:
             return
         if _past_end(request, count):
-            raise Violation(
-                _RULE_SEQUENCE, f"notify of {count} pieces moves past the end", request.number
-            )
+            raise fault(request, _RULE_SEQUENCE, f"notify of {count} pieces moves past the end")
         covered = request.outgoing.position - incoming.position
         if count > covered:
-            if not request.our_interest.notify_only_ever:
-                self._judge_notify(request, count, covered)
+            unasked = not request.our_interest.notify_only_ever
+            if unasked and self._data_is_due(request, count, covered):
+                finding = f"notify of {count} pieces where data is due"
+                raise fault(request, _RULE_PACKETS, finding)
             first = incoming.position + max(covered, 0)
             first += base.piece(first).kind is PAYLOAD
             if first < incoming.position + count:
                 incoming.notified_from = min(incoming.notified_from, first)
         self._pass_over(request, count)
 
-    def _judge_notify(self, request: Request, count: int, covered: int) -> None:
+    def _data_is_due(self, request: Request, count: int, covered: int) -> bool:
         """Pieces beyond our cursor may be notified only if they are payloads above eager size."""
         incoming, above = request.incoming, request.our_interest.notify_above
-        wrong = Violation(
-            _RULE_PACKETS, f"notify of {count} pieces where data is due", request.number
-        )
         position = incoming.position + max(covered, 0)
         if above == U64_MAX or incoming.position + count - position > 1 or request.base is None:
-            raise wrong
-        piece = request.base.piece(position)
-        if piece.kind is not PAYLOAD:
-            raise wrong
+            return True
+        if request.base.piece(position).kind is not PAYLOAD:
+            return True
         if position == incoming.position:
             entry = self._entry_of_payload(request, "notify")
-            if entry is not None and entry.payload_bytes <= above:
-                raise wrong
+            return entry is not None and entry.payload_bytes <= above
+        return False
 
     def skip(self, request: Request, packet: int) -> None:
         """Packets 4, 5 and 6."""
@@ -281,7 +277,7 @@ class Receiver:
         if incoming.adrift:
             return
         if incoming.in_piece:
-            raise Violation(_RULE_PACKETS, "skip after the first byte of a payload", request.number)
+            raise fault(request, _RULE_PACKETS, "skip after the first byte of a payload")
         piece = _piece(request, PAYLOAD, "skip")
         if packet == 6:
             if interest.mandatory:
@@ -295,17 +291,11 @@ class Receiver:
                 # Its metadata was notified of, and may be another one if the log is forked here.
                 size = None
             if packet == 4 and size is not None and size >= interest.min_bytes:
-                raise Violation(
-                    _RULE_PACKETS,
-                    f"payload of {size} bytes is not below the minimum {interest.min_bytes}",
-                    request.number,
-                )
+                finding = f"payload of {size} bytes is not below the minimum {interest.min_bytes}"
+                raise fault(request, _RULE_PACKETS, finding)
             if packet == 5 and size is not None and size <= interest.max_bytes:
-                raise Violation(
-                    _RULE_PACKETS,
-                    f"payload of {size} bytes is not above the maximum {interest.max_bytes}",
-                    request.number,
-                )
+                finding = f"payload of {size} bytes is not above the maximum {interest.max_bytes}"
+                raise fault(request, _RULE_PACKETS, finding)
         if incoming.position >= request.outgoing.position and not incoming.discarding:
             self._remember_skip(request)
         self._pass_over(request, 1)
@@ -337,9 +327,7 @@ class Receiver:
         reached = (incoming.position, incoming.progress + count)
         # What we have taken back may have been passed before our apology arrived.
         if reached > max((outgoing.position, outgoing.progress), outgoing.taken_back):
-            raise Violation(
-                _RULE_PACKETS, f"skip of {count} bytes that we have not sent", request.number
-            )
+            raise fault(request, _RULE_PACKETS, f"skip of {count} bytes that we have not sent")
         if not incoming.in_piece:
             judge_next_piece(request)
         incoming.in_piece = True
@@ -381,7 +369,10 @@ def _piece(request: Request, kind: PieceKind, what: str) -> Piece:
     if base is None:
         raise AssertionError("data is read only for confirmed requests")
     if _past_end(request, 1):
-        raise Violation(_RULE_SEQUENCE, f"{what} past the end", request.number)
+        finding = f"{what} past the end"
+        if kind is METADATA:
+            raise Violation(_RULE_SEQUENCE, finding, request.number)
+        raise fault(request, _RULE_SEQUENCE, finding)
     piece = base.piece(position)
     if piece.kind is not kind:
         raise Violation(
@@ -407,10 +398,7 @@ def _next_kind(request: Request) -> PieceKind:
 def _judge_length(request: Request, entry: OpenEntry, length: int) -> None:
     left = entry.payload_bytes - request.incoming.progress
     if length > left:
-        raise Violation(
-            _RULE_PACKETS,
-            f"{length} bytes of a payload of which {left} are left",
-            request.number,
-        )
+        finding = f"{length} bytes of a payload of which {left} are left"
+        raise fault(request, _RULE_PACKETS, finding)
     if length == 0 and entry.payload_bytes > 0:
-        raise Violation(_RULE_PACKETS, "payload packet of length 0", request.number)
+        raise fault(request, _RULE_PACKETS, "payload packet of length 0")
