@@ -15,10 +15,10 @@ from wire import U64_MAX, CancelReason, Eagerness, LogKey, Propose, lipmaa
 
 from .commands import LookUp
 from .events import LogView
-from .log_state import bodies, carried
+from .log_state import RANGES_MAX, bodies, carried
 from .pinning import is_pinned
 from .planning import Wants, mended
-from .ranges import Ranges, meet, minus, range_with, union
+from .ranges import Range, Ranges, meet, minus, range_with, union
 from .request import Request
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ class Mender:
         self._begun: dict[_Key, Ranges] = {}
         self._next: dict[_Key, tuple[Ranges, Limits]] = {}
         self._asked: dict[Request, tuple[_Key, _Piece]] = {}
-        self._refused: dict[LogKey, Ranges] = {}
+        self._refused: dict[LogKey, tuple[Range, ...]] = {}
+        """Ranges in the order in which they were refused."""
 
     def mend(self, view: LogView, wants: Wants, newest: int, *, alone: bool, tail: bool) -> None:
         """Ask for payloads that are missing of what is wanted, and that nothing brings.
@@ -160,7 +161,8 @@ class Mender:
         """The other side may hold more than it did: perhaps also what it had to skip."""
         for key in ((log, False), (log, True)):
             if key in self._begun:
-                self._begun[key] = meet(self._begun[key], self._refused.get(log, ()))
+                refused = union(self._refused.get(log, ()))
+                self._begun[key] = _bounded(meet(self._begun[key], refused))
 
     def arrived(self, log: LogKey) -> bool:
         """Whether what was left to other sessions is to be looked at again."""
@@ -178,7 +180,7 @@ class Mender:
         """Only this is still to be fetched; what is not may be wanted anew one day."""
         key = (log, True)
         if key in self._begun:
-            self._begun[key] = meet(self._begun[key], ranges)
+            self._begun[key] = _bounded(meet(self._begun[key], ranges))
 
     def _look(self, key: _Key, ranges: Ranges, limits: Limits, *, tail: bool = True) -> None:
         if key in self._mends:
@@ -187,7 +189,7 @@ class Mender:
         left = minus(ranges, self._begun.get(key, ()))
         if left:
             if key[1]:
-                self._begun[key] = union(self._begun.get(key, ()), left)
+                self._begun[key] = _bounded(union(self._begun.get(key, ()), left))
             mend = _Mend(left, limits, tail=tail, asked_up_to=left[0][0] - 1)
             self._mends[key] = mend
             self._look_further(key, mend)
@@ -210,7 +212,7 @@ class Mender:
         `came`: those that came anyway, and the view may not know it.
         """
         seen = meet(mend.ranges, ((1, view.newest),)) if view.newest else ()
-        self._begun[key] = union(self._begun.get(key, ()), seen)
+        self._begun[key] = _bounded(union(self._begun.get(key, ()), seen))
         brought = union(came, self._brought(key[0]))
         missing = [each for each in _missing(view, mend) if range_with(brought, each[0]) is None]
         named = view.missing_payloads
@@ -337,8 +339,7 @@ class Mender:
             mend.wanted.append(piece)
             return
         if request.cancel_received is CancelReason.NOT_WANTED:
-            refused = self._refused.get(key[0], ())
-            self._refused[key[0]] = union(refused, ((piece.first, piece.last),))
+            self._note_refused(key[0], piece)
         served = piece.last if request.base is None else request.base.end or piece.last
         if request.cancel_received is CancelReason.NO_RESOURCES and request.base is None:
             served = piece.first - 1
@@ -346,6 +347,17 @@ class Mender:
             self._one_by_one(key, mend, _first_unproved(request), piece.last)
         elif piece.first < piece.last and served < piece.last:
             self._one_by_one(key, mend, served + 1, piece.last)
+
+    def _note_refused(self, log: LogKey, piece: _Piece) -> None:
+        """Do not ask for this again (section 6).
+
+        Of too many the oldest is forgotten. Later proposals have been made for the log, so that it
+        may be asked for again, with as much patience as what was skipped.
+        """
+        first, before = piece.first, self._refused.get(log, ())
+        if before and before[-1][1] == first - 1:
+            first, before = before[-1][0], before[:-1]
+        self._refused[log] = (*before, (first, piece.last))[-RANGES_MAX:]
 
     def _one_by_one(self, key: _Key, mend: _Mend, first: int, last: int) -> None:
         """The other side does not hold all entries of a group as we do; perhaps it holds some."""
@@ -362,6 +374,15 @@ class Mender:
                 )
 
         self._actions.look_up(LookUp(0, key[0], seqs, missing_above=first - 1), take)
+
+
+def _bounded(ranges: Ranges) -> Ranges:
+    """At most `RANGES_MAX` ranges: of more, the lowest are taken for one.
+
+    So what lies between them is not asked for before everything is asked for again.
+    """
+    more = len(ranges) - RANGES_MAX
+    return ranges if more <= 0 else ((ranges[0][0], ranges[more][1]), *ranges[more + 1 :])
 
 
 def _is_unsure(request: Request) -> bool:
