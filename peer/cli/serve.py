@@ -78,7 +78,7 @@ def _file_age(text: str) -> "timedelta":
     return seconds(text)
 
 
-class _Events:
+class Events:
     """Prints the node's events: all of them for scripts, fewer for people."""
 
     def __init__(self, terminal: "Terminal", ending: "trio.Event") -> None:
@@ -87,6 +87,7 @@ class _Events:
         self.failure: OutputClosed | Problem | None = None
         """Why nothing can be printed any more, which ends the node in good order."""
         self._heights: dict[tuple[object, object], Mapping[str, object]] = {}
+        self._told: dict[tuple[object, object], object] = {}
 
     def take(self, event: Mapping[str, object]) -> None:
         if self._terminal.as_json:
@@ -112,8 +113,11 @@ class _Events:
         while True:
             await trio.sleep(PROGRESS_S)
             heights, self._heights = self._heights, {}
-            for event in heights.values():
-                self._terminal.line(describe(event))
+            for log, event in heights.items():
+                # A payload that came later is no news for people.
+                if self._told.get(log) != event["height"]:
+                    self._told[log] = event["height"]
+                    self._terminal.line(describe(event))
             self._flush()
 
 
@@ -156,7 +160,7 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     from peer.net import StatusFile, run_export
 
     ending = trio.Event()
-    events = _Events(terminal, ending)
+    events = Events(terminal, ending)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             config = NodeConfig(session=session_config(args), limits=limits(args), trace=args.trace)

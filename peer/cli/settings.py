@@ -153,13 +153,20 @@ COMMON_FLAGS = frozenset(("store", "json", "verbose"))
 
 
 def store_path(args: argparse.Namespace) -> Path:
-    """The directory of the store that a command works on."""
+    """The directory of the store that a command works on. Raises WrongUsage."""
     named: str | None = args.store
-    return (
-        Path(named).expanduser()
-        if named
-        else _base("XDG_DATA_HOME", "Library/Application Support", ".local/share")
-    )
+    if named:
+        return utf8_path(Path(named).expanduser())
+    return utf8_path(_base("XDG_DATA_HOME", "Library/Application Support", ".local/share"))
+
+
+def utf8_path(path: Path) -> Path:
+    """`path`, if a database can be there. Raises WrongUsage."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise WrongUsage(f"{path}: the name of a store has to be UTF-8") from None
+    return path
 
 
 def config_flag(argv: Sequence[str]) -> str | None:

@@ -44,6 +44,25 @@ def test_no_command_is_wrong_usage(cli: CommandLine, argv: tuple[str, ...]) -> N
     assert result.err == "bamboo-peer: a command is needed (see `bamboo-peer --help`)\n"
 
 
+@pytest.mark.parametrize("host", ["a..b", ".a", "a" * 64, "h\udcff"])
+@pytest.mark.parametrize("argv", [("sync",), ("serve", "--listen"), ("serve", "--connect")])
+def test_what_cannot_be_the_name_of_a_host_is_wrong_usage(
+    own: CommandLine, argv: tuple[str, ...], host: str
+) -> None:
+    result = own(*argv, host)
+    assert (result.status, result.out, result.err.count("\n")) == (2, b"", 1)
+    assert "is no name of a host" in result.err
+
+
+@pytest.mark.parametrize("argv", [("init",), ("logs",), ("serve",), ("paths",)])
+def test_a_store_that_no_database_can_be_in_is_wrong_usage(
+    cli: CommandLine, argv: tuple[str, ...]
+) -> None:
+    result = cli(*argv, "--store", str(cli.folder / "s\udcff"))
+    assert (result.status, result.out) == (2, b"")
+    assert result.err.endswith("s\\udcff: the name of a store has to be UTF-8\n")
+
+
 def test_an_unknown_flag_without_a_command_is_named(cli: CommandLine) -> None:
     assert cli("--nonsense").err == (
         "bamboo-peer: what is '--nonsense'? (see `bamboo-peer --help`)\n"

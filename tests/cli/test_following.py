@@ -21,6 +21,12 @@ def test_what_is_followed_is_remembered(own: CommandLine) -> None:
         assert set(store.follows()) == {ALL, author, LogKey(author, 3)}
 
 
+def test_what_is_followed_is_no_entry(own: CommandLine) -> None:
+    result = own("follow", f"{AUTHOR}/0/1")
+    assert (result.status, result.out) == (2, b"")
+    assert f"write the log and the number apart, {AUTHOR}/0 1" in result.err
+
+
 def test_follows_as_json(own: CommandLine) -> None:
     own("follow", AUTHOR, f"{AUTHOR}/{2**60}", "--all")
     records = own("follows", "--json").records
