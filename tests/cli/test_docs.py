@@ -27,6 +27,14 @@ def test_every_command_and_flag_is_documented(name: str) -> None:
         assert f"--{flag_name(action)}" in text
 
 
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_what_is_given_is_called_the_same_in_the_help(name: str) -> None:
+    parser = Parser(name, "")
+    COMMANDS[name].load().arguments(parser)
+    for word in re.findall(r"\b[A-Z]+\b", parser.format_usage()):
+        assert re.search(rf"\b{word}\b", section(name)), word
+
+
 @pytest.mark.parametrize(
     "argv",
     [
