@@ -290,7 +290,7 @@ class FollowPolicy(Policy):
             self._lacking.wait(log, self._actions.now)
         elif state is not None:
             self._mender.ask_again(log)
-            state.inside.clear()
+            state.inside = frozenset()
             state.lift_heard()
             self._enqueue(log, look=True)
 
@@ -311,7 +311,7 @@ class FollowPolicy(Policy):
             state.fork_range = None
             state.spoken = True
             if ask.offset is not None and ask.kind is AskKind.RANGE:
-                state.inside.add(ask.start)
+                state.inside |= {ask.start}
             if ask.kind is AskKind.OFFER:
                 state.told = union(state.told, ((ask.start, ask.last),))
                 state.told_at = self._actions.now
@@ -414,7 +414,7 @@ class FollowPolicy(Policy):
             if state.refusals > REFUSALS_MAX:
                 self._retry_later(request.log, state)
         elif not request.proposal.sparse and not request.proposal.payloads_only:
-            state.withdrawn.add((request.proposal.start, request.proposal.end))
+            state.withdrawn |= {(request.proposal.start, request.proposal.end)}
 
     def _no_resources(self, request: Request, state: LogState) -> None:
         ask = state.asks.get(request)
@@ -469,7 +469,7 @@ class FollowPolicy(Policy):
         if not self._mender.given_up(request) and state is not None:
             if request.ours and request.proposal.offset:
                 # It was joined from several sources and is wrong: once more, from 0.
-                state.inside.discard(request.proposal.start)
+                state.inside -= {request.proposal.start}
             self._retry_later(request.log, state, not_kept=True)
 
     def contradicted(self, request: Request, seq: int) -> None:
@@ -571,7 +571,7 @@ class FollowPolicy(Policy):
             return False
         sparse = wants.is_sparse
         if state is not None:
-            state.inside.clear()
+            state.inside = frozenset()
             self._mender.ask_again(log)
         for request in filter(covers, requests):
             if request.our_interest.eagerness is Eagerness.NOTIFY and not sparse:

@@ -46,6 +46,10 @@ def remember_hash(request: Request, seq: int, entry_hash: bytes) -> None:
         forget_hashes(request)
 
 
+NO_HASHES: frozenset[int] = frozenset()
+"""The same one for thousands of requests."""
+
+
 def add_own_hashes(request: Request, found: Mapping[int, bytes]) -> None:
     """Take over hashes that the store holds, where none came with an entry."""
     hashes, start = request.incoming.hashes, request.proposal.start
@@ -53,7 +57,8 @@ def add_own_hashes(request: Request, found: Mapping[int, bytes]) -> None:
     hashes.update(new)
     # What is before the start was agreed on by the expected starting hash, or has been sent.
     own = {*request.incoming.own_hashes, *new}
-    request.incoming.own_hashes = {seq for seq in own if seq >= start and seq in hashes}
+    kept = {seq for seq in own if seq >= start and seq in hashes}
+    request.incoming.own_hashes = frozenset(kept) if kept else NO_HASHES
 
 
 def links_are_ours(request: Request, seq: int) -> bool:

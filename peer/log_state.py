@@ -77,7 +77,7 @@ class LogState:
     """From where a sparse log was watched until the other side ended that."""
     path_refused: int = 0
     path_liftable: int = 0
-    withdrawn: set[tuple[int, int | None]] = field(default_factory=set)
+    withdrawn: frozenset[tuple[int, int | None]] = frozenset()
     """Ranges that the other side proposed and does not want any more."""
     unserved: Ranges = ()
     """What the other side asked for and could not get as it asked."""
@@ -91,7 +91,7 @@ class LogState:
     """The highest entry up to which a request is complete, or that was offered as the last one."""
     listened: bool = False
     """The other side told to the end what it holds, while another session fetched the log."""
-    inside: set[int] = field(default_factory=set)
+    inside: frozenset[int] = frozenset()
     """The entries inside whose payloads a request of ours began."""
     stalled: object = None
     """What was missing when another session was left to bring it."""
@@ -147,7 +147,7 @@ class LogState:
         return before != (self.offered, self.heard_up_to)
 
     def _hear(self, proposal: Propose) -> None:
-        self.withdrawn.clear()
+        self.withdrawn = frozenset()
         self.listened = False
         self.watched_from = 0
         if proposal.start > self.heard_up_to and not is_offer(proposal):

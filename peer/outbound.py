@@ -231,7 +231,7 @@ class Outbound:
                 entries = entries[:index]
                 outgoing.changed = True
                 break
-        outgoing.moved.clear()
+        outgoing.moved = frozenset()
         if entries and not outgoing.rows:
             outgoing.rows = deque()
         outgoing.rows.extend(entries)
@@ -263,7 +263,7 @@ class Outbound:
         """A payload of this log begins to arrive here, or does so no more."""
         outgoing = request.outgoing
         if outgoing.reading:
-            outgoing.moved.add(seq)
+            outgoing.moved |= {seq}
         look_at_absent(request)
         if outgoing.in_piece:
             outgoing.read_anew()

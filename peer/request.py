@@ -58,7 +58,7 @@ class Incoming:
     """Whether some bytes of the payload at the cursor have come, but not all."""
     entry: OpenEntry | None = None
     hashes: dict[int, bytes] = field(default_factory=dict)
-    own_hashes: set[int] = field(default_factory=set)
+    own_hashes: frozenset[int] = frozenset()
     """Those of entries in the range that they passed, and that we had to look up ourselves."""
     hashes_looked_up_for: int = 0
     looked_up: int = 0
@@ -133,7 +133,7 @@ class Outgoing:
     """The seqnum and offset of the payload bytes that the host is to read, if it is."""
     has_read: bool = False
     """Payload bytes were read, so that the host may keep something open for more."""
-    moved: set[int] = field(default_factory=set)
+    moved: frozenset[int] = frozenset()
     """Payloads that began or ceased to arrive here while entries were being read."""
     unproved: bool = False
     """What was sent of the payload at the cursor is not verified, so that we may have to apologise.

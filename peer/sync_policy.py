@@ -242,7 +242,7 @@ class SyncPolicy(Policy):
             if ask.kind is AskKind.OFFER:
                 known.told = union(known.told, ((ask.start, ask.last),))
             if ask.offset is not None:
-                known.inside.add(ask.start)
+                known.inside |= {ask.start}
             known.asks[self._actions.propose(proposal, view)] = ask
             return False
         return True
