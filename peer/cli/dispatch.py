@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from .errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, Problem, WrongUsage
 from .registry import COMMANDS, Command
@@ -56,7 +57,7 @@ def dispatch(argv: Sequence[str] | None) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends a command like Ctrl-C does: what has come is kept, what is open is closed."""
+    """SIGTERM ends a command like Ctrl-C does; while Trio runs, `run_trio` sees to that."""
     try:
         before = signal.signal(signal.SIGTERM, _interrupt)
     except ValueError:  # not in the main thread, which alone hears of signals
@@ -68,11 +69,8 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _interrupt(*_: object) -> None:
-    if not callable(signal.getsignal(signal.SIGINT)):  # ignored, as behind `&` in a script
-        raise KeyboardInterrupt
-    # Trio has put its own function there, which knows where an interruption is safe.
-    signal.raise_signal(signal.SIGINT)
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _run(argv: list[str], terminal: Terminal) -> int:

@@ -1,6 +1,7 @@
 """What `serve` and `sync` have in common: whom to follow, and events as lines."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from logstore import ALL, Follow, Store
@@ -13,22 +14,42 @@ from .wanting import subscription, subscription_arguments
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    import trio
+
     from peer.net import Address, PeerAddress
 
 Result = TypeVar("Result")
 
 
 def run_trio(main: Callable[[], Awaitable[Result]]) -> Result:
-    """Runs Trio; what failed alone comes out as itself and not in a group of one."""
+    """Runs Trio until `main` is done or SIGTERM comes, which raises KeyboardInterrupt.
+
+    What failed alone comes out as itself and not in a group of one.
+    """
     import trio
 
+    async def run() -> Result:
+        # An exception from a signal handler might come in the middle of Trio's own doings.
+        with trio.open_signal_receiver(signal.SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_at_signal, signals, nursery.cancel_scope)
+                result = await main()
+                nursery.cancel_scope.cancel()
+                return result
+        raise KeyboardInterrupt
+
     try:
-        return trio.run(main)
+        return trio.run(run)
     except BaseExceptionGroup as group:
         failure: BaseException = group
         while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
             failure = failure.exceptions[0]
         raise failure from None
+
+
+async def _cancel_at_signal(signals: AsyncIterator[int], scope: "trio.CancelScope") -> None:
+    async for _ in signals:
+        scope.cancel()
 
 
 def counted(number: int, noun: str) -> str:

@@ -29,6 +29,8 @@ def u64(text: str) -> int:
 
 def seq(text: str) -> int:
     """A sequence number. Raises ValueError."""
+    if not text.isdecimal():
+        raise ValueError(f"{text[:40]!r} is no sequence number")
     number = u64(text)
     if number == 0:
         raise ValueError("sequence numbers count from 1")
@@ -38,6 +40,8 @@ def seq(text: str) -> int:
 def seq_range(text: str) -> SeqRange:
     """`N`, `A..B`, `A..`, `..B` or `..`. Raises ValueError."""
     first, dots, last = text.partition("..")
+    if not all(not end or end.isdecimal() for end in (first, last)):
+        raise ValueError(f"{text[:60]!r} is no range: write 7, 3..9, 3.., ..9 or ..")
     if not dots:
         number = seq(text)
         return SeqRange(number, number)

@@ -35,6 +35,14 @@ def test_what_is_no_range_is_refused(text: str) -> None:
         values.seq_range(text)
 
 
+@pytest.mark.parametrize("text", ["x", "1..3,5", "1...3"])
+def test_what_a_range_looks_like_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no range: write 7, 3\.\.9"):
+        values.seq_range(text)
+    with pytest.raises(ValueError, match="is no sequence number"):
+        values.seq(text)
+
+
 def test_an_entry_where_a_log_is_due_is_told_how_to_be_written() -> None:
     with pytest.raises(ValueError, match=f"{AUTHOR}/0 7$"):
         values.log_key(f"{AUTHOR}/0/7")

@@ -5,6 +5,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from .running import EXECUTABLE, PATIENCE_S, run, serving
 
 
@@ -67,14 +69,23 @@ def test_sync_with_wait_tries_again_until_somebody_is_there(
     )
     assert waiting.stderr is not None
     assert b"trying again" in waiting.stderr.readline()
-    with subprocess.Popen(
-        [EXECUTABLE, "sync", address, "--wait", "--store", str(taker)], stderr=subprocess.PIPE
-    ) as given_up:
-        assert given_up.stderr is not None
-        assert b"trying again" in given_up.stderr.readline()
-        given_up.terminate()
-        assert (given_up.wait(PATIENCE_S), given_up.stderr.read()) == (130, b"")
     with serving(tmp_path / "giver", "--listen", address, "--json"):
         out, _ = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 0
     assert b"received 3 entries" in out
+
+
+@pytest.mark.parametrize("ctrl_c", ["trap - INT", "trap '' INT"], ids=["heeded", "ignored"])
+def test_sigterm_ends_a_sync_that_waits_like_ctrl_c(taker: Path, ctrl_c: str) -> None:
+    """What a script runs behind `&` ignores Ctrl-C."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with subprocess.Popen(
+        ["sh", "-c", f'{ctrl_c}; exec "$@"', "sh"]
+        + [EXECUTABLE, "sync", address, "--wait", "--store", str(taker)],
+        stderr=subprocess.PIPE,
+    ) as waiting:
+        assert waiting.stderr is not None
+        assert b"trying again" in waiting.stderr.readline()
+        waiting.terminate()
+        assert (waiting.wait(PATIENCE_S), waiting.stderr.read()) == (130, b"")
