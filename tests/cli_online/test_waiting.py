@@ -80,11 +80,8 @@ def test_sigterm_ends_a_sync_that_waits_like_ctrl_c(taker: Path, ctrl_c: str) ->
     """What a script runs behind `&` ignores Ctrl-C."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    with subprocess.Popen(
-        ["sh", "-c", f'{ctrl_c}; exec "$@"', "sh"]
-        + [EXECUTABLE, "sync", address, "--wait", "--store", str(taker)],
-        stderr=subprocess.PIPE,
-    ) as waiting:
+    command = f"{ctrl_c}; exec {EXECUTABLE} sync {address} --wait --store {taker}"
+    with subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE) as waiting:
         assert waiting.stderr is not None
         assert b"trying again" in waiting.stderr.readline()
         waiting.terminate()
