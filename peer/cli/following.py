@@ -58,6 +58,7 @@ def _unfollow(args: "Namespace", _: "Terminal") -> int:
         for target in targets:
             if target not in followed:
                 raise Problem(f"{target_name(target)} is not followed (`follows` lists what is)")
+        for target in targets:
             store.unfollow(target)
     return DONE
 

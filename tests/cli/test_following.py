@@ -21,6 +21,13 @@ def test_what_is_followed_is_remembered(own: CommandLine) -> None:
         assert set(store.follows()) == {ALL, author, LogKey(author, 3)}
 
 
+def test_nothing_is_unfollowed_where_one_of_several_is_not_followed(own: CommandLine) -> None:
+    own("follow", AUTHOR)
+    assert own("unfollow", AUTHOR, f"{AUTHOR}/5").status == 1
+    assert own("follows").lines == [AUTHOR]
+    assert own("unfollow", AUTHOR, AUTHOR).status == 0
+
+
 def test_what_is_followed_is_no_entry(own: CommandLine) -> None:
     result = own("follow", f"{AUTHOR}/0/1")
     assert (result.status, result.out) == (2, b"")
