@@ -143,8 +143,8 @@ async def _run(
         if event["event"] == "fork":
             story.forks.append(f"{event['author']}/{event['log_id']} is forked at {event['seq']}")
         elif event["event"] == "connected":
-            [member] = peer.node.members
-            story.newest = member.knowledge.newest
+            for member in peer.node.members:
+                story.newest = member.knowledge.newest
         elif event["event"] == "trace_failed":
             terminal.note(describe(event))
 
