@@ -55,6 +55,12 @@ def is_offer(proposal: Propose) -> bool:
     return finite and proposal.eagerness is Eagerness.NOTIFY and not proposal.payloads_only
 
 
+def goes_on(proposal: Propose) -> bool:
+    """Whether a proposal asks for all that follows what its side holds, without a gap."""
+    is_open = proposal.end is None and not proposal.sparse and not proposal.payloads_only
+    return is_open and proposal.lower_info in (None, proposal.start)
+
+
 def answer(
     proposal: Propose,
     view: LogView,

@@ -8,6 +8,7 @@ for is planned anew whenever what is held, what is wanted or what is known of th
 Where the author has forked the log, the earliest fork is looked for first (forking.py).
 """
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -227,7 +228,7 @@ class FollowPolicy(Policy):
         asks = plan(wants, view, peer, runs_from=runs_from)
         if any(ask.settings.eagerness is not Eagerness.NOTIFY for ask in asks):
             if self._actions.claim(log):
-                state.listened = False
+                state.listened_until = 0.0
             else:
                 asks = self._leave_to_others(listening, state, asks, runs_from)
         if not self._mender.has_fetched(log, wants.fetches) and (alone or self._actions.claim(log)):
@@ -279,7 +280,9 @@ class FollowPolicy(Policy):
             state.stalled = gaps
             self._later.add(log, self._actions.now + self._config.stalled_after_s)
         peer = state.peer(self._actions.requests_of(log))
-        if state.listened or self._covered(log):
+        if self._actions.now < state.listened_until < math.inf:
+            self._look_soon(log, state.listened_until - self._actions.now)
+        if self._actions.now < state.listened_until or self._covered(log):
             return []
         return plan(state.wants, view, peer, runs_from=runs_from, may_fetch=False)
 

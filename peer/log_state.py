@@ -1,11 +1,12 @@
 """What one session knows about one log: its own requests, and the other side's part of it."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from wire import CancelReason, Eagerness, LogKey, Propose, lower_pool
 
-from .answering import is_offer
+from .answering import goes_on, is_offer
 from .events import LogView
 from .fork_search import differs_at
 from .log_table import LogTable
@@ -19,6 +20,8 @@ FORK_RANGES_MAX = 48
 REFUSALS_MAX = 32
 """Refused proposals for a log in a row, after which each further one waits longer and longer."""
 
+LISTEN_AGAIN_MAX_S = 60.0
+"""The longest pause before the other side is asked again to tell what is new."""
 
 RANGES_MAX = 256
 """Ranges that the other side has offered or asked for, and that are remembered of a log."""
@@ -89,8 +92,11 @@ class LogState:
 
     both_have: int = 0
     """The highest entry up to which a request is complete, or that was offered as the last one."""
-    listened: bool = False
-    """The other side told to the end what it holds, while another session fetched the log."""
+    listened_until: float = 0.0
+    """Until then it is not asked to tell what is new, while another session fetches the log.
+
+    For ever, once it has told to the end what it holds.
+    """
     inside: frozenset[int] = frozenset()
     """The entries inside whose payloads a request of ours began."""
     stalled: object = None
@@ -148,7 +154,7 @@ class LogState:
 
     def _hear(self, proposal: Propose) -> None:
         self.withdrawn = frozenset()
-        self.listened = False
+        self.listened_until = 0.0
         self.watched_from = 0
         if proposal.start > self.heard_up_to and not is_offer(proposal):
             # It has come further since: what it refused it may want now (section 6).
@@ -165,7 +171,8 @@ class LogState:
             self.offered = offered[-RANGES_MAX:]
             self.newest = max(self.newest or 0, proposal.end or 0)
         elif proposal.end is None:
-            self.asked_behind = max(self.asked_behind, first - 1)
+            if goes_on(proposal):
+                self.asked_behind = max(self.asked_behind, first - 1)
             if proposal.eagerness is Eagerness.NOTIFY:
                 self.refused = minus(self.refused, ((first, OPEN_END),))
 
@@ -193,9 +200,8 @@ class LogState:
 
     def keeps_in_step(self, proposal: Propose, view: LogView) -> None:
         """It goes on behind what we hold: it has what is before that, and will have the rest."""
-        is_open = proposal.end is None and not proposal.sparse and not proposal.payloads_only
         data = proposal.eagerness is not Eagerness.NOTIFY
-        if is_open and data and proposal.start > view.newest:
+        if goes_on(proposal) and data and proposal.start > view.newest:
             self.in_step = union(self.in_step, ((proposal.start, OPEN_END),))
 
     def may_defer(self, view: LogView, now: float, patience_s: float) -> bool:
@@ -237,12 +243,18 @@ class LogState:
         self.views.pop(request, None)
         self.stands.pop(request, None)
         ask = self.asks.pop(request, None)
-        if not completed(request):
+        complete = completed(request)
+        only_heard = request.our_interest.eagerness is Eagerness.NOTIFY
+        if not complete:
+            if only_heard and ask is not None and request.cancel_sent is CancelReason.COMPLETE:
+                # It would tell of a part only, of which nobody has anything yet.
+                self.listened_until = now + min(2.0**self.retries, LISTEN_AGAIN_MAX_S)
+                self.retries += 1
             return ask
         if not request.proposal.sparse:
+            told_all = only_heard and request.proposal.end is None
+            self.listened_until = math.inf if told_all else 0.0
             self.both_have = max(self.both_have, request.lowest_end() or 0)
-            only_heard = request.our_interest.eagerness is Eagerness.NOTIFY
-            self.listened = only_heard and request.proposal.end is None
         if ask is not None:
             # What it sent or passed it holds.
             self.told, self.told_at = union(self.told, carried(request)), now

@@ -103,6 +103,9 @@ class Sender:
         if skipped is None:
             return b""
         until = skipped if skipped >= 0 else incoming.verified
+        if until < outgoing.position:
+            # What has come and is not proved yet is behind us. Reading it would lose our rows.
+            return None
         if skipped < 0 and (available <= until or not self._has_own_at(request, until)):
             return b""
         return self._pass_to(request, until) if until > outgoing.position else None

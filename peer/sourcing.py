@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
 
-from .answering import is_offer
+from .answering import goes_on, is_offer
 from .events import LogView
 from .notices import FetchEnded, PeerHolds
 from .request import Request
@@ -48,7 +48,7 @@ def told_by(proposal: Propose, view: LogView) -> PeerHolds | None:
 
     Who keeps a log in step asks for what is behind what it holds, or offers that (section 10).
     """
-    if proposal.sparse or (proposal.end is not None and not is_offer(proposal)):
+    if not (is_offer(proposal) or goes_on(proposal)):
         return None
     whole = view.newest if view.tail_partial_bytes is None else view.height - 1
     newest = proposal.start - 1 if proposal.end is None else proposal.end
