@@ -14,6 +14,7 @@ from functools import partial
 
 from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
+from .agenda import Agenda
 from .answering import Answer
 from .changing import change
 from .config import SessionConfig
@@ -21,16 +22,7 @@ from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .forking import Forking
 from .gaps import due_cuts
 from .lacking import Lacking
-from .log_state import (
-    RANGES_MAX,
-    REFUSALS_MAX,
-    LogState,
-    LogStates,
-    completed,
-    covers,
-    is_stored,
-    refused_all,
-)
+from .log_state import RANGES_MAX, REFUSALS_MAX, LogState, LogStates, completed, covers, refused_all
 from .mending import Mender
 from .planning import (
     Ask,
@@ -52,7 +44,6 @@ from .planning import (
 from .policy import Actions, Policy
 from .ranges import meet, minus, union
 from .request import NEVER, Request
-from .retries import Retries
 from .sourcing import fetches
 from .waiting_line import WaitingLine
 
@@ -65,10 +56,8 @@ class FollowPolicy(Policy):
         self._logs = LogStates()
         self._line = WaitingLine()
         self._looking = 0
-        self._retries = Retries()
-        self._later = Retries()
-        self._settling: dict[LogKey, list[Request]] = {}
-        self._mender = Mender(actions, self._settling, leave_arriving=True)
+        self._agenda = Agenda(config)
+        self._mender = Mender(actions, self._agenda.settling, leave_arriving=True)
         self._lacking = Lacking(config.stalled_after_s)
         self._forking = Forking(actions, self._enqueue, self._covered)
 
@@ -107,19 +96,16 @@ class FollowPolicy(Policy):
 
     def advance(self) -> None:
         now = self._actions.now
-        for log in (*self._retries.due(now), *self._later.due(now)):
+        for log in self._agenda.due(now):
             self._enqueue(log, look=True)
         for log in self._lacking.due(now):
             self._try_again(log)
-        for log in [log for log, over in self._settling.items() if all(map(is_stored, over))]:
-            del self._settling[log]
-            self._enqueue(log, look=True)
         while self._line and self._looking < self._actions.request_credit:
             self._look(self._line.pop(), ())
         self._mender.advance(others_wait=bool(self._line or self._looking))
 
     def next_deadline(self) -> float | None:
-        times = (each.next_at() for each in (self._retries, self._later, self._lacking))
+        times = (self._agenda.next_at(), self._lacking.next_at())
         return min((time for time in times if time is not None), default=None)
 
     def _look(self, log: LogKey, named: tuple[int, ...]) -> None:
@@ -129,7 +115,7 @@ class FollowPolicy(Policy):
             return
         if state.fork_range is not None:
             named = tuple(sorted({*named, *named_for(metadata_of(state.fork_range))}))
-        elif log in self._retries or log in self._settling:
+        elif self._agenda.holds_back(log):
             return
         if state.fork_range is None and not state.must_look and self._covered(log):
             return
@@ -164,7 +150,7 @@ class FollowPolicy(Policy):
         if state.must_look:
             # Asked for during the look-up.
             self._enqueue(log)
-        outdated = fork_range is None and (state.stale or log in self._settling)
+        outdated = fork_range is None and (state.stale or log in self._agenda.settling)
         if state.fork_range != fork_range or outdated:
             # The view lacks hashes that this needs, or entries that have come since.
             self._enqueue(log, first=True, look=True)
@@ -192,9 +178,8 @@ class FollowPolicy(Policy):
 
     def _close(self, log: LogKey) -> bool:
         """Nothing is to be done about a log until something happens to it, if that is so."""
-        waits = any(log in each for each in (self._line, self._retries, self._later, self._lacking))
-        busy = waits or log in self._settling or bool(self._actions.requests_of(log))
-        return not busy and self._logs.close(log)
+        waits = any(log in each for each in (self._line, self._agenda, self._lacking))
+        return not (waits or self._actions.requests_of(log)) and self._logs.close(log)
 
     def _look_behind(self, view: LogView, state: LogState, asks: list[Ask]) -> None:
         """In a log of many runs, one view does not tell of all."""
@@ -249,8 +234,8 @@ class FollowPolicy(Policy):
         patience = (config.stalled_after_s, config.look_again_s)
         requests, now = list(self._actions.requests_of(log)), self._actions.now
         due, at = due_cuts(requests, view, runs_from, state.stands, wanted, patience, now)
-        if at is not None and log not in self._later:
-            self._later.add(log, at)
+        if at is not None:
+            self._agenda.look_in(log, at - now, now)
         for request, cut in due:
             state.unserved = union(state.unserved, cut.unserved)
             if cut.adjust is not None:
@@ -268,7 +253,7 @@ class FollowPolicy(Policy):
 
         Gaps that are as they were some time ago are filled from here after all.
         """
-        log = view.log
+        log, now = view.log, self._actions.now
         whole = view.newest if view.tail_partial_bytes is None else view.height - 1
         if state.reach > whole:
             # Perhaps it said so before anybody here wanted the log.
@@ -278,11 +263,11 @@ class FollowPolicy(Policy):
             return gaps
         if gaps:
             state.stalled = gaps
-            self._later.add(log, self._actions.now + self._config.stalled_after_s)
+            self._agenda.look_in(log, self._config.stalled_after_s, now)
         peer = state.peer(self._actions.requests_of(log))
-        if self._actions.now < state.listened_until < math.inf:
-            self._look_soon(log, state.listened_until - self._actions.now)
-        if self._actions.now < state.listened_until or self._covered(log):
+        if now < state.listened_until < math.inf:
+            self._agenda.look_in(log, state.listened_until - now, now)
+        if now < state.listened_until or self._covered(log):
             return []
         return plan(state.wants, view, peer, runs_from=runs_from, may_fetch=False)
 
@@ -415,7 +400,7 @@ class FollowPolicy(Policy):
         if request.ours:
             state.refuse(request)
             if state.refusals > REFUSALS_MAX:
-                self._retry_later(request.log, state)
+                self._pause(request.log, state)
         elif not request.proposal.sparse and not request.proposal.payloads_only:
             state.withdrawn |= {(request.proposal.start, request.proposal.end)}
 
@@ -427,7 +412,7 @@ class FollowPolicy(Policy):
         elif request.ours or request.confirmed:
             if ask is not None and ask.kind is AskKind.OFFER:
                 state.told = minus(state.told, ((ask.start, ask.last),))
-            self._retry_later(request.log, state)
+            self._pause(request.log, state)
 
     def request_released(self, request: Request) -> None:
         log = request.log
@@ -446,8 +431,7 @@ class FollowPolicy(Policy):
         state.stale = True
         if ask is not None and ask.kind is AskKind.RANGE and completed(request):
             self._mender.ask_again(log)
-        if not is_stored(request):
-            self._settling.setdefault(log, []).append(request)
+        self._agenda.settle(request)
         self._enqueue(log, look=ask is not None or state.blocked)
 
     def request_lost(self, request: Request) -> None:
@@ -467,16 +451,16 @@ class FollowPolicy(Policy):
             state.told = minus(state.told, ((ask.start, ask.last),))
 
     def given_up(self, request: Request) -> None:
-        self._settling.pop(request.log, None)
+        self._agenda.settled(request.log)
         state = self._logs.get(request.log)
         if not self._mender.given_up(request) and state is not None:
             if request.ours and request.proposal.offset:
                 # It was joined from several sources and is wrong: once more, from 0.
                 state.inside -= {request.proposal.start}
-            self._retry_later(request.log, state, not_kept=True)
+            self._pause(request.log, state, not_kept=True)
 
     def contradicted(self, request: Request, seq: int) -> None:
-        self._settling.pop(request.log, None)
+        self._agenda.settled(request.log)
         state = self._logs.get(request.log)
         if state is not None:
             self._forking.contradicted(request, seq, state)
@@ -535,10 +519,8 @@ class FollowPolicy(Policy):
         if state.wants.is_sparse:
             self._look_soon(request.log)
 
-    def _look_soon(self, log: LogKey, delay_s: float | None = None) -> None:
-        if log not in self._later:
-            delay_s = self._config.look_again_s if delay_s is None else delay_s
-            self._later.add(log, self._actions.now + delay_s)
+    def _look_soon(self, log: LogKey) -> None:
+        self._agenda.look_soon(log, self._actions.now)
 
     def log_changed(self, event: LogChanged) -> None:
         log = event.log
@@ -555,7 +537,7 @@ class FollowPolicy(Policy):
                 self._look_soon(log)
             elif event.height < event.newest and state.wants.followed(event.newest):
                 # Whoever brings the log may have parts of it only, and this side what is between.
-                self._look_soon(log, self._config.stalled_after_s)
+                self._agenda.look_in(log, self._config.stalled_after_s, self._actions.now)
         waits = state is None and (log in self._interests.logs or log in self._interests.own)
         if self.wants(log) and not waits and not self._actions.requests_of(log):
             self._enqueue(log)
@@ -589,9 +571,5 @@ class FollowPolicy(Policy):
         everything = request.our_interest.eagerness is Eagerness.ALL
         return self._mender.owns(request) or (fetches(request) and everything and not bounded)
 
-    def _retry_later(self, log: LogKey, state: LogState, *, not_kept: bool = False) -> None:
-        config = self._config
-        first = config.keep_again_s if not_kept else config.retry_first_s
-        delay = min(first * 2.0 ** min(state.retries, 16), config.retry_max_s)
-        state.retries += 1
-        self._retries.add(log, self._actions.now + delay)
+    def _pause(self, log: LogKey, state: LogState, *, not_kept: bool = False) -> None:
+        self._agenda.pause(log, state, self._actions.now, not_kept=not_kept)
