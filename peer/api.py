@@ -159,7 +159,13 @@ class Peer:
         Returns where, the first address if the host has several. Raises CannotListenError, and
         ValueError for what is no address.
         """
-        found = await self.node.listen(_address(address))
+        wanted = _address(address)
+        try:
+            found = await self.node.listen(wanted)
+        except UnicodeError:
+            raise CannotListenError(
+                f"cannot listen on {wanted}: no host can have this name"
+            ) from None
         return found[0]
 
     def connect(self, address: str | Address, *, greedy: Greedy | None = None) -> None:
@@ -416,7 +422,8 @@ async def _sync_once(
 
 
 def _address(address: str | Address) -> Address:
-    return address if isinstance(address, Address) else Address.parse(address)
+    """Raises ValueError, also for what was put together by hand and is no address."""
+    return Address.parse(str(address))
 
 
 def _is_of(log: LogKey, target: LogKey | bytes | None) -> bool:

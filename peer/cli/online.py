@@ -62,7 +62,7 @@ def address(text: str) -> "Address":
     """`HOST:PORT`. Raises ValueError."""
     from peer.net import Address  # loads Trio, which `--help` can do without
 
-    return _with_a_name(Address.parse(text))
+    return Address.parse(text)
 
 
 CALLED = "HOST:PORT or HOST:PORT,greedy=WAY"
@@ -73,18 +73,7 @@ def called(text: str) -> "PeerAddress":
     """`HOST:PORT`, and behind a comma what goes for that connection. Raises ValueError."""
     from peer.net import PeerAddress  # as above
 
-    peer = PeerAddress.parse(text)
-    _with_a_name(peer.address)
-    return peer
-
-
-def _with_a_name(address: "Address") -> "Address":
-    """The address, if its host is a name that can be looked up. Raises ValueError."""
-    try:
-        address.host.encode("idna")
-    except UnicodeError:
-        raise ValueError(f"{address.host[:100]!r} is no name of a host") from None
-    return address
+    return PeerAddress.parse(text)
 
 
 def follow_arguments(parser: Parser) -> None:

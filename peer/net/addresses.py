@@ -55,6 +55,10 @@ class Address(NamedTuple):
             raise ValueError(f"{text[:100]!r}: an IPv6 address needs brackets, as in [::1]:7007")
         if not host or any(c.isspace() for c in host):
             raise ValueError(f"{text[:100]!r} is no address: expected HOST:PORT")
+        try:
+            host.encode("idna")
+        except UnicodeError:
+            raise ValueError(f"{host[:100]!r} is no name of a host") from None
         return cls(host, _port(port, text))
 
 

@@ -31,6 +31,9 @@ async def open_stream(address: Address) -> trio.SocketStream:
         raise CannotConnectError(f"{address}: no answer in {CONNECT_TIMEOUT_S:.0f} s") from None
     except OSError as error:
         raise CannotConnectError(f"{address}: {words_of(error)}") from None
+    except UnicodeError:
+        # Name resolution is stricter about letters than what parses an address.
+        raise CannotConnectError(f"{address}: no host can have this name") from None
 
 
 class Dialler:

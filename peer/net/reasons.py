@@ -290,6 +290,7 @@ def _advice_for(reason: str) -> str:
         "no answer": "see whether the host is up and no firewall is between",
         "not a bamboo peer": "the port belongs to another program; name another",
         "Name or service": "see whether the name is written correctly",
+        "can have this name": "see whether the name is written correctly",
         "point2point": "its software breaks the protocol; `serve --trace FILE` shows how",
     }
     for part, hint in hints.items():

@@ -35,6 +35,9 @@ def test_what_is_an_address(text: str, expected: Address) -> None:
         ("[::1", r"expected \[HOST\]:PORT"),
         ("[::1]7", r"expected \[HOST\]:PORT"),
         ("host:1,greedy=none", "a peer that is called only"),
+        ("a..b:1", "'a..b' is no name of a host"),
+        (f"{'x' * 64}.org", "is no name of a host"),
+        ("\udcff", "is no name of a host"),
     ],
 )
 def test_what_is_no_address_and_why(text: str, reason: str) -> None:

@@ -9,7 +9,15 @@ import trio
 import trio.lowlevel
 
 from logstore import ALL, Store, StoredEntry, StoreLocked
-from peer.api import NodeConfig, Peer, SyncError, memory_link, sync
+from peer.api import (
+    Address,
+    CannotListenError,
+    NodeConfig,
+    Peer,
+    SyncError,
+    memory_link,
+    sync,
+)
 from peer.net import CannotConnectError, ConnectionState
 from wire import LogKey
 
@@ -155,6 +163,33 @@ async def test_a_speaker_of_http_is_no_peer(stores: tuple[Store, Store]) -> None
     await there.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(SyncError, match=r"^stream: not a bamboo peer: it speaks HTTP$"):
         await sync(stores[0], here, config=CONFIG)
+
+
+@pytest.mark.parametrize("address", ["a..b", Address("a..b", 7007), Address("a", 1 << 16)])
+async def test_what_is_no_address_is_refused_at_once(
+    stores: tuple[Store, Store], address: str | Address
+) -> None:
+    async with Peer(stores[0], config=CONFIG) as peer:
+        with pytest.raises(ValueError, match=r"is no name of a host|up to 65535"):
+            peer.connect(address)
+        with pytest.raises(ValueError, match=r"is no name of a host|up to 65535"):
+            await peer.sync(address)
+        assert peer.connections() == []
+
+
+async def test_a_name_that_no_host_can_have_ends_no_node(stores: tuple[Store, Store]) -> None:
+    async with Peer(stores[0], config=CONFIG) as peer:
+        peer.connect("\u2603.example:7007")
+        with trio.fail_after(PATIENCE_S):
+            while peer.connections()[0].last_error is None:
+                await trio.sleep(0.01)
+        [called] = peer.connections()
+        assert called.state is ConnectionState.WAITING
+        assert called.last_error == "\u2603.example:7007: no host can have this name"
+        [wrong] = [each for each in await peer.why("\u2603.example") if each.wrong]
+        assert wrong.advice == "see whether the name is written correctly"
+        with pytest.raises(CannotListenError, match="no host can have this name"):
+            await peer.listen("\u2603.example:0")
 
 
 async def test_connections_tell_of_calls_that_come_to_nothing(stores: tuple[Store, Store]) -> None:
