@@ -18,7 +18,7 @@ _BYTES_MAX: Final = 4096
 
 
 def write_key_file(path: Path, key: SigningKey) -> None:
-    """Writes a new key file and syncs it; never overwrites one.
+    """Writes a new key file and syncs it; never overwrites one, and leaves no part of one.
 
     Raises StoreExists if there is a file already, and the errors of a disk.
     """
@@ -27,15 +27,19 @@ def write_key_file(path: Path, key: SigningKey) -> None:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
             raise StoreExists("the key file exists", path, "choose another name") from None
-        with os.fdopen(fd, "wb") as file:
-            file.write(bytes(key).hex().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            with os.fdopen(fd, "wb") as file:
+                file.write(bytes(key).hex().encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def read_key_file(path: Path, author: bytes | None = None) -> SigningKey:

@@ -6,15 +6,7 @@ A key that two machines sign with forks its logs, for ever. So nothing here goes
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logstore import (
-    KeyFileMissing,
-    NotAStore,
-    Store,
-    StoreError,
-    StoreFull,
-    read_key_file,
-    write_key_file,
-)
+from logstore import KeyFileMissing, NotAStore, Store, StoreError, read_key_file, write_key_file
 
 from .errors import DONE, Problem, WrongUsage
 from .opening import KEY_FILE, opened_store
@@ -60,11 +52,7 @@ def _key(args: "Namespace", terminal: "Terminal") -> int:
 def _export(args: "Namespace", file: Path, terminal: "Terminal") -> int:
     with opened_store(args, readonly=True) as store:
         key = store.signing_key()
-        try:
-            write_key_file(file, key)
-        except StoreFull:
-            file.unlink(missing_ok=True)  # a part of a key is none, and nothing is written over it
-            raise
+        write_key_file(file, key)
         author = store.author.hex()
     terminal.note(WARNING)
     terminal.result({"author": author, "file": str(file.absolute())}, author)

@@ -1,16 +1,15 @@
 """`init` and `append`: the author's own logs."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from logstore import Appended, Store, StoreError, StoreFull
+from logstore import Appended, Store, StoreError
 from peer import json_number, log_fields
 
 from .errors import DONE, Problem, WrongUsage
 from .lines import LineBytes, Readable, line_batches
-from .opening import KEY_FILE, opened_store
+from .opening import opened_store
 from .registry import Definition
 from .settings import Parser, store_path
 from .values import u64
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
     from .terminal import Terminal
 
-KEY_BYTES = 64
-"""Of a whole key file, the line's end left out."""
 BATCH_ENTRIES_MAX = 1000
 """Entries that become durable together: many a sync, and still soon."""
 
@@ -38,19 +35,10 @@ def _init(args: "Namespace", terminal: "Terminal") -> int:
         with Store.create(path) as store:
             author = store.author
     except StoreError as error:
-        if isinstance(error, StoreFull):
-            _remove_part_of_key(path / KEY_FILE)
         raise Problem(str(error)) from error
     terminal.detail(f"created {path.absolute()}; keep {path.absolute() / 'author.key'} secret")
     terminal.result({"author": author.hex()}, author.hex())
     return DONE
-
-
-def _remove_part_of_key(path: Path) -> None:
-    """Lets `init` be run again where a full disk has cut a new key short."""
-    with suppress(OSError):
-        if path.stat().st_size < KEY_BYTES:
-            path.unlink()
 
 
 def _append_arguments(parser: Parser) -> None:

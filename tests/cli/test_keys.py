@@ -1,13 +1,12 @@
 """`key`: export, import, confirm."""
 
+import errno
+import os
 import shutil
 import stat
-from pathlib import Path
 
 import pytest
-from nacl.signing import SigningKey
 
-from logstore import StoreFull
 from tests.cli.harness import CommandLine
 
 WARNING = "forks its logs"
@@ -40,14 +39,15 @@ def test_an_export_that_finds_no_room_can_be_made_again(
 ) -> None:
     file = own.folder / "key"
 
-    def full(path: Path, _: SigningKey) -> None:
-        path.write_bytes(b"ab")
-        raise StoreFull("the disk is full", path, "free space")
+    def full(fd: int) -> None:
+        os.ftruncate(fd, 2)
+        raise OSError(errno.ENOSPC, "simulated")
 
     with monkeypatch.context() as patch:
-        patch.setattr("peer.cli.keys.write_key_file", full)
+        patch.setattr("logstore.keyfile.os.fsync", full)
         assert own("key", "export", file).status == 1
     assert not file.exists()
+    assert own("key", "export", file).status == 0
 
 
 def test_an_import_from_nowhere_is_named(own: CommandLine) -> None:

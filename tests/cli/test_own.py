@@ -1,5 +1,6 @@
 """`init` and `append`."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore import Store, StoreFull
+from logstore import Store
 from peer.cli import lines
 from peer.cli import own as own_module
 from tests.cli.harness import CommandLine, Stream
@@ -29,22 +30,18 @@ def test_init_as_json(cli: CommandLine) -> None:
     assert len(record["author"]) == 64
 
 
-@pytest.mark.parametrize("part", [b"", b"ab", bytes(32).hex().encode()])
 def test_an_init_that_finds_no_room_can_be_run_again(
-    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, part: bytes
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = cli.store / "author.key"
-
-    def full(path: Path) -> None:
-        path.mkdir()
-        key.touch(0o600)
-        key.write_bytes(part)
-        raise StoreFull("the disk is full", path, "free space")
+    def full(fd: int) -> None:
+        os.ftruncate(fd, 2)
+        raise OSError(errno.ENOSPC, "simulated")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "create", full)
-        assert cli("init").status == 1
-    assert key.exists() is (len(part) == 64)
+        patch.setattr("logstore.keyfile.os.fsync", full)
+        result = cli("init")
+    assert (result.status, result.out) == (1, b"")
+    assert "the disk is full" in result.err
     assert cli("init").status == 0
 
 

@@ -1,5 +1,7 @@
 """One's own logs: logstore/own.py, identity.py, keyfile.py."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from logstore import (
     Store,
     StoreDamaged,
     StoreExists,
+    StoreFull,
     read_key_file,
     write_key_file,
 )
@@ -212,6 +215,23 @@ def test_a_key_file_is_private_and_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(StoreExists):
         write_key_file(path, signing_key(2))
     assert bytes(read_key_file(path)) == bytes(signing_key(1))
+
+
+def test_a_key_file_that_finds_no_room_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "key"
+
+    def full(fd: int) -> None:
+        os.ftruncate(fd, 2)
+        raise OSError(errno.ENOSPC, "simulated")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("logstore.keyfile.os.fsync", full)
+        with pytest.raises(StoreFull):
+            write_key_file(path, signing_key(1))
+    assert list(tmp_path.iterdir()) == []
+    write_key_file(path, signing_key(1))
 
 
 def test_a_missing_wrong_or_exposed_key_stops_appending_and_nothing_else(store: Store) -> None:

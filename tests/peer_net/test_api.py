@@ -9,15 +9,7 @@ import trio
 import trio.lowlevel
 
 from logstore import ALL, Store, StoredEntry, StoreLocked
-from peer.api import (
-    Address,
-    CannotListenError,
-    NodeConfig,
-    Peer,
-    SyncError,
-    memory_link,
-    sync,
-)
+from peer.api import Address, CannotListenError, NodeConfig, Peer, SyncError, memory_link, sync
 from peer.net import CannotConnectError, ConnectionState
 from wire import LogKey
 
@@ -180,10 +172,8 @@ async def test_what_is_no_address_is_refused_at_once(
 async def test_a_name_that_no_host_can_have_ends_no_node(stores: tuple[Store, Store]) -> None:
     async with Peer(stores[0], config=CONFIG) as peer:
         peer.connect("\u2603.example:7007")
-        with trio.fail_after(PATIENCE_S):
-            while peer.connections()[0].last_error is None:
-                await trio.sleep(0.01)
-        [called] = peer.connections()
+        while not (called := peer.connections()[0]).last_error:
+            await trio.testing.wait_all_tasks_blocked()
         assert called.state is ConnectionState.WAITING
         assert called.last_error == "\u2603.example:7007: no host can have this name"
         [wrong] = [each for each in await peer.why("\u2603.example") if each.wrong]
