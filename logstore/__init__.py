@@ -34,6 +34,7 @@ from .errors import (
 from .files import ArrivingFile, PayloadFile
 from .keyfile import read_key_file, write_key_file
 from .nodelock import NodeLock
+from .opening import check_path
 from .own import OWN_SOURCE
 from .proofs import check_fork
 from .reader import PayloadReader
@@ -120,6 +121,7 @@ __all__ = [
     "Subscription",
     "System",
     "check_fork",
+    "check_path",
     "read_key_file",
     "subscription_of",
     "write_key_file",

@@ -18,7 +18,7 @@ from .errors import StoreExists, translated
 from .files import PAYLOADS, PayloadFiles, write_all
 from .identity import RESTORED
 from .keyfile import KEY_FILE, read_key_file, write_key_file
-from .opening import Opened, set_meta
+from .opening import Opened, check_path, set_meta
 from .schema import FILE_ATTACHED
 from .system import READ_BYTES_MAX
 
@@ -30,6 +30,7 @@ _UNFINISHED: Final = ".unfinished"
 
 def write_backup(opened: Opened, files: PayloadFiles, target: Path) -> None:
     """Writes the copy into a new or empty directory. Raises StoreExists if it is not empty."""
+    check_path(target)
     with translated(target):
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):

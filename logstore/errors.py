@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import apsw
 
@@ -22,9 +22,11 @@ class ExplainedError(Exception):
     remedy: str
 
     def __init__(self, what: str, where: str | Path, remedy: str) -> None:
-        super().__init__(what, str(where), remedy)
+        # A path may have bytes that are no text, which could not be printed.
+        place = str(where).encode(errors="backslashreplace").decode()
+        super().__init__(what, place, remedy)
         self.what = what
-        self.where = str(where)
+        self.where = place
         self.remedy = remedy
 
     def __str__(self) -> str:
@@ -143,17 +145,27 @@ class NotAFork(StoreError):
 
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-_READ_ONLY = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+_WRONG_PATH: Final = {
+    errno.ENOENT: ("the file or its directory does not exist", "see whether the path is right"),
+    errno.ENOTDIR: ("a part of the path is no directory", "see whether the path is right"),
+    errno.EISDIR: ("it is a directory", "name a file"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
+}
 
 
 def from_os_error(error: OSError, where: str | Path) -> StoreError:
     """The store's own error for a failed call of the operating system."""
     if error.errno in _FULL:
         return StoreFull("the disk is full", where, "free space and try again")
-    if error.errno in _READ_ONLY:
+    if error.errno == errno.EROFS:
         return StoreReadOnly(
-            "no permission to write", where, "use an account that may, or open it for reading"
+            "the file system can only be read", where, "mount it for writing, or use another"
         )
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return StoreReadOnly("no permission", where, "use an account that has it")
+    if error.errno in _WRONG_PATH:
+        what, remedy = _WRONG_PATH[error.errno]
+        return StoreFailed(what, where, remedy)
     reason = error.strerror or type(error).__name__
     return StoreFailed(f"the disk failed ({reason})", where, "look at the disk, then start again")
 
@@ -169,8 +181,10 @@ def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:
                 "another process has been writing for too long", where, "wait for it or end it"
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError():
-            return StoreReadOnly(
-                "no permission to write", where, "use an account that may, or open it for reading"
+            return StoreReadOnly("no permission to write", where, "use an account that has it")
+        case apsw.CantOpenError():
+            return StoreFailed(
+                "the database cannot be opened", where, "see whether this account may, and the disk"
             )
         case apsw.NotADBError():
             return NotAStore("not a store", where, "name another directory, or restore a backup")

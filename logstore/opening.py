@@ -13,6 +13,7 @@ from .errors import (
     KeyFileWrong,
     OwnLogsReadOnly,
     StoreDamaged,
+    StoreError,
     StoreExists,
     StoreLocked,
     translated,
@@ -44,11 +45,25 @@ class Opened:
     """None: read from the key file when it is needed."""
 
 
+def check_path(path: Path) -> None:
+    """Raises StoreError if no database can be there, whatever the disk holds."""
+    if "\0" in str(path):
+        raise StoreError("no file name has a zero byte", path, "choose another one")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise StoreError(
+            "the name of a store has to be UTF-8", path, "choose another one"
+        ) from None
+
+
 def create_store(folder: Path, signing_key: SigningKey | None, system: System) -> Opened:
     """A new store. A `create` that was interrupted is continued with the key it wrote.
 
-    Raises StoreExists, KeyFileError, and the errors of a disk.
+    Raises StoreExists, KeyFileError, and the errors of a disk; StoreError for what `check_path`
+    refuses.
     """
+    check_path(folder)
     with translated(folder):
         folder.mkdir(parents=True, exist_ok=True)
         database = Database(folder, system)
@@ -99,6 +114,7 @@ def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
 
     Raises NotAStore, StoreTooNew, StoreDamaged, StoreReadOnly, StoreLocked and others.
     """
+    check_path(folder)
     database = Database(folder, system, readonly=readonly)
     try:
         database.open()

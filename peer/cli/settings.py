@@ -156,16 +156,18 @@ def store_path(args: argparse.Namespace) -> Path:
     """The directory of the store that a command works on. Raises WrongUsage."""
     named: str | None = args.store
     if named:
-        return utf8_path(Path(named).expanduser())
-    return utf8_path(_base("XDG_DATA_HOME", "Library/Application Support", ".local/share"))
+        return checked_path(Path(named).expanduser())
+    return checked_path(_base("XDG_DATA_HOME", "Library/Application Support", ".local/share"))
 
 
-def utf8_path(path: Path) -> Path:
+def checked_path(path: Path) -> Path:
     """`path`, if a database can be there. Raises WrongUsage."""
+    from logstore import StoreError, check_path  # loads SQLite, which `--help` can do without
+
     try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise WrongUsage(f"{path}: the name of a store has to be UTF-8") from None
+        check_path(path)
+    except StoreError as error:
+        raise WrongUsage(str(error)) from None
     return path
 
 

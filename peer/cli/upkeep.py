@@ -14,7 +14,7 @@ from .errors import DONE, FAILED, Problem
 from .online import counted
 from .opening import held_log, opened_store
 from .registry import Definition
-from .settings import Parser, utf8_path
+from .settings import Parser, checked_path
 from .values import LOG_HELP, log_key, seq_range, size
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _backup_arguments(parser: Parser) -> None:
 
 
 def _backup(args: "Namespace", terminal: "Terminal") -> int:
-    directory = utf8_path(args.directory)
+    directory = checked_path(args.directory)
     with opened_store(args) as store:
         try:
             with _made_whole(directory):

@@ -60,7 +60,10 @@ def test_a_store_that_no_database_can_be_in_is_wrong_usage(
 ) -> None:
     result = cli(*argv, "--store", str(cli.folder / "s\udcff"))
     assert (result.status, result.out) == (2, b"")
-    assert result.err.endswith("s\\udcff: the name of a store has to be UTF-8\n")
+    assert result.err == (
+        "bamboo-peer: the name of a store has to be UTF-8:"
+        f" {cli.folder}/s\\udcff; choose another one\n"
+    )
 
 
 def test_an_unknown_flag_without_a_command_is_named(cli: CommandLine) -> None:

@@ -1,5 +1,6 @@
 """Making and opening stores, and the errors on the way: logstore/opening.py, database.py."""
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -165,15 +166,56 @@ def test_errors_are_one_line_that_says_what_where_and_what_to_do(tmp_path: Path)
     assert text.endswith("; name another directory, or run init")
 
 
-def test_errors_of_the_operating_system_get_names() -> None:
-    for code, name in (
-        (28, "StoreFull"),
-        (30, "StoreReadOnly"),
-        (13, "StoreReadOnly"),
-        (5, "StoreFailed"),
-    ):
-        error = from_os_error(OSError(code, os.strerror(code)), "x")
-        assert type(error).__name__ == name
+@pytest.mark.parametrize(
+    ("code", "name", "line"),
+    [
+        (errno.ENOSPC, "StoreFull", "the disk is full: x; free space and try again"),
+        (
+            errno.EROFS,
+            "StoreReadOnly",
+            "the file system can only be read: x; mount it for writing, or use another",
+        ),
+        (errno.EACCES, "StoreReadOnly", "no permission: x; use an account that has it"),
+        (
+            errno.ENOENT,
+            "StoreFailed",
+            "the file or its directory does not exist: x; see whether the path is right",
+        ),
+        (
+            errno.EIO,
+            "StoreFailed",
+            "the disk failed (Input/output error): x; look at the disk, then start again",
+        ),
+    ],
+)
+def test_errors_of_the_operating_system_get_names(code: int, name: str, line: str) -> None:
+    error = from_os_error(OSError(code, os.strerror(code)), "x")
+    assert (type(error).__name__, str(error)) == (name, line)
+
+
+def test_a_payload_file_that_does_not_exist_is_no_fault_of_the_disk(
+    store: Store, tmp_path: Path
+) -> None:
+    with pytest.raises(StoreError, match=r"does not exist: .*/nothing; see whether"):
+        store.append([tmp_path / "nothing"])
+    assert store.append([b"one"])[0].seq == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("s\udcff", "UTF-8: "), ("s\0", "zero byte: ")],
+)
+def test_a_path_that_no_database_can_have_is_named(
+    store: Store, tmp_path: Path, name: str, reason: str
+) -> None:
+    path = tmp_path / name
+    for attempt in (Store.create, Store.open, store.backup):
+        with pytest.raises(StoreError, match=reason) as caught:
+            attempt(path)
+        assert not isinstance(caught.value, NotAStore)
+        # Whoever reads it may have a terminal that takes nothing but UTF-8.
+        assert str(tmp_path / "s").encode() in str(caught.value).encode()
+    assert [each.name for each in tmp_path.iterdir()] == [Path(store.path or "").name]
 
 
 def test_the_folder_of_a_store_may_not_be_writable(tmp_path: Path) -> None:
