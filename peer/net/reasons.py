@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logstore import FULL, LogInfo, LogState, Store, Subscription, subscription_of
+from logstore import FULL, LogInfo, LogState, PolicyKind, Store, Subscription, subscription_of
 from peer import log_fields
-from wire import CancelReason, LogKey
+from wire import U64_MAX, CancelReason, LogKey
 
 from .terms import sentences
 
@@ -102,14 +102,32 @@ def _of_store(info: LogInfo | None, log: LogKey, *, own: bool) -> Iterator[Reaso
 
 
 def _of_payloads(info: LogInfo, subscription: Subscription, *, wanted: bool) -> Reason:
-    one = info.missing_payloads == 1
-    held = f"payload of {'1 entry' if one else f'{info.missing_payloads} entries'} held"
+    count = info.missing_payloads
+    lacking = "the payload of 1 held entry is"
+    if count > 1:
+        lacking = f"the payloads of {count} held entries are"
     if wanted:
-        return Reason(f"the {held} is missing", wrong=True)
+        return Reason(f"{lacking} missing", wrong=True)
+    causes = " and ".join(_left_out(subscription))
     return Reason(
-        f"the {held} is not here, since it is followed as {subscription}",
+        f"{lacking} not here{', since ' if causes else ''}{causes}",
         advice=f"`bamboo-peer fetch {info.key} RANGE` brings payloads all the same",
     )
+
+
+def _left_out(subscription: Subscription) -> Iterator[str]:
+    """Why payloads of held entries are not wanted."""
+    if subscription.kind is not PolicyKind.FULL:
+        yield f"it is followed as {subscription}"
+    if subscription.kind is PolicyKind.METADATA:
+        return
+    smallest, largest = subscription.payload_limits
+    if smallest:
+        yield f"payloads below {smallest:,} bytes are left out (--min-payload)"
+    if largest < subscription.max_bytes:
+        yield f"payloads above {largest:,} bytes come only by `fetch` (--eager)"
+    elif largest < U64_MAX:
+        yield f"payloads above {largest:,} bytes are left out (--max-payload)"
 
 
 def _of_peers(

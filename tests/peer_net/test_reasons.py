@@ -201,9 +201,44 @@ def test_payloads_that_are_missing_and_payloads_that_are_not_wanted(store: Store
     store.follow(log)
     wanted = why_log(store, state(), log)
     assert is_wrong(wanted)
-    assert "the payload of 1 entry held is missing" in said(wanted)
+    assert "the payload of 1 held entry is missing" in said(wanted)
     store.follow(log, Subscription(PolicyKind.METADATA))
     assert not is_wrong(why_log(store, state(), log))
+
+
+@pytest.mark.parametrize(
+    ("subscription", "cause"),
+    [
+        (Subscription(PolicyKind.METADATA, max_bytes=6), "it is followed as metadata"),
+        (Subscription(max_bytes=6), "payloads above 6 bytes are left out (--max-payload)"),
+        (Subscription(min_bytes=8), "payloads below 8 bytes are left out (--min-payload)"),
+        (Subscription(eager_bytes=6), "payloads above 6 bytes come only by `fetch` (--eager)"),
+        (
+            Subscription(PolicyKind.LATEST, count=9, max_bytes=6),
+            "it is followed as latest:9 and payloads above 6 bytes are left out (--max-payload)",
+        ),
+    ],
+)
+def test_what_leaves_payloads_out_is_named(
+    store: Store, subscription: Subscription, cause: str
+) -> None:
+    log = held(store, payloads=False)
+    store.follow(log, subscription)
+    reasons = why_log(store, state(), log)
+    assert not is_wrong(reasons)
+    assert f"the payload of 1 held entry is not here, since {cause}: `bamboo-peer fetch" in (
+        said(reasons)
+    )
+
+
+def test_several_missing_payloads_are_told_in_the_plural(store: Store) -> None:
+    author = Author()
+    rows = [NewEntry(seq, author.sign(seq, b"x"), author.hash(seq), None) for seq in (1, 2, 3)]
+    store.put_entries(author.log, rows, source="test")
+    store.follow(author.log)
+    assert "the payloads of 3 held entries are missing" in (
+        said(why_log(store, state(), author.log))
+    )
 
 
 def test_a_log_that_has_ended_and_is_complete_is_all_well(store: Store) -> None:
@@ -378,7 +413,7 @@ def test_a_payload_on_its_way_is_no_lack_of_a_source(store: Store) -> None:
     told_of = {"author": log.author.hex(), "log_id": log.log_id, "height": 2, "newest": 2}
     node = state() | {"logs_in_trouble": 1, "logs": [told_of | {"behind": 0, "peers": [peer]}]}
     words = said(why_log(store, node, log))
-    assert "the payload of 1 entry held is missing" in words
+    assert "the payload of 1 held entry is missing" in words
     assert (
         f"it is being fetched from {PEER}; something came last at T,"
         " in the middle of the payload of entry 2" in words
