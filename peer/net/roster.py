@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 ENDINGS_MAX: Final = 64
 FAILURE_TOLD_S: Final = 60.0
+FAILURES_TOLD_MAX: Final = 8
+"""Reasons that are told within that time: a full disk has a new one for each payload."""
 SYNC_FAILURES_MAX: Final = 3
 """Somebody waits for the end of a one-time sync, and is better told of a full disk than to see it
 tried for minutes."""
@@ -167,8 +169,8 @@ class Roster:
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
-        self._failure: str | None = None
-        self._failure_told_s = 0.0
+        self._failures_told: dict[str, float] = {}
+        """When a reason was told that is not told again yet."""
         self.sources = Sources(host.when_payloads_kept)
 
     def make(
@@ -281,9 +283,15 @@ class Roster:
     def _storage_failed(self, reason: str) -> None:
         """Says what cannot be kept, and of what goes on, now and then that it does."""
         now = trio.current_time()
-        if reason != self._failure or now >= self._failure_told_s + FAILURE_TOLD_S:
-            self._failure, self._failure_told_s = reason, now
+        recently = {
+            each: told_s
+            for each, told_s in self._failures_told.items()
+            if now < told_s + FAILURE_TOLD_S
+        }
+        if reason not in recently and len(recently) < FAILURES_TOLD_MAX:
+            recently[reason] = now
             self._observer({"event": "storage_failed", "reason": reason})
+        self._failures_told = recently
 
     def _tell(self, member: Member, ending: Ending) -> None:
         event = "violation" if ending.kind is EndKind.VIOLATION else "disconnected"

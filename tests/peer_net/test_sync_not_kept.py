@@ -12,6 +12,7 @@ from logstore import ALL, Store, StoreFull, StoreLocked
 from peer.api import NodeConfig, Peer, SyncError, memory_link
 from peer.net import StatusFile, read_status, serving_state
 from peer.net.node import LOCK_ATTEMPTS
+from peer.net.roster import FAILURES_TOLD_MAX
 
 CONFIG = NodeConfig(workers=0, poll_s=1.0)
 
@@ -135,6 +136,30 @@ async def test_a_node_says_that_its_disk_is_full_once_a_minute(
             await trio.sleep(100)
             assert 2 <= len(events) <= 3
             nursery.cancel_scope.cancel()
+
+
+async def test_reasons_that_take_turns_are_told_once_a_minute_each_and_only_some_of_many(
+    patient_clock: trio.testing.MockClock,
+) -> None:
+    told: list[object] = []
+
+    def observe(event: Mapping[str, object]) -> None:
+        told.append(event["reason"])
+
+    with Store.memory() as store:
+        async with Peer(store, config=CONFIG, observer=observe) as peer:
+            failed = peer.node._roster._storage_failed
+            for _ in range(50):
+                for reason in ("one", "two", "three"):
+                    failed(reason)
+                await trio.sleep(1)
+            assert told == ["one", "two", "three"]
+            await trio.sleep(10)
+            failed("two")
+            assert told[3:] == ["two"]
+            for number in range(100):
+                failed(f"entry {number}")
+            assert len(told) == 3 + FAILURES_TOLD_MAX
 
 
 def test_the_state_is_written_where_it_stands_if_there_is_room_nowhere_else(
