@@ -68,6 +68,12 @@ class LogView:
     runs_complete: bool = True
     range_held: bool = False
 
+    @property
+    def newest_whole(self) -> int:
+        """The newest held entry, or the one before it if its payload is still to come."""
+        waits = self.tail_partial_bytes is not None and self.height == self.newest
+        return self.newest - waits
+
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:

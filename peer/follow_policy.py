@@ -200,7 +200,8 @@ class FollowPolicy(Policy):
         self._cut_at_gaps(view, state, runs_from)
         requests = self._actions.requests_of(log)
         peer = state.peer(requests)
-        missing = lacked(wants, view, self.newest_of(log)) if state.met else ()
+        missing = lacked(wants, view, self.newest_of(log))
+        state.lacks, missing = bool(missing), missing if state.met else ()
         seen = replace(peer, refused=union(state.refused, state.lifted), coming=())
         gaps = refused_gaps(wants, view, seen, runs_from=runs_from)
         alone = self._lacking.note(log, (*missing, *wants.fetches, *gaps), self._actions.now)
@@ -254,10 +255,9 @@ class FollowPolicy(Policy):
         Gaps that are as they were some time ago are filled from here after all.
         """
         log, now = view.log, self._actions.now
-        whole = view.newest if view.tail_partial_bytes is None else view.height - 1
-        if state.reach > whole:
+        if state.reach > view.newest_whole:
             # Perhaps it said so before anybody here wanted the log.
-            self._actions.note_holds(log, state.reach, whole)
+            self._actions.note_holds(log, state.reach, view.newest_whole)
         gaps = [ask for ask in asks if ask.end is not None and ask.end <= view.newest]
         if gaps and state.stalled == gaps:
             return gaps
@@ -426,7 +426,7 @@ class FollowPolicy(Policy):
         ask = state.released(request, self._actions.now)
         if not self.wants(log) and not state.unserved:
             return
-        if refused_all(request, ask) and self._close(log):
+        if refused_all(request, ask) and not state.lacks and self._close(log):
             return
         state.stale = True
         if ask is not None and ask.kind is AskKind.RANGE and completed(request):

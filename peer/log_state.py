@@ -44,6 +44,8 @@ class LogState:
     """An ask waits for a part of its pool that is coming."""
     deferred_with: tuple[Ranges, float] = ((), 0.0)
     """What was held when that began, and until when it waits if nothing comes."""
+    lacks: bool = False
+    """Payloads of what is held were missing when this was last looked at."""
     met: bool = False
     """Whether the other side answered a request: it may hold single payloads of this log."""
     spoken: bool = False

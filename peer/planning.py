@@ -214,6 +214,7 @@ def plan(
     if may_fetch:
         fetches = minus(wants.fetches, wants.followed(newest))
         asks += _missing(fetches, wants, view, peer, newest, runs_from)
+        asks = asks or _tail(wants, view, peer, newest)
     return asks[:ASKS_MAX]
 
 
@@ -241,12 +242,18 @@ def _missing(
         end = finite_end(last)
         ask = Ask(AskKind.RANGE, first, end, settings, _upper_info(wants, view, end))
         asks.append(_from_inside(ask, wants, view, newest))
-    if not asks and view.tail_partial_bytes is not None and view.height == stop:
-        tail = Ask(AskKind.RANGE, stop + 1, stop, ALL_OF_IT, stop)
-        inside = _from_inside(tail, wants, view, newest)
-        refused = range_with(union(peer.refused, peer.coming), stop) is not None
-        asks += [inside] if inside.offset is not None and not refused else []
     return asks
+
+
+def _tail(wants: Wants, view: LogView, peer: Peer, newest: int) -> list[Ask]:
+    """The payload of the last entry that there can be: no range that follows begins with it."""
+    stop = view.height
+    if view.tail_partial_bytes is None or stop != last_possible(view):
+        return []
+    ask = Ask(AskKind.RANGE, stop + 1, stop, ALL_OF_IT, stop)
+    inside = _from_inside(ask, wants, view, newest)
+    refused = range_with(union(peer.refused, peer.coming), stop) is not None
+    return [] if inside.offset is None or refused else [inside]
 
 
 def refused_gaps(wants: Wants, view: LogView, peer: Peer, *, runs_from: int = 1) -> Ranges:

@@ -50,9 +50,10 @@ def told_by(proposal: Propose, view: LogView) -> PeerHolds | None:
     """
     if not (is_offer(proposal) or goes_on(proposal)):
         return None
-    whole = view.newest if view.tail_partial_bytes is None else view.height - 1
     newest = proposal.start - 1 if proposal.end is None else proposal.end
-    return PeerHolds(view.log, newest, whole) if newest > whole else None
+    if newest <= view.newest_whole:
+        return None
+    return PeerHolds(view.log, newest, view.newest_whole)
 
 
 class Fetches:

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -184,3 +185,11 @@ def test_nothing_from_an_invalid_entry_on_is_asked_for() -> None:
 def test_an_open_range_has_no_end() -> None:
     [ask] = plan(Wants(Subscription()), view_of({1, 2, 3}), Peer())
     assert (ask.start, ask.end, ask.last) == (4, None, OPEN_END)
+
+
+@pytest.mark.parametrize("fetches", [(), ((2, 3),)])
+def test_the_payload_of_the_last_entry_is_asked_for_once(fetches: Ranges) -> None:
+    """No range follows that could begin with it, whether it is followed or fetched or both."""
+    view = LogView(LOG, 3, 3, end=3, runs=((1, 3),), tail_partial_bytes=0)
+    [ask] = plan(Wants(FULL, fetches), view, Peer())
+    assert (ask.start, ask.end, ask.offset) == (3, 3, 0)

@@ -56,6 +56,16 @@ def test_missing_payloads_below_the_height_are_fetched(policy: str, side: int) -
     assert stores[side].logs[LOG] == store_of(20).logs[LOG]
 
 
+def test_who_wants_nothing_of_a_log_is_asked_for_missing_payloads_too() -> None:
+    """It refuses what is behind the newest entry, and nothing else was ever proposed."""
+    left = store_of(6)
+    drop_payloads(left, 2)
+    pair = Pair(stores=(left, store_of(6)))
+    pair.connect((FOLLOWS, Interests()))
+    settle(pair)
+    assert left.logs[LOG] == store_of(6).logs[LOG]
+
+
 def test_a_payload_that_nobody_has_is_asked_for_once() -> None:
     stores = (store_of(20), store_of(20))
     for store in stores:

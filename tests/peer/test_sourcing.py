@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from nacl.signing import SigningKey
 
-from peer.events import Interests, InterestsChanged, SourceChanged
+from peer.events import Interests, InterestsChanged, LogView, SourceChanged
 from peer.notices import (
     Arriving,
     EntriesReceived,
@@ -16,9 +16,10 @@ from peer.notices import (
     RequestCancelled,
 )
 from peer.request import OPEN_END
-from peer.sourcing import Claim, claim_all
+from peer.sourcing import Claim, claim_all, told_by
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
+from .impolite import propose
 from .rig import Author, Held, Pair, Store
 
 AUTHOR = Author(SigningKey(b"s" * 32))
@@ -232,6 +233,16 @@ def test_who_asks_for_what_is_behind_a_payload_holds_it() -> None:
     node.links[0].hosts[0].todo.append(InterestsChanged(FOLLOWS, ()))
     node.run()
     assert PeerHolds(LOG, 4, 3) in node.notices(0, PeerHolds)
+
+
+@pytest.mark.parametrize(("start", "height", "told"), [(58, 1, None), (5, 4, (4, 3)), (4, 4, None)])
+def test_what_is_missing_at_the_gap_says_nothing_of_the_newest_entry(
+    start: int, height: int, told: tuple[int, int] | None
+) -> None:
+    """The payload of `height` has still to come, and a log in parts has newer entries."""
+    view = LogView(LOG, height, 60 if height == 1 else height, tail_partial_bytes=0)
+    expected = None if told is None else PeerHolds(LOG, *told)
+    assert told_by(propose(0, start, log=LOG), view) == expected
 
 
 def test_a_one_time_sync_is_not_held_back() -> None:
