@@ -32,6 +32,7 @@ def _analyze_arguments(parser: Parser) -> None:
         "--window",
         metavar="SPAN",
         default="1 hour",
+        own_variable=True,
         help="of activity, as Spark names spans of time (default: 1 hour)",
     )
     parser.add_argument(

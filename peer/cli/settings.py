@@ -1,7 +1,8 @@
 """Where a flag's value comes from: command line, environment, configuration or default.
 
 The first of these that says something wins. Every flag `--some-flag` of every command has the
-variable BAMBOO_PEER_SOME_FLAG. The configuration is a TOML file: what goes for all commands
+variable BAMBOO_PEER_SOME_FLAG; one that means something else elsewhere has
+BAMBOO_PEER_COMMAND_SOME_FLAG. The configuration is a TOML file: what goes for all commands
 (`store`, `json`, `verbose`) stands at its top, what goes for one stands in that command's table.
 
     store = "~/logs"
@@ -54,11 +55,17 @@ class Parser(argparse.ArgumentParser):
             add_help=False,
         )
         self.flags: list[argparse.Action] = []
+        self._command = command
+        self._own: set[argparse.Action] = set()
         super().add_argument("-h", "--help", action=_Help, nargs=0, help="print this and end")
 
     # As untyped as the method that it stands for.
     def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:  # noqa: ANN401
-        """As always; but a ValueError of `type` says what is wrong with a value."""
+        """As always; but a ValueError of `type` says what is wrong with a value.
+
+        `own_variable`: another command has a flag of this name that means something else.
+        """
+        own_variable: bool = kwargs.pop("own_variable", False)
         convert: Callable[[str], object] | None = kwargs.get("type")
         if convert is not None:
             kwargs["type"] = _explaining(convert)
@@ -67,7 +74,14 @@ class Parser(argparse.ArgumentParser):
         action = super().add_argument(*args, **kwargs)
         if action.option_strings:
             self.flags.append(action)
+        if own_variable:
+            self._own.add(action)
         return action
+
+    def variable(self, action: argparse.Action) -> str:
+        """The variable of a flag."""
+        name = flag_name(action)
+        return environment_name(f"{self._command}-{name}" if action in self._own else name)
 
     def error(self, message: str) -> NoReturn:
         """One line instead of the usage and a line."""
@@ -79,7 +93,7 @@ class Parser(argparse.ArgumentParser):
         """Turns environment and configuration into defaults. Raises WrongUsage."""
         for action in self.flags:
             name = flag_name(action)
-            variable = environment_name(name)
+            variable = self.variable(action)
             if variable in environment:
                 self._set(action, environment[variable], variable)
             elif name in config:

@@ -35,7 +35,10 @@ _NOTHING = Shortfall(0, 0)
 def _arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG", nargs="?", type=log_key, help="only this log")
     parser.add_argument(
-        "--all", action="store_true", help="list every log and connection, not the worst only"
+        "--all",
+        action="store_true",
+        own_variable=True,
+        help="list every log and connection, not the worst only",
     )
 
 

@@ -47,7 +47,10 @@ def _arguments(parser: Parser) -> None:
         "--request", metavar="N", type=u64, help="only messages of requests with this number"
     )
     parser.add_argument(
-        "--follow", action="store_true", help="go on with what is written, until interrupted"
+        "--follow",
+        action="store_true",
+        own_variable=True,
+        help="go on with what is written, until interrupted",
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from peer.cli.registry import COMMANDS
 from peer.cli.settings import Parser, environment_name
 from tests.cli.harness import CommandLine
 
@@ -151,3 +152,26 @@ def test_a_repeated_flag_replaces_what_comes_from_outside() -> None:
 
 def test_every_flag_has_a_variable() -> None:
     assert environment_name("end-of-log") == "BAMBOO_PEER_END_OF_LOG"
+
+
+def test_a_variable_means_the_same_to_every_command() -> None:
+    meanings: dict[str, dict[str, str]] = {}
+    for command in COMMANDS.values():
+        made = Parser(command.name, command.summary)
+        command.load().arguments(made)
+        for action in made.flags:
+            meaning = str(action.metavar or action.help)
+            meanings.setdefault(made.variable(action), {})[command.name] = meaning
+    ambiguous = {name: each for name, each in meanings.items() if len(set(each.values())) > 1}
+    assert list(ambiguous) == []
+    assert {"BAMBOO_PEER_TRACE_FOLLOW", "BAMBOO_PEER_STATUS_ALL"} <= set(meanings)
+
+
+def test_an_author_to_follow_does_not_keep_a_trace_from_being_shown(own: CommandLine) -> None:
+    trace = own.file("t", b'{"bamboo_peer_trace": 1, "time": "2026-01-01T00:00:00Z"}\n')
+    own.setenv("BAMBOO_PEER_FOLLOW", own.author)
+    assert own("trace", "show", trace).status == 0
+    own.setenv("BAMBOO_PEER_TRACE_FOLLOW", "perhaps")
+    result = own("trace", "show", trace)
+    assert (result.status, result.out) == (2, b"")
+    assert "BAMBOO_PEER_TRACE_FOLLOW: 'perhaps' is neither true nor false" in result.err
