@@ -69,7 +69,7 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
 
     with opened_store(args) as store:
         remember_follows(store, args)
-        story = _Story()
+        story = _Story(known_forks={_fork(proof.key, proof.seq) for proof in store.forks()})
         try:
             summary = run_trio(partial(_run, store, args, story, terminal))
         except trio.TooSlowError:
@@ -88,17 +88,26 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
         {name: json_number(v) if isinstance(v, int) else v for name, v in asdict(summary).items()},
         sentence,
     )
-    if story.forks:
-        raise Problem(
-            f"{', '.join(story.forks)}; what comes before the fork is in sync (see `forks`)"
-        )
+    # Nothing makes a forked log whole again, so what was known is no news in the next sync.
+    known = [fork for fork in story.forks if fork in story.known_forks]
+    if known:
+        terminal.note(f"{', '.join(known)}, as was known before")
+    found = [fork for fork in story.forks if fork not in story.known_forks]
+    if found:
+        raise Problem(f"{', '.join(found)}; what comes before the fork is in sync (see `forks`)")
     return DONE
+
+
+def _fork(log: object, seq: object) -> str:
+    return f"{log} is forked at {seq}"
 
 
 @dataclass(slots=True)
 class _Story:
     """What happened on the way, for whoever is told that the end was not reached."""
 
+    known_forks: set[str]
+    """What was known before, as the sentences in `forks`."""
     forks: list[str] = field(default_factory=list)
     failure: str | None = None
     """Why the last attempt failed, or comes no further."""
@@ -141,7 +150,7 @@ async def _run(
 
     def observe(event: Mapping[str, object]) -> None:
         if event["event"] == "fork":
-            story.forks.append(f"{event['author']}/{event['log_id']} is forked at {event['seq']}")
+            story.forks.append(_fork(f"{event['author']}/{event['log_id']}", event["seq"]))
         elif event["event"] == "connected":
             for member in peer.node.members:
                 story.newest = member.knowledge.newest

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.harness import lines_of, make_log, words
+
 from .running import EXECUTABLE, PATIENCE_S, Serving, run, serving
 
 
@@ -87,6 +89,30 @@ def test_sync_says_what_was_moved_and_nothing_to_be_had_is_no_failure(
     assert again.returncode == 0
     assert "nothing to be had" in again.stdout
     assert author not in run(other, "logs").stdout
+
+
+@pytest.mark.parametrize("held", [b"", lines_of(make_log([*words(1), b"another"]))])
+def test_sync_fails_for_a_fork_once_and_then_only_notes_it(
+    store: Path, tmp_path: Path, held: bytes
+) -> None:
+    made, other = make_log(words(3)), make_log([*words(1), b"another"])
+    log, taker = str(made[0].key), tmp_path / "taker"
+    assert run(taker, "init").returncode == 0
+    run(taker, "import", stdin=held)
+    run(store, "import", stdin=lines_of(made))
+    run(store, "import", stdin=lines_of(other))
+    with serving(store, "--listen", "127.0.0.1:0", "--json", "--follow", log) as node:
+        address = node.event()["address"]
+        first = run(taker, "sync", address, "--follow", log)
+        again = run(taker, "sync", address)
+    assert (first.returncode, first.stderr) == (
+        1,
+        f"bamboo-peer: {log} is forked at 2; what comes before the fork is in sync (see `forks`)\n",
+    )
+    assert run(taker, "forks").stdout == f"{log}/2\n"
+    assert again.returncode == 0
+    assert again.stderr == f"{log} is forked at 2, as was known before\n"
+    assert "nothing to be had" in again.stdout
 
 
 def test_sync_with_nobody_there_is_one_clear_line(store: Path) -> None:
