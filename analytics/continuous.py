@@ -6,7 +6,7 @@ from typing import Final
 
 from logstore import Store, StoreError
 
-from .errors import AnalyticsError
+from .errors import AnalyticsError, ExportBusy
 from .export import Exporter
 from .manifest import Settings
 from .ranges import FILE_BYTES_MAX, ExportResult
@@ -20,7 +20,8 @@ class ContinuousExport:
     """Keeps an export up to date while a node runs. For one thread at a time.
 
     Who runs it calls `step` every second or so, in a thread, and `finish` at the end. `now` is a
-    monotonic time in seconds. Memory is that of an `Exporter`.
+    monotonic time in seconds. Memory is that of an `Exporter`. While another process exports into
+    the directory, it is waited for.
     """
 
     def __init__(
@@ -40,12 +41,17 @@ class ContinuousExport:
         self._exported: int | None = None
         self._pending_since: float | None = None
         self._not_before = float("-inf")
+        self.waits: str | None = None
+        """What the last step waits for, in a sentence: another process that has the directory."""
 
     def step(self, now: float) -> ExportResult | None:
-        """Exports if it is time to; None if it is not. Cheap when nothing has happened."""
+        """Exports if it is time to; None if it is not, or if it has to wait (`waits`).
+
+        Cheap when nothing has happened.
+        """
         if self._exported is None:
             # What a run before this one left behind is old already.
-            return self._run()
+            return self._run_unless_busy()
         pending = self._store.position() - self._exported
         if pending == 0:
             self._pending_since = None
@@ -54,21 +60,25 @@ class ContinuousExport:
             self._pending_since = now
         large = pending * self._row_bytes >= self._file_bytes_max
         if large or now - self._pending_since >= self._age_max_s:
-            return self._run()
+            return self._run_unless_busy()
         return None
 
     def attempt(self, now: float) -> dict[str, object] | None:
         """`step` for a node, which goes on when its export cannot: the event to tell, or None.
 
-        After a failure the next attempt waits as long as a file does.
+        After a failure the next attempt waits as long as a file does. That another process has the
+        directory is told once.
         """
         if now < self._not_before:
             return None
+        waited = self.waits is not None
         try:
             result = self.step(now)
         except (AnalyticsError, StoreError) as error:
             self._not_before = now + self._age_max_s
             return {"event": "export_failed", "reason": str(error)}
+        if self.waits is not None and not waited:
+            return {"event": "export_failed", "reason": self.waits}
         return None if result is None else _event(result)
 
     def conclude(self) -> dict[str, object] | None:
@@ -79,8 +89,17 @@ class ContinuousExport:
             return {"event": "export_failed", "reason": str(error)}
 
     def finish(self) -> ExportResult:
-        """Exports what is left."""
+        """Exports what is left, and waits for nobody."""
         return self._run()
+
+    def _run_unless_busy(self) -> ExportResult | None:
+        try:
+            result = self._run()
+        except ExportBusy as error:
+            self.waits = f"{error.what}: {error.where}; it is waited for"
+            return None
+        self.waits = None
+        return result
 
     def _run(self) -> ExportResult:
         result = self._exporter.run()

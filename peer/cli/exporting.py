@@ -177,7 +177,10 @@ def _watch(args: "Namespace", store: Store, settings: Settings, terminal: "Termi
         signal.signal(number, lambda *_: stop.set())
     try:
         while not stop.is_set():
+            waited = continuous.waits is not None
             result = continuous.step(time.monotonic())
+            if continuous.waits is not None and not waited:
+                terminal.note(continuous.waits)
             if result is not None and (result.rows or result.left_out):
                 status = max(status, _report(args, result, terminal))
             stop.wait(min(_POLL_S, args.max_file_age.total_seconds() / 2))

@@ -66,7 +66,6 @@ def _arguments(parser: Parser) -> None:
         "--max-file-age",
         metavar="S",
         type=_file_age,
-        default="60",
         help="with --export: seconds that an entry waits for its file at most (default: 60)",
     )
 
@@ -126,6 +125,8 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from peer.api import CannotListenError, CannotTraceError
 
     _check_called(args)
+    if args.max_file_age is not None and args.export is None:
+        raise WrongUsage("--max-file-age is about --export: name a directory")
     with opened_store(args) as store:
         remember_follows(store, args)
         try:
@@ -169,7 +170,8 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                 nursery.start_soon(events.run)
                 await _start(peer, args, terminal)
                 if args.export is not None:
-                    export = ContinuousExport(store, args.export, file_age_max=args.max_file_age)
+                    age = {} if args.max_file_age is None else {"file_age_max": args.max_file_age}
+                    export = ContinuousExport(store, args.export, **age)
                     nursery.start_soon(run_export, export, events.take)
                 nursery.start_soon(StatusFile(store_path(args), peer.node).run)
                 await ending.wait()

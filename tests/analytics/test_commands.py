@@ -1,10 +1,12 @@
 """`export` and `analyze` as a shell sees them."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import analytics
 from analytics import java
+from analytics.layout import LOCK
 from tests.analytics.faulty import plant, write_rows
 from tests.analytics.makers import files, keys
 from tests.cli.harness import CommandLine, lines_of, make_log, words
@@ -172,6 +175,39 @@ def test_watching_goes_on_until_it_is_told_to_end(cli: CommandLine, tmp_path: Pa
     assert sum(rest) == 1
     assert len(keys(out)) == 4
     assert len(files(out)) == 3
+
+
+def test_watching_waits_for_another_export_and_says_so_once(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    cli("append", "--lines", stdin=b"a\nb\n")
+    out = tmp_path / "out"
+    assert cli("export", out).status == 0
+    cli("append", "--lines", stdin=b"c\n")
+    program = "from peer.cli import main; raise SystemExit(main())"
+    command = ["export", str(out), "--watch", "--max-file-age", "0.2", "--json"]
+    with (
+        (out / LOCK).open("wb") as lock,
+        subprocess.Popen(
+            [sys.executable, "-c", program, *command],
+            env=os.environ | {"PYTHONPATH": str(TOP)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline().decode() == (
+            f"another process is exporting into this directory: {out}; it is waited for\n"
+        )
+        time.sleep(0.5)  # some further attempts
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert json.loads(process.stdout.readline())["rows"] == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
+    assert len(keys(out)) == 3
 
 
 @pytest.fixture

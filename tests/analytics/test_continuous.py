@@ -1,11 +1,15 @@
 """An export beside a node adds a file when what is pending is old or large."""
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from analytics import ContinuousExport, NotAnExport
+from analytics.layout import LOCK
 from logstore import Store
 from tests.analytics.makers import files, filled_store, held, keys, put
 from tests.logstore.authors import AuthorLog
@@ -58,6 +62,43 @@ def test_the_end_exports_what_is_left(tmp_path: Path) -> None:
         assert export.finish().rows == 2
         assert keys(tmp_path / "out") == held(store)
         assert export.conclude() is None
+
+
+@contextmanager
+def another_export(root: Path) -> Iterator[None]:
+    """Somebody else has the directory."""
+    with (root / LOCK).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def test_another_export_is_waited_for_and_told_once(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    with filled_store(tmp_path / "s") as store:
+        export = continuous(store, root)
+        export.step(0.0)
+        log = AuthorLog(8)
+        put(store, log, range(1, 3))
+        assert export.attempt(1.0) is None
+        with another_export(root):
+            waits = export.attempt(11.0)
+            assert waits == {
+                "event": "export_failed",
+                "reason": f"another process is exporting into this directory: {root};"
+                " it is waited for",
+            }
+            assert export.attempt(12.0) is None
+            concluded = export.conclude()
+        event = export.attempt(13.0)
+        assert export.waits is None
+        assert event is not None
+        assert (event["event"], event["rows"]) == ("exported", 2)
+        put(store, log, range(3, 4))
+        assert export.attempt(14.0) is None
+        with another_export(root):
+            assert export.attempt(24.0) == waits
+    assert concluded is not None
+    assert concluded["event"] == "export_failed"
 
 
 def test_a_failure_is_an_event_and_the_next_attempt_waits(tmp_path: Path) -> None:

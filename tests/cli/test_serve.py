@@ -42,6 +42,15 @@ def test_sigterm_is_like_ctrl_c_and_no_failure_of_serve(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_how_old_a_file_gets_is_said_of_an_export(own: CommandLine) -> None:
+    result = own("serve", "--no-listen", "--max-file-age", "5")
+    assert (result.status, result.out, result.err) == (
+        2,
+        b"",
+        "bamboo-peer: --max-file-age is about --export: name a directory\n",
+    )
+
+
 def test_people_are_told_once_how_far_a_log_is(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Stream()
     monkeypatch.setattr(sys, "stdout", out)
