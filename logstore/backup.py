@@ -5,16 +5,21 @@
 3. The files that this moment's entries name are copied and synced; unfinished payloads are not part
    of a backup.
 4. The copy is marked, which makes its own logs read-only, synced, and gets its name last: a backup
-   that was interrupted is not a store.
+   that was interrupted is not a store, and the next one takes its place.
 """
 
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import apsw
 
 from .database import DATABASE, close_now
-from .errors import StoreExists, translated
+from .errors import StoreExists, StoreLocked, translated
 from .files import PAYLOADS, PayloadFiles, write_all
 from .identity import RESTORED
 from .keyfile import KEY_FILE, read_key_file, write_key_file
@@ -25,32 +30,90 @@ from .system import READ_BYTES_MAX
 if TYPE_CHECKING:
     from .system import System
 
-_UNFINISHED: Final = ".unfinished"
+_UNFINISHED: Final = DATABASE + ".unfinished"
 
 
 def write_backup(opened: Opened, files: PayloadFiles, target: Path) -> None:
-    """Writes the copy into a new or empty directory. Raises StoreExists if it is not empty."""
+    """Writes the copy into a new or empty directory, or over a backup that was killed.
+
+    Of what fails nothing is left. Raises StoreExists if there is something else, and StoreLocked
+    while another backup is written there.
+    """
     check_path(target)
     with translated(target):
+        is_new = not target.exists()
+        if not is_new and not target.is_dir():
+            raise StoreExists("it is no directory", target, "choose a new one")
         target.mkdir(parents=True, exist_ok=True)
-        if any(target.iterdir()):
-            raise StoreExists("the directory is not empty", target, "choose a new one")
-        unfinished = target / (DATABASE + _UNFINISHED)
-        with files.kept():
-            with opened.database.read_alone() as db:
-                db.execute("VACUUM INTO ?", (str(unfinished),))
-            copy = apsw.Connection(str(unfinished))
+        with _alone(target):
+            _make_room(target)
             try:
-                _copy_files(copy, opened.system, files, target / PAYLOADS)
-                _mark(copy)
-            finally:
-                close_now(copy)
-        if opened.folder is not None and (opened.folder / KEY_FILE).exists():
-            write_key_file(target / KEY_FILE, read_key_file(opened.folder / KEY_FILE))
-        opened.system.sync_folder(target)
-        unfinished.replace(target / DATABASE)
-        opened.system.sync_folder(target)
-        opened.system.sync_folder(target.absolute().parent)
+                _write(opened, files, target)
+            except BaseException:
+                with suppress(OSError):
+                    _remove(target)
+                    if is_new:
+                        target.rmdir()
+                raise
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Tells a backup that is being written from one that was killed."""
+    fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreLocked(
+                "another backup is being written there", target, "wait for it, or choose another"
+            ) from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def _make_room(target: Path) -> None:
+    """Removes a backup that was killed. Raises StoreExists if anything else is there."""
+    names = {each.name for each in target.iterdir()}
+    killed = _UNFINISHED in names and DATABASE not in names and all(map(_is_ours, names))
+    if names and not killed:
+        raise StoreExists("the directory is not empty", target, "choose a new one")
+    _remove(target)
+
+
+def _is_ours(name: str) -> bool:
+    return name in {DATABASE, PAYLOADS, KEY_FILE} or name.startswith(_UNFINISHED)
+
+
+def _remove(target: Path) -> None:
+    # What tells that it is unfinished goes last, should this be killed too.
+    for path in sorted(target.iterdir(), key=lambda path: path.name == _UNFINISHED):
+        if not _is_ours(path.name):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _write(opened: Opened, files: PayloadFiles, target: Path) -> None:
+    unfinished = target / _UNFINISHED
+    with files.kept():
+        with opened.database.read_alone() as db:
+            db.execute("VACUUM INTO ?", (str(unfinished),))
+        copy = apsw.Connection(str(unfinished))
+        try:
+            _copy_files(copy, opened.system, files, target / PAYLOADS)
+            _mark(copy)
+        finally:
+            close_now(copy)
+    if opened.folder is not None and (opened.folder / KEY_FILE).exists():
+        write_key_file(target / KEY_FILE, read_key_file(opened.folder / KEY_FILE))
+    opened.system.sync_folder(target)
+    unfinished.replace(target / DATABASE)
+    opened.system.sync_folder(target)
+    opened.system.sync_folder(target.absolute().parent)
 
 
 def _mark(copy: apsw.Connection) -> None:

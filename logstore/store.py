@@ -356,7 +356,9 @@ class Store(StoreView):
     def backup(self, path: Path | str) -> None:
         """Writes a consistent copy to a new directory, also while others write.
 
-        Own logs of the copy are read-only until `confirm_identity`. Raises StoreExists.
+        Own logs of the copy are read-only until `confirm_identity`. What fails leaves nothing, and
+        what was killed is replaced by the next backup there. Raises StoreExists if the directory
+        holds anything else, StoreLocked while another backup is written there.
         """
         write_backup(self._opened, self._files, Path(path))
 

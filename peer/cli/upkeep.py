@@ -1,12 +1,9 @@
 """`drop`, `verify` and `backup`: what keeps a store small, sound and safe."""
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logstore import Fault, LogVerdict, StoreExists, StoreFull
+from logstore import Fault, LogVerdict, StoreFull
 from peer import json_number, log_fields
 from wire import U64_MAX
 
@@ -80,15 +77,19 @@ def _print_verdict(verdict: LogVerdict, terminal: "Terminal") -> None:
 
 
 def _backup_arguments(parser: Parser) -> None:
-    parser.add_argument("directory", metavar="DIR", type=Path, help="made; nothing may be in it")
+    parser.add_argument(
+        "directory",
+        metavar="DIR",
+        type=Path,
+        help="made; nothing may be in it but a backup that was killed",
+    )
 
 
 def _backup(args: "Namespace", terminal: "Terminal") -> int:
     directory = checked_path(args.directory)
     with opened_store(args) as store:
         try:
-            with _made_whole(directory):
-                store.backup(directory)
+            store.backup(directory)
         except StoreFull:
             raise Problem(
                 f"{directory}: there is no room for a copy; free space, or name another disk"
@@ -106,25 +107,6 @@ def _backup(args: "Namespace", terminal: "Terminal") -> int:
         f"{counted(sums.payloads, 'payload')}, {size(sums.bytes)}",
     )
     return DONE
-
-
-@contextmanager
-def _made_whole(directory: Path) -> Iterator[None]:
-    """A directory that is made here goes away again if it is not finished."""
-    if directory.exists() and not directory.is_dir():
-        raise Problem(f"{directory}: is no directory; name a new one")
-    try:
-        directory.mkdir(parents=True)
-    except FileExistsError:
-        yield
-        return
-    try:
-        yield
-    except StoreExists:
-        raise  # somebody else has put it there meanwhile
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
 
 
 COMMANDS = {

@@ -1,11 +1,11 @@
 """`drop`, `verify` and `backup`."""
 
-from pathlib import Path
+import errno
 
 import apsw
 import pytest
 
-from logstore import Store, StoreFull
+from logstore import Store
 from tests.cli.harness import CommandLine, lines_of, make_log, words
 
 
@@ -153,17 +153,16 @@ def test_a_backup_that_finds_no_room_can_be_made_again(
     if was_there:
         target.mkdir(parents=True)
 
-    def full(_: Store, path: Path) -> None:
-        if not was_there:
-            (path / "part").write_bytes(b"")
-        raise StoreFull("the disk is full", path, "free space")
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "simulated")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "backup", full)
+        patch.setattr("logstore.backup._mark", full)
         result = own("backup", target)
     assert (result.status, result.out) == (1, b"")
     assert result.err.startswith(f"bamboo-peer: {target}: there is no room for a copy")
-    assert target.exists() is was_there
+    assert list(target.parent.iterdir()) == ([target] if was_there else [])
+    assert not was_there or list(target.iterdir()) == []
     assert own("backup", target).status == 0
 
 
@@ -172,5 +171,5 @@ def test_a_backup_wants_a_directory(own: CommandLine) -> None:
     result = own("backup", file)
     assert (result.status, result.err) == (
         1,
-        f"bamboo-peer: {file}: is no directory; name a new one\n",
+        f"bamboo-peer: it is no directory: {file}; choose a new one\n",
     )

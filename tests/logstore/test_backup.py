@@ -1,14 +1,20 @@
 """Copies made while the store is written to: logstore/backup.py."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 
-from logstore import LogVerdict, OwnLogsReadOnly, Store, StoreExists
+from logstore import LogVerdict, OwnLogsReadOnly, Store, StoreExists, StoreLocked, backup
 from tests.logstore.authors import AuthorLog
 from wire import yamf_hash
 
+TOP = Path(__file__).resolve().parents[2]
 LARGE = bytes(range(256)) * 300
 
 
@@ -37,6 +43,70 @@ def test_a_backup_goes_into_an_empty_directory_only(store: Store, tmp_path: Path
     (tmp_path / "file").touch()
     with pytest.raises(StoreExists):
         store.backup(tmp_path)
+
+
+def killed_backup(store: Store, target: Path) -> None:
+    """A backup that a signal ends when all is copied and nothing has its name."""
+    program = """if True:
+        import os, signal, sys
+        from logstore import Store, backup
+        backup._mark = lambda _: os.kill(os.getpid(), signal.SIGTERM)
+        with Store.open(sys.argv[1]) as store:
+            store.backup(sys.argv[2])
+    """
+    command = [sys.executable, "-c", program, str(store.path), str(target)]
+    environment = os.environ | {"PYTHONPATH": str(TOP)}
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGTERM
+
+
+def test_a_backup_that_was_killed_is_replaced_by_the_next(store: Store, tmp_path: Path) -> None:
+    target = tmp_path / "backup"
+    store.append([b"a", LARGE])
+    killed_backup(store, target)
+    left = {each.name for each in target.iterdir()}
+    assert {"store.sqlite3.unfinished", "payloads"} <= left
+    store.drop(next(store.logs()).key, 2)
+    store.append([b"b"])
+    store.backup(target)
+    assert {each.name for each in target.iterdir()} == {"store.sqlite3", "payloads", "author.key"}
+    with Store.open(target, readonly=True) as copy:
+        assert next(copy.logs()).height == 3
+    assert [path for path in (target / "payloads").rglob("*") if path.is_file()] == []
+    with pytest.raises(StoreExists):
+        store.backup(target)
+
+
+def test_what_stands_beside_a_backup_that_was_killed_is_left_alone(
+    store: Store, tmp_path: Path
+) -> None:
+    target = tmp_path / "backup"
+    killed_backup(store, target)
+    (target / "precious").touch()
+    before = sorted(target.rglob("*"))
+    with pytest.raises(StoreExists):
+        store.backup(target)
+    assert sorted(target.rglob("*")) == before
+
+
+def test_a_backup_that_is_being_written_is_not_taken_for_one_that_was_killed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "backup"
+    mark = backup._mark
+    refused = []
+
+    def meanwhile(copy: apsw.Connection) -> None:
+        with pytest.raises(StoreLocked, match="another backup is being written there") as caught:
+            store.backup(target)
+        refused.append(caught.value)
+        mark(copy)
+
+    store.append([b"a", LARGE])
+    monkeypatch.setattr(backup, "_mark", meanwhile)
+    store.backup(target)
+    assert len(refused) == 1
+    with Store.open(target, readonly=True) as copy:
+        assert all(isinstance(found, LogVerdict) for found in copy.verify())
 
 
 def test_a_store_opened_for_reading_and_one_in_memory_can_be_backed_up(
