@@ -1,7 +1,11 @@
 """`forks` lists, shows, exports and imports proofs, and takes nothing for one that is none."""
 
+import errno
+import io
 import json
+import os
 from pathlib import Path
+from typing import BinaryIO, NoReturn
 
 import pytest
 
@@ -19,6 +23,18 @@ def forked(own: CommandLine) -> CommandLine:
     own("import", stdin=lines_of(MADE))
     own("import", stdin=OTHER[1].line().encode())
     return own
+
+
+def on_a_full_disk(fd: int, mode: str) -> BinaryIO:
+    """A file whose first bytes are taken and whose others are not."""
+    os.write(fd, b"{")
+    os.close(fd)
+    return io.BufferedWriter(FullDisk("/dev/null", "wb"))
+
+
+class FullDisk(io.FileIO):
+    def write(self, _: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_show_tells_both_entries_and_where_they_differ(forked: CommandLine) -> None:
@@ -53,6 +69,20 @@ def test_an_export_overwrites_nothing(forked: CommandLine) -> None:
     done = forked("forks", "export", LOG, file)
     assert done.err == f"bamboo-peer: {file}: it is there already; name a new file\n"
     assert (done.status, file.read_bytes()) == (1, b"dear reader")
+
+
+def test_an_export_that_finds_no_room_can_be_made_again(
+    forked: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "proof.json"
+    with monkeypatch.context() as patch:
+        patch.setattr("peer.cli.forks.os.fdopen", on_a_full_disk)
+        done = forked("forks", "export", LOG, file)
+    assert (done.status, done.out) == (1, b"")
+    assert done.err.endswith("No space left on device\n")
+    assert not file.exists()
+    assert forked("forks", "export", LOG, file).status == 0
+    assert forked("forks", "verify", file).status == 0
 
 
 @pytest.mark.parametrize("action", ["import", "verify"])
