@@ -68,8 +68,8 @@ class _Log:
     check_at: float | None = None
     held_down: "dict[SourceSeat, tuple[float, int]] | None" = None
     """Who lost the log: until when it does not get it back, and how often that was."""
-    spent: "dict[SourceSeat, int] | None" = None
-    """Who has ended its fetch, and up to where its peer held entries then."""
+    spent: "dict[SourceSeat, tuple[float, int]] | None" = None
+    """Who has ended its fetch with nothing left to do: the same, of who is not asked for it."""
 
     def lacks(self, newest: int) -> bool:
         """Whether who holds entries up to `newest` has something for us."""
@@ -79,8 +79,8 @@ class _Log:
         """Whether a session is not held down."""
         return self.held_down is None or self.held_down.get(seat, (now, 0))[0] <= now
 
-    def able(self) -> "list[SourceSeat]":
-        """Who waits and holds what we lack, but for those who have brought all that they could.
+    def able(self, now: float) -> "list[SourceSeat]":
+        """Who waits and holds what we lack, but for those who have just brought all they could.
 
         What we do not want of a log, or what no peer has whole, is lacking for ever.
         """
@@ -88,21 +88,37 @@ class _Log:
         return [
             seat
             for seat, newest in self.waiting.items()
-            if self.lacks(newest) and spent.get(seat, -1) < newest
+            if self.lacks(newest) and spent.get(seat, (now, 0))[0] <= now
         ]
 
-    def next_free_at(self) -> float | None:
-        """When the next one of those who can bring what we lack may get the log again."""
-        held = self.held_down or {}
-        return min((held[seat][0] for seat in self.able()), default=None)
+    def next_free_at(self, now: float) -> float | None:
+        """When the next one of those who hold what we lack may get the log again."""
+        noted = [each for each in (self.held_down, self.spent) if each]
+        return min(
+            (
+                max(each.get(seat, (now, 0))[0] for each in noted)
+                for seat, newest in self.waiting.items()
+                if noted and self.lacks(newest)
+            ),
+            default=None,
+        )
 
     def hold_down(self, seat: "SourceSeat", now: float) -> None:
         """A session lost the log because it brought too little."""
-        if self.held_down is None:
-            self.held_down = {}
-        _, times = self.held_down.get(seat, (now, 0))
-        until = now + min(HOLD_FIRST_S * 2.0**times, HOLD_MAX_S)
-        self.held_down[seat] = (until, times + 1)
+        self.held_down = _longer(self.held_down, seat, now)
+
+    def note_spent(self, seat: "SourceSeat", now: float) -> None:
+        """A session has ended its fetch, and what its peer holds is lacking all the same."""
+        self.spent = _longer(self.spent, seat, now)
+
+
+def _longer(
+    held: "dict[SourceSeat, tuple[float, int]] | None", seat: "SourceSeat", now: float
+) -> "dict[SourceSeat, tuple[float, int]]":
+    held = {} if held is None else held
+    _, times = held.get(seat, (now, 0))
+    held[seat] = (now + min(HOLD_FIRST_S * 2.0**times, HOLD_MAX_S), times + 1)
+    return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +255,6 @@ class SourceBook:
             self._appoint(state, seat, now)
         elif state.source is not seat:
             newest = state.waiting.setdefault(seat, 0)
-            if state.spent is not None:
-                state.spent.pop(seat, None)
             idle = now - max(state.moved_at, state.since + START_S) > GRACE_S
             if idle and state.lacks(newest) and not state.lacks(state.source_newest):
                 # It is certain to bring more than the source has.
@@ -324,6 +338,8 @@ class SourceBook:
         if state.source is seat:
             state.moved_at = now
             state.source_newest = max(state.source_newest, notice.newest)
+            if state.spent is not None:
+                state.spent.pop(seat, None)
         self._look(state, now)
 
     def _peer_holds(self, seat: SourceSeat, notice: PeerHolds, now: float) -> None:
@@ -337,6 +353,8 @@ class SourceBook:
             if notice.held < notice.newest <= state.held:
                 # We hold the entry, and its payload not whole.
                 state.inside = notice.newest
+            if state.spent is not None and notice.newest > state.waiting[seat]:
+                state.spent.pop(seat, None)
             state.waiting[seat] = max(state.waiting[seat], notice.newest)
             state.most = max(state.most, notice.newest)
         self._look(state, now)
@@ -350,9 +368,9 @@ class SourceBook:
         elif was_source:
             state.waiting[seat] = newest
             state.most = max(state.most, newest)
-            if state.spent is None:
-                state.spent = {}
-            state.spent[seat] = newest
+            if state.lacks(newest):
+                state.note_spent(seat, now)
+                self._look(state, now)
 
     def _forget(self, state: _Log, seat: SourceSeat, now: float) -> None:
         """A session wants a log no more."""
@@ -376,6 +394,8 @@ class SourceBook:
             best = self._best(state, now)
             if best is not None:
                 self._hand_over(state, best, now)
+            elif (free_at := state.next_free_at(now)) is not None:
+                self._check_again(state, free_at)
         elif state.check_at is None or state.check_at <= now:
             self._judge(state, source, now)
 
@@ -383,7 +403,7 @@ class SourceBook:
         """Others hold what the source has not brought: is it time to take the log from it?"""
         best = self._best(state, now)
         if best is None:
-            free_at = state.next_free_at()
+            free_at = state.next_free_at(now)
             if free_at is not None:
                 self._check_again(state, free_at)
             return
@@ -414,7 +434,7 @@ class SourceBook:
 
     def _best(self, state: _Log, now: float) -> SourceSeat | None:
         """Who is to bring it next: whoever has the least to do of those that hold it."""
-        able = state.able()
+        able = state.able(now)
         free = [seat for seat in able if state.may_get(seat, now)]
         if state.source is None:
             free = free or able

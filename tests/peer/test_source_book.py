@@ -12,6 +12,7 @@ from peer.notices import Arriving, EntriesReceived, FetchEnded, PayloadReceived,
 from peer.source_book import (
     GRACE_S,
     HOLD_FIRST_S,
+    HOLD_MAX_S,
     QUEUE_S,
     SILENCE_S,
     START_S,
@@ -220,16 +221,20 @@ def test_who_has_ended_its_fetch_is_not_asked_again_for_the_same() -> None:
     assert desk.told == [("b", True), ("a", True)]
 
 
-def test_who_wants_a_log_again_may_be_asked_again() -> None:
+def test_who_could_bring_nothing_is_asked_again_after_longer_and_longer_pauses() -> None:
     desk = claimed("a", "b")
+    desk.peer_holds(1, 50)
     desk.peer_holds(0, 50)
-    desk.seats[0].took(FetchEnded(LOG, True), desk.now)
-    desk.deliver()
-    assert desk.claim(1)
-    assert not desk.claim(0)
-    desk.seats[1].took(FetchEnded(LOG, True), desk.now)
-    desk.deliver()
-    assert desk.told == [("a", True)]
+    for _ in range(60):
+        for number in (0, 1):
+            desk.seats[number].took(FetchEnded(LOG, True), desk.now)
+            desk.deliver()
+        desk.wait(10)
+    assert 4 <= len(desk.told) <= 14
+    desk.brings(0, 20)
+    before = len(desk.told)
+    desk.wait(HOLD_MAX_S)
+    assert len(desk.told) > before
 
 
 def test_a_slow_source_gives_way_and_a_fast_one_does_not() -> None:
