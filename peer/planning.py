@@ -212,8 +212,9 @@ def plan(
             if not asks and subscription.kind is PolicyKind.RANGE:
                 asks += _rest_of_upper_pool(wants, view, peer, runs_from)
     if may_fetch:
-        fetches = minus(wants.fetches, wants.followed(newest))
-        asks += _missing(fetches, wants, view, peer, newest, runs_from)
+        if wants.fetches:
+            fetches = minus(wants.fetches, wants.followed(newest))
+            asks += _missing(fetches, wants, view, peer, newest, runs_from)
         asks = asks or _tail(wants, view, peer, newest)
     return asks[:ASKS_MAX]
 
@@ -223,6 +224,8 @@ PROBE = Ask(AskKind.PROBE, 1, None, NOTIFY_ONLY)
 
 def last_possible(view: LogView) -> int:
     """The last entry that the log may have as far as is known; OPEN_END if that is unknown."""
+    if view.fork is None and view.invalid is None and view.end is None:
+        return OPEN_END
     firsts = [first for first in (view.fork, view.invalid) if first is not None]
     ends = [first - 1 for first in firsts] + ([] if view.end is None else [view.end])
     return min(ends, default=OPEN_END)
@@ -233,6 +236,8 @@ def _missing(
 ) -> list[Ask]:
     stop = last_possible(view)
     missing = minus(meet(ranges, ((1, stop),)), union(_known_runs(view, runs_from), peer.coming))
+    if not missing:
+        return []
     # Whoever holds an entry holds its pool, which comes with it if it is wanted.
     unwanted = [first for first, _ in peer.offered if range_with(ranges, first) is None]
     holds = union(peer.holds, *map(_pool, unwanted))
@@ -258,6 +263,8 @@ def _tail(wants: Wants, view: LogView, peer: Peer, newest: int) -> list[Ask]:
 
 def refused_gaps(wants: Wants, view: LogView, peer: Peer, *, runs_from: int = 1) -> Ranges:
     """What is wanted, exists, and does not come because the peer has refused it."""
+    if not (peer.refused or peer.path_refused):
+        return ()
     finite = (last for _, last in peer.holds if last < OPEN_END)
     newest = min(max(view.newest, peer.newest or 0, *finite), last_possible(view))
     if wants.is_sparse and view.newest < newest <= peer.path_refused:

@@ -6,8 +6,10 @@ talks to the engine through `Actions` and is told through the methods of `Policy
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol
 
+from logstore import Subscription
 from wire import Adjust, Cancel, CancelReason, LogKey, Propose
 
 from .answering import Answer, answer, link_target
@@ -71,6 +73,12 @@ class Actions(Protocol):
         """A one-time sync is done."""
 
 
+@lru_cache(maxsize=256)
+def _wants_of(subscription: Subscription | None) -> Wants:
+    """One for the thousands of logs that are wanted alike."""
+    return Wants(subscription)
+
+
 class Policy(ABC):
     """Decides what a session proposes and takes in."""
 
@@ -103,9 +111,9 @@ class Policy(ABC):
     def wants_of(self, log: LogKey) -> Wants:
         """What of a log is wanted."""
         interests = self._interests
-        followed = interests.follows(log)
-        fetches = interests.fetches.get(log, ())
-        return Wants(interests.subscription(log) if followed else None, union(fetches))
+        subscription = interests.subscription(log) if interests.follows(log) else None
+        fetches = interests.fetches.get(log)
+        return Wants(subscription, union(fetches)) if fetches else _wants_of(subscription)
 
     def newest_of(self, log: LogKey) -> int:  # noqa: ARG002 - for policies that remember it
         """The newest entry that the other side has told of."""

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable
+from itertools import chain
 
 from .request import OPEN_END
 
@@ -15,7 +16,7 @@ EVERYTHING: Ranges = ((1, OPEN_END),)
 
 def union(*sets: Iterable[Range]) -> Ranges:
     """What is in any of them; the ranges may come in any order and overlap."""
-    given = [each for ranges in sets for each in ranges]
+    given = list(chain.from_iterable(sets))
     if len(given) < 2:
         return tuple(given)
     joined: list[Range] = []
