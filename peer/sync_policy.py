@@ -400,6 +400,7 @@ class SyncPolicy(Policy):
         """What the other side came to bring could not be kept."""
         if self._own_failures < _FAILURES_MAX and self._try_again(log, state):
             self._own_failures += 1
+            self._mender.ask_again(log)
             self._open += state.stage is _Stage.DONE
             if state.stage in (_Stage.DONE, _Stage.MEND):
                 state.stage = _Stage.MOVE

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from nacl.signing import SigningKey
 
+from peer.commands import FinishPayload
 from peer.config import SessionConfig
-from peer.events import Interests, Refusal
+from peer.events import Event, Interests, PayloadFinished, Refusal, Verdict
 from peer.notices import SyncFinished
 from wire import CancelReason, Grant, LogKey, Propose, encode_control, encode_request_cancelled
 
@@ -134,6 +135,28 @@ def test_a_sync_waits_for_a_side_that_could_not_keep_what_it_got(
             break
     assert SyncFinished(1) in pair.hosts[0].notices
     assert set(there.store.logs[LOG]) == (set() if failures == 99 else set(range(1, 10)))
+
+
+def test_a_sync_asks_again_for_a_payload_that_could_not_be_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its request was over by then."""
+    left = store_of(6)
+    drop_payloads(left, 2)
+    pair = Pair(stores=(left, store_of(6)))
+    here, failures = pair.hosts[0], [1]
+    finish = here._finish
+
+    def fail(item: FinishPayload) -> list[Event]:
+        failures[0] -= 1
+        failed: list[Event] = [PayloadFinished(item.sink, Verdict.STORAGE, "no")]
+        return failed if failures[0] >= 0 else finish(item)
+
+    monkeypatch.setattr(here, "_finish", fail)
+    pair.connect((FOLLOWS, FOLLOWS), policy="sync")
+    settle(pair)
+    assert left.logs[LOG] == store_of(6).logs[LOG]
+    assert SyncFinished(1) in here.notices
 
 
 def test_a_sync_gives_a_far_side_as_much_time_to_speak_as_a_near_one() -> None:

@@ -55,6 +55,8 @@ class SimNode:
         """The place in the change feed up to which the store was checked."""
         self.failing: dict[str, int] = {}
         """Operations of the disk that fail now, and with which error number."""
+        self.faults = 0
+        """How often that has happened."""
         self.power_cut_at: int | None = None
         self._folder = folder / name
         self.pace = Pace(world.clock, random.Random(self.rng.random()), 0.0)
@@ -133,6 +135,7 @@ class SimNode:
         code = self.failing.get(kind)
         if code is not None and self.rng.random() < 0.5:
             self.world.note(f"{self.name} fails to {kind}")
+            self.faults += 1
             raise OSError(code, "simulated")
 
     def recover(self, kind: str) -> None:
@@ -147,6 +150,7 @@ class SimNode:
     def _read(self, read: Callable[..., Any], *args: Any, **how: Any) -> Any:  # noqa: ANN401
         if "read" in self.failing and self.rng.random() < 0.2:
             self.world.note(f"{self.name} fails to read")
+            self.faults += 1
             raise StoreFailed("the disk failed", self.name, "replace it")
         return read(*args, **how)
 

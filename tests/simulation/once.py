@@ -19,6 +19,9 @@ CLOSED = "closed"
 
 LOOK_S = 0.1
 
+FAULTS_MAX = 3
+"""So often a sync is promised to try again what could not be kept."""
+
 
 class _Due:
     """What one side wanted of a log of what the other one held, when the sync began."""
@@ -56,6 +59,7 @@ class OneTimeSync:
     def __init__(self, link: "Link") -> None:
         first, second = link.nodes
         self._link = link
+        self._faults = {node.name: node.faults for node in link.nodes}
         self._due: dict[str, list[_Due]] = {}
         try:
             self._due[first.name] = self._of(second, first)
@@ -100,6 +104,8 @@ class OneTimeSync:
         taker.world.clock.after(LOOK_S, look, taker.pace.life)
 
     def _check(self, end: "End", taker: "SimNode", *, payloads: bool = True) -> None:
+        if taker.faults - self._faults[taker.name] > FAULTS_MAX:
+            return
         first, second = self._link.nodes
         giver = second if taker is first else first
         for due in self._due.get(taker.name, ()):
