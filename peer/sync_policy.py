@@ -60,6 +60,8 @@ class _LogSync:
     known: LogState = field(default_factory=LogState)
     retries: int = 0
     runs_from: int = 1
+    mend_anew: bool = False
+    """A payload that came could not be kept."""
     again: bool = False
     """Something was learned since the last look-up that began at entry 1."""
 
@@ -272,6 +274,9 @@ class SyncPolicy(Policy):
         log = view.log
         state.stage = _Stage.MEND
         state.runs_from = 1
+        if state.mend_anew:
+            state.mend_anew = False
+            self._mender.ask_again(log)
         wants = self.wants_of(log)
         common = meet(mended(wants, max(view.newest, state.theirs)), ((1, state.theirs),))
         self._mender.begin(view, common, wants.payload_limits, tail=True)
@@ -400,7 +405,7 @@ class SyncPolicy(Policy):
         """What the other side came to bring could not be kept."""
         if self._own_failures < _FAILURES_MAX and self._try_again(log, state):
             self._own_failures += 1
-            self._mender.ask_again(log)
+            state.mend_anew = True
             self._open += state.stage is _Stage.DONE
             if state.stage in (_Stage.DONE, _Stage.MEND):
                 state.stage = _Stage.MOVE

@@ -149,8 +149,10 @@ def test_a_sync_asks_again_for_a_payload_that_could_not_be_kept(
 
     def fail(item: FinishPayload) -> list[Event]:
         failures[0] -= 1
-        failed: list[Event] = [PayloadFinished(item.sink, Verdict.STORAGE, "no")]
-        return failed if failures[0] >= 0 else finish(item)
+        if failures[0] < 0:
+            return finish(item)
+        del here.sinks[item.sink]
+        return [PayloadFinished(item.sink, Verdict.STORAGE, "the disk is full")]
 
     monkeypatch.setattr(here, "_finish", fail)
     pair.connect((FOLLOWS, FOLLOWS), policy="sync")
