@@ -14,6 +14,7 @@ times a second. Here the peers give it faster, so that `first` ends in time; not
 """
 
 import argparse
+import gc
 import resource
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from bench.support.output import show
 from bench.support.processes import play_role, read_record, start, tell
 from logstore import Store
 from peer import SessionConfig
+from peer.cli.serve import COLLECTOR_THRESHOLDS
 from peer.net import Address, Node, NodeConfig, running_node
 from wire import LogKey
 
@@ -126,6 +128,7 @@ async def quiet(running: Node) -> None:
 
 
 def node(folder: str) -> None:
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     store, count = follower(folder, "node")
     trio.run(_node, store, count)
 
@@ -181,6 +184,7 @@ async def _peers(folder: str, count: int, address: Address) -> None:
 
 
 def mirror(folder: str, address: str) -> None:
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     store, count = follower(folder, "mirror")
     trio.run(_mirror, store, count, Address.parse(address))
 
