@@ -211,7 +211,7 @@ class FollowPolicy(Policy):
             view = listening = replace(view, tail_partial_bytes=None)
         elif view.tail_arriving:
             view = replace(view, tail_partial_bytes=None)
-        asks = plan(wants, view, peer, runs_from=runs_from)
+        asks = self._unless_too_soon(log, state, plan(wants, view, peer, runs_from=runs_from))
         if any(ask.settings.eagerness is not Eagerness.NOTIFY for ask in asks):
             if self._actions.claim(log):
                 state.listened_until = 0.0
@@ -265,11 +265,18 @@ class FollowPolicy(Policy):
             state.stalled = gaps
             self._agenda.look_in(log, self._config.stalled_after_s, now)
         peer = state.peer(self._actions.requests_of(log))
-        if now < state.listened_until < math.inf:
-            self._agenda.look_in(log, state.listened_until - now, now)
-        if now < state.listened_until or self._covered(log):
+        if state.listened_until == math.inf or self._covered(log):
             return []
-        return plan(state.wants, view, peer, runs_from=runs_from, may_fetch=False)
+        watches = plan(state.wants, view, peer, runs_from=runs_from, may_fetch=False)
+        return self._unless_too_soon(log, state, watches)
+
+    def _unless_too_soon(self, log: LogKey, state: LogState, asks: list[Ask]) -> list[Ask]:
+        """Without the one to be told what is new, if the other side ended that a moment ago."""
+        now = self._actions.now
+        if not now < state.listened_until < math.inf:
+            return asks
+        self._agenda.look_in(log, state.listened_until - now, now)
+        return [ask for ask in asks if ask.kind is not AskKind.WATCH]
 
     def _try_again(self, log: LogKey) -> None:
         """Something may still be missing that this side was asked for, or another one."""
