@@ -83,6 +83,8 @@ class SyncPolicy(Policy):
         self._settling: dict[LogKey, list[Request]] = {}
         self._mender = Mender(actions, self._settling)
         self._serving: set[Request] = set()
+        self._answers_due = 0
+        """Proposals of the other side whose logs are being looked up."""
         self._mending: dict[LogKey, None] = {}
         self._started = False
         self._finished = False
@@ -179,7 +181,7 @@ class SyncPolicy(Policy):
 
     @property
     def _quiet(self) -> bool:
-        return self._started and self._open == 0 and not self._serving
+        return self._started and not (self._open or self._answers_due or self._serving)
 
     @property
     def wants_pong(self) -> bool:
@@ -296,7 +298,12 @@ class SyncPolicy(Policy):
 
     # What became of requests
 
+    def request_proposed(self, request: Request) -> None:
+        self._answers_due += 1
+        super().request_proposed(request)
+
     def _answer(self, request: Request, view: LogView) -> None:
+        self._answers_due -= 1
         self._active()
         log = request.log
         if request.answered or request.cancel_received is not None:

@@ -177,6 +177,29 @@ def test_a_sync_gives_a_far_side_as_much_time_to_speak_as_a_near_one() -> None:
         assert (SyncFinished(0) in engine.notices()) is done
 
 
+def test_a_sync_does_not_end_before_it_has_answered() -> None:
+    """The store takes its time to look a log up that the other side proposed."""
+    pair = Pair(stores=(Store(), store_of(3)))
+    pair.connect((Interests(everything=True), FOLLOWS), policy="sync")
+    here = pair.engine(0)
+    while pair.hosts[0].step():
+        pass
+    pair.hosts[1].step()
+    for _ in range(9):
+        pair.hosts[1].step()
+        pair.pump(1)
+        pair.deliver_control(0, 1000)
+        pair.pump(0)
+        pair.deliver_control(1, 1000)
+    here.now = 9.0
+    here.pong_arrived()
+    here.now = pair.now = 10.0
+    here.advance()
+    settle(pair)
+    assert pair.hosts[0].store.logs[LOG] == store_of(3).logs[LOG]
+    assert SyncFinished(1) in pair.hosts[0].notices
+
+
 def test_a_sync_ends_although_the_other_side_follows_what_we_merely_hold() -> None:
     pair = Pair(stores=(store_of(9), Store()))
     pair.connect((Interests(), FOLLOWS), policy="sync")
