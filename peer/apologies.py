@@ -7,7 +7,7 @@ been found wrong and is not taken back before the next piece is the sender's fau
 
 from .errors import Violation
 from .links import GivenUp
-from .pinning import fault
+from .pinning import doubt, doubted, fault, is_counted, is_pinned, miscounted
 from .proving import Prover
 from .request import Request
 
@@ -32,13 +32,14 @@ class Apologies:
             raise AssertionError("data is read only for confirmed requests")
         if not self._greedy:
             raise Violation(_RULE, "apology in a safe direction", request.number)
-        if incoming.adrift:
+        if incoming.adrift and request.proposal.payloads_only:
             return True
-        begin = incoming.position if incoming.in_piece else incoming.position - 1
+        inside = incoming.in_piece or incoming.adrift
+        begin = incoming.position if inside else incoming.position - 1
         if begin == incoming.apologised_at:
-            raise fault(request, _RULE, "second apology for the same piece")
+            raise miscounted(request, _RULE, "second apology for the same piece")
         offset = base.offset if begin == 0 else 0
-        if incoming.in_piece:
+        if inside:
             self._prover.drop_partial(request, discard=True)
             incoming.held_already = False
             if offset and not incoming.discarding:
@@ -46,7 +47,7 @@ class Apologies:
                 raise GivenUp("the rest of a payload was taken back")
         else:
             if not incoming.last_was_sent:
-                raise fault(request, _RULE, "apology for a piece not sent")
+                raise miscounted(request, _RULE, "apology for a piece not sent")
             judged = incoming.last_was_checked and not incoming.discarding
             if judged and not self._is_wrong(request, begin):
                 return False
@@ -57,7 +58,7 @@ class Apologies:
             incoming.entry, incoming.last_entry = incoming.last_entry, None
             incoming.pending.pop(begin, None)
         incoming.invalid = None
-        incoming.in_piece = False
+        incoming.in_piece = incoming.adrift = False
         incoming.last_was_sent = False
         incoming.apologised_at = begin
         incoming.progress = offset
@@ -71,12 +72,16 @@ class Apologies:
         if incoming.entry is not None:
             self._prover.keep_entry(request, incoming.entry, incoming.position)
         if incoming.verified > begin:
-            raise fault(request, _RULE, "apology for valid data")
+            finding = "apology for valid data"
+            if is_counted(request) and not is_pinned(request, begin):
+                raise doubt(request, finding, begin)
+            raise miscounted(request, _RULE, finding)
         return False
 
 
 def judge_next_piece(request: Request) -> None:
     """Raise a fault if the piece before the one that begins is wrong and was not taken back."""
     invalid = request.incoming.invalid
-    if invalid is not None:
-        raise fault(request, _RULE, f"invalid data without an apology: {invalid[1]}")
+    if invalid is not None and doubted(request) is None:
+        finding = f"invalid data without an apology: {invalid[1]}"
+        raise fault(request, _RULE, finding, invalid[0])

@@ -16,7 +16,7 @@ from wire import U64_MAX, CancelReason, Eagerness, LogKey, Propose, lipmaa
 from .commands import LookUp
 from .events import LogView
 from .log_state import RANGES_MAX, bodies, carried
-from .pinning import is_pinned
+from .pinning import doubted, is_counted
 from .planning import Wants, mended
 from .ranges import Range, Ranges, meet, minus, range_with, union
 from .request import Request
@@ -302,9 +302,13 @@ class Mender:
         """A payload that was joined from several sources is wrong: ask once more, from 0.
 
         Or payloads that may belong to other entries: ask for each. The request may be over by then.
-        False if it is none of these.
+        False if it is none of these, or if the request was for more than these payloads.
         """
         proposal, last = request.proposal, request.proposal.end
+        unfit = doubted(request)
+        if unfit is not None:
+            self._ask_anew(request.log, unfit)
+            return False
         if not request.ours or last is None:
             return False
         key, seq = (request.log, False), proposal.start
@@ -318,6 +322,14 @@ class Mender:
             first = _first_unproved(request)
             self._one_by_one(key, self._mend_of(key, first, last), first, last)
         return True
+
+    def _ask_anew(self, log: LogKey, seq: int) -> None:
+        """Ask for a payload by the hash of its entry, unless that is being done."""
+        key = (log, False)
+        mend = self._mend_of(key, seq, seq)
+        pieces = [*mend.wanted, *(piece for of, piece in self._asked.values() if of == key)]
+        if not any(piece.first == piece.last == seq for piece in pieces):
+            self._one_by_one(key, mend, seq, seq)
 
     def _mend_of(self, key: _Key, first: int, last: int) -> _Mend:
         """What is mended of a log, to ask for more; if nothing is, then only these entries."""
@@ -389,7 +401,7 @@ def _is_unsure(request: Request) -> bool:
     """Whether what came may be payloads of other entries than we asked for (pinning.py)."""
     incoming = request.incoming
     wrong = incoming.adrift or incoming.invalid is not None
-    return wrong and not is_pinned(request)
+    return wrong and not is_counted(request)
 
 
 def _first_unproved(request: Request) -> int:

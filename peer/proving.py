@@ -22,7 +22,7 @@ from .config import SessionConfig
 from .errors import Violation
 from .events import Ingested, IngestFailed, PayloadFinished, PayloadWritten, Refusal, Verdict
 from .notices import EntriesReceived, Notice, PayloadReceived
-from .pinning import is_pinned
+from .pinning import doubt, is_pinned
 from .request import OpenEntry, Request
 
 _RULE = "point2point.md 8"
@@ -153,7 +153,8 @@ class Prover:
         if event.refusal is not Refusal.INVALID:
             self._close_refused(request, begin)
             return request
-        self._blame(request, begin, f"entry {event.seq}: {event.detail}")
+        detail = f"entry {event.seq}: {event.detail}"
+        self._blame(request, begin, detail, pinned=True)
         return None
 
     def _close_refused(self, request: Request, begin: int) -> None:
@@ -182,15 +183,19 @@ class Prover:
             self._finish_ready(request)
         return request
 
-    def _blame(self, request: Request, position: int, detail: str) -> bool:
+    def _blame(self, request: Request, position: int, detail: str, *, pinned: bool) -> bool:
         """A piece is wrong and came whole from the other side. Raises Violation.
 
         True if it may be right there all the same, so that the request is to be given up.
         """
-        incoming, pinned = request.incoming, is_pinned(request)
+        incoming = request.incoming
         over = self._greedy and request.end_received
         if incoming.discarding or (over and pinned):
             return False
+        if not pinned and not request.proposal.payloads_only:
+            # Whoever holds it has nothing to apologise for, so that there is nothing to wait for.
+            doubt(request, detail, position)
+            return True
         moved_on = incoming.position > position + 1 or incoming.in_piece
         if self._greedy and not moved_on and not over:
             incoming.invalid = (position, detail)
@@ -295,13 +300,15 @@ class Prover:
             return None
         if event.verdict is Verdict.INVALID:
             detail = f"payload of entry {entry.seq}: {event.detail}"
-            return request if self._blame(request, sink.position, detail) else None
+            pinned = entry.begin >= 0 or is_pinned(request, sink.position)
+            return request if self._blame(request, sink.position, detail, pinned=pinned) else None
         return request
 
     def wrong_payload(self, request: Request, position: int, seq: int) -> None:
-        """A payload that was gathered here has the wrong hash."""
+        """A payload that was gathered here, as its metadata has come, has the wrong hash."""
         request.incoming.pending[position] = None
-        self._blame(request, position, f"payload of entry {seq}: its hash does not match")
+        detail = f"payload of entry {seq}: its hash does not match"
+        self._blame(request, position, detail, pinned=True)
 
     def suspend(self, *, lost: bool) -> None:
         """No more data comes: keep what came of unfinished payloads for resuming.

@@ -25,7 +25,7 @@ from .apologies import judge_next_piece
 from .config import SessionConfig
 from .errors import Violation
 from .links import GivenUp, Lacking, links_of, remember_hash
-from .pinning import fault
+from .pinning import fault, is_inside_unpinned, is_pinned, miscounted
 from .proving import Prover
 from .request import OpenEntry, Request
 from .sequence import METADATA, PAYLOAD, Piece, PieceKind
@@ -60,7 +60,7 @@ class Receiver:
         we had. What we only notified of we have not sent.
         """
         base, incoming, outgoing = request.base, request.incoming, request.outgoing
-        position = incoming.position + incoming.adrift
+        position = incoming.position + (incoming.adrift or is_inside_unpinned(request))
         if base is None or position >= base.reach:
             return False
         kind, seq = base.piece(position)
@@ -74,8 +74,7 @@ class Receiver:
 
     def metadata(self, request: Request, packet: Metadata) -> None:
         incoming = request.incoming
-        if incoming.adrift:
-            self._pass_over(request, 1)
+        self._end_payload(request)
         piece = _piece(request, METADATA, "metadata")
         if not request.our_interest.metadata_ever:
             raise Violation(
@@ -113,14 +112,14 @@ class Receiver:
     def payload_start(self, request: Request, packet: PayloadStart) -> None:
         """A packet 8 or 9 announces its bytes; nothing is kept yet."""
         incoming, length = request.incoming, packet.length
-        if incoming.adrift:
+        if packet.compressed and length == 0:
+            raise Violation(_RULE_PACKETS, "compressed packet of length 0", request.number)
+        if self._is_lost(request):
             return
         entry = self._entry_of_payload(request, "payload")
         if entry is None:
             self._lose_track(request)
             return
-        if packet.compressed and length == 0:
-            raise Violation(_RULE_PACKETS, "compressed packet of length 0", request.number)
         if entry.payload_bytes > request.our_interest.data_up_to:
             finding = f"payload of {entry.payload_bytes} bytes against the eagerness"
             if request.our_interest.data_up_to < 0:
@@ -136,6 +135,28 @@ class Receiver:
             self._choose_way(request, entry)
         if entry.payload_bytes == incoming.progress:
             self._payload_whole(request, entry)
+
+    def _is_lost(self, request: Request) -> bool:
+        """Whether a packet belongs to a payload of which nobody here knows where it ends."""
+        incoming = request.incoming
+        if incoming.adrift or request.proposal.payloads_only:
+            return incoming.adrift
+        behind = not incoming.in_piece and not _is_at_payload(request) and incoming.last_was_sent
+        if behind and not is_pinned(request, incoming.position - 1):
+            finding = "more of a payload than its entry says"
+            raise fault(request, _RULE_PACKETS, finding, incoming.position - 1)
+        return False
+
+    def _end_payload(self, request: Request) -> None:
+        """Another piece begins, so that a payload has ended whose size may be another one there."""
+        incoming = request.incoming
+        if request.proposal.payloads_only:
+            return
+        if not incoming.adrift and is_inside_unpinned(request):
+            finding = f"a payload that ends after {incoming.progress} bytes"
+            raise fault(request, _RULE_SEQUENCE, finding)
+        if incoming.adrift:
+            self._pass_over(request, 1)
 
     def _lose_track(self, request: Request) -> None:
         """A payload comes whose entry is not held, so that nobody here knows its size.
@@ -242,16 +263,18 @@ class Receiver:
         side cannot always tell what we will call transmitted.
         """
         incoming, base = request.incoming, request.base
+        self._end_payload(request)
         if incoming.adrift or base is None:
             return
         if _past_end(request, count):
-            raise fault(request, _RULE_SEQUENCE, f"notify of {count} pieces moves past the end")
+            finding = f"notify of {count} pieces moves past the end"
+            raise miscounted(request, _RULE_SEQUENCE, finding)
         covered = request.outgoing.position - incoming.position
         if count > covered:
             unasked = not request.our_interest.notify_only_ever
             if unasked and self._data_is_due(request, count, covered):
                 finding = f"notify of {count} pieces where data is due"
-                raise fault(request, _RULE_PACKETS, finding)
+                raise miscounted(request, _RULE_PACKETS, finding)
             first = incoming.position + max(covered, 0)
             first += base.piece(first).kind is PAYLOAD
             if first < incoming.position + count:
@@ -267,17 +290,18 @@ class Receiver:
         if request.base.piece(position).kind is not PAYLOAD:
             return True
         if position == incoming.position:
-            entry = self._entry_of_payload(request, "notify")
-            return entry is not None and entry.payload_bytes <= above
+            size = self._size_of_payload(request, "notify")
+            return size is not None and size <= above
         return False
 
     def skip(self, request: Request, packet: int) -> None:
         """Packets 4, 5 and 6."""
         incoming, interest = request.incoming, request.our_interest
-        if incoming.adrift:
+        if incoming.adrift and request.proposal.payloads_only:
             return
-        if incoming.in_piece:
-            raise fault(request, _RULE_PACKETS, "skip after the first byte of a payload")
+        if incoming.adrift or incoming.in_piece:
+            finding = "skip after the first byte of a payload"
+            raise miscounted(request, _RULE_PACKETS, finding)
         piece = _piece(request, PAYLOAD, "skip")
         if packet == 6:
             if interest.mandatory:
@@ -285,8 +309,7 @@ class Receiver:
                     _RULE_PACKETS, f"payload {piece.seq} is skipped but mandatory", request.number
                 )
         else:
-            entry = self._entry_of_payload(request, "skip")
-            size = None if entry is None else entry.payload_bytes
+            size = self._size_of_payload(request, "skip")
             if interest.notify_only_ever and incoming.looked_up == piece.seq:
                 # Its metadata was notified of, and may be another one if the log is forked here.
                 size = None
@@ -315,10 +338,10 @@ class Receiver:
     def skip_bytes(self, request: Request, count: int) -> None:
         """Packet 7: only to catch up with what we sent ourselves."""
         incoming, outgoing = request.incoming, request.outgoing
-        if incoming.adrift:
-            return
         if count == 0:
             raise Violation(_RULE_PACKETS, "skip of 0 bytes", request.number)
+        if self._is_lost(request):
+            return
         entry = self._entry_of_payload(request, "skip")
         if entry is None:
             self._lose_track(request)
@@ -327,7 +350,8 @@ class Receiver:
         reached = (incoming.position, incoming.progress + count)
         # What we have taken back may have been passed before our apology arrived.
         if reached > max((outgoing.position, outgoing.progress), outgoing.taken_back):
-            raise fault(request, _RULE_PACKETS, f"skip of {count} bytes that we have not sent")
+            finding = f"skip of {count} bytes that we have not sent"
+            raise miscounted(request, _RULE_PACKETS, finding)
         if not incoming.in_piece:
             judge_next_piece(request)
         incoming.in_piece = True
@@ -353,6 +377,14 @@ class Receiver:
 
     # Shared
 
+    def _size_of_payload(self, request: Request, what: str) -> int | None:
+        """The size of the payload at the cursor; None if the other side may know another one."""
+        full = not request.proposal.payloads_only
+        if full and _is_at_payload(request) and not is_pinned(request, request.incoming.position):
+            return None
+        entry = self._entry_of_payload(request, what)
+        return None if entry is None else entry.payload_bytes
+
     def _entry_of_payload(self, request: Request, what: str) -> OpenEntry | None:
         """The entry whose payload is at the cursor; None if nobody here knows it."""
         incoming = request.incoming
@@ -372,7 +404,7 @@ def _piece(request: Request, kind: PieceKind, what: str) -> Piece:
         finding = f"{what} past the end"
         if kind is METADATA:
             raise Violation(_RULE_SEQUENCE, finding, request.number)
-        raise fault(request, _RULE_SEQUENCE, finding)
+        raise miscounted(request, _RULE_SEQUENCE, finding)
     piece = base.piece(position)
     if piece.kind is not kind:
         raise Violation(
@@ -387,6 +419,10 @@ def _past_end(request: Request, count: int) -> bool:
     if request.base is None:
         raise AssertionError("data is read only for confirmed requests")
     return request.incoming.position + count > request.base.reach
+
+
+def _is_at_payload(request: Request) -> bool:
+    return not _past_end(request, 1) and _next_kind(request) is PAYLOAD
 
 
 def _next_kind(request: Request) -> PieceKind:

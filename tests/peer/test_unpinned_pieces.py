@@ -187,8 +187,10 @@ def test_what_is_wrong_whatever_sizes_payloads_have(kind: str) -> None:
         peer.data(*packets)
 
 
-def test_metadata_is_wrong_whatever_the_other_side_holds() -> None:
+@pytest.mark.parametrize("packets", [[payload(25)], [payload(10), payload(4)]])
+def test_metadata_is_wrong_whatever_the_other_side_holds(packets: list[bytes]) -> None:
     peer = mending(5, 6, 7)
-    peer.data(payload(25))
+    for packet in packets:
+        peer.data(packet)
     with pytest.raises(RemoteViolation, match="metadata"):
         peer.data(metadata_packet(WHOLE, 6))
