@@ -7,8 +7,10 @@ neither wait for a write nor keep the write-ahead log from being emptied.
 
 After a failure of the disk nothing that this process believes is worth anything: all connections
 are closed, and the next call opens new ones and reads from disk. At every opening the write-ahead
-log is copied into the database: what a process left behind that was killed between writing a commit
-and syncing it is thereby synced before anybody sees it.
+log is written once more (rewriting.py) and copied into the database: what a process left behind
+that was killed between writing a commit and syncing it, or whose sync failed, is thereby synced
+before anybody sees it. SQLite itself copies nothing when a connection is closed, unless all went
+well.
 
 A store in memory, or on a VFS without shared memory, has one connection for everything.
 """
@@ -33,6 +35,7 @@ from .errors import (
     translated,
 )
 from .migration import migrate, stand_in
+from .rewriting import write_again
 from .rows import row_tag
 from .schema import (
     FORMAT,
@@ -200,6 +203,8 @@ class Database:
         """Closes every connection that is not in use; the others close when their call ends."""
         with self._lock:
             self._closed = True
+            if self._writer is not None:
+                self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self._close_all()
 
     @contextmanager
@@ -311,6 +316,7 @@ class Database:
         else:
             flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
             db = apsw.Connection(str(self._path), flags=flags, vfs=self._system.vfs)
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         try:
             prepare(db, exclusive=self._single and self._path is not None, readonly=self.readonly)
             if not create and self._path is not None:
@@ -343,12 +349,27 @@ class Database:
                 try:
                     if db.execute("PRAGMA journal_mode").get != "wal":
                         db.execute("PRAGMA journal_mode = WAL")
-                    _checkpoint(db)
+                    if self._write_log_again(db):
+                        _checkpoint(db)
                 except BaseException:
                     close_now(db)
                     raise
             self._writer = db
         return self._writer
+
+    def _write_log_again(self, db: apsw.Connection) -> bool:
+        """Makes the write-ahead log durable, whatever syncs of it have failed before.
+
+        False if that takes space that there is not. All in it can be read then; what a sync lost
+        is not put into the database.
+        """
+        if self._path is None:
+            return True
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            return write_again(self._system, self._path.with_name(f"{self._path.name}-wal"))
+        finally:
+            db.execute("ROLLBACK")
 
     def _take_reader(self) -> tuple[apsw.Connection, int]:
         with self._lock:

@@ -3,6 +3,7 @@
 import errno
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -240,6 +241,28 @@ def test_a_failed_sync_and_then_a_power_cut_lose_nothing(world: World) -> None:
             except StoreError:
                 break
         run_until_cut(world, world.rng.randint(1, 30))
+        world.reopen()
+    assert world.own
+
+
+@pytest.mark.parametrize("world", range(8), indirect=True)
+def test_what_failed_syncs_have_lost_is_never_put_into_the_database(world: World) -> None:
+    """What was to be committed is still seen in the write-ahead log when it is opened again."""
+    for _ in range(12):
+        first = world.rng.randint(1, 8)
+        failing, syncs = range(first, first + world.rng.randint(1, 4)), 0
+
+        def fault(what: str, number: int, failing: range = failing) -> None:
+            nonlocal syncs
+            syncs += what == "sync"
+            if what == "sync" and syncs in failing:
+                raise OSError(errno.EIO, "simulated")
+
+        world.disk.fault = fault
+        while syncs < failing[-1]:
+            with suppress(StoreError):
+                world.act()
+        run_until_cut(world, world.rng.randint(1, 14))
         world.reopen()
     assert world.own
 
