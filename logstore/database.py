@@ -6,11 +6,11 @@ returns after the sync. Reads take a connection of a small pool for one short sn
 neither wait for a write nor keep the write-ahead log from being emptied.
 
 After a failure of the disk nothing that this process believes is worth anything: all connections
-are closed, and the next call opens new ones and reads from disk. At every opening the write-ahead
-log is written once more (rewriting.py) and copied into the database: what a process left behind
-that was killed between writing a commit and syncing it, or whose sync failed, is thereby synced
-before anybody sees it. SQLite itself copies nothing when a connection is closed, unless all went
-well.
+are closed, and the next call opens new ones and reads from disk; before, the write-ahead log is
+written once more (rewriting.py), as a sync of it may have failed. At every opening it is copied
+into the database: what a process left behind that was killed between writing a commit and syncing
+it is thereby synced before anybody sees it. SQLite itself copies nothing when a connection is
+closed, unless all went well.
 
 A store in memory, or on a VFS without shared memory, has one connection for everything.
 """
@@ -142,6 +142,8 @@ class Database:
         self._commits = 0
         self._closed = False
         self._is_old = False
+        self._has_failed = False
+        """Whether a sync may have failed since the write-ahead log was last written again."""
 
     @property
     def path(self) -> Path | None:
@@ -352,6 +354,7 @@ class Database:
                     if self._write_log_again(db):
                         _checkpoint(db)
                 except BaseException:
+                    self._has_failed = True
                     close_now(db)
                     raise
             self._writer = db
@@ -363,13 +366,15 @@ class Database:
         False if that takes space that there is not. All in it can be read then; what a sync lost
         is not put into the database.
         """
-        if self._path is None:
+        if self._path is None or not self._has_failed:
             return True
         db.execute("BEGIN IMMEDIATE")
         try:
-            return write_again(self._system, self._path.with_name(f"{self._path.name}-wal"))
+            path = self._path.with_name(f"{self._path.name}-wal")
+            self._has_failed = not write_again(self._system, path)
         finally:
             db.execute("ROLLBACK")
+        return not self._has_failed
 
     def _take_reader(self) -> tuple[apsw.Connection, int]:
         with self._lock:
@@ -398,6 +403,7 @@ class Database:
             if not failed or isinstance(error, _HARMLESS):
                 return
         if self._path is not None:
+            self._has_failed = True
             self._close_all()
 
     def _close_all(self) -> None:
