@@ -322,7 +322,8 @@ class FollowPolicy(Policy):
         if state is None and self.wants(request.log):
             state = self._state(request.log)
         if state is not None:
-            has_news = state.heard(request.proposal)
+            requests = self._actions.requests_of(request.log)
+            has_news = state.heard(request.proposal, requests)
             if not request.proposal.payloads_only and request.proposal.offset is None:
                 self._mender.heard(request.log)
                 if has_news:
@@ -330,18 +331,18 @@ class FollowPolicy(Policy):
         super().request_proposed(request)
 
     def answered(self, request: Request, view: LogView, answer: Answer) -> None:
-        log = request.log
+        log, requests = request.log, self._actions.requests_of(request.log)
         state = self._logs.get(log)
         if state is None and (self.wants(log) or answer.unserved):
             state = self._state(log)
-            state.heard(request.proposal)
+            state.heard(request.proposal, requests)
         if state is None:
             return
         if self._actions.now >= state.told_at + self._config.look_again_s:
             # It asks although it was told, so it may not have kept what it got.
             state.told = minus(state.told, meet(answer.unserved, state.unserved))
         state.unserved = union(state.unserved, answer.unserved)[-RANGES_MAX:]
-        state.keeps_in_step(request.proposal, view)
+        state.keeps_in_step(request.proposal, view, requests)
         look = bool(answer.unserved) or state.blocked
         if answer.take_over:
             self._enqueue(log, first=True, look=True)
@@ -350,8 +351,7 @@ class FollowPolicy(Policy):
             look = look or not is_whole(view)
             if state.fork_range is not None:
                 self._enqueue(log)
-            wants, requests = self.wants_of(log), self._actions.requests_of(log)
-            runs_from = request.proposal.start
+            wants, runs_from = self.wants_of(log), request.proposal.start
             look = look or bool(plan(wants, view, state.peer(requests), runs_from=runs_from))
             look = look or bool(runs_from > 1 and view.height < view.newest)
         if look:

@@ -148,13 +148,16 @@ class LogState:
             self.watched_from,
         )
 
-    def heard(self, proposal: Propose) -> bool:
-        """The other side proposed something. Whether that tells of more that it holds, or will."""
+    def heard(self, proposal: Propose, requests: Iterable[Request] = ()) -> bool:
+        """The other side proposed something. Whether that tells of more that it holds, or will.
+
+        `requests`: all of this log.
+        """
         before = self.offered, self.heard_up_to
-        self._hear(proposal)
+        self._hear(proposal, requests)
         return before != (self.offered, self.heard_up_to)
 
-    def _hear(self, proposal: Propose) -> None:
+    def _hear(self, proposal: Propose, requests: Iterable[Request]) -> None:
         self.withdrawn = frozenset()
         self.listened_until = 0.0
         self.watched_from = 0
@@ -173,7 +176,7 @@ class LogState:
             self.offered = offered[-RANGES_MAX:]
             self.newest = max(self.newest or 0, proposal.end or 0)
         elif proposal.end is None:
-            if goes_on(proposal):
+            if goes_on(proposal) and not is_coming(first - 1, requests):
                 self.asked_behind = max(self.asked_behind, first - 1)
             if proposal.eagerness is Eagerness.NOTIFY:
                 self.refused = minus(self.refused, ((first, OPEN_END),))
@@ -200,10 +203,11 @@ class LogState:
             self.path_refused = 0
         self.liftable, self.path_liftable = (), 0
 
-    def keeps_in_step(self, proposal: Propose, view: LogView) -> None:
+    def keeps_in_step(self, proposal: Propose, view: LogView, requests: Iterable[Request]) -> None:
         """It goes on behind what we hold: it has what is before that, and will have the rest."""
         data = proposal.eagerness is not Eagerness.NOTIFY
-        if goes_on(proposal) and data and proposal.start > view.newest:
+        beyond = proposal.start > view.newest and not is_coming(proposal.start - 1, requests)
+        if goes_on(proposal) and data and beyond:
             self.in_step = union(self.in_step, ((proposal.start, OPEN_END),))
 
     def may_defer(self, view: LogView, now: float, patience_s: float) -> bool:
@@ -451,6 +455,11 @@ def coming(requests: Iterable[Request]) -> Ranges:
         else:
             found.append((proposal.start, OPEN_END if end is None else end))
     return union(found)
+
+
+def is_coming(seq: int, requests: Iterable[Request]) -> bool:
+    """Whether an entry comes here, or is to come: the other side may wait for it too."""
+    return range_with(coming(requests), seq) is not None
 
 
 def completed(request: Request) -> bool:
