@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import bymux
 from bymux import CloseReceived, Connection, DataReceived, InitialStream, PongReceived, Role
-from wire import NeedMore, Negotiated, decode_setup, encode_setup, negotiate
+from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
 from .commands import Command
 from .config import SessionConfig
 from .engine import Engine
 from .errors import RemoteViolation, SessionTimeout
-from .events import Event
+from .events import ArrivalChanged, Event, LogChanged
 from .link_speed import Pull
 from .notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
 from .sourcing import Claim, claim_all
@@ -94,6 +94,7 @@ class Session:
         self._setup_bytes = bytearray()
         self._engine: Engine | None = None
         self._waiting: list[Event] = []
+        self._changed: dict[LogKey, LogChanged] = {}
         self._notices: list[Notice] = []
         credit = config.data_credit_bytes
         self._mux = Connection(
@@ -208,10 +209,17 @@ class Session:
         """
         self._at(now)
         if self._engine is None:
-            self._waiting.append(event)
+            self._wait(event)
         elif not self._lost:
             self._engine.handle(event)
             self._after_input()
+
+    def _wait(self, event: Event) -> None:
+        """The setup is not there yet, and nothing has been looked at: the last news of a log do."""
+        if isinstance(event, LogChanged):
+            self._changed[event.log] = event
+        elif not isinstance(event, ArrivalChanged):
+            self._waiting.append(event)
 
     def advance(self, now: float) -> None:
         """Time has passed. Raises SessionTimeout, or RemoteViolation as above."""
@@ -374,7 +382,9 @@ class Session:
                 negotiated.decompression_window,
             )
         )
-        waiting, self._waiting = self._waiting, []
+        waiting = [*self._waiting, *self._changed.values()]
+        self._waiting.clear()
+        self._changed.clear()
         for event in waiting:
             self._engine.handle(event)
 

@@ -16,12 +16,10 @@ from typing import Final
 import trio
 
 from peer import (
-    ArrivalChanged,
     Event,
     Ingested,
     IngestFailed,
     InterestsChanged,
-    LogChanged,
     Notice,
     PayloadFinished,
     Refusal,
@@ -207,9 +205,7 @@ class Connection:
         try:
             for event in events:
                 self._note_kept(event)
-                # Before the setup is there, nothing has been looked at that could have changed.
-                if session.established or not isinstance(event, ArrivalChanged | LogChanged):
-                    session.handle(event, now)
+                session.handle(event, now)
             if self._failures == self._failures_max:
                 self.close()
             self._turn()

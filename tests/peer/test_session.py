@@ -18,16 +18,17 @@ LOG = LogKey(AUTHOR.id, 0)
 CONFIG = SessionConfig(small_payload_bytes_max=64)
 ROLES = pytest.mark.parametrize("role", list(Role))
 SETUP = encode_setup(CONFIG.setup)
+FOLLOWS = InterestsChanged(Interests(logs=frozenset((LOG,))), (LOG,))
 
 
 class End:
     """A session, its host and the bytes on their way to it."""
 
-    def __init__(self, role: Role, store: Store) -> None:
+    def __init__(self, role: Role, store: Store, follows: InterestsChanged) -> None:
         self.session = Session(role, CONFIG, 0.0)
         self.host = Host(store)
         self.arriving = bytearray()
-        self.session.handle(InterestsChanged(Interests(logs=frozenset((LOG,))), (LOG,)), 0.0)
+        self.session.handle(follows, 0.0)
 
     def work(self, now: float) -> bool:
         """Carry out all commands, as a host does; whether there were any."""
@@ -45,8 +46,8 @@ class End:
 class Wire:
     """Two sessions and a transport between them."""
 
-    def __init__(self, left: Store, right: Store) -> None:
-        self.ends = (End(Role.PROACTIVE, left), End(Role.REACTIVE, right))
+    def __init__(self, left: Store, right: Store, follows: InterestsChanged = FOLLOWS) -> None:
+        self.ends = (End(Role.PROACTIVE, left, follows), End(Role.REACTIVE, right, follows))
         self.now = 0.0
 
     def send(self, side: int, bytes_max: int = 1 << 16) -> int:
@@ -86,6 +87,15 @@ def test_two_sessions_agree_however_the_bytes_are_split(size: int) -> None:
     wire.run(size)
     assert wire.ends[0].host.store.logs[LOG] == wire.ends[1].host.store.logs[LOG]
     assert all(end.session.established for end in wire.ends)
+
+
+def test_a_log_that_is_new_while_the_setup_is_under_way_is_told_of() -> None:
+    """Its author is followed by both, and nobody was told to offer it."""
+    follows = InterestsChanged(Interests(authors=frozenset((AUTHOR.id,))), ())
+    wire = Wire(store_of(3), Store(), follows)
+    wire.ends[0].session.handle(LogChanged(LOG, 3, 3), 0.0)
+    wire.run()
+    assert wire.ends[1].host.store.logs[LOG] == store_of(3).logs[LOG]
 
 
 def test_statistics_count_what_was_moved() -> None:

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 from bymux import Role
 from logstore import StoreError
 from peer import (
-    ArrivalChanged,
     Event,
-    LogChanged,
     RemoteViolation,
     Session,
     SessionConfig,
@@ -411,8 +409,7 @@ class SessionEnd(End):
         return self.session._engine
 
     def _handle(self, event: Event) -> None:
-        if self.session.established or not isinstance(event, ArrivalChanged | LogChanged):
-            self.session.handle(event, self._clock.now)
+        self.session.handle(event, self._clock.now)
 
     def _advance(self) -> None:
         self.session.advance(self._clock.now)
