@@ -142,12 +142,17 @@ class Session:
         """Whether the session has ended in good order, or we have waited long enough for it."""
         if self._lost or (self._closing_at is not None and self._engine is None):
             return True
-        if self._mux.is_finished and not self._mux.wants_to_send:
+        if self.both_closed:
             return True
         return (
             self._closing_at is not None
             and self._now >= self._closing_at + self._config.close_timeout_s
         )
+
+    @property
+    def both_closed(self) -> bool:
+        """Whether the other side has ended it too, so that what it was sent is stored."""
+        return self._mux.is_finished and not self._mux.wants_to_send
 
     def statistics(self) -> SessionStatistics:
         saved = (0, 0) if self._engine is None else self._engine.saved_bytes

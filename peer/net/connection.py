@@ -54,6 +54,9 @@ class EndKind(StrEnum):
     INTERNAL = "internal error"
 
 
+_CLOSED_ALONE = "closed, without waiting for the other side any longer"
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How and why a connection ended; `reason` is one line for people."""
@@ -119,7 +122,7 @@ class Connection:
             self._leave(self._port)
             await close_stream(self._stream)
         if self._ending is None and self.session.closed:
-            return Ending(EndKind.CLOSED, "closed, without waiting for the other side any longer")
+            return Ending(EndKind.CLOSED, _CLOSED_ALONE)
         return self._ending or Ending(EndKind.LOST, "ended by us")
 
     def tell(self, *events: Event) -> None:
@@ -188,7 +191,7 @@ class Connection:
             if isinstance(self._stream, trio.abc.HalfCloseableStream):
                 await self._stream.send_eof()
                 await self._reading_ended.wait()
-        self._end(EndKind.CLOSED, "closed")
+        self._end(EndKind.CLOSED, "closed" if self.session.both_closed else _CLOSED_ALONE)
 
     async def _keep_time(self) -> None:
         while True:

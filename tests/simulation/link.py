@@ -439,7 +439,8 @@ class SessionEnd(End):
         data = self.session.bytes_to_send(self._rng.randint(ROOM_BYTES_MIN, room), self._clock.now)
         other.stream.send(data)
         if not data and self.session.closed:
-            self._clock.after(self.link.plan.delay_s, partial(self.end, CLOSED), self.life)
+            how = CLOSED if self.session.both_closed else "closed alone"
+            self._clock.after(self.link.plan.delay_s, partial(self.end, how), self.life)
         return bool(data)
 
     def _arrived(self, data: bytes) -> None:
