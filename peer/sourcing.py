@@ -63,6 +63,7 @@ class Fetches:
         self._requests_of = requests_of
         self._perhaps_over: dict[LogKey, None] = {}
         self._useless: set[LogKey] = set()
+        self._heard_out: set[LogKey] = set()
 
     def over(self, request: Request) -> None:
         """A request is over; perhaps another one fetches its log, or listens.
@@ -71,7 +72,11 @@ class Fetches:
         """
         refused = request.cancel_received not in _NOT_REFUSED
         if request.our_interest.eagerness is Eagerness.NOTIFY and not refused:
+            if not request.proposal.payloads_only:
+                self._heard_out.add(request.log)
             return
+        if refused:
+            self._heard_out.discard(request.log)
         if request.our_interest.eagerness is not None:
             self.declined(request.log)
 
@@ -95,7 +100,7 @@ class Fetches:
         useless, self._useless = self._useless, set()
         open_ones = ((log, [r for r in self._requests_of(log) if _is_open(r)]) for log in logs)
         return [
-            FetchEnded(log, listens=bool(requests) and log not in useless)
+            FetchEnded(log, listens=bool(requests or log in self._heard_out) and log not in useless)
             for log, requests in open_ones
             if not any(map(fetches, requests))
         ]
