@@ -91,14 +91,16 @@ class OneTimeSync:
         self._check(end, end.node)
         other = end.other.node
         if all(other not in link.nodes for link in other.world.links if link is not self._link):
-            self._check_later(end, other)
+            self._check_later(end, other, other.faults)
 
-    def _check_later(self, end: "End", taker: "SimNode") -> None:
+    def _check_later(self, end: "End", taker: "SimNode", faults: int) -> None:
+        """`faults`: those until the first side was done; then nothing can be asked for again."""
+
         def look() -> None:
             open_still = None in (end.ending, end.other.ending)
             if open_still or not taker.host.at_rest or taker.host.open_sinks:
-                self._check_later(end, taker)
-            elif end.ending == CLOSED and not taker.pace.was_slow:
+                self._check_later(end, taker, faults)
+            elif end.ending == CLOSED and not taker.pace.was_slow and taker.faults == faults:
                 self._check(end, taker, payloads=False)
 
         taker.world.clock.after(LOOK_S, look, taker.pace.life)
