@@ -1,13 +1,11 @@
 """When a log is looked at again, although nothing of it comes from the other side."""
 
-from collections.abc import Mapping
-
 from wire import LogKey
 
 from .config import SessionConfig
-from .log_state import LogState, is_stored
-from .request import Request
+from .log_state import LogState
 from .retries import Retries
+from .settling import Settling
 
 
 class Agenda:
@@ -17,19 +15,14 @@ class Agenda:
         self._config = config
         self._paused = Retries()
         self._later = Retries()
-        self._settling: dict[LogKey, list[Request]] = {}
-
-    @property
-    def settling(self) -> Mapping[LogKey, list[Request]]:
-        """Requests that are over, and not all of what came in them is stored."""
-        return self._settling
+        self.settling = Settling()
 
     def __contains__(self, log: LogKey) -> bool:
         return log in self._later or self.holds_back(log)
 
     def holds_back(self, log: LogKey) -> bool:
         """Whether nothing is to be planned for a log now."""
-        return log in self._paused or log in self._settling
+        return log in self._paused or log in self.settling
 
     def look_in(self, log: LogKey, delay_s: float, now: float) -> None:
         """Look at a log again in a while, if that is not to be done anyway."""
@@ -51,21 +44,9 @@ class Agenda:
         state.retries += 1
         self._paused.add(log, now + delay)
 
-    def settle(self, request: Request) -> None:
-        """A request is over: what came in it counts once it is stored."""
-        if not is_stored(request):
-            self._settling.setdefault(request.log, []).append(request)
-
-    def settled(self, log: LogKey) -> None:
-        """What came last will never be stored."""
-        self._settling.pop(log, None)
-
     def due(self, now: float) -> list[LogKey]:
         """The logs to look at; told once."""
-        stored = [log for log, over in self._settling.items() if all(map(is_stored, over))]
-        for log in stored:
-            del self._settling[log]
-        return [*self._paused.due(now), *self._later.due(now), *stored]
+        return [*self._paused.due(now), *self._later.due(now), *self.settling.take_stored()]
 
     def next_at(self) -> float | None:
         """When a moment comes, or None."""

@@ -438,7 +438,7 @@ class FollowPolicy(Policy):
         state.stale = True
         if ask is not None and ask.kind is AskKind.RANGE and completed(request):
             self._mender.ask_again(log)
-        self._agenda.settle(request)
+        self._agenda.settling.add(request)
         self._enqueue(log, look=ask is not None or state.blocked)
 
     def request_lost(self, request: Request) -> None:
@@ -458,7 +458,7 @@ class FollowPolicy(Policy):
             state.told = minus(state.told, ((ask.start, ask.last),))
 
     def given_up(self, request: Request) -> None:
-        self._agenda.settled(request.log)
+        self._agenda.settling.drop(request.log)
         state = self._logs.get(request.log)
         if not self._mender.given_up(request) and state is not None:
             if request.ours and request.proposal.offset:
@@ -467,7 +467,7 @@ class FollowPolicy(Policy):
             self._pause(request.log, state, not_kept=True)
 
     def contradicted(self, request: Request, seq: int) -> None:
-        self._agenda.settled(request.log)
+        self._agenda.settling.drop(request.log)
         state = self._logs.get(request.log)
         if state is not None:
             self._forking.contradicted(request, seq, state)

@@ -7,7 +7,6 @@ When to try again what did not come is told from outside (lacking.py).
 """
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from .pinning import doubted, is_counted
 from .planning import Wants, mended
 from .ranges import Range, Ranges, meet, minus, range_with, union
 from .request import Request
+from .settling import Settling
 
 if TYPE_CHECKING:
     from .policy import Actions
@@ -71,14 +71,11 @@ class Mender:
     def __init__(
         self,
         actions: "Actions",
-        settling: Mapping[LogKey, list[Request]],
+        settling: Settling,
         *,
         leave_arriving: bool = False,
     ) -> None:
-        """`settling`: requests that are over, and not all of what came in them is stored.
-
-        `leave_arriving`: what some session is receiving is left to it.
-        """
+        """`leave_arriving`: what some session is receiving is left to it."""
         self._leave_arriving = leave_arriving
         self._awaits: set[LogKey] = set()
         self._actions = actions
@@ -132,7 +129,7 @@ class Mender:
 
     def _brought(self, log: LogKey) -> Ranges:
         """The entries whose payloads come anyway."""
-        over = (carried(request) for request in self._settling.get(log, ()))
+        over = (carried(request) for request in self._settling.of(log))
         return union(bodies(self._actions.requests_of(log)), *over)
 
     def has_begun(self, log: LogKey, seq: int) -> bool:

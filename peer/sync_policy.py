@@ -16,7 +16,7 @@ from wire import Cancel, CancelReason, LogKey
 from .answering import Answer, is_offer
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
-from .log_state import LogState, carried, completed, is_stored
+from .log_state import LogState, carried, completed
 from .mending import Mender
 from .planning import (
     PROBE,
@@ -34,6 +34,7 @@ from .policy import Actions, Policy
 from .ranges import meet, minus, range_with, union
 from .request import OPEN_END, Request
 from .retries import Retries
+from .settling import Settling
 
 _RETRIES_MAX = 8
 """How often a request that found no resources is tried again."""
@@ -80,7 +81,7 @@ class SyncPolicy(Policy):
         self._open = 0
         self._looking = 0
         self._retries = Retries()
-        self._settling: dict[LogKey, list[Request]] = {}
+        self._settling = Settling()
         self._mender = Mender(actions, self._settling)
         self._serving: set[Request] = set()
         self._answers_due = 0
@@ -135,8 +136,7 @@ class SyncPolicy(Policy):
         now = self._actions.now
         for log in self._retries.due(now):
             self._enqueue(log)
-        for log in [log for log, over in self._settling.items() if all(map(is_stored, over))]:
-            del self._settling[log]
+        for log in self._settling.take_stored():
             self._active()
             self._enqueue(log)
         while self._queue and self._looking < self._actions.request_credit:
@@ -391,8 +391,7 @@ class SyncPolicy(Policy):
         if state is None:
             return
         state.known.stale = True
-        if not is_stored(request):
-            self._settling.setdefault(log, []).append(request)
+        self._settling.add(request)
         ask = state.known.asks.pop(request, None)
         if ask is None:
             if request.cancel_sent is CancelReason.NO_RESOURCES and request.confirmed:

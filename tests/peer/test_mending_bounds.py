@@ -10,6 +10,7 @@ from peer.log_state import RANGES_MAX
 from peer.mending import Mender
 from peer.policy import Actions
 from peer.request import Request
+from peer.settling import Settling
 from wire import (
     Adjust,
     Cancel,
@@ -110,7 +111,7 @@ class Idle:
 def test_ranges_that_were_looked_at_are_joined_if_they_are_many() -> None:
     """What lies between two of them is asked for when everything is asked for again."""
     actions = Idle()
-    mender = Mender(cast("Actions", actions), {})
+    mender = Mender(cast("Actions", actions), Settling())
     last = 4 * RANGES_MAX
     for seq in range(1, last, 2):
         view = LogView(LOG, newest=last, missing_payloads=((seq, 0),))
