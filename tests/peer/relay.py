@@ -293,6 +293,21 @@ class Link(Pair):
             host.stop_reading()
             host.violation = None
 
+    def act(self, action: str, side: int, size: int) -> None:
+        """One step of what Hypothesis chose for an open link; what is no step changes nothing."""
+        match action:
+            case "host":
+                self.do(lambda: [self.hosts[side].step(size) for _ in range(1 + size // 100)])
+            case "pump":
+                self.data_credit[1 - side] += self.engine(side).data_credit_to_release()
+                self.do(lambda: self.pump(side, data_max=size))
+            case "control":
+                self.do(lambda: self.deliver_control(side, len(self.control[side])))
+            case "data":
+                self.do(lambda: self.deliver_data(side, size))
+            case _:
+                pass
+
     def do(self, action: Callable[[], object]) -> object:
         """Do something to one of the engines; a broken rule ends the connection."""
         try:

@@ -218,15 +218,8 @@ def play(link: Link, action: str, side: int, size: int) -> None:
         return
     if action == "cut" and size < 60:
         link.close()
-    elif action == "host":
-        link.do(lambda: [link.hosts[side].step(size) for _ in range(1 + size // 100)])
-    elif action == "pump":
-        link.data_credit[1 - side] += link.engine(side).data_credit_to_release()
-        link.do(lambda: link.pump(side, data_max=size))
-    elif action == "control":
-        link.do(lambda: link.deliver_control(side, len(link.control[side])))
-    elif action == "data":
-        link.do(lambda: link.deliver_data(side, size))
+    else:
+        link.act(action, side, size)
 
 
 @given(steps=STEPS, safe=st.sets(st.integers(0, 3)), lies=st.booleans())
