@@ -206,8 +206,8 @@ class LogState:
     def keeps_in_step(self, proposal: Propose, view: LogView, requests: Iterable[Request]) -> None:
         """It goes on behind what we hold: it has what is before that, and will have the rest."""
         data = proposal.eagerness is not Eagerness.NOTIFY
-        beyond = proposal.start > view.newest and not is_coming(proposal.start - 1, requests)
-        if goes_on(proposal) and data and beyond:
+        beyond = goes_on(proposal) and data and proposal.start > view.newest
+        if beyond and not is_coming(proposal.start - 1, requests):
             self.in_step = union(self.in_step, ((proposal.start, OPEN_END),))
 
     def may_defer(self, view: LogView, now: float, patience_s: float) -> bool:

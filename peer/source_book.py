@@ -392,10 +392,10 @@ class SourceBook:
             return
         if source is None:
             best = self._best(state, now)
-            if best is not None:
+            if best is None:
+                self._check_when_free(state, now)
+            else:
                 self._hand_over(state, best, now)
-            elif (free_at := state.next_free_at(now)) is not None:
-                self._check_again(state, free_at)
         elif state.check_at is None or state.check_at <= now:
             self._judge(state, source, now)
 
@@ -403,9 +403,7 @@ class SourceBook:
         """Others hold what the source has not brought: is it time to take the log from it?"""
         best = self._best(state, now)
         if best is None:
-            free_at = state.next_free_at(now)
-            if free_at is not None:
-                self._check_again(state, free_at)
+            self._check_when_free(state, now)
             return
         due = self._due(state, source, best, now)
         if due <= now:
@@ -489,6 +487,11 @@ class SourceBook:
             if not seat.busy:
                 seat.begin_window(now)
             seat.busy += change
+
+    def _check_when_free(self, state: _Log, now: float) -> None:
+        free_at = state.next_free_at(now)
+        if free_at is not None:
+            self._check_again(state, free_at)
 
     def _check_again(self, state: _Log, at: float) -> None:
         if state.check_at is None or at < state.check_at:
