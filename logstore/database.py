@@ -205,7 +205,7 @@ class Database:
         """Closes every connection that is not in use; the others close when their call ends."""
         with self._lock:
             self._closed = True
-            if self._writer is not None:
+            if self._writer is not None and not self._has_failed:
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self._close_all()
 

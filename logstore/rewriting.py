@@ -1,7 +1,7 @@
 """Writing the write-ahead log once more, so that a sync means all of it.
 
 A sync that has failed may have lost what it was to write: the pages count as clean afterwards, are
-still seen by whoever reads the file, and the next sync succeeds without them (on Linux; P. Rebello
+still seen by whoever reads the file, and the next sync succeeds without them (on Linux; A. Rebello
 and others, "Can applications recover from fsync failures?", USENIX ATC 2020). SQLite would copy
 such a log into the database, and a power cut in the middle of that would leave a database of which
 one half is from a transaction that the log has no more.
