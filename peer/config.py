@@ -118,7 +118,8 @@ class SessionConfig:
     """How long the newest entry of a log is kept back, for one that may want its payload, while
     the payload is not here and nobody brings it."""
     sync_settle_s: float = 0.5
-    """How long a sync waits for further proposals when all else is done and the peer answers."""
+    """How long a sync waits for further proposals when all else is done and the peer answers; a
+    peer that took long to answer is given more time, at most ten times as much."""
     offered_logs_max: int = 10_000
     """Logs taken in from one peer because it offered them, not because they are followed."""
 

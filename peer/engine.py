@@ -229,6 +229,10 @@ class Engine:
         """Whether a sync waits for a sign of life before it calls itself done."""
         return isinstance(self._policy, SyncPolicy) and self._policy.wants_pong and self.drained
 
+    def ping_sent(self) -> None:
+        if isinstance(self._policy, SyncPolicy):
+            self._policy.ping_sent()
+
     def pong_arrived(self) -> None:
         if isinstance(self._policy, SyncPolicy):
             self._policy.pong_arrived()

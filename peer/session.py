@@ -316,6 +316,7 @@ class Session:
             self._mux.send(CONTROL, control)
         if self._engine.wants_pong and not self._sync_ping:
             self._sync_ping = True
+            self._engine.ping_sent()
             self._mux.ping(None)
 
     def _fill(self, bytes_max: int, waited_s: float) -> None:

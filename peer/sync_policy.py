@@ -16,7 +16,7 @@ from wire import Cancel, CancelReason, LogKey
 from .answering import Answer, is_offer
 from .config import SessionConfig
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
-from .log_state import LogState, carried, completed
+from .log_state import LogState, carried, coming, completed
 from .mending import Mender
 from .planning import (
     PROBE,
@@ -40,6 +40,10 @@ _RETRIES_MAX = 8
 """How often a request that found no resources is tried again."""
 _FAILURES_MAX = 3
 """How often either side may fail to keep what it got, and try again."""
+_LOOKS = 6
+"""So many times its slowest answer a side is given to say something, once all else is done."""
+_PATIENCE = 10
+"""That is at most so many times `sync_settle_s`."""
 
 
 class _Stage(Enum):
@@ -89,17 +93,23 @@ class SyncPolicy(Policy):
         self._mending: dict[LogKey, None] = {}
         self._started = False
         self._finished = False
+        self._ping_sent = False
+        """Whether a ping was sent after all that happened."""
         self._pong_at: float | None = None
-        """When the other side answered after all that happened; None: it has not."""
+        """When the other side answered that ping; None: it has not."""
         self._failures = self._own_failures = 0
         self._not_before = 0.0
         """Until then the other side may ask again for what it could not keep."""
+        self._asked_at: dict[Request, float] = {}
+        """When each proposal was made that is not answered."""
+        self._slowest_answer_s = 0.0
 
     def interests_changed(self, event: InterestsChanged) -> None:
         super().interests_changed(event)
         self._started = True
         self._active()
-        for log in (*event.offers, *sorted(event.interests.fetches)):
+        # Some proposals may have been declined before it was known what is wanted.
+        for log in (*event.offers, *sorted(event.interests.fetches), *self.wanted_by_now()):
             self._include(log)
 
     def _include(self, log: LogKey) -> None:
@@ -130,6 +140,7 @@ class SyncPolicy(Policy):
         return 0 if state is None else state.theirs
 
     def _active(self) -> None:
+        self._ping_sent = False
         self._pong_at = None
 
     def advance(self) -> None:
@@ -173,11 +184,14 @@ class SyncPolicy(Policy):
         """When this side is done, if nothing happens until then; None: it is not, or was before.
 
         What the other side was sent last has reached it once it answers a later ping; how long it
-        then takes to say something is not a matter of how far away it is.
+        then takes to say something is not a matter of how far away it is. It may have to look at
+        some logs before it has something to say, each of which takes as long as an answer.
         """
         if self._pong_at is None or not self._quiet or self._finished:
             return None
-        return max(self._pong_at + self._config.sync_settle_s, self._not_before)
+        settle_s = self._config.sync_settle_s
+        patience_s = min(_LOOKS * self._slowest_answer_s, _PATIENCE * settle_s)
+        return max(self._pong_at + max(settle_s, patience_s), self._not_before)
 
     @property
     def _quiet(self) -> bool:
@@ -188,9 +202,13 @@ class SyncPolicy(Policy):
         """Whether a ping's answer is the next thing to wait for."""
         return self._quiet and self._pong_at is None and not self._finished
 
+    def ping_sent(self) -> None:
+        """The other side was asked for an answer because of `wants_pong`."""
+        self._ping_sent = True
+
     def pong_arrived(self) -> None:
-        """The other side answered a ping that was sent while `wants_pong`."""
-        if self.wants_pong:
+        """The other side answered; that counts unless something happened after the ping."""
+        if self.wants_pong and self._ping_sent:
             self._pong_at = self._actions.now
 
     def next_deadline(self) -> float | None:
@@ -225,7 +243,8 @@ class SyncPolicy(Policy):
         elif state.again:
             state.runs_from = 1
             self._enqueue(log)
-        else:
+        elif not coming(each for each in self._actions.requests_of(log) if not each.ours):
+            # Else what comes unasked is over first: what is missing then is asked for.
             self._mend(view, state)
 
     def _propose(self, view: LogView, state: _LogSync, ask: Ask) -> bool:
@@ -247,7 +266,9 @@ class SyncPolicy(Policy):
                 known.told = union(known.told, ((ask.start, ask.last),))
             if ask.offset is not None:
                 known.inside |= {ask.start}
-            known.asks[self._actions.propose(proposal, view)] = ask
+            request = self._actions.propose(proposal, view)
+            known.asks[request] = ask
+            self._asked_at[request] = self._actions.now
             return False
         return True
 
@@ -341,8 +362,14 @@ class SyncPolicy(Policy):
         if answer.take_over or (answer.unserved and state is not None):
             self._reopen(request.log)
 
+    def _note_answer(self, request: Request) -> None:
+        asked_at = self._asked_at.pop(request, None)
+        if asked_at is not None:
+            self._slowest_answer_s = max(self._slowest_answer_s, self._actions.now - asked_at)
+
     def request_confirmed(self, request: Request) -> None:
         self._active()
+        self._note_answer(request)
         state = self._logs.get(request.log)
         ask = None if state is None else state.known.asks.get(request)
         if state is not None and ask is not None and ask.kind is AskKind.PROBE and request.base:
@@ -350,6 +377,7 @@ class SyncPolicy(Policy):
 
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
         self._active()
+        self._note_answer(request)
         if cancel.entries:
             self._actions.check_evidence(request.log, cancel.entries)
         if cancel.reason is CancelReason.NO_RESOURCES and request.confirmed:
@@ -382,6 +410,7 @@ class SyncPolicy(Policy):
     def request_released(self, request: Request) -> None:
         self._active()
         self._serving.discard(request)
+        self._asked_at.pop(request, None)
         self._mender.note_release(request.log)
         if self._mender.owns(request):
             self._mender.forget(request)
@@ -396,6 +425,8 @@ class SyncPolicy(Policy):
         if ask is None:
             if request.cancel_sent is CancelReason.NO_RESOURCES and request.confirmed:
                 self._bring_again(log, state)
+            elif log not in self._retries:
+                self._enqueue(log)
             return
         exhausted = CancelReason.NO_RESOURCES in (request.cancel_sent, request.cancel_received)
         if completed(request):
@@ -423,6 +454,7 @@ class SyncPolicy(Policy):
         del state.known.asks[request]
 
     def request_lost(self, request: Request) -> None:
+        self._asked_at.pop(request, None)
         if self._mender.owns(request):
             self._mender.forget(request, lost=True)
             return

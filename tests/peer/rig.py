@@ -526,6 +526,7 @@ class Pair:
             for host in self.hosts:
                 # All that was sent has arrived, and so would the answer to a ping.
                 if not busy and host.engine is not None and host.engine.wants_pong:
+                    host.engine.ping_sent()
                     host.engine.pong_arrived()
             if not busy:
                 if advance_s <= 0:

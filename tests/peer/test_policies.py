@@ -170,6 +170,7 @@ def test_a_sync_gives_a_far_side_as_much_time_to_speak_as_a_near_one() -> None:
         pass
     engine.advance()
     assert engine.wants_pong
+    engine.ping_sent()
     for now, done in ((30.0, False), (30.0 + SessionConfig().sync_settle_s, True)):
         engine.now = now
         engine.pong_arrived()
@@ -192,6 +193,7 @@ def test_a_sync_does_not_end_before_it_has_answered() -> None:
         pair.pump(0)
         pair.deliver_control(1, 1000)
     here.now = 9.0
+    here.ping_sent()
     here.pong_arrived()
     here.now = pair.now = 10.0
     here.advance()

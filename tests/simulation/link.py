@@ -300,6 +300,7 @@ class SplitEnd(End):
             self._clock.after(delay_s, partial(other._credit_arrived, released), other.life)
         if self._engine.wants_pong and not self._pong_due:
             self._pong_due = True
+            self._engine.ping_sent()
             self._clock.after(2.5 * self.link.plan.delay_s, self._pong, self.life)
 
     def _pong(self) -> None:
@@ -309,7 +310,7 @@ class SplitEnd(End):
         assert isinstance(other, SplitEnd)
         if any(pipe.in_flight for pipe in (self.control, self.data, other.control, other.data)):
             self._turn()
-        elif self._engine.wants_pong:
+        else:
             self.guarded(self._engine.pong_arrived)
 
     def finish(self) -> None:

@@ -1,0 +1,121 @@
+"""When a one-time sync may call itself done, and what has to be looked at before."""
+
+import pytest
+from nacl.signing import SigningKey
+
+from logstore import Subscription
+from peer.config import SessionConfig
+from peer.events import Interests, InterestsChanged
+from peer.notices import SyncFinished
+from wire import LogKey
+
+from .rig import Author, Pair, Store
+from .test_policies import settle
+
+AUTHOR = Author(SigningKey(b"d" * 32))
+LOG = LogKey(AUTHOR.id, 0)
+FOLLOWS = Interests(logs=frozenset((LOG,)))
+SETTLE_S = SessionConfig().sync_settle_s
+
+
+def store_of(count: int) -> Store:
+    """Payloads of 10 and of 100 bytes in turn."""
+    store = Store()
+    for seq in range(1, count + 1):
+        store.append(AUTHOR, 0, b"%d" % (seq % 10) * (100 if seq % 2 else 10))
+    return store
+
+
+def connected(store: Store, *, at: float = 0.0) -> Pair:
+    """A host that syncs with nobody but follows, and a host with this store."""
+    pair = Pair(stores=(Store(), store))
+    pair.now = at
+    pair.connect((FOLLOWS, FOLLOWS), policy="sync")
+    return pair
+
+
+def exchange(pair: Pair) -> None:
+    """All that is done and said at one moment, but no pings."""
+    for _ in range(30):
+        for side in (0, 1):
+            pair.hosts[side].step()
+            pair.pump(side)
+            pair.deliver_control(side, 1000)
+            pair.deliver_data(side, 1000)
+
+
+def is_done(pair: Pair) -> bool:
+    return SyncFinished(1) in pair.engine(0).notices()
+
+
+def test_an_answer_to_an_older_ping_does_not_count() -> None:
+    """Something happened after that ping, of which the other side may not know yet."""
+    pair = connected(Store())
+    here = pair.engine(0)
+    exchange(pair)
+    assert here.wants_pong
+    here.ping_sent()
+    followed = Interests(logs=frozenset((LOG, LogKey(AUTHOR.id, 1))))
+    here.handle(InterestsChanged(followed, ()))
+    assert here.wants_pong
+    here.pong_arrived()
+    pair.tick(60.0)
+    assert not is_done(pair)
+    here.ping_sent()
+    here.pong_arrived()
+    pair.tick(60.0)
+    assert is_done(pair)
+
+
+@pytest.mark.parametrize(
+    ("answer_s", "done_after_s"), [(0.01, SETTLE_S), (0.3, 6 * 0.3), (30.0, 10 * SETTLE_S)]
+)
+def test_who_takes_long_to_answer_is_given_longer_to_speak(
+    answer_s: float, done_after_s: float
+) -> None:
+    pair = connected(Store())
+    here = pair.engine(0)
+    pair.pump(1)
+    pair.deliver_control(1, 1000)
+    while pair.hosts[0].step():
+        pass
+    assert here.requests == 1
+    pair.tick(answer_s)
+    exchange(pair)
+    assert here.wants_pong
+    here.ping_sent()
+    here.pong_arrived()
+    pair.tick(done_after_s - 0.001)
+    assert not is_done(pair)
+    pair.tick(0.002)
+    assert is_done(pair)
+
+
+def test_what_was_offered_before_it_was_known_what_is_wanted_is_asked_for() -> None:
+    pair = connected(store_of(3))
+    pair.hosts[0].todo.clear()
+    pair.run()
+    # The log is not held here, so only what the other side said tells of it.
+    pair.hosts[0].todo.append(InterestsChanged(FOLLOWS, ()))
+    settle(pair)
+    assert pair.hosts[0].store.logs[LOG] == store_of(3).logs[LOG]
+
+
+def test_what_is_left_out_of_an_offer_is_fetched_once_the_offer_is_over() -> None:
+    """The small payloads of a log are wanted once, and the other side comes to bring the log."""
+    pair = Pair(stores=(Store(), store_of(30)))
+    wants = Interests(
+        subscriptions={LOG: Subscription(min_bytes=60)},
+        logs=frozenset((LOG,)),
+        fetches={LOG: ((8, 108),)},
+    )
+    pair.connect((wants, FOLLOWS), policy="sync", second="sync")
+    late = pair.hosts[0].todo.pop()
+    for side in (1, 0, 1, 0, 1, 0):
+        pair.hosts[side].step()
+        pair.pump(side)
+        pair.deliver_control(side, 1000)
+    pair.hosts[0].todo.append(late)
+    settle(pair)
+    held = pair.hosts[0].store.logs[LOG]
+    assert {seq for seq in held if held[seq].payload is None} == {2, 4, 6}
