@@ -59,6 +59,7 @@ class OneTimeSync:
     def __init__(self, link: "Link") -> None:
         first, second = link.nodes
         self._link = link
+        self._began_at = first.world.clock.now
         self._faults = {node.name: node.faults for node in link.nodes}
         self._due: dict[str, list[_Due]] = {}
         try:
@@ -115,8 +116,11 @@ class OneTimeSync:
                 # Its user has changed his mind meanwhile.
                 return
             try:
-                holdings = taker.world.holdings
-                what = due.lacks(holdings.of(taker, due.log), holdings.of(giver, due.log))
+                held = taker.world.holdings.of(taker, due.log)
+                if held.info is None and giver.pace.slow_until > self._began_at:
+                    # It may not have come to speak of a log that the other one does not know.
+                    continue
+                what = due.lacks(held, taker.world.holdings.of(giver, due.log))
             except StoreError:
                 return
             if what and (payloads or not what.startswith(PAYLOAD)):
