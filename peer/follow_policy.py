@@ -310,6 +310,8 @@ class FollowPolicy(Policy):
             if ask.kind is AskKind.OFFER:
                 state.told = union(state.told, ((ask.start, ask.last),))
                 state.told_at = self._actions.now
+                if ask.last == view.end:
+                    state.both_have = max(state.both_have, ask.last)
             request = self._actions.propose(proposal, view)
             request.outgoing.known = max(request.outgoing.known, state.our_newest)
             state.asks[request] = ask
@@ -507,6 +509,9 @@ class FollowPolicy(Policy):
             self._actions.adjust(request, found.adjust)
 
     def _cancel(self, request: Request) -> None:
+        state = self._logs.get(request.log)
+        if state is not None and self._interests.serve_held:
+            state.leaves(request)
         self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
 
     def payload_skipped(self, request: Request) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wire import CancelReason, Eagerness, LogKey, Propose, lower_pool
 
@@ -143,7 +143,8 @@ class LogState:
             holds,
             self.refused,
             coming(requests),
-            self.path_refused,
+            # It may have an end now, or a fork, and a path that leads there was not refused.
+            self.path_refused if self.path_refused <= self.stop else 0,
             self.offered,
             self.watched_from,
         )
@@ -221,15 +222,21 @@ class LogState:
     def not_twice(self, asks: Iterable[Ask]) -> list[Ask]:
         """Without what is asked already, or was proposed and withdrawn by the other side.
 
-        One request of these kinds is enough, wherever it begins.
+        One request of these kinds is enough, wherever it begins. Of what was withdrawn is left what
+        the other side has offered all the same.
         """
         once = {ask.kind for ask in self.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
-        return [
-            ask
-            for ask in asks
-            if ask.kind not in once
-            and (ask.kind is not AskKind.RANGE or (ask.start, ask.end) not in self.withdrawn)
-        ]
+        found: list[Ask] = []
+        for ask in asks:
+            if ask.kind is AskKind.RANGE and (ask.start, ask.end) in self.withdrawn:
+                found += [
+                    replace(ask, start=first, end=last, upper_info=last, offset=None)
+                    for first, last in meet(((ask.start, ask.last),), self.offered)
+                    if (first, last) not in self.withdrawn
+                ]
+            elif ask.kind not in once:
+                found.append(ask)
+        return found
 
     def introduction(self, view: LogView, requests: Iterable[Request]) -> list[Ask]:
         """Of a log of which nothing is missing, say once what is held (section 10)."""
@@ -238,8 +245,7 @@ class LogState:
             return []
         first, last = view.runs[-1]
         if last == view.end:
-            offered, self.both_have = self.both_have >= last, max(self.both_have, last)
-            return [] if offered else [offer_of(last, last)]
+            return [] if self.both_have >= last else [offer_of(last, last)]
         if self.both_have or self.spoken or any(requests) or not view.runs_complete:
             return []
         return [offer_of(first, last)]
@@ -268,6 +274,19 @@ class LogState:
                 # It stops at a gap of its own, and would do so again.
                 self.watched_from = max(self.watched_from, ask.start)
         return ask
+
+    def leaves(self, request: Request) -> None:
+        """A request is ended from here: of what the other side wants in it, this has not come."""
+        base, position = request.base, request.outgoing.position
+        if base is None or base.path is not None or base.per_entry == 1 or not request.active:
+            return
+        length, end = base.length, request.lowest_end()
+        if request.their_interest.eagerness is Eagerness.NOTIFY:
+            return
+        if length is None or position < length:
+            left = (base.piece(position).seq, OPEN_END if end is None else end)
+            if left[0] <= left[1]:
+                self.unserved = union(self.unserved, (left,))[-RANGES_MAX:]
 
     def watches(self, request: Request) -> None:
         """The other side wants what is new, and a sparse log brings that in parts only."""
@@ -301,7 +320,8 @@ class LogState:
             case AskKind.PROBE:
                 self.newest = self.newest or 0
             case AskKind.PATH:
-                self.path_refused = max(self.path_refused, request.proposal.end or 0)
+                before = self.path_refused if self.path_refused <= self.stop else 0
+                self.path_refused = max(before, request.proposal.end or 0)
             case AskKind.RANGE | AskKind.WATCH:
                 self.refused = union(self.refused, asked)
                 self.in_step = _without(self.in_step, request.proposal.start)

@@ -1,0 +1,101 @@
+"""What one side still wants once the other has ended a request, withdrawn it or told of less."""
+
+import pytest
+
+from logstore import PolicyKind, Subscription
+from peer import claim_all
+from peer.answering import is_offer
+from peer.events import Interests, InterestsChanged, LogView
+from peer.log_state import LogState
+from peer.planning import Ask, AskKind, Settings, Wants, plan
+from peer.sourcing import Claim
+from wire import Eagerness, Propose
+
+from .partial import LOG, history, interests_of, pair_of, replica, settle
+from .rig import Store
+
+EVERYTHING = Subscription()
+COUNT = 13
+
+
+def only(first: int, last: int | None) -> Subscription:
+    return Subscription(PolicyKind.RANGE, first=first, last=last)
+
+
+def gets(store: Store, *seqs: int) -> None:
+    """A store comes to hold these from somewhere else."""
+    for seq in seqs:
+        store.logs[LOG][seq] = history(COUNT)[seq]
+    store.changed(LOG)
+
+
+@pytest.mark.parametrize("held", [(1, 2), (1,)])
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_is_got_later_is_offered_to_who_wanted_it_before_the_wishes_changed(
+    side: int, held: tuple[int, ...]
+) -> None:
+    """Ending the request in which it would have come ends nothing of what the other side wants."""
+    pair = pair_of(replica(COUNT, held), replica(COUNT, held))
+    wishes: list[Interests] = [interests_of(EVERYTHING)] * 2
+    claims: list[Claim] = [claim_all] * 2
+    wishes[side] = interests_of(only(9, None))
+    claims[side] = lambda _log: False
+    pair.connect((wishes[0], wishes[1]), claims=(claims[0], claims[1]))
+    settle(pair)
+    pair.hosts[side].todo.append(InterestsChanged(interests_of(only(4, 4)), (LOG,)))
+    settle(pair)
+    gets(pair.hosts[side].store, 1, 4)
+    settle(pair)
+    brought = pair.hosts[1 - side].store.logs[LOG]
+    assert brought.keys() == {*held, 4}
+    assert brought[4].payload is not None
+
+
+def offered(state: LogState, first: int, last: int) -> None:
+    state.heard(_proposal(first, last, Eagerness.NOTIFY))
+
+
+def _proposal(first: int, last: int | None, eagerness: Eagerness) -> Propose:
+    return Propose(
+        request=0,
+        log=LOG,
+        start=first,
+        lower_info=first,
+        min_bytes=0,
+        max_bytes=1 << 60,
+        starting_hash=b"",
+        eagerness=eagerness,
+        end=last,
+        upper_info=last,
+    )
+
+
+def test_what_was_offered_is_asked_for_although_what_surrounds_it_was_withdrawn() -> None:
+    assert is_offer(_proposal(4, 4, Eagerness.NOTIFY))
+    state = LogState(Wants(EVERYTHING))
+    offered(state, 4, 4)
+    state.withdrawn |= {(3, None)}
+    everything = Ask(AskKind.RANGE, 3, None, Settings())
+    assert [(ask.start, ask.end) for ask in state.not_twice([everything])] == [(4, 4)]
+    state.withdrawn |= {(4, 4)}
+    assert state.not_twice([everything]) == []
+
+
+def test_an_ended_log_is_introduced_until_that_was_proposed() -> None:
+    """The look-up that it was planned from may lack a hash, and then it is planned once more."""
+    state = LogState(Wants(EVERYTHING))
+    view = LogView(LOG, height=1, newest=11, runs=((1, 1), (4, 11)), end=11)
+    assert [ask.kind for ask in state.introduction(view, ())] == [AskKind.OFFER]
+    assert [ask.kind for ask in state.introduction(view, ())] == [AskKind.OFFER]
+    state.both_have = 11
+    assert state.introduction(view, ()) == []
+
+
+def test_a_path_to_what_is_behind_a_fork_was_refused_and_not_the_one_before_it() -> None:
+    wants = Wants(Subscription(PolicyKind.SPARSE))
+    state = LogState(wants, newest=4, path_refused=3, stop=2, height=1)
+    view = LogView(LOG, height=1, newest=1, runs=((1, 1),), fork=3)
+    [path] = plan(wants, view, state.peer(()))
+    assert (path.kind, path.end) == (AskKind.PATH, 2)
+    state.path_refused = 2
+    assert AskKind.PATH not in {ask.kind for ask in plan(wants, view, state.peer(()))}
