@@ -226,7 +226,7 @@ class FollowPolicy(Policy):
             asks += offers(view, state.unserved, state.reachable(requests))
         if not asks and not any(map(covers, requests)):
             asks += state.introduction(view, requests)
-        return state.not_twice(asks)
+        return state.not_twice(asks, requests)
 
     def _cut_at_gaps(self, view: LogView, state: LogState, runs_from: int) -> None:
         """End what stands before a gap that nobody has filled for a while."""

@@ -219,13 +219,15 @@ class LogState:
             return True
         return now < until
 
-    def not_twice(self, asks: Iterable[Ask]) -> list[Ask]:
+    def not_twice(self, asks: Iterable[Ask], requests: Iterable[Request] = ()) -> list[Ask]:
         """Without what is asked already, or was proposed and withdrawn by the other side.
 
         One request of these kinds is enough, wherever it begins. Of what was withdrawn is left what
-        the other side has offered all the same.
+        the other side has offered all the same. Nor is it asked to tell what is new if it does so
+        in a request of its own. `requests`: all of this log.
         """
         once = {ask.kind for ask in self.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
+        told_from = min((each.proposal.start for each in filter(covers, requests)), default=NEVER)
         found: list[Ask] = []
         for ask in asks:
             if ask.kind is AskKind.RANGE and (ask.start, ask.end) in self.withdrawn:
@@ -234,7 +236,7 @@ class LogState:
                     for first, last in meet(((ask.start, ask.last),), self.offered)
                     if (first, last) not in self.withdrawn
                 ]
-            elif ask.kind not in once:
+            elif ask.kind not in once and (ask.kind is not AskKind.WATCH or ask.start < told_from):
                 found.append(ask)
         return found
 

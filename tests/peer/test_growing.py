@@ -56,6 +56,21 @@ def test_the_path_is_asked_for_about_once_a_second(side: int) -> None:
 
 
 @SIDES
+@pytest.mark.parametrize("wish", [SPARSE, FULL, LATEST])
+def test_who_is_told_what_is_new_does_not_ask_for_that(side: int, wish: Subscription) -> None:
+    """It is told in the request of the other side, whatever that one wants."""
+    source, taker = replica(COUNT, range(1, 41)), replica(COUNT, {40})
+    pair = pair_of(source, taker) if side else pair_of(taker, source)
+    wishes = (interests_of(wish), interests_of(SPARSE))
+    pair.connect(wishes if side else wishes[::-1])
+    settle(pair, 30)
+    assert len(pair.engine(side).actor.requests_of(LOG)) == 1
+    grow(source, *range(41, 61))
+    settle(pair, 4)
+    assert set(lower_pool(60)) <= set(taker.logs[LOG])
+
+
+@SIDES
 def test_the_latest_go_on_live_and_nothing_is_deleted(side: int) -> None:
     source, taker = replica(COUNT, range(1, 51)), Store()
     pair = link(source, taker, LATEST, side)
