@@ -45,6 +45,18 @@ class Changes(RuleBasedStateMachine):
         offers = (LOG,) if wish is not None else ()
         self.pair.hosts[side].todo.append(InterestsChanged(interests_of(wish), offers))
 
+    @rule(side=SIDES, parts=RUNS, bare=RUNS)
+    def get(self, side: int, parts: set[int], bare: set[int]) -> None:
+        """Something of the log comes from elsewhere."""
+        store, more = self.pair.hosts[side].store, replica(COUNT, parts, bare)
+        for seq, held in more.logs[LOG].items():
+            had = store.logs[LOG].get(seq)
+            if had is None or (had.payload is None and held.payload is not None):
+                store.logs[LOG][seq] = held
+        store.changed(LOG)
+        entries, payloads = held_by(more)
+        self.had[side] = (self.had[side][0] | entries, self.had[side][1] | payloads)
+
     @rule(side=SIDES, choices=st.lists(st.integers(0, 20), min_size=1, max_size=8))
     def carry_out(self, side: int, choices: list[int]) -> None:
         for choice in choices:

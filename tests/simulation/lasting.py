@@ -38,5 +38,5 @@ def check_lasting(world: "World") -> None:
                     raise Broken(f"{end} asks {times} times for {start} to {last} of {short(log)}")
             for log, times in cancelled.items():
                 entries = len(world.truth.entries[log])
-                if times > TIMES_MAX * (entries + 2):
+                if times > TIMES_MAX * (entries + 5):
                     raise Broken(f"{end}: {times} requests of {short(log)} in {WATCHED_S:.0f} s")
