@@ -42,6 +42,21 @@ HOLD_MAX_S: Final = 640.0
 """How long a source that lost a log does not get it back; twice as long each time."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """A session is not asked for a log until then; `times`: how often that has been so.
+
+    `newest`: the newest entry that its peer was known to hold.
+    """
+
+    until: float
+    times: int
+    newest: int
+
+
+_Pauses = dict["SourceSeat", _Pause]
+
+
 @dataclass(slots=True)
 class _Log:
     """Who can bring a log, and how far it has come."""
@@ -66,10 +81,10 @@ class _Log:
     lacking_since: float | None = None
     """Since when others hold what neither we have nor is coming."""
     check_at: float | None = None
-    held_down: "dict[SourceSeat, tuple[float, int]] | None" = None
-    """Who lost the log: until when it does not get it back, and how often that was."""
-    spent: "dict[SourceSeat, tuple[float, int]] | None" = None
-    """Who has ended its fetch with nothing left to do: the same, of who is not asked for it."""
+    held_down: _Pauses | None = None
+    """Who lost the log."""
+    spent: _Pauses | None = None
+    """Who has ended its fetch with nothing left to do."""
 
     def lacks(self, newest: int) -> bool:
         """Whether who holds entries up to `newest` has something for us."""
@@ -77,18 +92,17 @@ class _Log:
 
     def may_get(self, seat: "SourceSeat", now: float) -> bool:
         """Whether a session is not held down."""
-        return self.held_down is None or self.held_down.get(seat, (now, 0))[0] <= now
+        return _until(self.held_down, seat, now) <= now
 
     def able(self, now: float) -> "list[SourceSeat]":
         """Who waits and holds what we lack, but for those who have just brought all they could.
 
         What we do not want of a log, or what no peer has whole, is lacking for ever.
         """
-        spent = self.spent or {}
         return [
             seat
             for seat, newest in self.waiting.items()
-            if self.lacks(newest) and spent.get(seat, (now, 0))[0] <= now
+            if self.lacks(newest) and _until(self.spent, seat, now) <= now
         ]
 
     def next_free_at(self, now: float) -> float | None:
@@ -96,7 +110,7 @@ class _Log:
         noted = [each for each in (self.held_down, self.spent) if each]
         return min(
             (
-                max(each.get(seat, (now, 0))[0] for each in noted)
+                max(_until(each, seat, now) for each in noted)
                 for seat, newest in self.waiting.items()
                 if noted and self.lacks(newest)
             ),
@@ -105,20 +119,30 @@ class _Log:
 
     def hold_down(self, seat: "SourceSeat", now: float) -> None:
         """A session lost the log because it brought too little."""
-        self.held_down = _longer(self.held_down, seat, now)
+        self.held_down = _longer(self.held_down, seat, now, self.source_newest)
 
-    def note_spent(self, seat: "SourceSeat", now: float) -> None:
+    def note_spent(self, seat: "SourceSeat", now: float, newest: int) -> None:
         """A session has ended its fetch, and what its peer holds is lacking all the same."""
-        self.spent = _longer(self.spent, seat, now)
+        self.spent = _longer(self.spent, seat, now, newest)
+
+    def hears(self, seat: "SourceSeat", newest: int) -> None:
+        """A session whose peer holds more than it did may be asked again."""
+        pause = None if self.spent is None else self.spent.get(seat)
+        if self.spent is not None and pause is not None and newest > pause.newest:
+            del self.spent[seat]
 
 
-def _longer(
-    held: "dict[SourceSeat, tuple[float, int]] | None", seat: "SourceSeat", now: float
-) -> "dict[SourceSeat, tuple[float, int]]":
-    held = {} if held is None else held
-    _, times = held.get(seat, (now, 0))
-    held[seat] = (now + min(HOLD_FIRST_S * 2.0**times, HOLD_MAX_S), times + 1)
-    return held
+def _until(pauses: _Pauses | None, seat: "SourceSeat", now: float) -> float:
+    pause = None if pauses is None else pauses.get(seat)
+    return now if pause is None else pause.until
+
+
+def _longer(pauses: _Pauses | None, seat: "SourceSeat", now: float, newest: int) -> _Pauses:
+    pauses = {} if pauses is None else pauses
+    times = pauses[seat].times if seat in pauses else 0
+    until = now + min(HOLD_FIRST_S * 2.0**times, HOLD_MAX_S)
+    pauses[seat] = _Pause(until, times + 1, newest)
+    return pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,8 +377,7 @@ class SourceBook:
             if notice.held < notice.newest <= state.held:
                 # We hold the entry, and its payload not whole.
                 state.inside = notice.newest
-            if state.spent is not None and notice.newest > state.waiting[seat]:
-                state.spent.pop(seat, None)
+            state.hears(seat, notice.newest)
             state.waiting[seat] = max(state.waiting[seat], notice.newest)
             state.most = max(state.most, notice.newest)
         self._look(state, now)
@@ -363,13 +386,15 @@ class SourceBook:
         was_source, newest = state.source is seat, state.source_newest
         if was_source:
             self._vacate(state, now)
+            if state.lacks(newest):
+                # Also if it forgets the log: it may come to want it again.
+                state.note_spent(seat, now, newest)
         if not notice.listens:
             self._forget(state, seat, now)
         elif was_source:
             state.waiting[seat] = newest
             state.most = max(state.most, newest)
             if state.lacks(newest):
-                state.note_spent(seat, now)
                 self._look(state, now)
 
     def _forget(self, state: _Log, seat: SourceSeat, now: float) -> None:

@@ -221,6 +221,23 @@ def test_who_has_ended_its_fetch_is_not_asked_again_for_the_same() -> None:
     assert desk.told == [("b", True), ("a", True)]
 
 
+def test_who_forgets_a_log_and_wants_it_again_is_not_asked_sooner_for_that() -> None:
+    """Its peer holds what it held; only more than that is a reason."""
+    desk = claimed("a", "b")
+    desk.peer_holds(0, 50)
+    desk.peer_holds(1, 50)
+    desk.seats[0].took(FetchEnded(LOG, False), desk.now)
+    desk.deliver()
+    assert desk.told == [("b", True)]
+    assert not desk.claim(0)
+    desk.peer_holds(0, 50)
+    desk.seats[1].took(FetchEnded(LOG, True), desk.now)
+    desk.deliver()
+    assert (desk.told, desk.source) == ([("b", True)], None)
+    desk.peer_holds(0, 51)
+    assert desk.told == [("b", True), ("a", True)]
+
+
 def test_who_could_bring_nothing_is_asked_again_after_longer_and_longer_pauses() -> None:
     desk = claimed("a", "b")
     desk.peer_holds(1, 50)
