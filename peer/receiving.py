@@ -114,6 +114,10 @@ class Receiver:
         incoming, length = request.incoming, packet.length
         if packet.compressed and length == 0:
             raise Violation(_RULE_PACKETS, "compressed packet of length 0", request.number)
+        if request.our_interest.data_up_to < 0 and not _past_end(request, 1):
+            # Whatever the size of the payload, whose entry may not be held here.
+            finding = "bytes of a payload where only notifies are due"
+            raise Violation(_RULE_PACKETS, finding, request.number)
         if self._is_lost(request):
             return
         entry = self._entry_of_payload(request, "payload")
@@ -122,8 +126,6 @@ class Receiver:
             return
         if entry.payload_bytes > request.our_interest.data_up_to:
             finding = f"payload of {entry.payload_bytes} bytes against the eagerness"
-            if request.our_interest.data_up_to < 0:
-                raise Violation(_RULE_PACKETS, finding, request.number)
             raise fault(request, _RULE_PACKETS, finding)
         _judge_length(request, entry, length)
         if not incoming.in_piece:

@@ -147,12 +147,16 @@ def test_without_one_the_end_of_the_request_leaves_nothing_wrong_behind() -> Non
 
 
 def test_a_payload_whose_size_nobody_knows_is_taken_back_as_well() -> None:
-    """A request for payloads alone whose entries we do not hold: what comes is read past."""
+    """A request for payloads alone whose entries we do not hold: what comes is read past.
+
+    Our own confirmation asks for none, so the interest is another one here.
+    """
     peer = Impolite(BIG)
     peer.open_request(payloads_only=True, end=4, starting_hash=None)
+    [request] = peer.engine.actor.requests_of(LOG)
+    request.our_interest.set_eagerness(Eagerness.ALL, None)
     del peer.store.logs[LOG][1]
     peer.data(encode_switch(peer.number), payload(BIG, 1), SORRY, SORRY, payload(BIG, 1))
-    [request] = peer.engine.actor.requests_of(LOG)
     assert request.incoming.adrift
     assert Cancel(peer.number, CancelReason.NO_RESOURCES) in peer.messages()
 

@@ -265,6 +265,17 @@ def test_data_against_notify_only_is_a_violation(make: Make) -> None:
     assert (violation.rule, violation.request) == ("point2point.md 4", number)
 
 
+@pytest.mark.parametrize("seq", [1, 40, 41])
+def test_payload_bytes_against_notify_only_are_a_violation(make: Make, seq: int) -> None:
+    """Also those of entry 41, which is not held here, so that nobody knows its size."""
+    peer = make(HELD, follows=False)
+    number = peer.open_request(1)
+    before = encode_switch(number) + encode_notify(2 * seq - 1)
+    violation = refused(peer, before, SOLID(2), b"no")
+    assert (violation.rule, violation.request) == ("point2point.md 4", number)
+    assert "only notifies are due" in violation.detail
+
+
 def test_a_payload_above_the_eager_size_is_a_violation(peer: Impolite) -> None:
     [request] = peer.engine.actor.requests_of(LOG)
     request.our_interest.data_up_to = 1
