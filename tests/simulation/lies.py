@@ -202,14 +202,18 @@ def _at_payload(packet: bytes) -> Lie:
     return lambda liar: None if liar.at(PAYLOAD) is None else packet
 
 
-def _wrong_skip(packet: bytes) -> Lie:
-    """Where the other side cannot but know the size: what was notified of proves none."""
+def _proves_size(request: Request) -> bool:
+    """Whether the other side cannot but know the size of a payload of this request.
 
+    What was notified of proves none, and in a request for payloads alone no entry is named.
+    """
+    return not (request.their_interest.notify_only_ever or request.proposal.payloads_only)
+
+
+def _wrong_skip(packet: bytes) -> Lie:
     def lie(liar: Liar) -> bytes | None:
         request = liar.at(PAYLOAD)
-        if request is None or request.their_interest.notify_only_ever:
-            return None
-        return packet
+        return None if request is None or not _proves_size(request) else packet
 
     return lie
 
@@ -243,8 +247,11 @@ def _notify_of_everything(liar: Liar) -> bytes | None:
 
 
 def _payload_too_long(liar: Liar) -> bytes | None:
+    """Where only notifies were ever wanted, any payload is."""
     request = liar.at(PAYLOAD)
-    return None if request is None else encode_payload_header(1 << 60)
+    if request is None or not (_proves_size(request) or request.their_interest.data_up_to < 0):
+        return None
+    return encode_payload_header(1 << 60)
 
 
 DATA_LIES: dict[str, Lie] = {
