@@ -125,6 +125,10 @@ class _Log:
         """A session has ended its fetch, and what its peer holds is lacking all the same."""
         self.spent = _longer(self.spent, seat, now, newest)
 
+    def rests(self, seat: "SourceSeat") -> bool:
+        """Whether something is noted of a session, whether it waits or not."""
+        return any(seat in noted for noted in (self.held_down, self.spent) if noted is not None)
+
     def hears(self, seat: "SourceSeat", newest: int) -> None:
         """A session whose peer holds more than it did may be asked again."""
         pause = None if self.spent is None else self.spent.get(seat)
@@ -377,9 +381,13 @@ class SourceBook:
             if notice.held < notice.newest <= state.held:
                 # We hold the entry, and its payload not whole.
                 state.inside = notice.newest
+            nobody = self._best(state, now) is None
             state.hears(seat, notice.newest)
             state.waiting[seat] = max(state.waiting[seat], notice.newest)
             state.most = max(state.most, notice.newest)
+            if nobody and self._best(state, now) is not None:
+                # That was to be looked at when one of the others may be asked again.
+                state.check_at = None
         self._look(state, now)
 
     def _fetch_ended(self, state: _Log, seat: SourceSeat, notice: FetchEnded, now: float) -> None:
@@ -399,7 +407,9 @@ class SourceBook:
 
     def _forget(self, state: _Log, seat: SourceSeat, now: float) -> None:
         """A session wants a log no more."""
-        seat.logs.pop(state.key, None)
+        if not state.rests(seat):
+            # Else it is to be found when the session ends.
+            seat.logs.pop(state.key, None)
         if state.waiting.pop(seat, None) is not None:
             state.most = max(state.waiting.values(), default=0)
             self._look(state, now)

@@ -254,6 +254,30 @@ def test_who_could_bring_nothing_is_asked_again_after_longer_and_longer_pauses()
     assert len(desk.told) > before
 
 
+def test_who_comes_to_hold_it_is_asked_although_all_others_are_to_be_left_alone() -> None:
+    desk = claimed("a", "b", "c")
+    desk.peer_holds(0, 50)
+    desk.peer_holds(1, 50)
+    while desk.now < 300:
+        desk.wait(1)
+        if desk.source == "b":
+            desk.seats[1].took(FetchEnded(LOG, True), desk.now)
+    assert desk.source == "a"
+    desk.peer_holds(2, 50)
+    desk.wait(SILENCE_S)
+    assert desk.source == "c"
+
+
+def test_what_is_noted_of_who_forgets_a_log_is_over_when_it_leaves() -> None:
+    desk = claimed("a", "b")
+    desk.peer_holds(0, 60)
+    desk.seats[0].took(FetchEnded(LOG, False), desk.now)
+    state = desk.book._logs[LOG]
+    assert state.rests(desk.seats[0])
+    desk.leaves(0)
+    assert not state.rests(desk.seats[0])
+
+
 def test_a_slow_source_gives_way_and_a_fast_one_does_not() -> None:
     for size, expected in ((20_000, "b"), (200_000, "a")):
         desk = claimed("a", "b")
