@@ -55,6 +55,12 @@ def is_offer(proposal: Propose) -> bool:
     return finite and proposal.eagerness is Eagerness.NOTIFY and not proposal.payloads_only
 
 
+def asks_for_payloads(proposal: Propose) -> bool:
+    """Whether the other side lacks payloads of entries that it holds, and tells of nothing else."""
+    of_one = proposal.offset is not None and proposal.end == proposal.start
+    return proposal.payloads_only or of_one
+
+
 def goes_on(proposal: Propose) -> bool:
     """Whether a proposal asks for all that follows what its side holds, without a gap."""
     is_open = proposal.end is None and not proposal.sparse and not proposal.payloads_only

@@ -1,8 +1,12 @@
 """Partial replicas of a log that grows while it is followed (point2point.md 10)."""
 
+from dataclasses import replace
+
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
+from peer.log_state import LogState
+from peer.planning import metadata_of, proposal_of
 from wire import lower_pool, upper_pool
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle
@@ -68,6 +72,19 @@ def test_who_is_told_what_is_new_does_not_ask_for_that(side: int, wish: Subscrip
     grow(source, *range(41, 61))
     settle(pair, 4)
     assert set(lower_pool(60)) <= set(taker.logs[LOG])
+
+
+def test_who_asks_for_payloads_is_not_asked_sooner_what_is_new_for_that() -> None:
+    """It does so again and again while they are missing."""
+    state = LogState(listened_until=60.0, watched_from=41)
+    metadata = metadata_of((30, 31))
+    group = replace(proposal_of(1, LOG, metadata, {}), payloads_only=True, lower_info=30)
+    single = replace(group, end=30, upper_info=30, lower_info=None, payloads_only=False, offset=0)
+    for proposal in (group, single):
+        state.heard(proposal)
+        assert (state.listened_until, state.watched_from) == (60.0, 41)
+    state.heard(replace(single, end=None, upper_info=None))
+    assert (state.listened_until, state.watched_from) == (0.0, 0)
 
 
 @SIDES
