@@ -202,7 +202,8 @@ class FollowPolicy(Policy):
         peer = state.peer(requests)
         missing = lacked(wants, view, self.newest_of(log))
         state.lacks, missing = bool(missing), missing if state.met else ()
-        seen = replace(peer, refused=union(state.refused, state.lifted), coming=())
+        refused = union(state.refused, state.lifted, state.withdrawn_ranges())
+        seen = replace(peer, refused=refused, coming=())
         gaps = refused_gaps(wants, view, seen, runs_from=runs_from)
         alone = self._lacking.note(log, (*missing, *wants.fetches, *gaps), self._actions.now)
         state.awaits = view.some_arriving
@@ -313,6 +314,7 @@ class FollowPolicy(Policy):
                 if ask.last == view.end:
                     state.both_have = max(state.both_have, ask.last)
             request = self._actions.propose(proposal, view)
+            state.note_proposal(self._actions.now)
             request.outgoing.known = max(request.outgoing.known, state.our_newest)
             state.asks[request] = ask
             state.views[request] = view
@@ -410,8 +412,8 @@ class FollowPolicy(Policy):
             state.refuse(request)
             if state.refusals > REFUSALS_MAX:
                 self._pause(request.log, state)
-        elif not request.proposal.sparse and not request.proposal.payloads_only:
-            state.withdrawn |= {(request.proposal.start, request.proposal.end)}
+        else:
+            state.withdraw(request.proposal, self._actions.now)
 
     def _no_resources(self, request: Request, state: LogState) -> None:
         ask = state.asks.get(request)
@@ -426,10 +428,12 @@ class FollowPolicy(Policy):
     def request_released(self, request: Request) -> None:
         log = request.log
         self._mender.note_release(request.log)
+        state = self._logs.get(log)
+        if state is not None and request.ours:
+            state.note_proposal(request.created_at)
         if self._mender.owns(request):
             self._mender.forget(request)
             return
-        state = self._logs.get(log)
         if state is None:
             return
         ask = state.released(request, self._actions.now)

@@ -82,8 +82,10 @@ class LogState:
     """From where a sparse log was watched until the other side ended that."""
     path_refused: int = 0
     path_liftable: int = 0
-    withdrawn: frozenset[tuple[int, int | None]] = frozenset()
-    """Ranges that the other side proposed and does not want any more."""
+    withdrawn: frozenset[tuple[int, int | None, float]] = frozenset()
+    """Ranges that the other side proposed and does not want any more, and since when."""
+    proposed_at: float = 0.0
+    """When this side last made a proposal, if something was withdrawn before."""
     unserved: Ranges = ()
     """What the other side asked for and could not get as it asked."""
     told: Ranges = ()
@@ -204,6 +206,24 @@ class LogState:
         if self.path_refused <= self.path_liftable:
             self.path_refused = 0
         self.liftable, self.path_liftable = (), 0
+        self.withdrawn = frozenset(each for each in self.withdrawn if each[2] >= self.proposed_at)
+
+    def withdraw(self, proposal: Propose, now: float) -> None:
+        """The other side does not want what it proposed, nor to be asked for that again.
+
+        Until either side makes a later proposal (section 6).
+        """
+        if not proposal.sparse and not proposal.payloads_only:
+            self.withdrawn |= {(proposal.start, proposal.end, now)}
+
+    def note_proposal(self, made_at: float) -> None:
+        """A proposal of this side."""
+        if self.withdrawn:
+            self.proposed_at = max(self.proposed_at, made_at)
+
+    def withdrawn_ranges(self) -> Ranges:
+        """What of the log was withdrawn."""
+        return union((n, OPEN_END if last is None else last) for n, last, _ in self.withdrawn)
 
     def keeps_in_step(self, proposal: Propose, view: LogView, requests: Iterable[Request]) -> None:
         """It goes on behind what we hold: it has what is before that, and will have the rest."""
@@ -228,14 +248,15 @@ class LogState:
         in a request of its own. `requests`: all of this log.
         """
         once = {ask.kind for ask in self.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
+        withdrawn = {(first, last) for first, last, _ in self.withdrawn}
         told_from = min((each.proposal.start for each in filter(covers, requests)), default=NEVER)
         found: list[Ask] = []
         for ask in asks:
-            if ask.kind is AskKind.RANGE and (ask.start, ask.end) in self.withdrawn:
+            if ask.kind is AskKind.RANGE and (ask.start, ask.end) in withdrawn:
                 found += [
                     replace(ask, start=first, end=last, upper_info=last, offset=None)
                     for first, last in meet(((ask.start, ask.last),), self.offered)
-                    if (first, last) not in self.withdrawn
+                    if (first, last) not in withdrawn
                 ]
             elif ask.kind not in once and (ask.kind is not AskKind.WATCH or ask.start < told_from):
                 found.append(ask)

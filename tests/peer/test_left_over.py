@@ -74,11 +74,26 @@ def test_what_was_offered_is_asked_for_although_what_surrounds_it_was_withdrawn(
     assert is_offer(_proposal(4, 4, Eagerness.NOTIFY))
     state = LogState(Wants(EVERYTHING))
     offered(state, 4, 4)
-    state.withdrawn |= {(3, None)}
+    state.withdraw(_proposal(3, None, Eagerness.ALL), 1.0)
     everything = Ask(AskKind.RANGE, 3, None, Settings())
     assert [(ask.start, ask.end) for ask in state.not_twice([everything])] == [(4, 4)]
-    state.withdrawn |= {(4, 4)}
+    state.withdraw(_proposal(4, 4, Eagerness.ALL), 2.0)
     assert state.not_twice([everything]) == []
+
+
+def test_what_was_withdrawn_is_asked_for_after_a_later_proposal() -> None:
+    """point2point.md 6: of either side; and not at once, or two sides would never end."""
+    state = LogState(Wants(EVERYTHING))
+    ask = Ask(AskKind.RANGE, 3, 5, Settings(), 5)
+    state.note_proposal(0.5)
+    state.withdraw(_proposal(3, 5, Eagerness.ALL), 1.0)
+    assert (state.not_twice([ask]), state.withdrawn_ranges()) == ([], ((3, 5),))
+    state.lift_heard()
+    assert state.not_twice([ask]) == []
+    state.note_proposal(2.0)
+    assert state.not_twice([ask]) == []
+    state.lift_heard()
+    assert (state.not_twice([ask]), state.withdrawn_ranges()) == ([ask], ())
 
 
 def test_an_ended_log_is_introduced_until_that_was_proposed() -> None:
