@@ -32,21 +32,11 @@ def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | Non
 
     `runs_from` is that of the view's look-up.
     """
-    base = request.base
-    # What the other side has sent is passed once we have something of our own behind it.
-    position = max(request.outgoing.position, request.incoming.verified)
-    if base is None or not request.active or base.path is not None:
-        return None
-    listens = request.their_interest.eagerness is Eagerness.NOTIFY
-    if listens and request.ours and request.proposal.end is not None:
-        # We have asked for it, and the other side wants nothing.
-        return None
-    limit = request.limit
-    if limit is not None and position >= limit:
+    base, position = request.base, _cursor(request)
+    if base is None or position is None:
         return None
     gap = base.piece(position).seq
-    listed = view.newest if view.runs_complete else view.runs[-1][1]
-    if not runs_from <= gap <= listed or range_with(view.runs, gap) is not None:
+    if not _tells_of(view, runs_from, gap) or range_with(view.runs, gap) is not None:
         return None
     end = request.lowest_end()
     unserved = ((gap, OPEN_END if end is None else end),)
@@ -56,6 +46,35 @@ def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | Non
         before = base.piece(position - 1).seq
         return Cut(gap, (), adjust=Adjust(request.number, upper_info=before))
     return Cut(gap, unserved, adjust=Adjust(request.number, end=gap - 1))
+
+
+def _cursor(request: Request) -> int | None:
+    """The position of what the other side waits for, if there is anything."""
+    base = request.base
+    if base is None or not request.active or base.path is not None:
+        return None
+    listens = request.their_interest.eagerness is Eagerness.NOTIFY
+    if listens and request.ours and request.proposal.end is not None:
+        # We have asked for it, and the other side wants nothing.
+        return None
+    # What the other side has sent is passed once we have something of our own behind it.
+    position = max(request.outgoing.position, request.incoming.verified)
+    limit = request.limit
+    return None if limit is not None and position >= limit else position
+
+
+def _tells_of(view: LogView, runs_from: int, seq: int) -> bool:
+    """Whether a view tells if an entry is held: it may begin behind it, or not reach to it."""
+    listed = view.newest if view.runs_complete else view.runs[-1][1]
+    return runs_from <= seq <= listed
+
+
+def _may_stand(request: Request, view: LogView, runs_from: int) -> bool:
+    """Whether the cursor is at an entry that this view does not tell of."""
+    base, position = request.base, _cursor(request)
+    if base is None or position is None:
+        return False
+    return not _tells_of(view, runs_from, base.piece(position).seq)
 
 
 def due_cuts(
@@ -77,7 +96,8 @@ def due_cuts(
     for request in requests:
         cut = cut_at_gap(request, view, runs_from)
         if cut is None:
-            stands.pop(request, None)
+            if not _may_stand(request, view, runs_from):
+                stands.pop(request, None)
             continue
         patience = patience_s[range_with(wanted, cut.gap) is None]
         at = stands.setdefault(request, now) + patience

@@ -6,7 +6,7 @@ from logstore import FULL, PolicyKind, Subscription
 from wire import lower_pool
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle
-from .rig import Pair, Store
+from .rig import RUNS_NAMED, Pair, Store
 
 COUNT = 60
 METADATA = Subscription(PolicyKind.METADATA)
@@ -78,6 +78,18 @@ def test_a_gap_that_is_filled_in_time_cuts_nothing(side: int) -> None:
     assert {1, 2, 3, 4} == set(taker.logs[LOG])
     assert pair.engine(1 - side)._table.of_log(LOG) == [request]
     assert request.lowest_end() is None
+
+
+@SIDES
+def test_a_gap_of_a_log_in_many_parts_is_cut_too(side: int) -> None:
+    """One view does not name all its parts, and the next one does not tell of the gap."""
+    giver, taker = replica(COUNT, closed({40})), replica(COUNT, closed({40}))
+    pair = link(giver, taker, (FULL, SPARSE), side)
+    settle(pair, 3)
+    grow(giver, closed({45, 60}))
+    assert len(giver.runs(LOG)) > RUNS_NAMED
+    settle(pair, 12)
+    assert set(lower_pool(60)) <= set(taker.logs[LOG])
 
 
 @SIDES
