@@ -8,6 +8,7 @@ from nacl.signing import SigningKey
 from peer.config import SessionConfig
 from peer.engine import Engine
 from peer.events import Interests, InterestsChanged
+from peer.tracing import Tracer
 from wire import (
     U64_MAX,
     Adjust,
@@ -67,10 +68,12 @@ class Impolite:
         config: SessionConfig = SMALL,
         follows: bool = True,
         byte_by_byte: bool = False,
+        tracer: Tracer | None = None,
     ) -> None:
         self.host = Host(Store())
         self.host.store.logs[LOG].update(held or {})
-        self.engine = Engine(negotiate(setup, setup), config, proactive=proactive, now=0.0)
+        negotiated = negotiate(setup, setup)
+        self.engine = Engine(negotiated, config, proactive=proactive, now=0.0, tracer=tracer)
         self.host.engine = self.engine
         self.step = 1 if byte_by_byte else 1 << 30
         self._decoder = ControlDecoder()

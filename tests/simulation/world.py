@@ -60,7 +60,7 @@ class World:
         self.lies_told = 0
         self.lies_found: dict[str, str] = {}
         self.holdings = Holdings()
-        self.count = ByteCount()
+        self.count = ByteCount(plan.config)
         self.strangers = Strangers(self)
         self.nodes: list[SimNode] = []
         for number in range(plan.nodes):

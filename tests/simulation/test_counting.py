@@ -1,0 +1,35 @@
+"""Which payload bytes count as received."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.peer.impolite import SMALL, Impolite, log_of, metadata_packet
+from wire import Cancel, CancelReason, encode_payload_header, encode_switch
+
+from .counting import ByteCount
+
+BIG = log_of(3, lambda seq: b"%d" % seq * 200)
+
+
+def raw(data: bytes) -> bytes:
+    return encode_payload_header(len(data)) + data
+
+
+@pytest.mark.parametrize(("files", "again"), [(1, 0), (64, 400)])
+def test_what_was_given_up_counts_where_there_should_be_files_enough(
+    files: int, again: int
+) -> None:
+    count = ByteCount(replace(SMALL, sinks_max=files))
+    peer = Impolite(config=replace(SMALL, sinks_max=1), tracer=count.tracer("n"))
+    first = peer.open_request(1, end=1)
+    peer.data(encode_switch(first), metadata_packet(BIG, 1), raw(b"1" * 50))
+    assert count.received["n"] == 50
+    peer.number += 2
+    second = peer.open_request(2, end=3, starting_hash=BIG[1].hash)
+    peer.data(encode_switch(second), metadata_packet(BIG, 2), raw(b"2" * 150), raw(b"2" * 50))
+    assert Cancel(second, CancelReason.NO_RESOURCES) in peer.messages()
+    peer.data(metadata_packet(BIG, 3), raw(b"3" * 200))
+    assert count.received["n"] == 50 + again
+    peer.data(encode_switch(first), raw(b"1" * 150))
+    assert count.received["n"] == 200 + again
