@@ -161,7 +161,10 @@ class SyncPolicy(Policy):
             self._active()
         for log in [log for log in self._mending if not self._mender.is_mending(log)]:
             del self._mending[log]
-            self._done(log)
+            state = self._logs[log]
+            if not (state.busy or state.queued):
+                # Else the look-up tells whether something came to be missing meanwhile.
+                self._done(log)
         settles_at = self._settles_at
         if settles_at is not None and now >= settles_at:
             self._finished = True

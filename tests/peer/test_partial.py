@@ -96,6 +96,13 @@ LATEST_2 = Subscription(PolicyKind.LATEST, count=2)
     wishes=(FULL, FULL),
     policies=("follow", "follow"),
 )
+# The last missing payload comes while the log is being looked at.
+@example(
+    parts=({27}, set(range(55, 61))),
+    bare=(set(), set()),
+    wishes=(Subscription(PolicyKind.SPARSE, eager_bytes=60), Subscription(eager_bytes=60)),
+    policies=("sync", "sync"),
+)
 @settings(max_examples=100, deadline=None)
 @given(
     parts=st.tuples(RUNS, RUNS),
