@@ -211,9 +211,14 @@ def _proves_size(request: Request) -> bool:
 
 
 def _wrong_skip(packet: bytes) -> Lie:
+    """Where payloads of all sizes are wanted; else it might be true."""
+
     def lie(liar: Liar) -> bytes | None:
         request = liar.at(PAYLOAD)
-        return None if request is None or not _proves_size(request) else packet
+        if request is None or not _proves_size(request):
+            return None
+        sizes = request.their_interest.min_bytes, request.their_interest.max_bytes
+        return packet if sizes == (0, U64_MAX) else None
 
     return lie
 
