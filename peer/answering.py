@@ -300,8 +300,9 @@ def _answer_path(proposal: Propose, view: LogView, *, wanted: bool, serve: bool)
                 break
             end = n
     if end < start:
-        is_open = proposal.end is None
-        return _refuse(proposal, CancelReason.NO_RESOURCES if is_open else CancelReason.NOT_WANTED)
+        if proposal.end is None:
+            return _refuse(proposal, CancelReason.NO_RESOURCES)
+        return _refuse(proposal, unserved=((proposal.end, proposal.end),))
     return _confirm(proposal, view, end)
 
 

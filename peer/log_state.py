@@ -292,8 +292,10 @@ class LogState:
             self.listened_until = math.inf if told_all else 0.0
             self.both_have = max(self.both_have, request.lowest_end() or 0)
         if ask is not None:
-            # What it sent or passed it holds.
-            self.told, self.told_at = union(self.told, carried(request)), now
+            # What it sent or passed it holds; where both only notify, it may have been refused it.
+            both_notify = only_heard and request.their_interest.eagerness is Eagerness.NOTIFY
+            knows = minus(carried(request), self.unserved if both_notify else ())
+            self.told, self.told_at = union(self.told, knows), now
             if ask.kind is AskKind.WATCH and self.wants.is_sparse:
                 # It stops at a gap of its own, and would do so again.
                 self.watched_from = max(self.watched_from, ask.start)

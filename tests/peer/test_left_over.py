@@ -1,15 +1,17 @@
 """What one side still wants once the other has ended a request, withdrawn it or told of less."""
 
+from dataclasses import replace
+
 import pytest
 
 from logstore import PolicyKind, Subscription
 from peer import claim_all
-from peer.answering import is_offer
+from peer.answering import answer, is_offer
 from peer.events import Interests, InterestsChanged, LogView
 from peer.log_state import LogState
-from peer.planning import Ask, AskKind, Settings, Wants, plan
+from peer.planning import Ask, AskKind, Settings, Wants, offers, plan
 from peer.sourcing import Claim
-from wire import Eagerness, Propose
+from wire import Cancel, CancelReason, Eagerness, Propose
 
 from .partial import LOG, history, interests_of, pair_of, replica, settle
 from .rig import Store
@@ -94,6 +96,18 @@ def test_what_was_withdrawn_is_asked_for_after_a_later_proposal() -> None:
     assert state.not_twice([ask]) == []
     state.lift_heard()
     assert (state.not_twice([ask]), state.withdrawn_ranges()) == ([ask], ())
+
+
+def test_a_path_that_is_refused_now_is_offered_once_it_is_held() -> None:
+    """point2point.md 6: who was refused does not ask again by itself."""
+    wants = Wants(Subscription(PolicyKind.SPARSE))
+    path = replace(_proposal(1, 4, Eagerness.ALL), sparse=True)
+    refused = answer(path, LogView(LOG), wants, serve=True)
+    assert (refused.cancel, refused.unserved) == (Cancel(0, CancelReason.NOT_WANTED), ((4, 4),))
+    state = LogState(wants, unserved=refused.unserved)
+    view = LogView(LOG, height=1, newest=4, runs=((1, 1), (4, 4)))
+    [offer] = offers(view, state.unserved, state.reachable(()))
+    assert (offer.kind, offer.start, offer.end) == (AskKind.OFFER, 4, 4)
 
 
 def test_an_ended_log_is_introduced_until_that_was_proposed() -> None:
