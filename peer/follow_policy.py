@@ -423,6 +423,9 @@ class FollowPolicy(Policy):
         elif request.ours or request.confirmed:
             if ask is not None and ask.kind is AskKind.OFFER:
                 state.told = minus(state.told, ((ask.start, ask.last),))
+            if ask is not None and ask.offset is not None:
+                # It may not hold that entry, but what is behind it one day, and others before it.
+                state.inside |= {ask.start}
             self._pause(request.log, state)
 
     def request_released(self, request: Request) -> None:

@@ -110,6 +110,15 @@ def test_a_path_that_is_refused_now_is_offered_once_it_is_held() -> None:
     assert (offer.kind, offer.start, offer.end) == (AskKind.OFFER, 4, 4)
 
 
+def test_who_lacks_the_newest_entry_may_have_the_payload_of_an_earlier_one() -> None:
+    """It cannot tell of what follows inside a payload whose entry it does not hold."""
+    pair = pair_of(replica(COUNT, range(1, 12), bare=(3, 11)), replica(COUNT, range(1, 5)))
+    wishes = (interests_of(EVERYTHING), interests_of(None))
+    pair.connect(wishes, claims=(lambda _log: False, claim_all))
+    settle(pair, 40)
+    assert pair.hosts[0].store.logs[LOG][3].payload is not None
+
+
 def test_an_ended_log_is_introduced_until_that_was_proposed() -> None:
     """The look-up that it was planned from may lack a hash, and then it is planned once more."""
     state = LogState(Wants(EVERYTHING))
