@@ -244,6 +244,8 @@ class FollowPolicy(Policy):
                 self._actions.adjust(request, cut.adjust)
             elif cut.cancel is not None:
                 self._actions.cancel(request, cut.cancel)
+                if request.ours:
+                    state.postpone(cut.unserved)
 
     def ran_dry(self, request: Request) -> None:
         self._enqueue(request.log, look=True)

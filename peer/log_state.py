@@ -208,6 +208,15 @@ class LogState:
         self.liftable, self.path_liftable = (), 0
         self.withdrawn = frozenset(each for each in self.withdrawn if each[2] >= self.proposed_at)
 
+    def postpone(self, entries: Ranges) -> None:
+        """Nothing of this came for a while in a request of ours: ask again as for what is refused.
+
+        We ended it, so that it is not for section 6 to say when.
+        """
+        finite = tuple(each for each in entries if each[1] < OPEN_END)
+        self.refused = union(self.refused, finite)
+        self.liftable = union(self.liftable, finite)
+
     def withdraw(self, proposal: Propose, now: float) -> None:
         """The other side does not want what it proposed, nor to be asked for that again.
 

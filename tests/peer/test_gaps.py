@@ -1,8 +1,12 @@
 """Cursors that stand at something that is not held: entries, and the payload of the newest one."""
 
+from collections import Counter
+
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
+from peer.follow_policy import FollowPolicy
+from peer.request import Request
 from wire import lower_pool
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle
@@ -138,3 +142,23 @@ def test_the_pool_of_what_is_behind_a_gap_is_no_gap() -> None:
         settle(pair, 2)
     assert request.active
     assert set(taker.logs[LOG]) == set(range(1, 15))
+
+
+@SIDES
+def test_what_neither_has_is_asked_for_less_and_less_often(
+    side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both want it, so the request is confirmed, and nothing ever comes in it."""
+    giver, taker = replica(COUNT, closed(range(57, 61))), replica(COUNT, {13})
+    pair = link(giver, taker, (FULL, Subscription(PolicyKind.RANGE, first=2, last=22)), side)
+    settle(pair, 60)
+    asked = Counter[tuple[int, int | None]]()
+    proposed = FollowPolicy.request_proposed
+
+    def note(policy: FollowPolicy, request: Request) -> None:
+        asked[request.proposal.start, request.proposal.end] += 1
+        proposed(policy, request)
+
+    monkeypatch.setattr(FollowPolicy, "request_proposed", note)
+    settle(pair, 150)
+    assert 0 < max(asked.values()) <= 8, asked
