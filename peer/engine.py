@@ -226,8 +226,12 @@ class Engine:
 
     @property
     def wants_pong(self) -> bool:
-        """Whether a sync waits for a sign of life before it calls itself done."""
-        return isinstance(self._policy, SyncPolicy) and self._policy.wants_pong and self.drained
+        """Whether a sync waits for a sign of life before it calls itself done.
+
+        Only once all that it has to say has left: a ping passes what waits for credit.
+        """
+        over = self.drained and not self._outbound.unsent
+        return isinstance(self._policy, SyncPolicy) and self._policy.wants_pong and over
 
     def ping_sent(self) -> None:
         if isinstance(self._policy, SyncPolicy):

@@ -95,6 +95,11 @@ class Outbound:
         self._payloads.stop(request)
         self._ends.append(request)
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that were made and not taken yet: there is no credit for them."""
+        return len(self._out)
+
     def take_bytes(self, bytes_max: int) -> bytes:
         """Up to `bytes_max` bytes of the data channel; they count as sent."""
         self._fill(min(bytes_max, self._config.write_ahead_bytes))

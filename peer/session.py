@@ -314,7 +314,8 @@ class Session:
         control = self._engine.control_to_send()
         if control and self._mux.sendable(CONTROL):
             self._mux.send(CONTROL, control)
-        if self._engine.wants_pong and not self._sync_ping:
+        waits = self._sync_ping or self._mux.queued(DATA)
+        if self._engine.wants_pong and not waits:
             self._sync_ping = True
             self._engine.ping_sent()
             self._mux.ping(None)

@@ -67,6 +67,24 @@ def test_an_answer_to_an_older_ping_does_not_count() -> None:
     assert is_done(pair)
 
 
+def test_a_sync_is_not_done_before_its_last_bytes_have_left() -> None:
+    """There may be no credit for them, and a ping needs none."""
+    pair = Pair(stores=(store_of(1), Store()), credit=200)
+    pair.connect((FOLLOWS, FOLLOWS), policy="sync")
+    here = pair.engine(0)
+    for _ in range(60):
+        for side in (0, 1):
+            pair.hosts[side].step()
+            pair.pump(side)
+            pair.deliver_control(side, 1000)
+        pair.deliver_data(1, 1000)
+        pair.tick(0.01)
+    assert (pair.data_credit[0], here.requests, here.wants_pong) == (0, 0, False)
+    settle(pair)
+    assert pair.hosts[1].store.logs[LOG] == store_of(1).logs[LOG]
+    assert SyncFinished(1) in pair.hosts[0].notices
+
+
 @pytest.mark.parametrize(
     ("answer_s", "done_after_s"), [(0.01, SETTLE_S), (0.3, 6 * 0.3), (30.0, 10 * SETTLE_S)]
 )
