@@ -36,6 +36,10 @@ def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Chang
     base = request.base
     if base is None or base.path is not None or base.per_entry == 1:
         return KEEP
+    of_one = request.proposal.offset is not None and base.start == base.end
+    if request.ours and wants.is_sparse and of_one and wants.wants_payload_of(base.start, newest):
+        # The payload of an entry of its path.
+        return KEEP
     end = request.lowest_end()
     last = OPEN_END if end is None else end
     at = base.start if not _left(request) else max(base.start, _next_piece(request).seq)

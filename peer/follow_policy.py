@@ -306,7 +306,7 @@ class FollowPolicy(Policy):
         elif not self._actions.may_propose(log, proposal.start, proposal.end):
             state.blocked = True
         else:
-            state.fork_range = None
+            searches, state.fork_range = state.fork_range is not None, None
             state.spoken = True
             if ask.offset is not None and ask.kind is AskKind.RANGE:
                 state.inside |= {ask.start}
@@ -320,6 +320,8 @@ class FollowPolicy(Policy):
             request.outgoing.known = max(request.outgoing.known, state.our_newest)
             state.asks[request] = ask
             state.views[request] = view
+            if searches:
+                state.fork_request = request
 
     # What the other side proposed
 
@@ -504,7 +506,9 @@ class FollowPolicy(Policy):
     def _change(self, request: Request) -> None:
         """Fit a request to what is wanted now."""
         log, listens = request.log, request.our_interest.eagerness is Eagerness.NOTIFY
-        if not request.active or self._mender.owns(request):
+        state = self._logs.get(log)
+        searches = state is not None and request is state.fork_request
+        if not request.active or searches or self._mender.owns(request):
             return
         if listens and not self._actions.claim(log):
             return

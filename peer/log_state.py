@@ -110,6 +110,8 @@ class LogState:
     """The entries to ask for next, metadata only, instead of what is missing."""
     fork_ranges: int = 0
     """How often that was done."""
+    fork_request: Request | None = None
+    """The request that asks for them, until it is over."""
     told_fork: int = NEVER
     """The earliest fork that this side or the other has told the other of."""
     searched_fork: int = NEVER
@@ -288,6 +290,8 @@ class LogState:
         self.views.pop(request, None)
         self.stands.pop(request, None)
         ask = self.asks.pop(request, None)
+        if request is self.fork_request:
+            self.fork_request = None
         complete = completed(request)
         only_heard = request.our_interest.eagerness is Eagerness.NOTIFY
         if not complete:
@@ -348,10 +352,8 @@ class LogState:
         """The other side does not want a proposal of ours."""
         self.refusals += 1
         self.met = True
-        ask = self.asks.get(request)
         asked = ((request.proposal.start, request.proposal.end or OPEN_END),)
-        # What is found wrong in a request of ours that is over by then was asked for all the same.
-        match ask.kind if ask is not None else AskKind.RANGE if request.ours else AskKind.OFFER:
+        match self._kind_of(request):
             case AskKind.PROBE:
                 self.newest = self.newest or 0
             case AskKind.PATH:
@@ -363,6 +365,16 @@ class LogState:
                 self.offered = _without(self.offered, request.proposal.start)
             case AskKind.OFFER:
                 pass
+
+    def _kind_of(self, request: Request) -> AskKind:
+        """What is found wrong in a request of ours that is over was asked for all the same."""
+        ask = self.asks.get(request)
+        if ask is not None:
+            return ask.kind
+        if not request.ours:
+            return AskKind.OFFER
+        is_path = request.proposal.sparse and request.proposal.end is not None
+        return AskKind.PATH if is_path else AskKind.RANGE
 
     def reachable(self, requests: Iterable[Request]) -> Ranges:
         """What of this log the other side has been told of, or gets in a request in force."""

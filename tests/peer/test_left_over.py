@@ -13,7 +13,7 @@ from peer.planning import Ask, AskKind, Settings, Wants, offers, plan
 from peer.sourcing import Claim
 from wire import Cancel, CancelReason, Eagerness, Propose
 
-from .partial import LOG, history, interests_of, pair_of, replica, settle
+from .partial import AUTHOR, LOG, history, interests_of, pair_of, replica, settle
 from .rig import Store
 
 EVERYTHING = Subscription()
@@ -117,6 +117,20 @@ def test_who_lacks_the_newest_entry_may_have_the_payload_of_an_earlier_one() -> 
     pair.connect(wishes, claims=(lambda _log: False, claim_all))
     settle(pair, 40)
     assert pair.hosts[0].store.logs[LOG][3].payload is not None
+
+
+def test_a_sparse_replica_of_a_forked_log_gets_the_payload_before_the_fork() -> None:
+    """Nothing follows it that could begin inside it, and it is asked for by itself."""
+    whole = history(COUNT)
+    _, other = AUTHOR.entry({1: whole[1], 2: whole[2]}, 0, b"another third entry")
+    proof = (whole[3].encoded, other.encoded)
+    stores = (replica(COUNT, (1, 2), bare=(1, 2)), replica(COUNT, (1, 2)))
+    for store in stores:
+        store.record_fork(LOG, 3, proof)
+    pair = pair_of(*stores)
+    pair.connect((interests_of(Subscription(PolicyKind.SPARSE)), interests_of(EVERYTHING)))
+    settle(pair, 20)
+    assert stores[0].logs[LOG][2].payload is not None
 
 
 def test_an_ended_log_is_introduced_until_that_was_proposed() -> None:
