@@ -11,18 +11,18 @@ from .settling import Settling
 class Agenda:
     """The logs that wait for a moment, or for what has come to be stored."""
 
-    def __init__(self, config: SessionConfig) -> None:
+    def __init__(self, config: SessionConfig, settling: Settling) -> None:
         self._config = config
+        self._settling = settling
         self._paused = Retries()
         self._later = Retries()
-        self.settling = Settling()
 
     def __contains__(self, log: LogKey) -> bool:
         return log in self._later or self.holds_back(log)
 
     def holds_back(self, log: LogKey) -> bool:
         """Whether nothing is to be planned for a log now."""
-        return log in self._paused or log in self.settling
+        return log in self._paused or log in self._settling
 
     def look_in(self, log: LogKey, delay_s: float, now: float) -> None:
         """Look at a log again in a while, if that is not to be done anyway."""
@@ -46,7 +46,7 @@ class Agenda:
 
     def due(self, now: float) -> list[LogKey]:
         """The logs to look at; told once."""
-        return [*self._paused.due(now), *self._later.due(now), *self.settling.take_stored()]
+        return [*self._paused.due(now), *self._later.due(now), *self._settling.take_stored()]
 
     def next_at(self) -> float | None:
         """When a moment comes, or None."""

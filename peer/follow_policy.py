@@ -56,8 +56,8 @@ class FollowPolicy(Policy):
         self._logs = LogStates()
         self._line = WaitingLine()
         self._looking = 0
-        self._agenda = Agenda(config)
-        self._mender = Mender(actions, self._agenda.settling, leave_arriving=True)
+        self._agenda = Agenda(config, self._settling)
+        self._mender = Mender(actions, self._settling, leave_arriving=True)
         self._lacking = Lacking(config.stalled_after_s)
         self._forking = Forking(actions, self._enqueue, self._covered)
 
@@ -150,7 +150,7 @@ class FollowPolicy(Policy):
         if state.must_look:
             # Asked for during the look-up.
             self._enqueue(log)
-        outdated = fork_range is None and (state.stale or log in self._agenda.settling)
+        outdated = fork_range is None and (state.stale or log in self._settling)
         if state.fork_range != fork_range or outdated:
             # The view lacks hashes that this needs, or entries that have come since.
             self._enqueue(log, first=True, look=True)
@@ -436,8 +436,10 @@ class FollowPolicy(Policy):
         log = request.log
         self._mender.note_release(request.log)
         state = self._logs.get(log)
-        if state is not None and request.ours:
-            state.note_proposal(request.created_at)
+        if state is not None:
+            self._settling.add(request)
+            if request.ours:
+                state.note_proposal(request.created_at)
         if self._mender.owns(request):
             self._mender.forget(request)
             return
@@ -451,7 +453,6 @@ class FollowPolicy(Policy):
         state.stale = True
         if ask is not None and ask.kind is AskKind.RANGE and completed(request):
             self._mender.ask_again(log)
-        self._agenda.settling.add(request)
         self._enqueue(log, look=ask is not None or state.blocked)
 
     def request_lost(self, request: Request) -> None:
@@ -471,7 +472,7 @@ class FollowPolicy(Policy):
             state.told = minus(state.told, ((ask.start, ask.last),))
 
     def given_up(self, request: Request) -> None:
-        self._agenda.settling.drop(request.log)
+        self._settling.drop(request.log)
         state = self._logs.get(request.log)
         if not self._mender.given_up(request) and state is not None:
             if request.ours and request.proposal.offset:
@@ -480,7 +481,7 @@ class FollowPolicy(Policy):
             self._pause(request.log, state, not_kept=True)
 
     def contradicted(self, request: Request, seq: int) -> None:
-        self._agenda.settling.drop(request.log)
+        self._settling.drop(request.log)
         state = self._logs.get(request.log)
         if state is not None:
             self._forking.contradicted(request, seq, state)

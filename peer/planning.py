@@ -246,7 +246,7 @@ def _missing(
         settings = wants.settings(first, newest)
         end = finite_end(last)
         ask = Ask(AskKind.RANGE, first, end, settings, _upper_info(wants, view, end))
-        asks.append(_from_inside(ask, wants, view, newest))
+        asks.append(_from_inside(ask, wants, view, peer, newest))
     return asks
 
 
@@ -256,8 +256,8 @@ def _tail(wants: Wants, view: LogView, peer: Peer, newest: int) -> list[Ask]:
     if view.tail_partial_bytes is None or stop != last_possible(view):
         return []
     ask = Ask(AskKind.RANGE, stop + 1, stop, ALL_OF_IT, stop)
-    inside = _from_inside(ask, wants, view, newest)
-    refused = range_with(union(peer.refused, peer.coming), stop) is not None
+    inside = _from_inside(ask, wants, view, peer, newest)
+    refused = range_with(peer.refused, stop) is not None
     return [] if inside.offset is None or refused else [inside]
 
 
@@ -284,10 +284,15 @@ def _known_runs(view: LogView, runs_from: int) -> Ranges:
     return union(view.runs, unknown)
 
 
-def _from_inside(ask: Ask, wants: Wants, view: LogView, newest: int) -> Ask:
-    """Begin with the payload before the first entry, if that is incomplete (section 10)."""
+def _from_inside(ask: Ask, wants: Wants, view: LogView, peer: Peer, newest: int) -> Ask:
+    """Begin with the payload before the first entry, if that is incomplete (section 10).
+
+    Unless it is coming: its entry may have been stored while the payload is under way.
+    """
     inside = view.tail_partial_bytes
     if inside is None or ask.start != view.height + 1:
+        return ask
+    if range_with(peer.coming, view.height) is not None:
         return ask
     if not wants.wants_payload_of(view.height, newest):
         return ask

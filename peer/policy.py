@@ -16,10 +16,11 @@ from .answering import Answer, answer, link_target
 from .commands import LookUp
 from .config import SessionConfig
 from .events import Interests, InterestsChanged, LogChanged, LogView, SourceChanged
-from .log_state import coming
+from .log_state import brought, coming
 from .planning import Wants
-from .ranges import union
+from .ranges import Ranges, union
 from .request import Request
+from .settling import Settling
 
 
 class Actions(Protocol):
@@ -87,6 +88,7 @@ class Policy(ABC):
         self._config = config
         self._proactive = proactive
         self._interests = Interests()
+        self._settling = Settling()
         self._offered_to_us: set[LogKey] = set()
         self._declined: dict[LogKey, None] = {}
         """Logs that the other side proposed and that were not wanted, the latest ones last."""
@@ -150,9 +152,20 @@ class Policy(ABC):
             max_bytes=largest,
             runs_from=request.proposal.start,
         )
-        self._actions.look_up(wanted, lambda view: self._answer(request, view))
+        under_way = self._under_way(request.log)
+        self._actions.look_up(wanted, lambda view: self._answer(request, view, under_way))
 
-    def _answer(self, request: Request, view: LogView) -> None:
+    def _under_way(self, log: LogKey) -> list[Request]:
+        """The requests in which something may come that is not stored."""
+        return [*self._actions.requests_of(log), *self._settling.of(log)]
+
+    def _coming(self, log: LogKey, before: list[Request]) -> Ranges:
+        """What is coming now, and what has come in requests that a view may know nothing of."""
+        requests = {*before, *self._settling.of(log)}
+        return union(coming(self._actions.requests_of(log)), *map(brought, requests))
+
+    def _answer(self, request: Request, view: LogView, before: list[Request]) -> None:
+        """`before`: the requests that were under way when the log was looked up."""
         if request.answered or request.cancel_received is not None:
             return
         log = request.log
@@ -165,7 +178,7 @@ class Policy(ABC):
             self.wants_of(log),
             serve=self._interests.serve_held,
             newest=self.newest_of(log),
-            coming=coming(self._actions.requests_of(log)),
+            coming=self._coming(log, before),
             bounded=self.answers_bounded,
         )
         self._actions.answer(request, view, decision)

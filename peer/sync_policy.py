@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 
-from wire import Cancel, CancelReason, LogKey
+from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .answering import Answer, is_offer
 from .config import SessionConfig
@@ -34,7 +34,6 @@ from .policy import Actions, Policy
 from .ranges import meet, minus, range_with, union
 from .request import OPEN_END, Request
 from .retries import Retries
-from .settling import Settling
 
 _RETRIES_MAX = 8
 """How often a request that found no resources is tried again."""
@@ -85,7 +84,6 @@ class SyncPolicy(Policy):
         self._open = 0
         self._looking = 0
         self._retries = Retries()
-        self._settling = Settling()
         self._mender = Mender(actions, self._settling)
         self._serving: set[Request] = set()
         self._answers_due = 0
@@ -326,7 +324,7 @@ class SyncPolicy(Policy):
         self._answers_due += 1
         super().request_proposed(request)
 
-    def _answer(self, request: Request, view: LogView) -> None:
+    def _answer(self, request: Request, view: LogView, before: list[Request]) -> None:
         self._answers_due -= 1
         self._active()
         log = request.log
@@ -352,7 +350,7 @@ class SyncPolicy(Policy):
             state.known.unserved = union(state.known.unserved, asked)
             self._reopen(log)
             return
-        super()._answer(request, view)
+        super()._answer(request, view, before)
 
     answers_bounded = True
 
@@ -414,6 +412,7 @@ class SyncPolicy(Policy):
         self._active()
         self._serving.discard(request)
         self._asked_at.pop(request, None)
+        self._settling.add(request)
         self._mender.note_release(request.log)
         if self._mender.owns(request):
             self._mender.forget(request)
@@ -423,8 +422,10 @@ class SyncPolicy(Policy):
         if state is None:
             return
         state.known.stale = True
-        self._settling.add(request)
         ask = state.known.asks.pop(request, None)
+        served = not request.ours and request.their_interest.eagerness is not Eagerness.NOTIFY
+        if completed(request) and (served or ask is not None):
+            state.known.told = union(state.known.told, carried(request))
         if ask is None:
             if request.cancel_sent is CancelReason.NO_RESOURCES and request.confirmed:
                 self._bring_again(log, state)
@@ -432,8 +433,6 @@ class SyncPolicy(Policy):
                 self._enqueue(log)
             return
         exhausted = CancelReason.NO_RESOURCES in (request.cancel_sent, request.cancel_received)
-        if completed(request):
-            state.known.told = union(state.known.told, carried(request))
         if state.stage is _Stage.PROBE:
             state.stage = _Stage.MOVE
         elif exhausted and request.confirmed and not self._try_again(log, state):
