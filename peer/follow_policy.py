@@ -18,11 +18,12 @@ from .agenda import Agenda
 from .answering import Answer
 from .changing import change
 from .config import SessionConfig
+from .coverage import completed, covers
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .forking import Forking
 from .gaps import due_cuts
 from .lacking import Lacking
-from .log_state import RANGES_MAX, REFUSALS_MAX, LogState, LogStates, completed, covers, refused_all
+from .log_state import RANGES_MAX, REFUSALS_MAX, LogState, LogStates, refused_all
 from .mending import Mender
 from .planning import (
     Ask,
@@ -43,7 +44,7 @@ from .planning import (
 )
 from .policy import Actions, Policy
 from .ranges import meet, minus, union
-from .request import NEVER, Request
+from .request import Request
 from .sourcing import fetches
 from .waiting_line import WaitingLine
 
@@ -421,29 +422,24 @@ class FollowPolicy(Policy):
 
     def _no_resources(self, request: Request, state: LogState) -> None:
         ask = state.asks.get(request)
-        if ask is not None and ask.kind is AskKind.PROBE:
-            # It has nothing, or will not say.
-            state.newest = state.newest or 0
-        elif request.ours or request.confirmed:
-            if ask is not None and ask.kind is AskKind.OFFER:
-                state.told = minus(state.told, ((ask.start, ask.last),))
-            if ask is not None and ask.offset is not None:
-                # It may not hold that entry, but what is behind it one day, and others before it.
-                state.inside |= {ask.start}
+        if ask is not None:
+            state.not_served(ask)
+        is_probe = ask is not None and ask.kind is AskKind.PROBE
+        if not is_probe and (request.ours or request.confirmed):
             self._pause(request.log, state)
 
     def request_released(self, request: Request) -> None:
         log = request.log
         self._mender.note_release(request.log)
         state = self._logs.get(log)
-        if state is not None:
-            self._settling.add(request)
-            if request.ours:
-                state.note_proposal(request.created_at)
-        if self._mender.owns(request):
+        if state is None:
             self._mender.forget(request)
             return
-        if state is None:
+        self._settling.add(request)
+        if request.ours:
+            state.note_proposal(request.created_at)
+        if self._mender.owns(request):
+            self._mender.forget(request)
             return
         ask = state.released(request, self._actions.now)
         if not self.wants(log) and not state.unserved:
@@ -461,15 +457,7 @@ class FollowPolicy(Policy):
         state = self._logs.get(request.log)
         if state is None:
             return
-        state.blocked = True
-        state.both_have = 0
-        state.views.pop(request, None)
-        if request.cancel_sent is CancelReason.FORKED:
-            # The proof was lost with the proposal that it ended.
-            state.told_fork = NEVER
-        ask = state.asks.pop(request, None)
-        if ask is not None and ask.kind is AskKind.OFFER:
-            state.told = minus(state.told, ((ask.start, ask.last),))
+        state.lost(request)
 
     def given_up(self, request: Request) -> None:
         self._settling.drop(request.log)

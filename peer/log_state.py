@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from wire import CancelReason, Eagerness, LogKey, Propose, lower_pool
+from wire import CancelReason, Eagerness, LogKey, Propose
 
 from .answering import asks_for_payloads, goes_on, is_offer
+from .coverage import carried, coming, completed, covers, is_coming
 from .events import LogView
 from .fork_search import differs_at
 from .log_table import LogTable
@@ -314,6 +315,30 @@ class LogState:
                 self.watched_from = max(self.watched_from, ask.start)
         return ask
 
+    def lost(self, request: Request) -> None:
+        """A proposal of ours gave way to one of the other side."""
+        self.blocked = True
+        self.both_have = 0
+        self.views.pop(request, None)
+        if request.cancel_sent is CancelReason.FORKED:
+            # The proof was lost with the proposal that it ended.
+            self.told_fork = NEVER
+        ask = self.asks.pop(request, None)
+        if ask is not None and ask.kind is AskKind.OFFER:
+            self.told = minus(self.told, ((ask.start, ask.last),))
+
+    def not_served(self, ask: Ask) -> None:
+        """The other side has no resources for what a request was for."""
+        if ask.kind is AskKind.PROBE:
+            # It has nothing, or will not say.
+            self.newest = self.newest or 0
+            return
+        if ask.kind is AskKind.OFFER:
+            self.told = minus(self.told, ((ask.start, ask.last),))
+        if ask.offset is not None:
+            # It may not hold that entry, but what is behind it one day, and others before it.
+            self.inside |= {ask.start}
+
     def leaves(self, request: Request) -> None:
         """A request is ended from here: of what the other side wants in it, this has not come."""
         base, position = request.base, request.outgoing.position
@@ -466,112 +491,7 @@ def _without(ranges: Ranges, start: int) -> Ranges:
     return ranges if told is None else minus(ranges, ((start, told[1]),))
 
 
-def bodies(requests: Iterable[Request]) -> Ranges:
-    """The entries whose payloads requests in force bring, or ask for."""
-    found: list[tuple[int, int]] = []
-    for request in requests:
-        if _is_over(request) or request.our_interest.eagerness in (None, Eagerness.NOTIFY):
-            continue
-        end = request.lowest_end()
-        path = None if request.base is None else request.base.path
-        if path is not None:
-            found += [(n, n) for n in path]
-        else:
-            last = OPEN_END if end is None else end
-            found += [(first, last) for first in (_next_unproved(request),) if first <= last]
-    return union(found)
-
-
-def _next_unproved(request: Request) -> int:
-    """The first entry that the other side has not sent or passed, or that is not stored yet."""
-    base, position = request.base, request.incoming.verified
-    if base is None:
-        return request.proposal.start
-    length = base.length
-    if length is not None and position >= length:
-        return OPEN_END + 1
-    return max(base.start, base.piece(position).seq)
-
-
-def _is_over(request: Request) -> bool:
-    """Whether nothing comes in a request any more. What is complete may still be under way."""
-    ours, theirs = request.cancel_sent, request.cancel_received
-    ended = ours not in (None, CancelReason.COMPLETE, CancelReason.YOU_CANCELLED)
-    ended = ended or theirs not in (None, CancelReason.COMPLETE)
-    return ended or request.incoming.discarding or (request.base is None and request.answered)
-
-
-def coming(requests: Iterable[Request]) -> Ranges:
-    """What requests bring us, or ask for, the members of their pools included."""
-    found: list[tuple[int, int]] = []
-    for request in requests:
-        proposal, base = request.proposal, request.base
-        eagerness = request.our_interest.eagerness
-        if _is_over(request) or eagerness in (None, Eagerness.NOTIFY) or proposal.payloads_only:
-            continue
-        end = request.lowest_end()
-        if base is not None:
-            found += [(n, n) for n in (*base.lower, *base.upper)]
-        elif proposal.lower_info is not None and proposal.lower_info < proposal.start:
-            pool = lower_pool(proposal.start)
-            found += [(n, n) for n in pool if proposal.lower_info <= n]
-        if base is not None and base.path is not None:
-            found += [(n, n) for n in base.path]
-        elif proposal.sparse:
-            found += [(n, n) for n in lower_pool(end or proposal.start) if n >= proposal.start]
-        else:
-            found.append((proposal.start, OPEN_END if end is None else end))
-    return union(found)
-
-
-def is_coming(seq: int, requests: Iterable[Request]) -> bool:
-    """Whether an entry comes here, or is to come: the other side may wait for it too."""
-    return range_with(coming(requests), seq) is not None
-
-
-def completed(request: Request) -> bool:
-    """Whether a request is over since one side has sent or passed everything.
-
-    A finite one in which nothing moves, however much is left, ends in the same way (section 6).
-    """
-    over = CancelReason.COMPLETE in (request.cancel_sent, request.cancel_received)
-    if not over or request.base is None:
-        return False
-    return max(request.outgoing.position, request.incoming.position) >= (request.limit or 0)
-
-
 def refused_all(request: Request, ask: Ask | None) -> bool:
     """Whether the other side wants nothing of what we offered and asked for, now or later."""
     refused = request.cancel_received is CancelReason.NOT_WANTED and not request.confirmed
     return refused and ask is not None and ask.end is None and ask.kind is not AskKind.PROBE
-
-
-def carried(request: Request) -> Ranges:
-    """The entries of a finite request, the members of its pools included."""
-    base = request.base
-    if base is None or base.end is None:
-        return ()
-    single = union((n, n) for n in (*base.lower, *(base.path or ()), *base.upper))
-    return single if base.path is not None else union(single, ((base.start, base.end),))
-
-
-def brought(request: Request) -> Ranges:
-    """What has come to us in a request that is complete; it may not be stored yet."""
-    takes = request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
-    return carried(request) if takes and completed(request) else ()
-
-
-def is_stored(request: Request) -> bool:
-    """Whether all that came in a request is stored, or never will be."""
-    return not request.incoming.pending or request.incoming.discarding
-
-
-def covers(request: Request) -> bool:
-    """Whether a request will bring, or tell of, everything new of its log."""
-    return (
-        request.cancel_sent is None
-        and request.cancel_received is None
-        and not request.proposal.sparse
-        and not request.proposal.payloads_only
-        and request.lowest_end() is None
-    )

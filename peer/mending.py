@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from wire import U64_MAX, CancelReason, Eagerness, LogKey, Propose, lipmaa
 
 from .commands import LookUp
+from .coverage import bodies, carried
 from .events import LogView
-from .log_state import RANGES_MAX, bodies, carried
+from .log_state import RANGES_MAX
 from .pinning import doubted, is_counted
 from .planning import Wants, mended
 from .ranges import Range, Ranges, meet, minus, range_with, union

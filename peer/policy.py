@@ -15,8 +15,8 @@ from wire import Adjust, Cancel, CancelReason, LogKey, Propose
 from .answering import Answer, answer, link_target
 from .commands import LookUp
 from .config import SessionConfig
+from .coverage import brought, coming
 from .events import Interests, InterestsChanged, LogChanged, LogView, SourceChanged
-from .log_state import brought, coming
 from .planning import Wants
 from .ranges import Ranges, union
 from .request import Request

@@ -2,7 +2,7 @@
 
 from wire import LogKey
 
-from .log_state import is_stored
+from .coverage import is_stored
 from .request import Request
 
 

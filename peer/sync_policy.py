@@ -15,8 +15,9 @@ from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .answering import Answer, is_offer
 from .config import SessionConfig
+from .coverage import carried, coming, completed
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
-from .log_state import LogState, carried, coming, completed
+from .log_state import LogState
 from .mending import Mender
 from .planning import (
     PROBE,
