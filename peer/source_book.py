@@ -76,6 +76,7 @@ class _Log:
     held: int = 0
     coming: int = 0
     """The newest entry that came and may not be stored yet."""
+    coming_from: "SourceSeat | None" = None
     inside: int = 0
     """The entry whose payload has come in part, 0: none."""
     lacking_since: float | None = None
@@ -85,6 +86,11 @@ class _Log:
     """Who lost the log."""
     spent: _Pauses | None = None
     """Who has ended its fetch with nothing left to do."""
+
+    def nothing_comes(self) -> None:
+        """What came is stored, or never will be."""
+        self.coming = 0
+        self.coming_from = None
 
     def lacks(self, newest: int) -> bool:
         """Whether who holds entries up to `newest` has something for us."""
@@ -339,7 +345,7 @@ class SourceBook:
             else:
                 state.waiting.pop(seat, None)
                 state.most = max(state.waiting.values(), default=0)
-                state.coming = 0
+                state.nothing_comes()
                 self._look(state, now)
             if state.source is None and not state.waiting:
                 del self._logs[log]
@@ -357,7 +363,8 @@ class SourceBook:
     # Inside
 
     def _arriving(self, state: _Log, seat: SourceSeat, notice: Arriving, now: float) -> None:
-        state.coming = max(state.coming, notice.newest)
+        if notice.newest > state.coming:
+            state.coming, state.coming_from = notice.newest, seat
         if seat in state.waiting:
             state.waiting[seat] = max(state.waiting[seat], notice.newest)
             state.most = max(state.most, notice.newest)
@@ -397,6 +404,10 @@ class SourceBook:
             if state.lacks(newest):
                 # Also if it forgets the log: it may come to want it again.
                 state.note_spent(seat, now, newest)
+        elif state.coming_from is seat:
+            # It may have been given up; if not, it is soon stored.
+            state.nothing_comes()
+            self._look(state, now)
         if not notice.listens:
             self._forget(state, seat, now)
         elif was_source:
@@ -503,7 +514,8 @@ class SourceBook:
         state.source = seat
         state.source_newest = state.waiting.pop(seat, 0)
         state.most = max(state.waiting.values(), default=0)
-        state.since, state.moved_at, state.coming = now, 0.0, 0
+        state.since, state.moved_at = now, 0.0
+        state.nothing_comes()
         if lacking:
             self._count_busy(seat, 1, now)
 
@@ -513,7 +525,8 @@ class SourceBook:
             self._count_busy(state.source, -1, now)
             state.lacking_since = None
         state.source = None
-        state.source_newest = state.coming = 0
+        state.source_newest = 0
+        state.nothing_comes()
         self._look(state, now)
         return state.source is not None
 

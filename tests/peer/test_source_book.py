@@ -196,6 +196,18 @@ def test_a_source_that_goes_on_listening_can_be_asked_again() -> None:
     assert desk.told == [("a", True)]
 
 
+def test_what_came_unasked_and_could_not_be_kept_is_lacking_again() -> None:
+    """An offer was taken from who is not the source, whose peer holds nothing."""
+    desk = claimed("a", "b")
+    desk.peer_holds(1, 1)
+    desk.brings(1, 1)
+    desk.wait(60.0)
+    assert desk.told == []
+    desk.seats[1].took(FetchEnded(LOG, True), desk.now)
+    desk.wait(GRACE_S)
+    assert desk.told == [("a", False), ("b", True)]
+
+
 def test_two_quiet_peers_do_not_play_ping_pong() -> None:
     """Each loss keeps a source away twice as long."""
     desk = claimed("a", "b")

@@ -33,6 +33,7 @@ FOUND_SOMETHING = (
         140050,
         140052,
         140562,
+        140572,
     ),
 )
 """Seeds whose worlds failed once; what they failed over has tests of its own beside the code."""
