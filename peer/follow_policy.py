@@ -222,7 +222,8 @@ class FollowPolicy(Policy):
         if not self._mender.has_fetched(log, wants.fetches) and (alone or self._actions.claim(log)):
             self._mender.fetch(log, wants.fetches)
         if missing:
-            tail = not any(ask.offset is not None and ask.kind is AskKind.RANGE for ask in asks)
+            inside = any(ask.offset is not None and ask.kind is AskKind.RANGE for ask in asks)
+            tail = not inside and view.height not in state.inside
             self._mender.mend(view, wants, self.newest_of(log), alone=alone, tail=tail)
         if state.unserved:
             asks += offers(view, state.unserved, state.reachable(requests))
