@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from wire import CancelReason, Eagerness, lower_pool
+from wire import CancelReason, Eagerness, Propose, lower_pool, upper_pool
 
 from .ranges import Ranges, range_with, union
 from .request import OPEN_END, Request
@@ -54,9 +54,8 @@ def coming(requests: Iterable[Request]) -> Ranges:
         end = request.lowest_end()
         if base is not None:
             found += [(n, n) for n in (*base.lower, *base.upper)]
-        elif proposal.lower_info is not None and proposal.lower_info < proposal.start:
-            pool = lower_pool(proposal.start)
-            found += [(n, n) for n in pool if proposal.lower_info <= n]
+        else:
+            found += _pools(proposal)
         if base is not None and base.path is not None:
             found += [(n, n) for n in base.path]
         elif proposal.sparse:
@@ -64,6 +63,16 @@ def coming(requests: Iterable[Request]) -> Ranges:
         else:
             found.append((proposal.start, OPEN_END if end is None else end))
     return union(found)
+
+
+def _pools(proposal: Propose) -> list[tuple[int, int]]:
+    """What a proposal asks for beside its range."""
+    found: list[int] = []
+    if proposal.lower_info is not None and proposal.lower_info < proposal.start:
+        found += [n for n in lower_pool(proposal.start) if proposal.lower_info <= n]
+    if proposal.end is not None and proposal.upper_info is not None:
+        found += [n for n in upper_pool(proposal.end) if proposal.end < n <= proposal.upper_info]
+    return [(n, n) for n in found]
 
 
 def is_coming(seq: int, requests: Iterable[Request]) -> bool:

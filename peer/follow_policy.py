@@ -299,7 +299,9 @@ class FollowPolicy(Policy):
         requests = self._actions.requests_of(log)
         proposal = proposal_of(self._actions.next_number(), log, ask, view.hashes)
         pool_is_coming = meet(pool_of(ask, view.hashes), state.peer(requests).coming)
-        if pool_is_coming and state.may_defer(view, self._actions.now, self._config.look_again_s):
+        if pool_is_coming and state.may_defer(
+            view, self._actions.now, self._config.stalled_after_s
+        ):
             # It need not come twice.
             state.deferred = True
             self._look_soon(log)

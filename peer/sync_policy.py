@@ -32,7 +32,7 @@ from .planning import (
     proposal_of,
 )
 from .policy import Actions, Policy
-from .ranges import meet, minus, range_with, union
+from .ranges import Ranges, meet, minus, range_with, union
 from .request import OPEN_END, Request
 from .retries import Retries
 
@@ -67,6 +67,8 @@ class _LogSync:
     runs_from: int = 1
     mend_anew: bool = False
     """A payload that came could not be kept."""
+    told_again: Ranges = ()
+    """What the other side asked for although it was told of it, and was told once more."""
     again: bool = False
     """Something was learned since the last look-up that began at entry 1."""
 
@@ -355,12 +357,19 @@ class SyncPolicy(Policy):
 
     answers_bounded = True
 
-    def answered(self, request: Request, view: LogView, answer: Answer) -> None:  # noqa: ARG002
+    def answered(self, request: Request, view: LogView, answer: Answer) -> None:
         if request.active:
             self._serving.add(request)
+        if meet(answer.unserved, view.runs):
+            # Parts of it are held, also of a log that nobody here wants, or does not yet.
+            self._include(request.log)
         state = self._logs.get(request.log)
         if answer.unserved and state is not None:
             state.known.unserved = union(state.known.unserved, answer.unserved)
+            # It may have been told before it wanted the log.
+            anew = minus(meet(state.known.told, answer.unserved), state.told_again)
+            state.known.told = minus(state.known.told, anew)
+            state.told_again = union(state.told_again, anew)
         if answer.take_over or (answer.unserved and state is not None):
             self._reopen(request.log)
 

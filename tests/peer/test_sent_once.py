@@ -11,14 +11,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
-from logstore import FULL
+from logstore import FULL, PolicyKind, Subscription
 from peer.events import Interests
 
-from .partial import LOG, Counting, interests_of, pair_of, settle
+from .partial import LOG, Counting, interests_of, pair_of, replica, settle
 from .rig import Author, Held, Pair, Store
+from .test_partial import COUNT, RUNS, check, held_by, subscriptions
 
 AUTHOR = Author(SigningKey(b"q" * 32))
 STEPS = 600
+AT_ONCE = (0.001, 0.01)
+"""Nothing takes so long that somebody asks again."""
 POLICIES = [("follow", "follow"), ("sync", "follow"), ("follow", "sync"), ("sync", "sync")]
 
 
@@ -40,8 +43,8 @@ def drawn_pair(draw: random.Random, policies: tuple[str, str]) -> Pair:
     return pair
 
 
-def act(pair: Pair, draw: random.Random) -> None:
-    """One thing after another, some of them much more often."""
+def act(pair: Pair, draw: random.Random, ticks: tuple[float, ...] = (0.01, 0.1, 1.0)) -> None:
+    """One thing after another, some of them much more often; sometimes so many seconds pass."""
     weights = [draw.choice([1, 1, 5, 20]) for _ in range(8)]
     for choice in draw.choices(range(8), weights, k=STEPS):
         side = choice % 2
@@ -54,7 +57,7 @@ def act(pair: Pair, draw: random.Random) -> None:
         else:
             pair.deliver_data(side, draw.randint(1, 600))
         if draw.random() < 0.05:
-            pair.tick(draw.choice([0.01, 0.1, 1.0]))
+            pair.tick(draw.choice(ticks))
 
 
 @pytest.mark.parametrize("policies", POLICIES)
@@ -79,3 +82,60 @@ def test_no_payload_comes_that_has_come_or_is_under_way(
     assert {seq for seq in whole if seq in host.store.logs[LOG]} == set(whole)
     assert all(held.payload is not None for held in host.store.logs[LOG].values())
     assert {seq: 1 for seq in whole if seq not in had} == +host.payloads
+
+
+def span(first: int, last: int) -> set[int]:
+    return set(range(first, last + 1))
+
+
+# What is told before it is wanted is told again.
+@example(
+    parts=(set(), span(6, 12) | span(16, 28) | span(39, 53)),
+    bare=(set(), set()),
+    wishes=(Subscription(PolicyKind.RANGE, first=24), Subscription(PolicyKind.METADATA)),
+    policies=("sync", "sync"),
+    order=1047,
+)
+# An upper pool is coming although the range was not confirmed yet.
+@example(
+    parts=(span(33, 34) | span(47, 57), span(35, 51)),
+    bare=(set(), span(17, 29) | span(51, 60)),
+    wishes=(
+        Subscription(PolicyKind.RANGE, first=17, last=38),
+        Subscription(PolicyKind.RANGE, first=14, min_bytes=20, max_bytes=90),
+    ),
+    policies=("sync", "follow"),
+    order=0,
+)
+# What could not be served as it was asked for is offered, although nobody wanted the log by then.
+@example(
+    parts=(span(26, 34), span(9, 16)),
+    bare=(set(), span(21, 31)),
+    wishes=(FULL, Subscription(PolicyKind.FULL, min_bytes=20, max_bytes=90, eager_bytes=0)),
+    policies=("sync", "sync"),
+    order=1226,
+)
+@settings(max_examples=150, deadline=None)
+@given(
+    parts=st.tuples(RUNS, RUNS),
+    bare=st.tuples(RUNS, RUNS),
+    wishes=st.tuples(subscriptions(), subscriptions()),
+    policies=st.sampled_from(POLICIES),
+    order=st.integers(0, 1 << 32),
+)
+def test_parts_come_once_in_whatever_order(
+    parts: tuple[set[int], set[int]],
+    bare: tuple[set[int], set[int]],
+    wishes: tuple[Subscription, Subscription],
+    policies: tuple[str, str],
+    order: int,
+) -> None:
+    stores = [replica(COUNT, parts[side], bare[side]) for side in (0, 1)]
+    had = [held_by(store) for store in stores]
+    pair = pair_of(stores[0], stores[1])
+    pair.connect(
+        (interests_of(wishes[0]), interests_of(wishes[1])), policy=policies[0], second=policies[1]
+    )
+    act(pair, random.Random(order), AT_ONCE)
+    settle(pair, 30)
+    check(pair, (had[0][0], had[1][0]), (had[0][1], had[1][1]), wishes)
