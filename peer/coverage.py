@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from wire import CancelReason, Eagerness, Propose, lower_pool, upper_pool
+from wire import CancelReason, Eagerness, Propose, lower_pool, shortest_path, upper_pool
 
 from .ranges import Ranges, range_with, union
 from .request import OPEN_END, Request
@@ -59,7 +59,7 @@ def coming(requests: Iterable[Request]) -> Ranges:
         if base is not None and base.path is not None:
             found += [(n, n) for n in base.path]
         elif proposal.sparse:
-            found += [(n, n) for n in lower_pool(end or proposal.start) if n >= proposal.start]
+            found += [(n, n) for n in shortest_path(end or proposal.start, proposal.start)]
         else:
             found.append((proposal.start, OPEN_END if end is None else end))
     return union(found)

@@ -340,7 +340,9 @@ class SyncPolicy(Policy):
         state = self._logs.get(log)
         asks_for_told = False
         if state is not None and is_offer(proposal):
-            state.known.heard(proposal)
+            if state.known.heard(proposal):
+                # It may hold more than it offers: the pools of that.
+                self._reopen(log)
         elif state is not None and range_with(state.known.told, proposal.start) is not None:
             # It needs it otherwise than it was offered, or could not keep it.
             asks_for_told = True

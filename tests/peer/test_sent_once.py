@@ -107,6 +107,25 @@ def span(first: int, last: int) -> set[int]:
     policies=("sync", "follow"),
     order=0,
 )
+# The pool of what is offered and not wanted is asked for.
+@example(
+    parts=(span(58, 60), span(34, 35)),
+    bare=(span(58, 60), set()),
+    wishes=(FULL, Subscription(PolicyKind.RANGE, first=21, last=53)),
+    policies=("sync", "sync"),
+    order=0,
+)
+# A path is coming although it was not confirmed yet.
+@example(
+    parts=(span(23, 24), span(23, 31)),
+    bare=(set(), set()),
+    wishes=(
+        Subscription(PolicyKind.RANGE, first=4, last=23),
+        Subscription(PolicyKind.RANGE, first=39, last=44),
+    ),
+    policies=("follow", "follow"),
+    order=5,
+)
 # What could not be served as it was asked for is offered, although nobody wanted the log by then.
 @example(
     parts=(span(26, 34), span(9, 16)),
