@@ -150,12 +150,11 @@ class Prover:
         request, sent = booked
         begin = sent[0].begin
         self._settle(event.request, event.items, proved=False)
+        self._close_refused(request, begin)
         if event.refusal is not Refusal.INVALID:
-            self._close_refused(request, begin)
             return request
         detail = f"entry {event.seq}: {event.detail}"
-        self._blame(request, begin, detail, pinned=True)
-        return None
+        return request if self._blame(request, begin, detail, pinned=True) else None
 
     def _close_refused(self, request: Request, begin: int) -> None:
         """Payloads that are all there, whose entries will never be stored."""
@@ -186,12 +185,16 @@ class Prover:
     def _blame(self, request: Request, position: int, detail: str, *, pinned: bool) -> bool:
         """A piece is wrong and came whole from the other side. Raises Violation.
 
-        True if it may be right there all the same, so that the request is to be given up.
+        True if it may be right there all the same, or nobody can say any more that it is not: the
+        request is to be given up.
         """
         incoming = request.incoming
         over = self._greedy and request.end_received
-        if incoming.discarding or (over and pinned):
+        if incoming.discarding:
             return False
+        if over and pinned:
+            # No apology can follow any more, and none is needed.
+            return True
         if not pinned and not request.proposal.payloads_only:
             # Whoever holds it has nothing to apologise for, so that there is nothing to wait for.
             doubt(request, detail, position)

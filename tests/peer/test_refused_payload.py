@@ -1,7 +1,10 @@
 """A payload in pieces whose entry is refused."""
 
-from tests.peer.impolite import AUTHOR, SWITCH, Impolite, entry_packets
+from dataclasses import replace
+
+from tests.peer.impolite import AUTHOR, LOG, SWITCH, Impolite, cancel, entry_packets
 from tests.peer.rig import Held
+from wire import CancelReason, encode_request_cancelled
 
 
 def test_a_payload_whose_entry_contradicts_what_is_held_is_not_kept_waiting() -> None:
@@ -19,3 +22,18 @@ def test_a_payload_whose_entry_contradicts_what_is_held_is_not_kept_waiting() ->
     assert peer.store.forks
     assert peer.engine.drained
     assert not peer.host.sinks
+
+
+def test_nor_is_one_whose_entry_is_invalid_after_all_was_sent() -> None:
+    """No apology can follow the end, so that nobody is to blame, and it is not waited for."""
+    held: dict[int, Held] = {}
+    seq, entry = AUTHOR.entry(held, 0, b"x" * 100)
+    held[seq] = replace(entry, encoded=entry.encoded[:-1] + bytes([entry.encoded[-1] ^ 1]))
+    peer = Impolite()
+    number = peer.open_request()
+    everything = SWITCH(number) + entry_packets(held, (1,)) + encode_request_cancelled(number)
+    peer.engine.receive_data(everything)
+    peer.control(cancel(number, CancelReason.NOT_WANTED))
+    assert peer.engine.drained
+    assert not peer.host.sinks
+    assert not peer.store.logs[LOG]
