@@ -204,7 +204,8 @@ class FollowPolicy(Policy):
         missing = lacked(wants, view, self.newest_of(log))
         state.lacks, missing = bool(missing), missing if state.met else ()
         refused = union(state.refused, state.lifted, state.withdrawn_ranges())
-        seen = replace(peer, refused=refused, coming=())
+        path = max(peer.path_refused, state.path_lifted if state.path_lifted <= state.stop else 0)
+        seen = replace(peer, refused=refused, path_refused=path, coming=())
         gaps = refused_gaps(wants, view, seen, runs_from=runs_from)
         alone = self._lacking.note(log, (*missing, *wants.fetches, *gaps), self._actions.now)
         state.awaits = view.some_arriving

@@ -83,6 +83,8 @@ class LogState:
     """From where a sparse log was watched until the other side ended that."""
     path_refused: int = 0
     path_liftable: int = 0
+    path_lifted: int = 0
+    """The newest entry whose path was refused once."""
     withdrawn: frozenset[tuple[int, int | None, float]] = frozenset()
     """Ranges that the other side proposed and does not want any more, and since when."""
     proposed_at: float = 0.0
@@ -200,6 +202,7 @@ class LogState:
     def lift(self) -> None:
         """What the other side refused may be asked for again."""
         self.lifted = union(self.lifted, self.refused)
+        self.path_lifted = max(self.path_lifted, self.path_refused)
         self.refused, self.liftable, self.path_refused, self.path_liftable = (), (), 0, 0
 
     def lift_heard(self) -> None:
@@ -207,6 +210,7 @@ class LogState:
         self.lifted = union(self.lifted, self.liftable)
         self.refused = minus(self.refused, self.liftable)
         if self.path_refused <= self.path_liftable:
+            self.path_lifted = max(self.path_lifted, self.path_refused)
             self.path_refused = 0
         self.liftable, self.path_liftable = (), 0
         self.withdrawn = frozenset(each for each in self.withdrawn if each[2] >= self.proposed_at)

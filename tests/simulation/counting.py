@@ -23,6 +23,8 @@ BYTES_MORE_MAX = 5_000
 @dataclass(slots=True)
 class _Session:
     given_up: set[object] = field(default_factory=set)
+    alone: set[object] = field(default_factory=set)
+    """The requests of our own for payloads that were missing."""
     last: tuple[object, int] = (None, 0)
     """The request of the last packet that was received, and the payload bytes in it."""
 
@@ -32,6 +34,9 @@ class ByteCount:
 
     A side cannot know how many payloads the other one has files for. If it sends more of them side
     by side, one is given up with a 129 (point2point.md 6), and what crosses that comes again later.
+
+    What is asked for by itself does not count: where nothing goes wrong, that is a payload that its
+    source has not sent for so long that somebody else is asked. The source may begin after that.
     """
 
     def __init__(self, config: SessionConfig) -> None:
@@ -49,8 +54,10 @@ class ByteCount:
         if record["way"] == "received" and record["channel"] == "data":
             size = int(str(record.get("bytes", 0)))
             session.last = (request, size)
-            if request not in session.given_up:
+            if request not in session.given_up | session.alone:
                 self.received[name] += size
+        elif _asks_for_missing(record):
+            session.alone.add(request)
         elif self._has_few_files and _gives_up(record):
             if session.last[0] == request and request not in session.given_up:
                 self.received[name] -= session.last[1]
@@ -72,6 +79,13 @@ class ByteCount:
             under_way = node.sources.book.switches * CAPACITY_BYTES
             if received > SHARE_MAX * held + BYTES_MORE_MAX + under_way:
                 raise Broken(f"{node.name} has received {received} payload bytes for {held}")
+
+
+def _asks_for_missing(record: Record) -> bool:
+    if record["way"] != "sent" or record["message"] != "propose":
+        return False
+    of_one = record.get("offset") is not None and record.get("end") == record["start"]
+    return of_one or bool(record.get("payloads_only"))
 
 
 def _gives_up(record: Record) -> bool:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 REST_S = 240.0
 """After so long, what is tried again is tried once a minute (peer/lacking.py)."""
 WATCHED_S = 150.0
-TIMES_MAX = 5
+TIMES_MAX = 8
+"""Once a minute by who is asked for what nobody else brings, and as often by the source of a log,
+which may have changed hands.
+"""
 
 
 def check_lasting(world: "World") -> None:

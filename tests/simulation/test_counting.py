@@ -4,8 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.peer.impolite import SMALL, Impolite, log_of, metadata_packet
-from wire import Cancel, CancelReason, encode_payload_header, encode_switch
+from tests.peer.impolite import LOG, SMALL, Impolite, log_of, metadata_packet
+from wire import (
+    Adjust,
+    Cancel,
+    CancelReason,
+    Eagerness,
+    Grant,
+    Propose,
+    encode_payload_header,
+    encode_switch,
+)
 
 from .counting import ByteCount
 
@@ -33,3 +42,25 @@ def test_what_was_given_up_counts_where_there_should_be_files_enough(
     assert count.received["n"] == 50 + again
     peer.data(encode_switch(first), raw(b"1" * 150))
     assert count.received["n"] == 200 + again
+
+
+def test_what_is_asked_for_by_itself_does_not_count() -> None:
+    """Somebody else has not sent it for a while."""
+    count = ByteCount(SMALL)
+    held = {1: replace(BIG[1], payload=None), 2: BIG[2]}
+    peer = Impolite(held, tracer=count.tracer("n"))
+    peer.control(Grant(9))
+    opened = proposals(peer)[0].request
+    peer.control(Adjust(opened, eagerness=Eagerness.ALL))
+    alone = proposals(peer)[0]
+    assert (alone.start, alone.end) == (1, 1)
+    peer.control(Adjust(alone.request, eagerness=Eagerness.NOTIFY))
+    peer.data(encode_switch(alone.request), raw(b"1" * 200))
+    assert peer.store.logs[LOG][1].payload is not None
+    assert count.received["n"] == 0
+    peer.data(encode_switch(opened), metadata_packet(BIG, 3), raw(b"3" * 200))
+    assert count.received["n"] == 200
+
+
+def proposals(peer: Impolite) -> list[Propose]:
+    return [message for message in peer.messages() if isinstance(message, Propose)]
