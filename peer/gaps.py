@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from wire import Adjust, Cancel, CancelReason, Eagerness
 
 from .events import LogView
+from .planning import last_possible
 from .ranges import Ranges, range_with
 from .request import OPEN_END, Request
 
@@ -36,6 +37,9 @@ def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | Non
     if base is None or position is None:
         return None
     gap = base.piece(position).seq
+    if view.invalid is not None and gap > last_possible(view):
+        # It was held, and counts for nothing since something before it turned out to be invalid.
+        return Cut(gap, (), cancel=Cancel(request.number, CancelReason.NOT_WANTED))
     if not _tells_of(view, runs_from, gap) or range_with(view.runs, gap) is not None:
         return None
     end = request.lowest_end()

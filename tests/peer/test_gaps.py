@@ -1,13 +1,16 @@
 """Cursors that stand at something that is not held: entries, and the payload of the newest one."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
+from peer.events import LogView
 from peer.follow_policy import FollowPolicy
+from peer.gaps import cut_at_gap
 from peer.request import Request
-from wire import lower_pool
+from wire import Cancel, CancelReason, lower_pool
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle
 from .rig import RUNS_NAMED, Pair, Store
@@ -53,6 +56,18 @@ def test_what_is_behind_a_gap_of_the_giver_comes_all_the_same(
     grow(giver, {51, 52})
     settle(pair, 3)
     assert {51, 52} <= set(taker.logs[LOG])
+
+
+def test_a_request_ends_that_stands_behind_what_turned_out_to_be_invalid() -> None:
+    """It was passed before that was known, perhaps up to the middle of a payload."""
+    pair = link(replica(COUNT, range(1, 6)), Store(), (FULL, FULL), 1)
+    settle(pair, 3)
+    (request,) = pair.engine(0)._table.of_log(LOG)
+    view = LogView(LOG, height=3, newest=3, runs=((1, 3),), invalid=4)
+    cut = cut_at_gap(request, view)
+    assert cut is not None
+    assert cut.cancel == Cancel(request.number, CancelReason.NOT_WANTED)
+    assert cut_at_gap(request, replace(view, invalid=None)) is None
 
 
 @SIDES
