@@ -72,6 +72,22 @@ def held_by(store: Store) -> tuple[set[int], set[int]]:
     return set(held), {seq for seq, entry in held.items() if entry.payload is not None}
 
 
+def connected(
+    parts: tuple[set[int], set[int]],
+    bare: tuple[set[int], set[int]],
+    wishes: tuple[Subscription, Subscription],
+    policies: tuple[str, str],
+) -> tuple[Pair, list[tuple[set[int], set[int]]]]:
+    """Two partial replicas at the beginning, and what each holds: entries, and payloads."""
+    stores = [replica(COUNT, parts[side], bare[side]) for side in (0, 1)]
+    had = [held_by(store) for store in stores]
+    pair = pair_of(stores[0], stores[1])
+    pair.connect(
+        (interests_of(wishes[0]), interests_of(wishes[1])), policy=policies[0], second=policies[1]
+    )
+    return pair, had
+
+
 LATEST_2 = Subscription(PolicyKind.LATEST, count=2)
 
 
@@ -119,12 +135,7 @@ def test_each_side_ends_with_what_it_wants_of_both(
     policies: tuple[str, str],
 ) -> None:
     """point2point.md 10; and a one-time sync says when that is so."""
-    stores = [replica(COUNT, parts[side], bare[side]) for side in (0, 1)]
-    had = [held_by(store) for store in stores]
-    pair = pair_of(stores[0], stores[1])
-    pair.connect(
-        (interests_of(wishes[0]), interests_of(wishes[1])), policy=policies[0], second=policies[1]
-    )
+    pair, had = connected(parts, bare, wishes, policies)
     settle(pair, 25 if policies[0] == "follow" else 30)
     check(pair, (had[0][0], had[1][0]), (had[0][1], had[1][1]), wishes)
     if policies[0] == "sync":
