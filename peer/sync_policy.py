@@ -150,7 +150,8 @@ class SyncPolicy(Policy):
             self._enqueue(log)
         for log in self._settling.take_stored():
             self._active()
-            self._enqueue(log)
+            if log not in self._retries:
+                self._enqueue(log)
         while self._queue and self._looking < self._actions.request_credit:
             log = self._queue.popleft()
             state = self._logs[log]
@@ -163,7 +164,10 @@ class SyncPolicy(Policy):
         for log in [log for log in self._mending if not self._mender.is_mending(log)]:
             del self._mending[log]
             state = self._logs[log]
-            if not (state.busy or state.queued):
+            waits = state.busy or state.queued or log in self._retries
+            if state.mend_anew and not waits:
+                self._enqueue(log)
+            elif not waits:
                 # Else the look-up tells whether something came to be missing meanwhile.
                 self._done(log)
         settles_at = self._settles_at
@@ -301,7 +305,8 @@ class SyncPolicy(Policy):
         log = view.log
         state.stage = _Stage.MEND
         state.runs_from = 1
-        if state.mend_anew:
+        # What is being mended is over first: its own requests are what could not be kept.
+        if state.mend_anew and not self._mender.is_mending(log):
             state.mend_anew = False
             self._mender.ask_again(log)
         wants = self.wants_of(log)

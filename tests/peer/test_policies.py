@@ -137,25 +137,32 @@ def test_a_sync_waits_for_a_side_that_could_not_keep_what_it_got(
     assert set(there.store.logs[LOG]) == (set() if failures == 99 else set(range(1, 10)))
 
 
+@pytest.mark.parametrize("slow", [False, True])
 def test_a_sync_asks_again_for_a_payload_that_could_not_be_kept(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, *, slow: bool
 ) -> None:
-    """Its request was over by then."""
+    """A disk that is full is given some seconds; if it is slow too, the request is over before."""
     left = store_of(6)
     drop_payloads(left, 2)
     pair = Pair(stores=(left, store_of(6)))
-    here, failures = pair.hosts[0], [1]
+    here = pair.hosts[0]
     finish = here._finish
+    late: list[Event] = []
 
     def fail(item: FinishPayload) -> list[Event]:
-        failures[0] -= 1
-        if failures[0] < 0:
+        if pair.now > 4.0:
             return finish(item)
         del here.sinks[item.sink]
-        return [PayloadFinished(item.sink, Verdict.STORAGE, "the disk is full")]
+        failed = PayloadFinished(item.sink, Verdict.STORAGE, "the disk is full")
+        late.extend([failed] * slow)
+        return [] if slow else [failed]
 
     monkeypatch.setattr(here, "_finish", fail)
     pair.connect((FOLLOWS, FOLLOWS), policy="sync")
+    for _ in range(20):
+        pair.run(advance_s=0.25)
+        here.todo.extend(late)
+        late.clear()
     settle(pair)
     assert left.logs[LOG] == store_of(6).logs[LOG]
     assert SyncFinished(1) in here.notices
