@@ -1,6 +1,7 @@
 """How many bytes of payloads cross: each about once, where nothing goes wrong."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 from logstore import PayloadState
 from peer import SessionConfig
 from peer.tracing import Record, Tracer
-from wire import CancelReason
+from wire import CancelReason, LogKey
 
 from .pipe import CAPACITY_BYTES
 from .truth import Broken
@@ -22,9 +23,10 @@ BYTES_MORE_MAX = 5_000
 
 @dataclass(slots=True)
 class _Session:
+    is_source: Callable[[LogKey], bool]
     given_up: set[object] = field(default_factory=set)
     alone: set[object] = field(default_factory=set)
-    """The requests of our own for payloads that were missing."""
+    """Our own requests for what another session was to bring."""
     last: tuple[object, int] = (None, 0)
     """The request of the last packet that was received, and the payload bytes in it."""
 
@@ -35,8 +37,9 @@ class ByteCount:
     A side cannot know how many payloads the other one has files for. If it sends more of them side
     by side, one is given up with a 129 (point2point.md 6), and what crosses that comes again later.
 
-    What is asked for by itself does not count: where nothing goes wrong, that is a payload that its
-    source has not sent for so long that somebody else is asked. The source may begin after that.
+    What is asked for by itself, and not of the source of its log, does not count: where nothing
+    goes wrong, the source has not sent it for so long that somebody else is asked. It may begin
+    after that.
     """
 
     def __init__(self, config: SessionConfig) -> None:
@@ -45,9 +48,9 @@ class ByteCount:
         # Besides those of which all is held, as many again may be under way and not verified there.
         self._has_few_files = config.sinks_max < 2 * config.inside_payloads_max
 
-    def tracer(self, name: str) -> Tracer:
-        """What counts for a session of this node."""
-        return Tracer(partial(self._note, name, _Session()))
+    def tracer(self, name: str, is_source: Callable[[LogKey], bool]) -> Tracer:
+        """What counts for a session of this node, which is the source of some logs."""
+        return Tracer(partial(self._note, name, _Session(is_source)))
 
     def _note(self, name: str, session: _Session, record: Record) -> None:
         request = record.get("request")
@@ -56,7 +59,7 @@ class ByteCount:
             session.last = (request, size)
             if request not in session.given_up | session.alone:
                 self.received[name] += size
-        elif _asks_for_missing(record):
+        elif _asks_for_missing(record) and not session.is_source(_log_of(record)):
             session.alone.add(request)
         elif self._has_few_files and _gives_up(record):
             if session.last[0] == request and request not in session.given_up:
@@ -86,6 +89,10 @@ def _asks_for_missing(record: Record) -> bool:
         return False
     of_one = record.get("offset") is not None and record.get("end") == record["start"]
     return of_one or bool(record.get("payloads_only"))
+
+
+def _log_of(record: Record) -> LogKey:
+    return LogKey(bytes.fromhex(str(record["author"])), int(str(record["log_id"])))
 
 
 def _gives_up(record: Record) -> bool:

@@ -246,7 +246,7 @@ class SplitEnd(End):
             config,
             proactive=side == 0,
             now=self._clock.now,
-            tracer=node.tracer(),
+            tracer=node.tracer(self.place),
             claim=self.claim,
         )
         self.credit = config.data_credit_bytes
@@ -401,7 +401,7 @@ class SessionEnd(End):
         role = Role.PROACTIVE if side == 0 else Role.REACTIVE
         config = replace(link.config_of(policy), setup=setups[side])
         self.session = Session(
-            role, config, self._clock.now, tracer=node.tracer(), claim=self.claim
+            role, config, self._clock.now, tracer=node.tracer(self.place), claim=self.claim
         )
         self.stream = Pipe(self._clock, self._rng, link.plan, self._arrived)
 

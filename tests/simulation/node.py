@@ -21,6 +21,7 @@ from logstore import (
 )
 from peer import LogChanged
 from peer.net.interests import InterestBook, Wanted
+from peer.net.sources import Place
 from peer.tracing import Tracer
 from tests.logstore.disk import PowerCutError, SimDisk, SimFile
 from wire import LogKey
@@ -248,9 +249,16 @@ class SimNode:
         for change in changes:
             self._check_progress(change)
 
-    def tracer(self) -> Tracer | None:
+    def tracer(self, place: Place | None) -> Tracer | None:
         """What counts the bytes that a new session receives, in a world that counts them."""
-        return self.world.count.tracer(self.name) if self.world.plan.is_calm else None
+        if not self.world.plan.is_calm:
+            return None
+
+        def is_source(log: LogKey) -> bool:
+            standing = None if place is None else place._seat.standing(log)
+            return standing is not None and standing.fetching
+
+        return self.world.count.tracer(self.name, is_source)
 
     # What must hold of it
 

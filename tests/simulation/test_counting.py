@@ -30,7 +30,7 @@ def test_what_was_given_up_counts_where_there_should_be_files_enough(
     files: int, again: int
 ) -> None:
     count = ByteCount(replace(SMALL, sinks_max=files))
-    peer = Impolite(config=replace(SMALL, sinks_max=1), tracer=count.tracer("n"))
+    peer = Impolite(config=replace(SMALL, sinks_max=1), tracer=count.tracer("n", lambda _: False))
     first = peer.open_request(1, end=1)
     peer.data(encode_switch(first), metadata_packet(BIG, 1), raw(b"1" * 50))
     assert count.received["n"] == 50
@@ -44,11 +44,12 @@ def test_what_was_given_up_counts_where_there_should_be_files_enough(
     assert count.received["n"] == 200 + again
 
 
-def test_what_is_asked_for_by_itself_does_not_count() -> None:
-    """Somebody else has not sent it for a while."""
+@pytest.mark.parametrize("is_source", [True, False])
+def test_what_is_asked_for_by_itself_of_somebody_else_does_not_count(*, is_source: bool) -> None:
+    """The source has not sent it for a while."""
     count = ByteCount(SMALL)
     held = {1: replace(BIG[1], payload=None), 2: BIG[2]}
-    peer = Impolite(held, tracer=count.tracer("n"))
+    peer = Impolite(held, tracer=count.tracer("n", lambda _: is_source))
     peer.control(Grant(9))
     opened = proposals(peer)[0].request
     peer.control(Adjust(opened, eagerness=Eagerness.ALL))
@@ -57,9 +58,9 @@ def test_what_is_asked_for_by_itself_does_not_count() -> None:
     peer.control(Adjust(alone.request, eagerness=Eagerness.NOTIFY))
     peer.data(encode_switch(alone.request), raw(b"1" * 200))
     assert peer.store.logs[LOG][1].payload is not None
-    assert count.received["n"] == 0
+    assert count.received["n"] == 200 * is_source
     peer.data(encode_switch(opened), metadata_packet(BIG, 3), raw(b"3" * 200))
-    assert count.received["n"] == 200
+    assert count.received["n"] == 200 * is_source + 200
 
 
 def proposals(peer: Impolite) -> list[Propose]:
