@@ -390,8 +390,8 @@ class LogState:
                 self.path_refused = max(before, request.proposal.end or 0)
             case AskKind.RANGE | AskKind.WATCH:
                 self.refused = union(self.refused, asked)
-                self.in_step = _without(self.in_step, request.proposal.start)
-                self.offered = _without(self.offered, request.proposal.start)
+                self.in_step = _without(self.in_step, request.proposal)
+                self.offered = _without(self.offered, request.proposal)
             case AskKind.OFFER:
                 pass
 
@@ -486,13 +486,16 @@ class LogStates:
         return True
 
 
-def _without(ranges: Ranges, start: int) -> Ranges:
-    """What was told of, but for what a request was refused for that begins at `start`.
+def _without(ranges: Ranges, refused: Propose) -> Ranges:
+    """What was told of, but for what a request was refused for.
 
     It may be that the other side cannot begin there: what it told of behind a gap it still has.
     """
-    told = range_with(ranges, start)
-    return ranges if told is None else minus(ranges, ((start, told[1]),))
+    first = refused.start
+    # What begins inside a payload asks for the entries that follow.
+    starts = (first,) if refused.offset is None or refused.end == first else (first, first + 1)
+    told = [(n, found[1]) for n in starts if (found := range_with(ranges, n)) is not None]
+    return minus(ranges, union(told))
 
 
 def refused_all(request: Request, ask: Ask | None) -> bool:

@@ -195,7 +195,8 @@ def plan(
     subscription = wants.subscription
     if subscription is not None and not may_fetch:
         inside = view.tail_partial_bytes
-        if inside is not None and view.height == view.newest:
+        refused = range_with(peer.refused, view.height) is not None
+        if inside is not None and view.height == view.newest and not refused:
             end = finite_end(stop)
             return [Ask(AskKind.WATCH, view.height, end, NOTIFY_ONLY, end, inside)]
         return _watch(view, peer, stop)

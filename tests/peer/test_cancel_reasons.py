@@ -2,9 +2,18 @@
 
 import pytest
 
-from wire import Adjust, Cancel, CancelReason, Eagerness, Grant, Propose, encode_request_cancelled
+from wire import (
+    Adjust,
+    Cancel,
+    CancelReason,
+    Eagerness,
+    Grant,
+    Propose,
+    encode_request_cancelled,
+    encode_switch,
+)
 
-from .impolite import REFERENCE, Impolite, cancel, propose
+from .impolite import REFERENCE, Impolite, cancel, metadata_packet, propose
 from .partial import closed
 
 PARTS = closed([5, 20, 21, 22])
@@ -27,7 +36,7 @@ def refuse(peer: Impolite, own: Propose, answer: Cancel) -> list[Propose]:
     assert answer.request == own.request
     peer.control(answer)
     peer.sent()
-    peer.data(encode_request_cancelled(own.request))
+    peer.data(encode_switch(own.request), encode_request_cancelled(own.request))
     return proposals(peer)
 
 
@@ -122,3 +131,17 @@ def test_payloads_of_entries_that_are_not_held_are_refused_with_129() -> None:
     for number, fields in ((0, {"payloads_only": True}), (2, {"offset": 0})):
         peer.control(propose(number, 7, end=7, **fields))
         assert Cancel(number, CancelReason.NO_RESOURCES) in peer.messages()
+
+
+def test_what_begins_inside_a_payload_is_refused_with_what_follows() -> None:
+    """Also if the other side seemed to have all of it."""
+    peer = Impolite(proactive=True)
+    follows = propose(peer.number, 2, starting_hash=REFERENCE[1].hash)
+    peer.control(follows, Grant(50))
+    [own] = proposals(peer)
+    peer.control(cancel(peer.number))
+    peer.control(Adjust(own.request, eagerness=Eagerness.ALL, allow_skip=True, end=1))
+    peer.data(encode_switch(own.request), metadata_packet(REFERENCE, 1), b"\x06")
+    [own] = refuse(peer, own, cancel(own.request, CancelReason.COMPLETE))
+    assert (own.start, own.end, own.offset) == (1, None, 0)
+    assert refuse(peer, own, cancel(own.request, CancelReason.NOT_WANTED)) == []

@@ -1,5 +1,6 @@
 """What is asked for, against a model that looks at every single entry (point2point.md 8, 10)."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -193,3 +194,17 @@ def test_the_payload_of_the_last_entry_is_asked_for_once(fetches: Ranges) -> Non
     view = LogView(LOG, 3, 3, end=3, runs=((1, 3),), tail_partial_bytes=0)
     [ask] = plan(Wants(FULL, fetches), view, Peer())
     assert (ask.start, ask.end, ask.offset) == (3, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("refused", "begins"),
+    [((), [(1, 0)]), (((1, 1),), [(2, None)]), (((1, OPEN_END),), [])],
+)
+def test_who_only_listens_does_not_ask_again_what_was_refused(
+    refused: Ranges, begins: list[tuple[int, int | None]]
+) -> None:
+    """Of the payload of the last entry nothing is held."""
+    view = replace(view_of({1}), tail_partial_bytes=0)
+    asks = plan(Wants(FULL, ()), view, Peer(refused=refused), may_fetch=False)
+    assert [(ask.start, ask.offset) for ask in asks] == begins
+    assert all(ask.kind is AskKind.WATCH for ask in asks)
