@@ -128,6 +128,8 @@ class Wishes:
 
 def lacking(world: "World") -> Lack | None:
     """The first thing that somebody should have and has not, or None."""
+    if world.clock.now <= world.changes_until:
+        return Lack("somebody does not want yet what he wants in the end")
     for link in world.links:
         names = " and ".join(node.name for node in link.nodes)
         if not link.is_up:

@@ -179,7 +179,9 @@ class Trouble:
             if node.alive and target in node.book.wanted.subscriptions:
                 node.follow(target, before)
 
-        self._world.clock.after(self._rng.choice((0.0, 0.01, 0.5, 3.0)), restore)
+        delay_s = self._rng.choice((0.0, 0.01, 0.5, 3.0))
+        self._world.clock.after(delay_s, restore)
+        self._world.changes_until = max(self._world.changes_until, self._world.clock.now + delay_s)
 
     def _tighter(self, request: Request) -> Adjust | None:
         """A lower end, if there is one behind what has moved; None: only a cancel is possible."""

@@ -57,6 +57,8 @@ class World:
         self._touched: Ordered[End] = Ordered()
         self._at_once = (0.0, 0)
         self.reconnected = False
+        self.changes_until = 0.0
+        """When the last change of mind is taken back, that may be after the trouble is over."""
         self.lies_told = 0
         self.lies_found: dict[str, str] = {}
         self.holdings = Holdings()
