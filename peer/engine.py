@@ -203,6 +203,11 @@ class Engine:
         left = not self._data_ends and self._inbound.buffered > 0
         return self._inbound.drained and self._prover.idle and not held and not left
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether data that came is not read before this host has done its part."""
+        return self._inbound.expects_reply
+
     def commands(self) -> list[Command]:
         """What the host has to do; taken once."""
         taken = self._commands[:]
@@ -210,7 +215,7 @@ class Engine:
         return taken
 
     def notices(self) -> list[Notice]:
-        taken = [*self._notices, *self._fetches.take_ended()]
+        taken = [*self._notices, *self._fetches.take_ended(self._policy.is_settling)]
         self._notices.clear()
         return taken
 

@@ -110,6 +110,10 @@ class Policy(ABC):
         self._offered_to_us.add(log)
         return True
 
+    def is_settling(self, log: LogKey) -> bool:
+        """Whether something came in a request that is over, and is not stored."""
+        return log in self._settling
+
     def wants_of(self, log: LogKey) -> Wants:
         """What of a log is wanted."""
         interests = self._interests

@@ -168,6 +168,11 @@ class Session:
             requests=0 if self._engine is None else self._engine.requests,
         )
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether what came is not read on before the host has done its part."""
+        return self._engine is not None and self._engine.is_behind
+
     def allowances(self) -> Allowances:
         left = self._mux.sendable(DATA)
         return Allowances(

@@ -5,11 +5,13 @@ each payload crosses the network once. The first session that wants a log is its
 that until it ends, or until others hold what we lack and it brings nothing, or next to nothing.
 While nobody is known to hold anything that we lack, nothing changes hands.
 
+How fast a source is cannot be told while what it sent waits for our own disk.
+
 No clock and no timers per log: the caller says the time, and `deadline` is when `advance` has
 something to look at. Logs of which nothing is lacking cost nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
@@ -171,7 +173,9 @@ class Standing:
 class SourceSeat:
     """A session's place in the book. `name` is for people."""
 
-    def __init__(self, book: "SourceBook", name: str, number: int) -> None:
+    def __init__(
+        self, book: "SourceBook", name: str, number: int, is_behind: Callable[[], bool]
+    ) -> None:
         self.name = name
         self.number = number
         self.busy = 0
@@ -184,7 +188,12 @@ class SourceSeat:
         self._window_at = 0.0
         self._window_bytes = 0
         self._speed: float | None = None
-        """In the last window, None if there was none since it had nothing to bring."""
+        """In the last window, None if there was none since it had nothing to bring, or was behind.
+        """
+        self._is_behind = is_behind
+        self._was_behind = False
+        """Whether that was so in this window."""
+        self.behind_at = 0.0
 
     def claim(self, log: LogKey, now: float) -> bool:
         """Whether this session may fetch a log. If not, it will be told when it may."""
@@ -202,9 +211,18 @@ class SourceSeat:
         """How this session stands to a log; None if it does not want it."""
         return self._book.standing(self, log)
 
+    def is_behind(self, now: float) -> bool:
+        """Whether what came waits for this host. Then it is not the peer that is slow."""
+        behind = self._is_behind()
+        if behind:
+            self.behind_at = now
+            self._was_behind = True
+        return behind
+
     def came(self, size: int, now: float) -> None:
         """So many bytes came."""
         self.moved_at = now
+        self.is_behind(now)
         self._window_bytes += size
         self._roll(now)
 
@@ -213,6 +231,7 @@ class SourceSeat:
         self._window_at = now
         self._window_bytes = 0
         self._speed = None
+        self._was_behind = False
 
     def is_slow_beside(self, other: "SourceSeat", now: float) -> bool:
         """Whether the last `WINDOW_S` in which it had something to bring were too slow."""
@@ -227,8 +246,10 @@ class SourceSeat:
     def _roll(self, now: float) -> None:
         elapsed = now - self._window_at
         if elapsed >= WINDOW_S:
-            self._speed = self._window_bytes / elapsed
-            self.fastest = max(self.fastest, self._speed)
+            speed = self._window_bytes / elapsed
+            self.fastest = max(self.fastest, speed)
+            self._speed = None if self._was_behind else speed
+            self._was_behind = False
             self._window_at = now
             self._window_bytes = 0
 
@@ -244,10 +265,10 @@ class SourceBook:
         self.switches = 0
         """How often a log was taken from a source."""
 
-    def join(self, name: str) -> SourceSeat:
-        """A place for a new session."""
+    def join(self, name: str, is_behind: Callable[[], bool]) -> SourceSeat:
+        """A place for a new session; `is_behind`: whether what came there waits for this host."""
         self._seats += 1
-        return SourceSeat(self, name, self._seats)
+        return SourceSeat(self, name, self._seats, is_behind)
 
     def take_changes(self) -> list[tuple[SourceSeat, SourceChanged]]:
         """What sessions have to be told, in order; taken once."""
@@ -290,6 +311,7 @@ class SourceBook:
         elif state.source is not seat:
             newest = state.waiting.setdefault(seat, 0)
             idle = now - max(state.moved_at, state.since + START_S) > GRACE_S
+            idle = idle and not state.source.is_behind(now)
             if idle and state.lacks(newest) and not state.lacks(state.source_newest):
                 # It is certain to bring more than the source has.
                 old = state.source
@@ -451,6 +473,9 @@ class SourceBook:
         if best is None:
             self._check_when_free(state, now)
             return
+        if source.is_behind(now):
+            self._check_again(state, now + GRACE_S)
+            return
         due = self._due(state, source, best, now)
         if due <= now:
             state.hold_down(source, now)
@@ -462,7 +487,7 @@ class SourceBook:
     def _due(self, state: _Log, source: SourceSeat, best: SourceSeat, now: float) -> float:
         """When this source has been quiet or slow for too long, if nothing changes until then."""
         lacking_since = now if state.lacking_since is None else state.lacking_since
-        quiet_since = max(state.moved_at, state.since + START_S, lacking_since)
+        quiet_since = max(state.moved_at, state.since + START_S, lacking_since, source.behind_at)
         has_it = state.lacks(state.source_newest) or state.moved_at > lacking_since
         due = quiet_since + (SILENCE_S if has_it else GRACE_S)
         queued = source.busy > 1 and source.busy <= best.busy + 1

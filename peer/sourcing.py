@@ -10,6 +10,7 @@ from dataclasses import replace
 from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
 
 from .answering import goes_on, is_offer
+from .coverage import is_stored
 from .events import LogView
 from .notices import FetchEnded, PeerHolds
 from .request import Request
@@ -92,18 +93,28 @@ class Fetches:
         self._perhaps_over[log] = None
         self._useless.add(log)
 
-    def take_ended(self) -> list[FetchEnded]:
-        """The logs of which nothing is fetched at this moment; each is told once."""
+    def take_ended(self, is_settling: Callable[[LogKey], bool]) -> list[FetchEnded]:
+        """The logs of which nothing is fetched at this moment; each is told once.
+
+        Not before all that came is stored, or never will be: another session would bring it again.
+        `is_settling`: whether something is not that came in a request that is over.
+        """
         if not self._perhaps_over:
             return []
         logs, self._perhaps_over = self._perhaps_over, {}
         useless, self._useless = self._useless, set()
-        open_ones = ((log, [r for r in self._requests_of(log) if _is_open(r)]) for log in logs)
-        return [
-            FetchEnded(log, listens=bool(requests or log in self._heard_out) and log not in useless)
-            for log, requests in open_ones
-            if not any(map(fetches, requests))
-        ]
+        ended = []
+        for log in logs:
+            requests = self._requests_of(log)
+            if any(map(fetches, requests)):
+                continue
+            if is_settling(log) or not all(map(is_stored, requests)):
+                self._perhaps_over[log] = None
+                self._useless |= useless & {log}
+                continue
+            listens = log in self._heard_out or any(map(_is_open, requests))
+            ended.append(FetchEnded(log, listens=listens and log not in useless))
+        return ended
 
 
 def _is_open(request: Request) -> bool:

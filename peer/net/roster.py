@@ -195,7 +195,7 @@ class Roster:
         place: Place | None = None
         if config.policy == "follow":
             tell: Tell = lambda event: member.connection.tell(event)  # noqa: E731, PLW0108 - made below
-            place = self.sources.join(address, tell)
+            place = self.sources.join(address, tell, lambda: member.connection.session.is_behind)
         claim = claim_all if place is None else place.claim
         stream = self.pacer.stream(stream)
         connection = Connection(

@@ -80,9 +80,12 @@ class Sources:
         self._when_kept = when_kept
         self._timer = trio.CancelScope()
 
-    def join(self, name: str, tell: Tell) -> Place:
-        """A place for a new session; `tell` hands it an event."""
-        seat = self.book.join(name)
+    def join(self, name: str, tell: Tell, is_behind: Callable[[], bool]) -> Place:
+        """A place for a new session; `tell` hands it an event.
+
+        `is_behind`: whether what came in it waits for this host.
+        """
+        seat = self.book.join(name, is_behind)
         place = self.places[seat] = Place(self, seat, tell)
         return place
 

@@ -1,6 +1,7 @@
 """One source for each log, and another one when it brings nothing (point2point.md 4 and 5)."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -40,7 +41,11 @@ class Desk:
     def __init__(self, *names: str) -> None:
         self.book = SourceBook()
         self.now = 0.0
-        self.seats = [self.book.join(name) for name in names]
+        self.behind: set[str] = set()
+        """The sessions whose input waits for this host."""
+        self.seats = [
+            self.book.join(name, partial(self.behind.__contains__, name)) for name in names
+        ]
         self.told: list[tuple[str, bool]] = []
 
     def claim(self, number: int, log: LogKey = LOG) -> bool:
@@ -301,6 +306,22 @@ def test_a_slow_source_gives_way_and_a_fast_one_does_not() -> None:
         assert desk.source == expected
 
 
+def test_a_source_whose_data_waits_for_our_disk_is_neither_quiet_nor_slow() -> None:
+    desk = claimed("a", "b")
+    desk.peer_holds(1, 10_000)
+    desk.brings(0, 1, 2_000)
+    desk.behind.add("a")
+    desk.wait(60)
+    for newest in range(2, 60):
+        desk.wait(1)
+        desk.brings(0, newest, 2_000)
+    assert (desk.source, desk.told) == ("a", [])
+    assert desk.claim(1) is False
+    desk.behind.clear()
+    desk.wait(SILENCE_S + WINDOW_S)
+    assert (desk.source, desk.told) == ("b", [("a", False), ("b", True)])
+
+
 def test_between_two_slow_sources_a_log_changes_hands_once() -> None:
     """Both are measured then, and a change costs what is under way."""
     desk = claimed("a", "b")
@@ -420,7 +441,7 @@ class Sessions(RuleBasedStateMachine):
     def wants(self, number: int, log: LogKey) -> None:
         seat = self.seats[number]
         if seat is None:
-            seat = self.seats[number] = self.book.join(f"peer {number}")
+            seat = self.seats[number] = self.book.join(f"peer {number}", lambda: False)
         self.wanted[number].add(log)
         if seat.claim(log, self.now):
             self.fetching[number].add(log)

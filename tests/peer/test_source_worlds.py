@@ -51,7 +51,7 @@ class Worlds(RuleBasedStateMachine):
     def connect(self, number: int) -> None:
         claims: list[Claim] = []
         for side, node in enumerate(ENDS[number]):
-            seat = self.seats[number, side] = self.books[node].join(f"link {number}")
+            seat = self.seats[number, side] = self.books[node].join(f"link {number}", lambda: False)
             claims.append(partial(self.claim, seat))
         self.links[number].connect((FOLLOWS, FOLLOWS), claims=(claims[0], claims[1]))
 

@@ -16,7 +16,7 @@ from peer.notices import (
     RequestCancelled,
 )
 from peer.request import OPEN_END
-from peer.sourcing import Claim, claim_all, told_by
+from peer.sourcing import Claim, Fetches, claim_all, told_by
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .impolite import propose
@@ -196,6 +196,15 @@ def test_a_claim_ends_with_the_request() -> None:
     there.actor.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
     node.links[0].run()
     assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
+
+
+def test_a_claim_does_not_end_before_what_came_is_stored() -> None:
+    """Another session would ask for all of it again."""
+    fetches = Fetches(lambda _: [])
+    fetches.useless(LOG)
+    assert fetches.take_ended(lambda _: True) == []
+    assert fetches.take_ended(lambda _: False) == [FetchEnded(LOG, listens=False)]
+    assert fetches.take_ended(lambda _: False) == []
 
 
 def test_a_listener_that_is_refused_listens_no_more() -> None:

@@ -71,7 +71,11 @@ class End(ABC):
         self.port: Port = node.host.open_port(source, self.deliver, self._failed)
         self.place: Place | None = None
         if policy == "follow":
-            self.place = node.sources.join(source, lambda event: self.deliver((event,)))
+            self.place = node.sources.join(
+                source,
+                lambda event: self.deliver((event,)),
+                lambda: self.engine is not None and self.engine.is_behind,
+            )
         self.claim = claim_all if self.place is None else self.place.claim
 
     @property
