@@ -43,7 +43,7 @@ from .planning import (
     refused_gaps,
 )
 from .policy import Actions, Policy
-from .ranges import meet, minus, union
+from .ranges import meet, minus, range_with, union
 from .request import Request
 from .sourcing import fetches
 from .waiting_line import WaitingLine
@@ -258,13 +258,19 @@ class FollowPolicy(Policy):
     ) -> list[Ask]:
         """Another session fetches the log: listen, and bring only what it does not.
 
-        Gaps that are as they were some time ago are filled from here after all.
+        Gaps that are as they were some time ago are filled from here after all, and so is what is
+        wanted once: nobody tells of that.
         """
         log, now = view.log, self._actions.now
         if state.reach > view.newest_whole:
             # Perhaps it said so before anybody here wanted the log.
             self._actions.note_holds(log, state.reach, view.newest_whole)
-        gaps = [ask for ask in asks if ask.end is not None and ask.end <= view.newest]
+        once = state.wants.fetches
+        gaps = [
+            ask
+            for ask in asks
+            if ask.end is not None and (ask.end <= view.newest or range_with(once, ask.start))
+        ]
         if gaps and state.stalled == gaps:
             return gaps
         if gaps:

@@ -309,3 +309,16 @@ def test_what_was_told_of_a_log_before_it_was_wanted_is_known() -> None:
     for _ in range(4):
         pair.run(advance_s=0.5)
     assert PeerHolds(LOG, 3, 0) in pair.hosts[0].notices[before:]
+
+
+def test_a_fetch_goes_to_who_has_said_nothing_when_the_source_brings_nothing() -> None:
+    """Nobody tells of what is wanted once only."""
+    pair = Pair(stores=(store_of(4), store_of(9)))
+    wish = Interests(serve_held=True, fetches={LOG: ((3, 6),)})
+    pair.connect((wish, Interests(serve_held=True)), claims=(lambda _: False, claim_all))
+    for _ in range(4):
+        pair.run(advance_s=0.5)
+    assert set(pair.hosts[0].store.logs[LOG]) == set(range(1, 5))
+    for _ in range(10):
+        pair.run(advance_s=0.5)
+    assert set(pair.hosts[0].store.logs[LOG]) == set(range(1, 7))
