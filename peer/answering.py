@@ -105,7 +105,7 @@ def answer(
             )
         else:
             decision = _go_on_behind(proposal, view, wants, newest=newest, bounded=bounded)
-        return _listen_to(decision, proposal, union(view.runs, coming))
+        return _listen_to(decision, proposal, view, coming)
     return _take_offer(proposal, view, wants, held, newest=newest, coming=coming)
 
 
@@ -119,13 +119,19 @@ def _refuse(
     return Answer(cancel=Cancel(proposal.request, reason), take_over=take_over, unserved=unserved)
 
 
-def _listen_to(decision: Answer, proposal: Propose, known: Ranges) -> Answer:
-    """Take nothing of a range that is held or comes in another request; be told of it."""
+def _listen_to(decision: Answer, proposal: Propose, view: LogView, coming: Ranges) -> Answer:
+    """Take nothing of a range that is held or comes in another request; be told of it.
+
+    Nor of one that begins elsewhere inside a payload than where our own part of it ends.
+    """
     confirm = decision.confirm
     if confirm is None or confirm.eagerness is Eagerness.NOTIFY:
         return decision
     end = proposal.end if confirm.end is None else confirm.end
-    if minus(((proposal.start, OPEN_END if end is None else end),), known):
+    asked = ((proposal.start, OPEN_END if end is None else end),)
+    lacked = view.tail_partial_bytes if proposal.start == view.height else None
+    elsewhere = None not in (proposal.offset, lacked) and lacked != proposal.offset
+    if not elsewhere and minus(asked, union(view.runs, coming)):
         return decision
     return replace(decision, confirm=replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None))
 

@@ -5,6 +5,7 @@ of it. So these worlds are drawn from a seed: who does what next, and how often 
 """
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from logstore import FULL, PolicyKind, Subscription
 from peer.events import Interests
+from peer.notices import Arriving
 
 from .partial import AUTHOR, LOG, Counting, interests_of, pair_of, settle
 from .rig import Held, Pair, Store
@@ -80,6 +82,34 @@ def test_no_payload_comes_that_has_come_or_is_under_way(
     assert set(whole) <= set(host.store.logs[LOG])
     assert all(held.payload is not None for held in host.store.logs[LOG].values())
     assert {seq: 1 for seq in whole if seq not in had} == +host.payloads
+
+
+@pytest.mark.parametrize("giver", [0, 1])
+@pytest.mark.parametrize("held", [(700, 50), (50, 700), (0, 700), (700, 0), (300, 300)])
+def test_who_gets_the_rest_of_a_payload_sends_what_the_other_lacks_of_it(
+    held: tuple[int, int], giver: int
+) -> None:
+    """Both hold parts of it; a range that begins inside it fits one of them at most."""
+    pair = Pair(stores=(Store(), Store()))
+    stores, taker = [host.store for host in pair.hosts], 1 - giver
+    for store, count in zip(stores, held, strict=True):
+        store.append(AUTHOR, 0, b"y")
+        store.append(AUTHOR, 0, b"x" * 1000)
+        store.partial[LOG, 2] = b"x" * count
+    whole = stores[giver].logs[LOG][2]
+    for store in stores:
+        store.logs[LOG][2] = replace(whole, payload=None)
+    pair.connect((interests_of(FULL), interests_of(FULL)))
+    settle(pair, 10)
+    stores[giver].logs[LOG][2] = whole
+    stores[giver].changed(LOG)
+    settle(pair, 60)
+    stores[giver].append(AUTHOR, 0, b"z" * 9)
+    settle(pair, 10)
+    assert stores[taker].logs[LOG] == stores[giver].logs[LOG]
+    arrived = [each for each in pair.hosts[taker].notices if isinstance(each, Arriving)]
+    metadata_bytes = len(stores[giver].logs[LOG][3].encoded)
+    assert sum(each.data_bytes for each in arrived) <= 1000 - held[taker] + 9 + metadata_bytes
 
 
 def span(first: int, last: int) -> set[int]:
