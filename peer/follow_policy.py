@@ -305,10 +305,9 @@ class FollowPolicy(Policy):
         log = view.log
         requests = self._actions.requests_of(log)
         proposal = proposal_of(self._actions.next_number(), log, ask, view.hashes)
-        pool_is_coming = meet(pool_of(ask, view.hashes), state.peer(requests).coming)
-        if pool_is_coming and state.may_defer(
-            view, self._actions.now, self._config.stalled_after_s
-        ):
+        part = meet(pool_of(ask, view.hashes), state.peer(requests).coming)
+        patience_s = self._config.stalled_after_s
+        if part and state.may_defer(view, part, self._actions.now, patience_s):
             # It need not come twice.
             state.deferred = True
             self._look_soon(log)

@@ -43,8 +43,10 @@ class LogState:
     """An unanswered proposal of the other side is in the way of one of ours."""
     deferred: bool = False
     """An ask waits for a part of its pool that is coming."""
-    deferred_with: tuple[Ranges, float] = ((), 0.0)
-    """What was held when that began, and until when it waits if nothing comes."""
+    deferred_with: Ranges = ()
+    """What was held when that began."""
+    deferred_until: dict[Ranges, float] = field(default_factory=dict)
+    """For each part that is coming, until when an ask waits if nothing comes."""
     lacks: bool = False
     """Payloads of what is held were missing when this was last looked at."""
     met: bool = False
@@ -248,13 +250,14 @@ class LogState:
         if beyond and not is_coming(proposal.start - 1, requests):
             self.in_step = union(self.in_step, ((proposal.start, OPEN_END),))
 
-    def may_defer(self, view: LogView, now: float, patience_s: float) -> bool:
-        """Whether to wait for what is coming: not if nothing has come for a while."""
-        runs, until = self.deferred_with
-        if runs != view.runs or not until:
-            self.deferred_with = (view.runs, now + patience_s)
-            return True
-        return now < until
+    def may_defer(self, view: LogView, part: Ranges, now: float, patience_s: float) -> bool:
+        """Whether to wait for a part that is coming: not if nothing has come for a while."""
+        if self.deferred_with != view.runs:
+            self.deferred_with = view.runs
+            self.deferred_until.clear()
+        if len(self.deferred_until) > RANGES_MAX:
+            return False
+        return now < self.deferred_until.setdefault(part, now + patience_s)
 
     def not_twice(self, asks: Iterable[Ask], requests: Iterable[Request] = ()) -> list[Ask]:
         """Without what is asked already, or was proposed and withdrawn by the other side.

@@ -154,6 +154,17 @@ def span(first: int, last: int) -> set[int]:
     policies=("follow", "follow"),
     order=5,
 )
+# Another part of a pool is coming than the one that was waited for.
+@example(
+    parts=(span(4, 12) | span(15, 29), span(55, 56)),
+    bare=(set(), span(2, 7)),
+    wishes=(
+        Subscription(PolicyKind.METADATA, max_bytes=50, eager_bytes=60),
+        Subscription(PolicyKind.RANGE, first=24, last=36),
+    ),
+    policies=("follow", "follow"),
+    order=0,
+)
 # What could not be served as it was asked for is offered, although nobody wanted the log by then.
 @example(
     parts=(span(26, 34), span(9, 16)),
