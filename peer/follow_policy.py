@@ -41,9 +41,10 @@ from .planning import (
     pool_of,
     proposal_of,
     refused_gaps,
+    untold,
 )
 from .policy import Actions, Policy
-from .ranges import meet, minus, range_with, union
+from .ranges import meet, minus, union
 from .request import Request
 from .sourcing import fetches
 from .waiting_line import WaitingLine
@@ -60,6 +61,8 @@ class FollowPolicy(Policy):
         self._agenda = Agenda(config, self._settling)
         self._mender = Mender(actions, self._settling, leave_arriving=True)
         self._lacking = Lacking(config.stalled_after_s)
+        self._unheard: set[Request] = set()
+        """Proposals of logs of which nothing was known; what they say counts once they are."""
         self._forking = Forking(actions, self._enqueue, self._covered)
 
     def interests_changed(self, event: InterestsChanged) -> None:
@@ -265,12 +268,7 @@ class FollowPolicy(Policy):
         if state.reach > view.newest_whole:
             # Perhaps it said so before anybody here wanted the log.
             self._actions.note_holds(log, state.reach, view.newest_whole)
-        once = state.wants.fetches
-        gaps = [
-            ask
-            for ask in asks
-            if ask.end is not None and (ask.end <= view.newest or range_with(once, ask.start))
-        ]
+        gaps = untold(asks, view, state.wants)
         if gaps and state.stalled == gaps:
             return gaps
         if gaps:
@@ -346,6 +344,8 @@ class FollowPolicy(Policy):
                 self._mender.heard(request.log)
                 if has_news:
                     self._lacking.hurry(request.log, self._actions.now + self._config.look_again_s)
+        else:
+            self._unheard.add(request)
         super().request_proposed(request)
 
     def answered(self, request: Request, view: LogView, answer: Answer) -> None:
@@ -353,9 +353,10 @@ class FollowPolicy(Policy):
         state = self._logs.get(log)
         if state is None and (self.wants(log) or answer.unserved):
             state = self._state(log)
-            state.heard(request.proposal, requests)
         if state is None:
             return
+        if request in self._unheard:
+            state.heard(request.proposal, requests)
         if self._actions.now >= state.told_at + self._config.look_again_s:
             # It asks although it was told, so it may not have kept what it got.
             state.told = minus(state.told, meet(answer.unserved, state.unserved))
@@ -440,6 +441,7 @@ class FollowPolicy(Policy):
     def request_released(self, request: Request) -> None:
         log = request.log
         self._mender.note_release(request.log)
+        self._unheard.discard(request)
         state = self._logs.get(log)
         if state is None:
             self._mender.forget(request)

@@ -470,6 +470,16 @@ def offer_of(first: int, last: int) -> Ask:
     return Ask(AskKind.OFFER, first, last, NOTIFY_ONLY, last)
 
 
+def untold(asks: Iterable[Ask], view: LogView, wants: Wants) -> list[Ask]:
+    """The asks for what nobody notifies of: gaps, and what is wanted only once."""
+    return [
+        ask
+        for ask in asks
+        if ask.end is not None
+        and (ask.end <= view.newest or range_with(wants.fetches, ask.start) is not None)
+    ]
+
+
 def metadata_of(entries: tuple[int, int]) -> Ask:
     """The entries that one range names, without their payloads."""
     return Ask(AskKind.RANGE, entries[0], entries[1], METADATA_ONLY, entries[1])

@@ -154,6 +154,14 @@ def span(first: int, last: int) -> set[int]:
     policies=("follow", "follow"),
     order=5,
 )
+# An offer comes just before it is known that the log is wanted.
+@example(
+    parts=(span(55, 57) | {60}, set()),
+    bare=(span(13, 18) | span(42, 50), set()),
+    wishes=(Subscription(PolicyKind.LATEST, count=21, eager_bytes=0), FULL),
+    policies=("sync", "follow"),
+    order=151,
+)
 # Another part of a pool is coming than the one that was waited for.
 @example(
     parts=(span(4, 12) | span(15, 29), span(55, 56)),
