@@ -39,6 +39,8 @@ SLOWER: Final = 8
 """A source is slow, too, if the other one has been so many times as fast."""
 MOVING_S: Final = 5.0
 """A source that brought something so lately and leaves may have left it unfinished."""
+BEHIND_MAX_S: Final = 60.0
+"""How long a source may be quiet because what it sent waits for this host."""
 HOLD_FIRST_S: Final = 10.0
 HOLD_MAX_S: Final = 640.0
 """How long a source that lost a log does not get it back; twice as long each time."""
@@ -211,7 +213,7 @@ class SourceSeat:
         """How this session stands to a log; None if it does not want it."""
         return self._book.standing(self, log)
 
-    def is_behind(self, now: float) -> bool:
+    def note_behind(self, now: float) -> bool:
         """Whether what came waits for this host. Then it is not the peer that is slow."""
         behind = self._is_behind()
         if behind:
@@ -222,7 +224,7 @@ class SourceSeat:
     def came(self, size: int, now: float) -> None:
         """So many bytes came."""
         self.moved_at = now
-        self.is_behind(now)
+        self.note_behind(now)
         self._window_bytes += size
         self._roll(now)
 
@@ -311,7 +313,7 @@ class SourceBook:
         elif state.source is not seat:
             newest = state.waiting.setdefault(seat, 0)
             idle = now - max(state.moved_at, state.since + START_S) > GRACE_S
-            idle = idle and not state.source.is_behind(now)
+            idle = idle and not state.source.note_behind(now)
             if idle and state.lacks(newest) and not state.lacks(state.source_newest):
                 # It is certain to bring more than the source has.
                 old = state.source
@@ -473,9 +475,7 @@ class SourceBook:
         if best is None:
             self._check_when_free(state, now)
             return
-        if source.is_behind(now):
-            self._check_again(state, now + GRACE_S)
-            return
+        source.note_behind(now)
         due = self._due(state, source, best, now)
         if due <= now:
             state.hold_down(source, now)
@@ -487,7 +487,8 @@ class SourceBook:
     def _due(self, state: _Log, source: SourceSeat, best: SourceSeat, now: float) -> float:
         """When this source has been quiet or slow for too long, if nothing changes until then."""
         lacking_since = now if state.lacking_since is None else state.lacking_since
-        quiet_since = max(state.moved_at, state.since + START_S, lacking_since, source.behind_at)
+        moved_at = max(state.moved_at, state.since + START_S, lacking_since)
+        quiet_since = max(moved_at, min(source.behind_at, moved_at + BEHIND_MAX_S))
         has_it = state.lacks(state.source_newest) or state.moved_at > lacking_since
         due = quiet_since + (SILENCE_S if has_it else GRACE_S)
         queued = source.busy > 1 and source.busy <= best.busy + 1

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from peer.events import SourceChanged
 from peer.notices import Arriving, EntriesReceived, FetchEnded, PayloadReceived, PeerHolds
 from peer.source_book import (
+    BEHIND_MAX_S,
     GRACE_S,
     HOLD_FIRST_S,
     HOLD_MAX_S,
@@ -311,14 +312,13 @@ def test_a_source_whose_data_waits_for_our_disk_is_neither_quiet_nor_slow() -> N
     desk.peer_holds(1, 10_000)
     desk.brings(0, 1, 2_000)
     desk.behind.add("a")
-    desk.wait(60)
+    desk.wait(BEHIND_MAX_S)
     for newest in range(2, 60):
         desk.wait(1)
         desk.brings(0, newest, 2_000)
     assert (desk.source, desk.told) == ("a", [])
     assert desk.claim(1) is False
-    desk.behind.clear()
-    desk.wait(SILENCE_S + WINDOW_S)
+    desk.wait(BEHIND_MAX_S + SILENCE_S)
     assert (desk.source, desk.told) == ("b", [("a", False), ("b", True)])
 
 
