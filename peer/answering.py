@@ -80,9 +80,10 @@ def answer(
     """Decide on a proposal of the other side.
 
     `view` must hold the hash and, as `entry`, the encoding of `link_target`, and its runs begin at
-    or before the start. `serve`: what is held is given out although nobody here wants it. `newest`:
-    the newest entry that is known of. `coming`: what requests in force bring. `bounded`: an open
-    range is confirmed only up to what is held now. Raises Violation if the proposal names an offset
+    or before the start, as does what it names as missing if the range begins inside a payload.
+    `serve`: what is held is given out although nobody here wants it. `newest`: the newest entry
+    that is known of. `coming`: what requests in force bring. `bounded`: an open range is confirmed
+    only up to what is held now. Raises Violation if the proposal names an offset
     beyond the payload.
     """
     obstacle = _obstacle(proposal, view)
@@ -129,7 +130,9 @@ def _listen_to(decision: Answer, proposal: Propose, view: LogView, coming: Range
         return decision
     end = proposal.end if confirm.end is None else confirm.end
     asked = ((proposal.start, OPEN_END if end is None else end),)
-    lacked = view.tail_partial_bytes if proposal.start == view.height else None
+    lacked = dict(view.missing_payloads).get(proposal.start)
+    if proposal.start == view.height:
+        lacked = view.tail_partial_bytes
     elsewhere = None not in (proposal.offset, lacked) and lacked != proposal.offset
     if not elsewhere and minus(asked, union(view.runs, coming)):
         return decision

@@ -356,7 +356,7 @@ class FollowPolicy(Policy):
         if state is None:
             return
         if request in self._unheard:
-            state.heard(request.proposal, requests)
+            state.heard(request.proposal, requests, late=True)
         if self._actions.now >= state.told_at + self._config.look_again_s:
             # It asks although it was told, so it may not have kept what it got.
             state.told = minus(state.told, meet(answer.unserved, state.unserved))
@@ -367,7 +367,7 @@ class FollowPolicy(Policy):
             self._enqueue(log, first=True, look=True)
         elif request.active:
             state.refusals, state.met = 0, True
-            look = look or not is_whole(view)
+            look = look or not is_whole(view) or request.proposal.offset is not None
             if state.fork_range is not None:
                 self._enqueue(log)
             wants, runs_from = self.wants_of(log), request.proposal.start

@@ -400,15 +400,21 @@ class Inbound:
             raise Violation(
                 "point2point.md 6", "only a switch may follow the end of a request", number
             )
-        request = self._table.get(number)
+        request, invalid = self._table.get(number), None
         if request is not None and not request.end_received:
             self._leave(request)
             self._close_sinks(request)
+            if not request.incoming.discarding and request.incoming.invalid is not None:
+                # Nobody apologises for it any more, as after a cancel of its sender (section 8).
+                invalid = request.incoming.invalid[1]
+                self.discard(request)
         request = self._table.receive_end(number)
         if request is current:
             self._current = None
             self._ended = True
             self.held_for = None
+        if invalid is not None:
+            self._listener.request_given_up(request, invalid)
 
     def _close_sinks(self, request: Request) -> None:
         sink, request.incoming.sink = request.incoming.sink, None

@@ -158,27 +158,35 @@ class LogState:
             self.watched_from,
         )
 
-    def heard(self, proposal: Propose, requests: Iterable[Request] = ()) -> bool:
+    def heard(
+        self, proposal: Propose, requests: Iterable[Request] = (), *, late: bool = False
+    ) -> bool:
         """The other side proposed something. Whether that tells of more that it holds, or will.
 
-        `requests`: all of this log.
+        `requests`: all of this log. `late`: it may have refused something since.
         """
         before = self.offered, self.heard_up_to
+        if not late:
+            self._reconsider(proposal)
         self._hear(proposal, requests)
         return before != (self.offered, self.heard_up_to)
 
-    def _hear(self, proposal: Propose, requests: Iterable[Request]) -> None:
+    def _reconsider(self, proposal: Propose) -> None:
+        """After a later proposal some of what was refused may be asked for again (section 6)."""
         self.withdrawn = frozenset()
-        if not asks_for_payloads(proposal):
-            self.listened_until = 0.0
-            self.watched_from = 0
         if proposal.start > self.heard_up_to and not is_offer(proposal):
-            # It has come further since: what it refused it may want now (section 6).
-            self.heard_up_to = proposal.start
+            # It has come further since: what it refused it may want now.
             self.lift()
         else:
             # Two sides that answer each proposal by one of their own would never end.
             self.liftable, self.path_liftable = self.refused, self.path_refused
+
+    def _hear(self, proposal: Propose, requests: Iterable[Request]) -> None:
+        if not asks_for_payloads(proposal):
+            self.listened_until = 0.0
+            self.watched_from = 0
+        if not is_offer(proposal):
+            self.heard_up_to = max(self.heard_up_to, proposal.start)
         if proposal.sparse or proposal.payloads_only:
             return
         first = proposal.start

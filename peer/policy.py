@@ -147,11 +147,13 @@ class Policy(ABC):
             self._decline(request.log)
         target = link_target(request.proposal)
         smallest, largest = self.wants_of(request.log).payload_limits
+        inside = request.proposal.offset is not None
         wanted = LookUp(
             0,
             request.log,
             () if target is None else (target,),
             target,
+            missing_above=request.proposal.start - 1 if inside else 0,
             min_bytes=smallest,
             max_bytes=largest,
             runs_from=request.proposal.start,

@@ -2,9 +2,21 @@
 
 from dataclasses import replace
 
-from tests.peer.impolite import AUTHOR, LOG, SWITCH, Impolite, cancel, entry_packets
+import pytest
+
+from peer.notices import FetchEnded
+from tests.peer.impolite import (
+    AUTHOR,
+    LOG,
+    SWITCH,
+    Impolite,
+    cancel,
+    entry_packets,
+    log_of,
+    metadata_packet,
+)
 from tests.peer.rig import Held
-from wire import CancelReason, encode_request_cancelled
+from wire import CancelReason, Grant, Propose, encode_payload_header, encode_request_cancelled
 
 
 def test_a_payload_whose_entry_contradicts_what_is_held_is_not_kept_waiting() -> None:
@@ -37,3 +49,30 @@ def test_nor_is_one_whose_entry_is_invalid_after_all_was_sent() -> None:
     assert peer.engine.drained
     assert not peer.host.sinks
     assert not peer.store.logs[LOG]
+
+
+@pytest.mark.parametrize("size", [20, 200])
+@pytest.mark.parametrize(
+    ("reason", "asked"), [(CancelReason.NOT_WANTED, []), (CancelReason.NO_RESOURCES, [(1, 0)])]
+)
+def test_a_wrong_payload_that_nobody_apologises_for_is_not_waited_for(
+    size: int, reason: CancelReason, asked: list[tuple[int, int]]
+) -> None:
+    """Its sender may pass it on from somebody else, and says nothing after its cancel (section 8).
+
+    What it withdrew with 128 is not asked of it (section 6), but others may be asked.
+    """
+    held = log_of(1, lambda _: b"p" * size)
+    peer = Impolite()
+    peer.control(Grant(50))
+    number = peer.open_request()
+    wrong = encode_payload_header(size) + b"q" * size
+    peer.data(SWITCH(number), metadata_packet(held, 1), wrong)
+    peer.control(cancel(number, reason))
+    assert not [each for each in peer.host.notices if isinstance(each, FetchEnded)]
+    peer.data(encode_request_cancelled(number))
+    assert [each for each in peer.host.notices if isinstance(each, FetchEnded)]
+    peer.messages()
+    peer.wait(5.0)
+    again = [each for each in peer.messages() if isinstance(each, Propose)]
+    assert [(each.start, each.offset) for each in again] == asked

@@ -86,16 +86,22 @@ def test_no_payload_comes_that_has_come_or_is_under_way(
 
 @pytest.mark.parametrize("giver", [0, 1])
 @pytest.mark.parametrize("held", [(700, 50), (50, 700), (0, 700), (700, 0), (300, 300)])
+@pytest.mark.parametrize("more", [0, 1])
 def test_who_gets_the_rest_of_a_payload_sends_what_the_other_lacks_of_it(
-    held: tuple[int, int], giver: int
+    held: tuple[int, int], giver: int, more: int
 ) -> None:
-    """Both hold parts of it; a range that begins inside it fits one of them at most."""
+    """Both hold parts of it; a range that begins inside it fits one of them at most.
+
+    The one who gets nothing from elsewhere may hold the entry behind it.
+    """
     pair = Pair(stores=(Store(), Store()))
     stores, taker = [host.store for host in pair.hosts], 1 - giver
     for store, count in zip(stores, held, strict=True):
         store.append(AUTHOR, 0, b"y")
         store.append(AUTHOR, 0, b"x" * 1000)
         store.partial[LOG, 2] = b"x" * count
+    if more:
+        stores[taker].append(AUTHOR, 0, b"z" * 9)
     whole = stores[giver].logs[LOG][2]
     for store in stores:
         store.logs[LOG][2] = replace(whole, payload=None)
@@ -104,7 +110,8 @@ def test_who_gets_the_rest_of_a_payload_sends_what_the_other_lacks_of_it(
     stores[giver].logs[LOG][2] = whole
     stores[giver].changed(LOG)
     settle(pair, 60)
-    stores[giver].append(AUTHOR, 0, b"z" * 9)
+    if not more:
+        stores[giver].append(AUTHOR, 0, b"z" * 9)
     settle(pair, 10)
     assert stores[taker].logs[LOG] == stores[giver].logs[LOG]
     arrived = [each for each in pair.hosts[taker].notices if isinstance(each, Arriving)]
