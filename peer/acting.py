@@ -140,8 +140,8 @@ class Actor:
     def note_holds(self, log: LogKey, newest: int, held: int) -> None:
         self._notices.append(PeerHolds(log, newest, held))
 
-    def check_evidence(self, log: LogKey, entries: tuple[bytes, ...]) -> None:
-        self._commands.append(CheckEvidence(log, entries))
+    def check_evidence(self, log: LogKey, entries: tuple[bytes, ...], *, wanted: bool) -> None:
+        self._commands.append(CheckEvidence(log, entries, wanted))
 
     def finished_sync(self, logs: int) -> None:
         self._notices.append(SyncFinished(logs))

@@ -167,11 +167,13 @@ class CheckEvidence:
     """A peer sent entries that may prove a fork of `log` (cancels 133 and 135). Not answered.
 
     The host checks the signatures itself, compares one entry against the held entry of that seqnum,
-    or two with each other, and records a fork only if it is proved (bamboo.md, Verified).
+    or two with each other, and records a fork only if it is proved (bamboo.md, Verified). Of a log
+    that is neither `wanted` nor held nothing is kept.
     """
 
     log: LogKey
     entries: tuple[bytes, ...]
+    wanted: bool = True
 
 
 Command = (

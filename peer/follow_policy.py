@@ -304,8 +304,7 @@ class FollowPolicy(Policy):
         requests = self._actions.requests_of(log)
         proposal = proposal_of(self._actions.next_number(), log, ask, view.hashes)
         part = meet(pool_of(ask, view.hashes), state.peer(requests).coming)
-        patience_s = self._config.stalled_after_s
-        if part and state.may_defer(view, part, self._actions.now, patience_s):
+        if part and state.may_defer(view, part, self._actions.now, self._config.stalled_after_s):
             # It need not come twice.
             state.deferred = True
             self._look_soon(log)
@@ -408,7 +407,7 @@ class FollowPolicy(Policy):
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
         log = request.log
         if cancel.entries:
-            self._actions.check_evidence(log, cancel.entries)
+            self._actions.check_evidence(log, cancel.entries, wanted=self.wants(log))
         state = self._logs.get(log)
         if state is not None and cancel.reason is CancelReason.FORKED:
             state.told_fork = min(state.told_fork, decode_entry(cancel.entries[0]).seq)
@@ -434,8 +433,7 @@ class FollowPolicy(Policy):
         ask = state.asks.get(request)
         if ask is not None:
             state.not_served(ask)
-        is_probe = ask is not None and ask.kind is AskKind.PROBE
-        if not is_probe and (request.ours or request.confirmed):
+        if (ask is None or ask.kind is not AskKind.PROBE) and (request.ours or request.confirmed):
             self._pause(request.log, state)
 
     def request_released(self, request: Request) -> None:
@@ -466,9 +464,8 @@ class FollowPolicy(Policy):
         # It is planned anew once the winner has our answer.
         self._mender.forget(request, lost=True)
         state = self._logs.get(request.log)
-        if state is None:
-            return
-        state.lost(request)
+        if state is not None:
+            state.lost(request)
 
     def given_up(self, request: Request) -> None:
         self._settling.drop(request.log)
@@ -552,12 +549,16 @@ class FollowPolicy(Policy):
         if event.fork is None and self._logs.is_closed(log):
             return
         state = self._logs.opened(log)
+        if state is None and event.fork is not None and log in self._declined:
+            # Who was asked for a log tells of its forks, wanted here or not.
+            state = self._state(log)
         self._lacking.came(log)
         if state is not None:
             state.retries = 0
             state.our_newest = max(state.our_newest, event.newest)
             if event.fork is not None and event.fork < state.told_fork:
                 state.refused = ()
+                self._enqueue(log, look=True)
             if state.deferred or state.unserved:
                 self._look_soon(log)
             elif event.height < event.newest and state.wants.followed(event.newest):
@@ -579,12 +580,11 @@ class FollowPolicy(Policy):
         refused = state is not None and state.refuses(wants)
         if not self.wants(log) or refused:
             return False
-        sparse = wants.is_sparse
         if state is not None:
             state.inside = frozenset()
             self._mender.ask_again(log)
         for request in filter(covers, requests):
-            if request.our_interest.eagerness is Eagerness.NOTIFY and not sparse:
+            if request.our_interest.eagerness is Eagerness.NOTIFY and not wants.is_sparse:
                 # Nobody raises the eagerness of a request again (section 5).
                 self._cancel(request)
         self._enqueue(log, first=True, look=True)

@@ -109,5 +109,5 @@ class Forking:
             self._ask_metadata(log, state, (max(1, seq - 4**state.fork_ranges), seq - 1))
 
     def _ask_metadata(self, log: LogKey, state: LogState, entries: tuple[int, int]) -> None:
-        if entries[0] > 0 and state.search_metadata(entries):
+        if entries[0] > 0 and state.wants.is_wanted and state.search_metadata(entries):
             self._enqueue(log, first=True)

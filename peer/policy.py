@@ -67,8 +67,8 @@ class Actions(Protocol):
     def note_holds(self, log: LogKey, newest: int, held: int) -> None:
         """Tell the node that the other side holds up to `newest`, of which we have `held`."""
 
-    def check_evidence(self, log: LogKey, entries: tuple[bytes, ...]) -> None:
-        """Have entries that may prove a fork checked and recorded."""
+    def check_evidence(self, log: LogKey, entries: tuple[bytes, ...], *, wanted: bool) -> None:
+        """Have entries that may prove a fork checked and recorded, if the log is wanted or held."""
 
     def finished_sync(self, logs: int) -> None:
         """A one-time sync is done."""

@@ -397,7 +397,9 @@ class SyncPolicy(Policy):
         self._active()
         self._note_answer(request)
         if cancel.entries:
-            self._actions.check_evidence(request.log, cancel.entries)
+            self._actions.check_evidence(
+                request.log, cancel.entries, wanted=self.wants(request.log)
+            )
         if cancel.reason is CancelReason.NO_RESOURCES and request.confirmed:
             self._expect_another_try()
         state = self._logs.get(request.log)

@@ -215,6 +215,9 @@ class StoreHost:
         """Records a fork if what a peer sent, with what is held, proves one."""
         entries = list(command.entries)
         try:
+            if not command.wanted and self.store.log(command.log) is None:
+                # Nobody makes us keep, or ask about, what we have nothing to do with.
+                return dict
             if len(entries) == 1:
                 held = self.store.entry(command.log, decode_entry(entries[0]).seq)
                 entries += [] if held is None else [held.encoded]

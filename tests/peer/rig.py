@@ -378,6 +378,8 @@ class Host:
         return [PayloadFinished(item.sink, Verdict.VALID)]
 
     def _evidence(self, item: CheckEvidence) -> None:
+        if not (item.wanted or self.store.logs.get(item.log)):
+            return
         entries = list(item.entries)
         if len(entries) == 1:
             ours = self.store.logs[item.log].get(decode_entry(entries[0]).seq)

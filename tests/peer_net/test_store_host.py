@@ -313,6 +313,22 @@ async def test_evidence_of_a_fork_is_checked_and_kept() -> None:
             assert {proof.first, proof.second} == {honest.encoded[1], forger.encoded[1]}
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_evidence_against_a_log_that_is_neither_wanted_nor_held_is_not_kept(
+    *, wanted: bool
+) -> None:
+    """Anybody can sign two entries, in as many logs as they like."""
+    honest, forger = Author(), Author()
+    honest.sign(1, b"honest")
+    forger.sign(1, b"forged")
+    proof = (honest.encoded[1], forger.encoded[1])
+    with Store.memory() as store:
+        async with running_host(store) as host:
+            Client(host).submit(CheckEvidence(honest.log, proof, wanted))
+            await host.wait_idle()
+            assert (store.fork(honest.log) is not None) is wanted
+
+
 async def test_evidence_is_kept_once_the_disk_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     honest, forger = Author(), Author()
     honest.sign(1, b"honest")
