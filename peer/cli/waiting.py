@@ -215,7 +215,9 @@ def _why_not(wait: _Wait, timeout_s: float) -> str:
         reasons.append(f"{log}: {'; '.join(wrong) or 'not all of it has come yet'}")
     connections: list[State] = [] if state is None or reasons else _connections(state)
     for each in connections:
-        reasons += [str(reason) for reason in why_peer(state, each["address"]) if reason.wrong]
+        address = each["address"]
+        wrong = [str(reason) for reason in why_peer(state, address) if reason.wrong]
+        reasons += [f"{address}: {reason}" for reason in wrong]
     told = " | ".join(reasons[:REASONS_TOLD]) or "nobody is connected who could say what is missing"
     return f"not complete after {timeout_s:g} s: {told}"
 

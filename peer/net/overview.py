@@ -6,6 +6,7 @@ of them at most, so that ten thousand logs in order make no work and no file of 
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -13,7 +14,7 @@ import trio
 
 from logstore import PolicyKind, Store
 from peer import Interests, LogChanged, json_number, log_fields
-from wire import LogKey
+from wire import U64_MAX, LogKey
 
 from .node import Node
 from .records import ConnectionInfo, ConnectionState
@@ -26,13 +27,25 @@ LOGS_MAX: Final = 500
 State = Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is held of a log. `last`: no entry behind that can be taken, whoever holds it."""
+
+    height: int = 0
+    newest: int = 0
+    last: int = U64_MAX
+
+
+_NOTHING = _Held()
+
+
 class Overview:
     """Keeps up with what a node holds. `load` has to be awaited first, once."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._started = datetime.now(UTC)
-        self._held: dict[LogKey, tuple[int, int]] = {}
+        self._held: dict[LogKey, _Held] = {}
         self._version = 0
         self._told: tuple[object, list[tuple[LogKey, int]]] = (None, [])
 
@@ -50,7 +63,10 @@ class Overview:
     def _changed(self, changes: Sequence[LogChanged]) -> None:
         self._version += 1
         for change in changes:
-            self._held[change.log] = (change.height, change.newest)
+            last = self._held.get(change.log, _NOTHING).last
+            if change.fork is not None:
+                last = min(last, change.fork - 1)
+            self._held[change.log] = _Held(change.height, change.newest, last)
 
     def state(self) -> State:
         """How the node is now."""
@@ -98,7 +114,8 @@ class Overview:
         for member in members:
             knowledge = member.knowledge
             for log, newest in list(knowledge.newest.items()):
-                lacking = newest - self._reached(log, interests)
+                held = self._held.get(log, _NOTHING)
+                lacking = min(newest, held.last) - _reached(held, interests.subscription(log).kind)
                 if lacking <= 0:
                     del knowledge.newest[log]
                 elif interests.follows(log):
@@ -113,17 +130,11 @@ class Overview:
         logs = [(log, behind.get(log, 0)) for log in found if interests.follows(log)]
         return sorted(logs, key=lambda each: (-each[1], each[0]))
 
-    def _reached(self, log: LogKey, interests: Interests) -> int:
-        """Up to where nothing is missing; of a log that is not wanted in full, its newest entry."""
-        height, newest = self._held.get(log, (0, 0))
-        kind = interests.subscription(log).kind
-        return height if kind in {PolicyKind.FULL, PolicyKind.METADATA} else newest
-
     def _log(self, log: LogKey, behind: int, moments: "_Moments") -> dict[str, object]:
-        height, newest = self._held.get(log, (0, 0))
+        held = self._held.get(log, _NOTHING)
         return log_fields(log) | {
-            "height": json_number(height),
-            "newest": json_number(newest),
+            "height": json_number(held.height),
+            "newest": json_number(held.newest),
             "behind": json_number(behind),
             "peers": [_of_peer(member, log, moments) for member in self._established()],
         }
@@ -148,8 +159,13 @@ class _Moments:
         return self.text(moment)
 
 
-def _held_in(store: Store) -> dict[LogKey, tuple[int, int]]:
-    return {info.key: (info.height, info.newest) for info in store.logs()}
+def _held_in(store: Store) -> dict[LogKey, _Held]:
+    return {info.key: _Held(info.height, info.newest, info.servable) for info in store.logs()}
+
+
+def _reached(held: _Held, kind: PolicyKind) -> int:
+    """Up to where nothing is missing; of a log that is not wanted in full, its newest entry."""
+    return held.height if kind in {PolicyKind.FULL, PolicyKind.METADATA} else held.newest
 
 
 def _asked_for_at_once(interests: Interests) -> Iterable[LogKey]:

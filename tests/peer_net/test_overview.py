@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from logstore import ALL, Store
-from peer import Allowances, NewestLearned, Notice, RequestCancelled, SessionConfig
+from peer import Allowances, LogChanged, NewestLearned, Notice, RequestCancelled, SessionConfig
 from peer.api import NodeConfig, Peer, memory_link
 from peer.net import Pace, Terms
 from peer.net.overview import LOGS_MAX, Overview
@@ -261,3 +261,16 @@ async def test_a_program_asks_its_own_peer_how_it_is_and_why() -> None:
         own = LogKey(giver.store.author, 0)
         await giver.append([b"one"])
         assert not any(reason.wrong for reason in await giver.why(own))
+
+
+@pytest.mark.parametrize(("fork", "behind"), [(2, []), (3, ["1"]), (99, ["40"])])
+async def test_nobody_is_behind_by_what_is_behind_a_fork(fork: int, behind: list[str]) -> None:
+    """It can never be taken, so that `wait` would wait for it for ever."""
+    async with pair() as (giver, taker), overview(taker) as found:
+        await giver.append([b"one"])
+        log = LogKey(giver.store.author, 0)
+        with trio.fail_after(PATIENCE_S):
+            await taker.wait_for(log, 1)
+        tell(taker, NewestLearned(log, 41))
+        found._changed([LogChanged(log, 1, 1, fork=fork)])
+        assert [str(each["behind"]) for each in logs(found.state())] == behind
