@@ -346,7 +346,8 @@ class Engine:
             self._give_up(request, event.detail)
 
     def _ingest_failed(self, event: IngestFailed) -> None:
-        sender = self._by_ident.get(event.request)
+        # It may be over, and released.
+        sender = self._prover.sender_of(event.request)
         invalid = event.refusal is Refusal.INVALID
         if invalid and sender is not None and links_are_ours(sender, event.seq):
             event = replace(event, refusal=Refusal.FORKED)

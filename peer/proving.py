@@ -139,6 +139,11 @@ class Prover:
         """Some entries are durable; returns their request."""
         return self._settle(event.request, event.items, proved=True)
 
+    def sender_of(self, ident: int) -> Request | None:
+        """The request in which entries came that are not all stored or refused."""
+        booked = self._sent.get(ident)
+        return None if booked is None else booked[0]
+
     def failed(self, event: IngestFailed) -> Request | None:
         """An entry was refused, and those behind it. Raises Violation if the sender is to blame.
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from peer.commands import Ingest
 from peer.errors import RemoteViolation
 from tests.peer.impolite import (
     AUTHOR,
@@ -21,6 +22,7 @@ from wire import (
     Grant,
     Propose,
     encode_notify,
+    encode_request_cancelled,
     encode_switch,
 )
 
@@ -66,3 +68,20 @@ def test_links_to_what_was_sent_blame_the_sender() -> None:
     wrong[-1] ^= 1
     with pytest.raises(RemoteViolation):
         peer.data(entry_packets(right, (10,), first=10), bytes(wrong), payload_packet(right, 11))
+
+
+def test_nor_does_one_that_is_refused_after_its_request_is_over() -> None:
+    peer, number = listened(Eagerness.NOTIFY)
+    peer.engine.receive_data(entry_packets(OTHER, (10,), first=10))
+    peer.host.collect()
+    while not isinstance(peer.host.todo[0], Ingest):
+        peer.host.step()
+    stores = peer.host.todo.popleft()
+    peer.control(Cancel(number, CancelReason.NO_RESOURCES))
+    peer.sent()
+    peer.data(encode_request_cancelled(number))
+    assert peer.engine._table.get(number) is None
+    peer.messages()
+    peer.host.todo.append(stores)
+    (search, *_) = [message for message in peer.messages() if isinstance(message, Propose)]
+    assert (search.start, search.end) == (9, 9)
