@@ -2,6 +2,7 @@
 
 import errno
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -57,6 +58,8 @@ class SimNode:
         self.failing: dict[str, int] = {}
         """Operations of the disk that fail now, and with which error number."""
         self.faults = 0
+        self.drops = Counter[LogKey]()
+        """How often payloads of a log were, or were to be, deleted."""
         """How often that has happened."""
         self.power_cut_at: int | None = None
         self._folder = folder / name
@@ -181,7 +184,12 @@ class SimNode:
 
     def drop(self, log: LogKey, first: int, last: int) -> None:
         """Deletes payloads."""
-        self.host.write(partial(self.store.drop, log, first, last), lambda _: None, also=[log])
+
+        def dropped(_: object = None) -> None:
+            self.drops[log] += 1
+
+        dropped()
+        self.host.write(partial(self.store.drop, log, first, last), dropped, also=[log])
 
     def fetch(self, log: LogKey, first: int, last: int) -> None:
         """Wants entries and their payloads once, whatever is followed."""

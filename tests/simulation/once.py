@@ -61,6 +61,7 @@ class OneTimeSync:
         self._link = link
         self._began_at = first.world.clock.now
         self._faults = {node.name: node.faults for node in link.nodes}
+        self._drops = {node.name: node.drops.copy() for node in link.nodes}
         self._due: dict[str, list[_Due]] = {}
         try:
             self._due[first.name] = self._of(second, first)
@@ -123,7 +124,9 @@ class OneTimeSync:
                 what = due.lacks(held, taker.world.holdings.of(giver, due.log))
             except StoreError:
                 return
-            if what and (payloads or not what.startswith(PAYLOAD)):
+            # What was deleted when it was asked for, and fetched after that, is nobody's fault.
+            kept = giver.drops[due.log] == self._drops[giver.name][due.log]
+            if what and ((payloads and kept) or not what.startswith(PAYLOAD)):
                 raise Broken(
                     f"{end} has synced, and {taker.name} lacks of {short(due.log)}: {what}"
                 )
