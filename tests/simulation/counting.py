@@ -24,6 +24,7 @@ BYTES_MORE_MAX = 5_000
 @dataclass(slots=True)
 class _Session:
     is_source: Callable[[LogKey], bool]
+    own: bytes | None = None
     given_up: set[object] = field(default_factory=set)
     alone: set[object] = field(default_factory=set)
     """Our own requests for what another session was to bring."""
@@ -48,14 +49,21 @@ class ByteCount:
         # Besides those of which all is held, as many again may be under way and not verified there.
         self._has_few_files = config.sinks_max < 2 * config.inside_payloads_max
 
-    def tracer(self, name: str, is_source: Callable[[LogKey], bool]) -> Tracer:
-        """What counts for a session of this node, which is the source of some logs."""
-        return Tracer(partial(self._note, name, _Session(is_source)))
+    def tracer(
+        self, name: str, is_source: Callable[[LogKey], bool], own: bytes | None = None
+    ) -> Tracer:
+        """What counts for a session of this node, which is the source of some logs.
+
+        Nothing counts of its `own` logs: what it has just signed and sent may come back from a
+        neighbour's neighbour, who does not know yet that it holds it.
+        """
+        return Tracer(partial(self._note, name, _Session(is_source, own)))
 
     def _note(self, name: str, session: _Session, record: Record) -> None:
         request = record.get("request")
         if record["way"] == "received" and record["channel"] == "data":
-            size = int(str(record.get("bytes", 0)))
+            own = session.own is not None and record.get("author") == session.own.hex()
+            size = 0 if own else int(str(record.get("bytes", 0)))
             session.last = (request, size)
             if request not in session.given_up | session.alone:
                 self.received[name] += size

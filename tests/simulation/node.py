@@ -266,7 +266,7 @@ class SimNode:
             standing = None if place is None else place._seat.standing(log)
             return standing is not None and standing.fetching
 
-        return self.world.count.tracer(self.name, is_source)
+        return self.world.count.tracer(self.name, is_source, self.store.author)
 
     # What must hold of it
 
