@@ -59,7 +59,7 @@ def why_log(store: Store, state: State | None, log: LogKey) -> list[Reason]:
     info = store.log(log)
     own = log.author == store.author
     subscription = subscription_of(store.subscriptions(), log)
-    found = list(_of_store(info, log, own=own))
+    found = [*_of_store(info, log, own=own), *_of_fetches(store, log)]
     if subscription is None and not own:
         text = "it is not followed, so nothing new of it is taken in"
         return [*found, Reason(text, wrong=True, advice=f"`bamboo-peer follow {log}`")]
@@ -99,6 +99,21 @@ def _of_store(info: LogInfo | None, log: LogKey, *, own: bool) -> Iterator[Reaso
         )
     if info.end_seq is not None and info.state is LogState.ENDED:
         yield Reason(f"its author has ended it with entry {info.end_seq}")
+
+
+def _of_fetches(store: Store, log: LogKey) -> Iterator[Reason]:
+    """What is wanted once."""
+    ranges = store.wants().get(log)
+    if ranges:
+        named = (f"{a}" if a == b else f"{a}..{b}" for a, b in ranges[:PEERS_TOLD])
+        text = ", ".join(named)
+        more = f" and {len(ranges) - PEERS_TOLD} ranges more" if len(ranges) > PEERS_TOLD else ""
+        yield Reason(
+            f"a `fetch` wants {text}{more}, and not all of it has come",
+            wrong=True,
+            advice="a peer has to hold it, payloads and all: `fetch --from HOST:PORT` asks one"
+            " more, and `drop` of these entries takes it back",
+        )
 
 
 def _of_payloads(info: LogInfo, subscription: Subscription, *, wanted: bool) -> Reason:

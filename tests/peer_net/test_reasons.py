@@ -81,6 +81,21 @@ def test_a_log_that_is_not_followed(store: Store) -> None:
     )
 
 
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_fetch_of_what_nobody_has(store: Store, *, followed: bool) -> None:
+    """Of a log that is in order else, or is not followed."""
+    log = held(store)
+    if followed:
+        store.follow(log)
+        assert not is_wrong(why_log(store, state(), log))
+    store.want(log, 3, 5)
+    [reason] = [each for each in why_log(store, state(), log) if "fetch" in each.text]
+    assert reason.wrong
+    assert "3..5" in reason.text
+    store.unwant(log, 3, 5)
+    assert not [each for each in why_log(store, state(), log) if "fetch" in each.text]
+
+
 def test_no_node_that_serves_the_store(store: Store) -> None:
     store.follow(LOG)
     assert "no node serves this store" in said(why_log(store, None, LOG))
