@@ -13,6 +13,11 @@ def json_number(number: int) -> int | str:
     return number if number <= JSON_NUMBER_MAX else str(number)
 
 
+def seq_span(first: object, last: object) -> str:
+    """The numbers of successive entries, as people write them."""
+    return f"{first}" if first == last else f"{first}..{last}"
+
+
 def log_fields(key: LogKey) -> dict[str, object]:
     """The fields that name a log."""
     return {"author": key.author.hex(), "log_id": json_number(key.log_id)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from logstore import Holding, LogClosed, NodeLock, Store, StoreError
 from peer import json_number, log_fields
+from peer.plain import seq_span
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem
@@ -106,7 +107,7 @@ class _Want:
 
     def __str__(self) -> str:
         first, last = self.range
-        return f"{self.log} {first}" if first == last else f"{self.log} {first}..{last}"
+        return f"{self.log} {seq_span(first, last)}"
 
     def record(self) -> Holding | None:
         """Asks for it; what is held of it, None if that is everything."""

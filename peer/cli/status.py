@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from logstore import FULL, Follow, LogInfo, LogState, Shortfall, Store, subscription_of
 from peer import json_number, log_fields
+from peer.plain import seq_span
 from wire import LogKey
 
 from .errors import DONE, Problem
@@ -140,7 +141,7 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
             _show_node(terminal, store, node, everything=args.all)
             _show_sums(terminal, logs, waiting)
             for log, first, last in _fetches(store):
-                terminal.line(f"  {log}: fetching {first}..{last}")
+                terminal.line(f"  {log}: fetching {seq_span(first, last)}")
         _show_logs(terminal, logs, waiting, everything=args.all or args.log is not None)
     return DONE
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from peer.plain import seq_span
 from wire import CancelReason
 
 from .online import counted
@@ -108,7 +109,7 @@ class Narrator:
 
     def _told_run(self, run: _Run) -> str:
         kinds = [*(["metadata"] if run.entries else []), *(["payload"] if run.packets else [])]
-        span = run.first if run.first == run.last else f"{run.first}..{run.last}"
+        entries = seq_span(run.first, run.last)
         counts = [counted(run.entries, "entry")] if run.entries else []
         if run.packets:
             if not run.entries:
@@ -116,7 +117,7 @@ class Narrator:
             counts.append(f"{run.bytes:,} byte{'' if run.bytes == 1 else 's'}")
         if run.compressed:
             counts.append("compressed")
-        where = "" if run.first is None else f" {span}"
+        where = "" if run.first is None else f" {entries}"
         start = self._start(run.time, run.connection, run.way, run.request)
         return f"{start}{'+'.join(kinds)}{where} ({', '.join(counts)})"
 
@@ -252,7 +253,7 @@ def _pieces(record: Record) -> str:
     seq, last = record.get("seq"), record.get("last_seq")
     if seq is None:
         return ""
-    return f" of {seq}" if last in {None, seq} else f" of {seq}..{last}"
+    return f" of {seq_span(seq, seq if last is None else last)}"
 
 
 _TOLD: Final[Mapping[str, Callable[[Record], str]]] = {

@@ -10,6 +10,7 @@ from typing import Any
 
 from logstore import FULL, LogInfo, LogState, PolicyKind, Store, Subscription, subscription_of
 from peer import log_fields
+from peer.plain import seq_span
 from wire import U64_MAX, CancelReason, LogKey
 
 from .terms import sentences
@@ -105,8 +106,7 @@ def _of_fetches(store: Store, log: LogKey) -> Iterator[Reason]:
     """What is wanted once."""
     ranges = store.wants().get(log)
     if ranges:
-        named = (f"{a}" if a == b else f"{a}..{b}" for a, b in ranges[:PEERS_TOLD])
-        text = ", ".join(named)
+        text = ", ".join(seq_span(first, last) for first, last in ranges[:PEERS_TOLD])
         more = f" and {len(ranges) - PEERS_TOLD} ranges more" if len(ranges) > PEERS_TOLD else ""
         yield Reason(
             f"a `fetch` wants {text}{more}, and not all of it has come",

@@ -58,9 +58,9 @@ class SimNode:
         self.failing: dict[str, int] = {}
         """Operations of the disk that fail now, and with which error number."""
         self.faults = 0
+        """How often that has happened."""
         self.drops = Counter[LogKey]()
         """How often payloads of a log were, or were to be, deleted."""
-        """How often that has happened."""
         self.power_cut_at: int | None = None
         self._folder = folder / name
         self.pace = Pace(world.clock, random.Random(self.rng.random()), 0.0)
