@@ -63,7 +63,7 @@ class FollowPolicy(Policy):
         self._lacking = Lacking(config.stalled_after_s)
         self._unheard: set[Request] = set()
         """Proposals of logs of which nothing was known; what they say counts once they are."""
-        self._forking = Forking(actions, self._enqueue, self._covered)
+        self._forking = Forking(actions, self._enqueue, self._covered, self.wants)
 
     def interests_changed(self, event: InterestsChanged) -> None:
         super().interests_changed(event)

@@ -31,12 +31,19 @@ class Forking:
     """Finds forks together with the other side, for a policy that plans what is asked for next."""
 
     def __init__(
-        self, actions: "Actions", enqueue: Enqueue, covered: Callable[[LogKey], bool]
+        self,
+        actions: "Actions",
+        enqueue: Enqueue,
+        covered: Callable[[LogKey], bool],
+        wanted: Callable[[LogKey], bool],
     ) -> None:
-        """`covered`: whether some request brings, or asks for, everything new of a log."""
+        """`covered`: whether some request brings, or asks for, everything new of a log; `wanted`:
+        whether new entries of it are taken in.
+        """
         self._actions = actions
         self._enqueue = enqueue
         self._covered = covered
+        self._wanted = wanted
 
     # What we know
 
@@ -109,5 +116,5 @@ class Forking:
             self._ask_metadata(log, state, (max(1, seq - 4**state.fork_ranges), seq - 1))
 
     def _ask_metadata(self, log: LogKey, state: LogState, entries: tuple[int, int]) -> None:
-        if entries[0] > 0 and state.wants.is_wanted and state.search_metadata(entries):
+        if entries[0] > 0 and self._wanted(log) and state.search_metadata(entries):
             self._enqueue(log, first=True)

@@ -81,6 +81,14 @@ def _may_stand(request: Request, view: LogView, runs_from: int) -> bool:
     return not _tells_of(view, runs_from, base.piece(position).seq)
 
 
+def _comes_to_gap(request: Request, view: LogView) -> bool:
+    """Whether something held is still to be sent, and nothing is behind that."""
+    base, position = request.base, _cursor(request)
+    if base is None or position is None or not request.outgoing.dry:
+        return False
+    return base.piece(position).seq < view.newest
+
+
 def due_cuts(
     requests: Iterable[Request],
     view: LogView,
@@ -90,7 +98,7 @@ def due_cuts(
     patience_s: tuple[float, float],
     now: float,
 ) -> tuple[list[tuple[Request, Cut]], float | None]:
-    """The cuts to make now, and when the next one is due, if there is one.
+    """The cuts to make now, and when to look again, if that is necessary.
 
     `stands`: since when requests stand before a gap, kept from one look to the next. `patience_s`:
     how long a gap of entries that are `wanted` here may stay, and one of others.
@@ -100,6 +108,8 @@ def due_cuts(
     for request in requests:
         cut = cut_at_gap(request, view, runs_from)
         if cut is None:
+            if _comes_to_gap(request, view):
+                times.append(now + patience_s[1])
             if not _may_stand(request, view, runs_from):
                 stands.pop(request, None)
             continue

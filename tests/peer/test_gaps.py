@@ -22,10 +22,17 @@ LATEST = Subscription(PolicyKind.LATEST, count=10)
 SIDES = pytest.mark.parametrize("side", [0, 1])
 
 
-def link(giver: Store, taker: Store, wishes: tuple[Subscription, Subscription], side: int) -> Pair:
+def link(
+    giver: Store,
+    taker: Store,
+    wishes: tuple[Subscription, Subscription],
+    side: int,
+    **settings: int,
+) -> Pair:
     """`side` is the one that takes; `wishes` are the giver's and the taker's."""
     stores = (giver, taker) if side else (taker, giver)
     pair = pair_of(*stores)
+    pair.config = replace(pair.config, **settings)  # type: ignore[arg-type]
     pair.connect(
         (interests_of(wishes[1 - side]), interests_of(wishes[side]))
         if not side
@@ -56,6 +63,23 @@ def test_what_is_behind_a_gap_of_the_giver_comes_all_the_same(
     grow(giver, {51, 52})
     settle(pair, 3)
     assert {51, 52} <= set(taker.logs[LOG])
+
+
+@SIDES
+def test_a_gap_is_noticed_by_a_giver_that_still_had_to_send_what_is_before_it(side: int) -> None:
+    giver, taker = Store(), Store()
+    pair = link(giver, taker, (SPARSE, METADATA), side, quantum_bytes=64)
+    settle(pair, 3)
+    credit = pair.data_credit[1 - side]
+    pair.data_credit[1 - side] = 100
+    newest = closed(range(45, 51))
+    grow(giver, newest)
+    pair.run()
+    [request] = pair.engine(1 - side)._table.of_log(LOG)
+    assert (request.outgoing.position, request.outgoing.dry) == (1, True)
+    pair.data_credit[1 - side] += credit - 100
+    settle(pair, 12)
+    assert set(taker.logs[LOG]) == newest
 
 
 def test_a_request_ends_that_stands_behind_what_turned_out_to_be_invalid() -> None:
