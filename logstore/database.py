@@ -32,6 +32,7 @@ from .errors import (
     StoreFailed,
     StoreReadOnly,
     StoreTooNew,
+    is_full,
     translated,
 )
 from .migration import migrate, stand_in
@@ -332,9 +333,12 @@ class Database:
         try:
             db = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY, self._system.vfs)
             db.execute("SELECT 1 FROM sqlite_schema")
-        except (apsw.CantOpenError, apsw.ReadOnlyError):
-            # Reading a WAL takes a shared-memory file beside it, which a folder that cannot be
-            # written to does not allow. Without a WAL nothing can be going on: no need for it.
+        except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError) as error:
+            if isinstance(error, apsw.IOError) and not is_full(error):
+                raise
+            # Reading a WAL takes a shared-memory file beside it, which neither a folder that cannot
+            # be written to nor a full disk allows. Without a WAL nothing can be going on: no need
+            # for it.
             wal = path.with_name(path.name + "-wal")
             if self._system.file_size(wal):
                 raise

@@ -170,11 +170,20 @@ def from_os_error(error: OSError, where: str | Path) -> StoreError:
     return StoreFailed(f"the disk failed ({reason})", where, "look at the disk, then start again")
 
 
+def is_full(error: apsw.Error) -> bool:
+    """Whether SQLite found no room on the disk.
+
+    Its shared memory is a file, for which it has no error that says so.
+    """
+    extended = getattr(error, "extendedresult", None)
+    return isinstance(error, apsw.FullError) or extended == apsw.SQLITE_IOERR_SHMSIZE
+
+
 def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:
     """The store's own error for an error of SQLite."""
     detail = str(error) or type(error).__name__
     match error:
-        case apsw.FullError():
+        case _ if is_full(error):
             return StoreFull("the disk is full", where, "free space and try again")
         case apsw.BusyError() | apsw.LockedError():
             return StoreLocked(

@@ -15,6 +15,7 @@ from .errors import (
     StoreDamaged,
     StoreError,
     StoreExists,
+    StoreFull,
     StoreLocked,
     translated,
 )
@@ -22,6 +23,7 @@ from .files import PAYLOADS
 from .identity import IDENTITY, RESTORED, place_of, read_witness, why_read_only, write_witness
 from .keyfile import KEY_FILE, read_key_file, write_key_file
 from .nodelock import NodeLock
+from .reserve import OPENING_BYTES, Reserve
 from .rows import row_tag
 from .system import System
 
@@ -43,6 +45,7 @@ class Opened:
     author: bytes
     signing_key: SigningKey | None
     """None: read from the key file when it is needed."""
+    reserve: Reserve
 
 
 def check_path(path: Path) -> None:
@@ -86,7 +89,9 @@ def create_store(folder: Path, signing_key: SigningKey | None, system: System) -
         )
         system.sync_folder(folder)
         system.sync_folder(folder.absolute().parent)
-    return Opened(database, system, folder, author, key)
+    reserve = Reserve(folder, system)
+    reserve.set_aside()
+    return Opened(database, system, folder, author, key, reserve)
 
 
 def _new_key(path: Path, signing_key: SigningKey | None) -> SigningKey:
@@ -106,7 +111,7 @@ def create_in_memory(signing_key: SigningKey | None, system: System) -> Opened:
     author = bytes(key.verify_key)
     database = Database(None, system)
     database.create_tables([(AUTHOR, author), (STORE_ID, system.random_bytes(_STORE_ID_BYTES))])
-    return Opened(database, system, None, author, key)
+    return Opened(database, system, None, author, key, Reserve(None, system))
 
 
 def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
@@ -115,16 +120,23 @@ def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
     Raises NotAStore, StoreTooNew, StoreDamaged, StoreReadOnly, StoreLocked and others.
     """
     check_path(folder)
-    database = Database(folder, system, readonly=readonly)
+    database, reserve = Database(folder, system, readonly=readonly), Reserve(folder, system)
     try:
-        database.open()
+        try:
+            database.open()
+        except StoreFull:
+            if readonly or not reserve.spend(OPENING_BYTES):
+                raise
+            database.open()
         if database.is_old and not readonly:
             _migrate(database, folder, system)
         author = _author_of(database)
     except BaseException:
         database.close()
         raise
-    return Opened(database, system, folder, author, None)
+    if not readonly:
+        reserve.set_aside()
+    return Opened(database, system, folder, author, None, reserve)
 
 
 def _migrate(database: Database, folder: Path, system: System) -> None:

@@ -57,6 +57,14 @@ class PayloadHandle:
         """Cuts the file to `length` bytes."""
         os.ftruncate(self._fd, length)
 
+    def allocate(self, length: int) -> None:
+        """Takes the room for `length` bytes on the disk, whatever will be in them."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._fd, 0, length)
+        else:
+            # Zeros may be left out.
+            os.pwrite(self._fd, secrets.token_bytes(length), 0)
+
     def sync(self) -> None:
         """Returns once content and length are on disk."""
         os.fsync(self._fd)
@@ -145,6 +153,11 @@ class System:
             return path.stat().st_size if path.is_file() else None
         except FileNotFoundError:
             return None
+
+    def free_bytes(self, path: Path) -> int:
+        """How many bytes may still be written to the disk that a folder is on."""
+        disk = os.statvfs(path)
+        return disk.f_bavail * disk.f_frsize
 
     def inode(self, path: Path) -> int:
         """A number that a copy of the file or folder does not share."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 DROP_ROWS: Final = 1_000
 """Payloads dropped in one transaction."""
+DROP_ROWS_FULL: Final = 32
+"""The same where the disk is full: what that writes has to fit into what the reserve gives back."""
 
 
 def remember(db: "apsw.Connection", name: str, value: bytes | None) -> None:
@@ -46,7 +48,7 @@ def recall_all(db: "apsw.Connection", prefix: str) -> dict[str, bytes]:
 
 
 def drop_payloads(
-    transaction: "Transaction", row: LogRow, first: int, last: int
+    transaction: "Transaction", row: LogRow, first: int, last: int, rows_max: int = DROP_ROWS
 ) -> tuple[int, int, int | None]:
     """Deletes the next payloads of a range: count, bytes, and where to go on; saves nothing."""
     db = transaction.db
@@ -54,7 +56,7 @@ def drop_payloads(
         "SELECT ingest, seq, received_at, payload_state, encoded,"
         " CASE payload_state WHEN 2 THEN payload END FROM entries"
         " WHERE log = ? AND seq BETWEEN ? AND ? AND payload_state IN (?, ?) ORDER BY seq LIMIT ?",
-        (row.id, pack_u64(first), pack_u64(last), PAYLOAD_INLINE, PAYLOAD_FILE, DROP_ROWS),
+        (row.id, pack_u64(first), pack_u64(last), PAYLOAD_INLINE, PAYLOAD_FILE, rows_max),
     )
     found = list(rows)
     freed = 0
@@ -73,7 +75,7 @@ def drop_payloads(
         row.changed = new
     row.payloads -= len(found)
     row.bytes -= freed
-    more = seq + 1 if len(found) == DROP_ROWS and seq < last else None
+    more = seq + 1 if len(found) == rows_max and seq < last else None
     return len(found), freed, more
 
 

@@ -10,9 +10,11 @@ them: they are in memory and may never reach the platter (what Linux does).
 Creating, deleting and truncating SQLite's own files counts as durable at once.
 """
 
+import errno
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,8 @@ class SimDisk(System):
         self.files: dict[str, SimFile] = {}
         self.operations = 0
         self.fault: Callable[[str, int], None] = lambda kind, number: None
+        self.room: int | None = None
+        """How many bytes all files may have together, None for any number."""
         self.vfs = f"sim{next(_names)}"
         self._clock = 1_700_000_000_000_000
         self._registered = SimVFS(self.vfs, self)
@@ -98,6 +102,12 @@ class SimDisk(System):
         """Called before everything that changes the disk."""
         self.operations += 1
         self.fault(kind, self.operations)
+
+    def grow(self, kind: str, file: SimFile, length: int) -> None:
+        """Called before a file gets a length, which the disk may have no room for."""
+        self.step(kind)
+        if self.room is not None and 0 < length - len(file.seen) > self.free_bytes(Path()):
+            raise OSError(errno.ENOSPC, "simulated")
 
     def cut_power(self) -> None:
         """What is left after the power was gone."""
@@ -155,6 +165,9 @@ class SimDisk(System):
         file = self.files.get(str(path))
         return None if file is None else len(file.seen)
 
+    def free_bytes(self, path: Path) -> int:
+        return 0 if self.room is None else self.room - sum(len(f.seen) for f in self.files.values())
+
     def inode(self, path: Path) -> int:
         return 1
 
@@ -173,7 +186,7 @@ class SimHandle(PayloadHandle):
         self._file = file
 
     def write(self, data: bytes | memoryview, offset: int) -> int:
-        self._disk.step("write")
+        self._disk.grow("write", self._file, offset + len(data))
         # A disk may take less than it was given.
         part = bytes(data[: max(1, self._disk.rng.randint(len(data) // 2, len(data)))])
         self._file.write(part, offset)
@@ -188,6 +201,10 @@ class SimHandle(PayloadHandle):
     def truncate(self, length: int) -> None:
         self._disk.step("truncate")
         self._file.truncate(length)
+
+    def allocate(self, length: int) -> None:
+        self._disk.grow("write", self._file, length)
+        self._file.write(bytes(length), 0)
 
     def sync(self) -> None:
         try:
@@ -229,7 +246,7 @@ class SimVFS(apsw.VFS):
         return SimVFSFile(self._disk, file)
 
     def xDelete(self, name: str, sync_folder: bool) -> None:  # noqa: N802 (SQLite's name)
-        _sqlite_step(self._disk, "delete")
+        _sqlite_step(partial(self._disk.step, "delete"))
         self._disk.files.pop(name, None)
 
     def xAccess(self, name: str, flags: int) -> bool:  # noqa: N802 (SQLite's name)
@@ -239,12 +256,12 @@ class SimVFS(apsw.VFS):
         return name
 
 
-def _sqlite_step(disk: SimDisk, kind: str) -> None:
+def _sqlite_step(step: Callable[[], None]) -> None:
     """SQLite is told of failures in its own terms."""
     try:
-        disk.step(kind)
+        step()
     except OSError as error:
-        if error.errno == 28:
+        if error.errno == errno.ENOSPC:
             raise apsw.FullError("disk full") from None
         raise apsw.IOError("simulated failure") from None
 
@@ -260,11 +277,11 @@ class SimVFSFile:
         return bytes(self._file.seen[offset : offset + amount])
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 (SQLite's name)
-        _sqlite_step(self._disk, "write")
+        _sqlite_step(partial(self._disk.grow, "write", self._file, offset + len(data)))
         self._file.write(data, offset)
 
     def xTruncate(self, size: int) -> None:  # noqa: N802 (SQLite's name)
-        _sqlite_step(self._disk, "truncate")
+        _sqlite_step(partial(self._disk.step, "truncate"))
         self._file.truncate(size)
 
     def xSync(self, flags: int) -> None:  # noqa: N802 (SQLite's name)

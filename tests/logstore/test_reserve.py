@@ -1,0 +1,138 @@
+"""Room set aside for what frees space when the disk is full: logstore/reserve.py."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from logstore import Store, StoreFull
+from logstore.errors import from_apsw_error
+from logstore.reserve import OPENING_BYTES, RESERVE, RESERVE_BYTES, ROOM_BYTES_MIN
+from logstore.system import System
+from tests.logstore.authors import signing_key
+from tests.logstore.disk import SimDisk
+from wire import LogKey
+
+SOMEBODY = b"a" * 32
+PAYLOAD = b"p" * 100_000
+COUNT = 5
+
+
+@pytest.fixture
+def disk() -> Iterator[SimDisk]:
+    made = SimDisk()
+    made.room = 2 * ROOM_BYTES_MIN
+    yield made
+    made.unregister()
+
+
+@pytest.fixture
+def full(tmp_path: Path, disk: SimDisk) -> Iterator[Store]:
+    """A store with large payloads on a disk that something else has filled."""
+    with Store.create(tmp_path, signing_key=signing_key(7), system=disk) as store:
+        store.append([PAYLOAD] * COUNT)
+        store.follow(SOMEBODY)
+        fill(disk)
+        yield store
+
+
+def fill(disk: SimDisk) -> None:
+    assert disk.room is not None
+    disk.room -= disk.free_bytes(Path())
+
+
+def reserved(disk: SimDisk, folder: Path) -> int:
+    return disk.file_size(folder / RESERVE) or 0
+
+
+def fill_the_log_too(store: Store) -> None:
+    """Until the write-ahead log, which is written over from its beginning, is of no use."""
+
+    def remember_much() -> None:
+        for number in range(10_000):
+            store.remember(f"{number}", b"v" * 1000)
+
+    with pytest.raises(StoreFull):
+        remember_much()
+
+
+def test_payloads_can_be_dropped_on_a_full_disk(full: Store, disk: SimDisk, tmp_path: Path) -> None:
+    fill_the_log_too(full)
+    with pytest.raises(StoreFull):
+        full.append([PAYLOAD])
+    log = LogKey(full.author, 0)
+    assert full.drop(log, 2, 4).count == 3
+    assert disk.free_bytes(Path()) >= 3 * len(PAYLOAD)
+    assert 0 < reserved(disk, tmp_path) < RESERVE_BYTES
+    assert full.append([b"again"])[0].seq == COUNT + 1
+
+
+def test_a_log_can_be_unfollowed_on_a_full_disk(full: Store) -> None:
+    fill_the_log_too(full)
+    assert full.unfollow(SOMEBODY)
+    assert not full.subscriptions()
+
+
+def test_without_a_reserve_it_is_said_that_the_disk_is_full(
+    full: Store, disk: SimDisk, tmp_path: Path
+) -> None:
+    disk.remove_file(tmp_path / RESERVE)
+    fill(disk)
+    fill_the_log_too(full)
+    with pytest.raises(StoreFull):
+        full.drop(LogKey(full.author, 0))
+    with pytest.raises(StoreFull):
+        full.unfollow(SOMEBODY)
+    assert full.log(LogKey(full.author, 0)).payloads == COUNT  # type: ignore[union-attr]
+
+
+def test_a_store_is_opened_at_the_cost_of_a_part_of_the_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path).close()
+    attempts = 0
+
+    def has_no_room(self: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise StoreFull("the disk is full", tmp_path, "free space")
+
+    monkeypatch.setattr("logstore.database.Database.open", has_no_room)
+    monkeypatch.setattr(System, "free_bytes", lambda *_: 0)
+    Store.open(tmp_path).close()
+    assert (tmp_path / RESERVE).stat().st_size == RESERVE_BYTES - OPENING_BYTES
+    attempts = 0
+    with pytest.raises(StoreFull):
+        Store.open(tmp_path, readonly=True)
+
+
+def test_the_reserve_is_set_aside_again_once_there_is_room(tmp_path: Path, disk: SimDisk) -> None:
+    disk.room = ROOM_BYTES_MIN
+    with Store.create(tmp_path, signing_key=signing_key(7), system=disk) as store:
+        store.append([b"something"])
+    assert reserved(disk, tmp_path) == 0
+    disk.room *= 2
+    with Store.open(tmp_path, system=disk) as store:
+        assert reserved(disk, tmp_path) == RESERVE_BYTES
+        disk.remove_file(tmp_path / RESERVE)
+        store.drop(LogKey(store.author, 0))
+    assert reserved(disk, tmp_path) == RESERVE_BYTES
+
+
+def test_the_reserve_takes_real_room(tmp_path: Path) -> None:
+    Store.create(tmp_path).close()
+    found = (tmp_path / RESERVE).stat()
+    assert found.st_size == RESERVE_BYTES
+    assert found.st_blocks * 512 >= RESERVE_BYTES
+
+
+def test_no_room_for_shared_memory_means_that_the_disk_is_full() -> None:
+    error = apsw.exception_for(apsw.SQLITE_IOERR_SHMSIZE)
+    assert isinstance(error, apsw.Error)
+    assert isinstance(from_apsw_error(error, os.curdir), StoreFull)
+    other = apsw.exception_for(apsw.SQLITE_IOERR_READ)
+    assert isinstance(other, apsw.Error)
+    assert not isinstance(from_apsw_error(other, os.curdir), StoreFull)
