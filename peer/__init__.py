@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         SetUp,
         SyncFinished,
     )
-    from .plain import json_number, log_fields
+    from .plain import json_number, log_fields, seq_span
     from .session import Allowances, Session, SessionStatistics
     from .source_book import SourceBook, SourceSeat
     from .sourcing import claim_all
@@ -147,6 +147,7 @@ __all__ = [
     "default_setup",
     "json_number",
     "log_fields",
+    "seq_span",
 ]
 
 if not TYPE_CHECKING:

@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore import Holding, LogClosed, NodeLock, Store, StoreError
-from peer import json_number, log_fields
-from peer.plain import seq_span
+from peer import json_number, log_fields, seq_span
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem

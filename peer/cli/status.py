@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from logstore import FULL, Follow, LogInfo, LogState, Shortfall, Store, subscription_of
-from peer import json_number, log_fields
-from peer.plain import seq_span
+from peer import json_number, log_fields, seq_span
 from wire import LogKey
 
 from .errors import DONE, Problem

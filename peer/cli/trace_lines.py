@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from peer.plain import seq_span
+from peer import seq_span
 from wire import CancelReason
 
 from .online import counted

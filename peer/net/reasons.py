@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logstore import FULL, LogInfo, LogState, PolicyKind, Store, Subscription, subscription_of
-from peer import log_fields
-from peer.plain import seq_span
+from peer import log_fields, seq_span
 from wire import U64_MAX, CancelReason, LogKey
 
 from .terms import sentences
