@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _LOG: Final = ("node", "author", "log_id")
+_STATES: Final = ("forked", "invalid", "ended")
 _HOUR: Final = "1 hour"
 _CORRUPT: Final = "_corrupt_json"
 
@@ -73,12 +74,16 @@ def entries(frame: "DataFrame") -> "DataFrame":
     )
 
 
-def logs(frame: "DataFrame") -> "DataFrame":
-    """A row for each log of each node: the figures of `bamboo-peer logs`, from the export."""
-    return describe_logs(entries(frame))
+def logs(frame: "DataFrame", states: "DataFrame | None" = None) -> "DataFrame":
+    """A row for each log of each node: the figures of `bamboo-peer logs`, from the export.
+
+    `states`: what `read_log_states` gave. Without it a log counts as forked only if both entries
+    are in the export, which they hardly ever are of one node.
+    """
+    return describe_logs(entries(frame), states)
 
 
-def describe_logs(rows: "DataFrame") -> "DataFrame":
+def describe_logs(rows: "DataFrame", states: "DataFrame | None" = None) -> "DataFrame":
     """`logs` of rows that `entries` made."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -99,8 +104,21 @@ def describe_logs(rows: "DataFrame") -> "DataFrame":
         f.bool_or("is_end").alias("ended"),
         f.coalesce(f.bool_or("twin"), f.lit(0).cast("BOOLEAN")).alias("forked"),
     )
-    state = f.when(f.col("forked"), "forked").when(f.col("ended"), "ended").otherwise("live")
-    return grouped.withColumn("state", state).drop("ended", "forked")
+    columns = [name for name in grouped.columns if name not in {"ended", "forked"}]
+    forked, ended = f.col("forked"), f.col("ended")
+    invalid = f.lit(0).cast("BOOLEAN")
+    if states is not None:
+        # A proof that one node has goes for all of them.
+        told = states.groupBy("author", "log_id").agg(
+            *(f.bool_or(f.col("state") == name).alias(f"told_{name}") for name in _STATES)
+        )
+        grouped = grouped.join(f.broadcast(told), ["author", "log_id"], "left")
+        forked, invalid, ended = (
+            known | f.coalesce(f.col(f"told_{name}"), f.lit(0).cast("BOOLEAN"))
+            for known, name in zip((forked, invalid, ended), _STATES, strict=True)
+        )
+    state = f.when(forked, "forked").when(invalid, "invalid").when(ended, "ended").otherwise("live")
+    return grouped.withColumn("state", state).select(*columns, "state")
 
 
 def activity(frame: "DataFrame", window: str = _HOUR) -> "DataFrame":

@@ -15,7 +15,7 @@ from .auditing import audit
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
 from .errors import BadInput, SparkFailed
 from .layout import MANIFESTS, disk_errors
-from .reading import read_export
+from .reading import read_export, read_log_states
 from .report import write_report
 from .report_data import collect_report
 
@@ -57,7 +57,8 @@ def analyze(
     frame = read_export(spark, roots)
     with disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
-    return _Analysis(spark, frame, target, window, payload_schema).stages()
+    states = read_log_states(spark, roots)
+    return _Analysis(spark, frame, states, target, window, payload_schema).stages()
 
 
 @contextmanager
@@ -82,12 +83,14 @@ class _Analysis:
         self,
         spark: "SparkSession",
         frame: "DataFrame",
+        states: "DataFrame",
         out: Path,
         window: str,
         payload_schema: str | None,
     ) -> None:
         self._spark = spark
         self._frame = frame
+        self._states = states
         self._out = out
         self._window = window
         self._payload_schema = payload_schema
@@ -149,7 +152,7 @@ class _Analysis:
     def _logs(self) -> dict[str, int]:
         from pyspark.sql import functions as f
 
-        logs = self._write(describe_logs(self._entries).coalesce(1), "logs")
+        logs = self._write(describe_logs(self._entries, self._states).coalesce(1), "logs")
         [row] = logs.agg(
             f.count("*").alias("logs"),
             f.sum("entries").alias("entries"),

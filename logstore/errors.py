@@ -3,6 +3,7 @@
 # ruff: noqa: N818 - names say what happened, and most of them are read in `except` clauses
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -191,6 +192,12 @@ def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError():
             return StoreReadOnly("no permission to write", where, "use an account that has it")
+        case apsw.CantOpenError() if not os.access(where, os.W_OK):
+            return StoreReadOnly(
+                "nothing can be written there",
+                where,
+                "use an account that may, or mount it for writing",
+            )
         case apsw.CantOpenError():
             return StoreFailed(
                 "the database cannot be opened", where, "see whether this account may, and the disk"

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         SetUp,
         SyncFinished,
     )
-    from .plain import json_number, log_fields, seq_span
+    from .plain import counted, json_number, log_fields, seq_span
     from .session import Allowances, Session, SessionStatistics
     from .source_book import SourceBook, SourceSeat
     from .sourcing import claim_all
@@ -144,6 +144,7 @@ __all__ = [
     "Violation",
     "WritePayload",
     "claim_all",
+    "counted",
     "default_setup",
     "json_number",
     "log_fields",

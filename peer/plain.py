@@ -21,3 +21,9 @@ def seq_span(first: object, last: object) -> str:
 def log_fields(key: LogKey) -> dict[str, object]:
     """The fields that name a log."""
     return {"author": key.author.hex(), "log_id": json_number(key.log_id)}
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 log`, `2 logs`, `2 entries`."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number} {noun if number == 1 else plural}"

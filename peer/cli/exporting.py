@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from analytics import AnalyticsError, ContinuousExport, Exporter, ExportResult, Progress, Settings
 from logstore import Store, StoreError
-from peer import json_number
+from peer import counted, json_number
 from wire import LogKey
 
 from .errors import DONE, FAILED, Problem
-from .online import counted
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser

@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore import Holding, LogClosed, NodeLock, Store, StoreError
-from peer import json_number, log_fields, seq_span
+from peer import counted, json_number, log_fields, seq_span
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem
-from .online import CALLED, called, counted, run_trio
+from .online import CALLED, called, run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
@@ -101,6 +101,8 @@ class _Want:
         self.log = log
         self.range = range_
         self._timeout_s = timeout_s
+        self.asking: str | None = None
+        """The peer that is asked, None if the node that serves the store asks."""
         self._seen = Holding(-1, -1, -1)
         self._since = 0.0
 
@@ -137,10 +139,11 @@ class _Want:
             self._seen, self._since = held, now
             _show_progress(self, held)
         elif now - self._since >= self._timeout_s:
-            raise Problem(
-                f"{self}: nothing has come for {self._timeout_s:g} s; {self.lacking()}"
-                " (`status` says who is connected)"
-            )
+            whence, hint = "", f" (`status` says who is connected, `why {self.log}` what they hold)"
+            if self.asking is not None:
+                whence, hint = f" from {self.asking}", ""
+            nothing = f"nothing has come{whence} for {self._timeout_s:g} s"
+            raise Problem(f"{self}: {nothing}; {self.lacking()}{hint}")
 
     def lacking(self) -> str:
         """What is missing, for people."""
@@ -184,6 +187,7 @@ async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
     reasons: list[str] = []
     async with Peer(want.store, config=NodeConfig(lock=False, fetches_only=True)) as peer:
         for target in args.peers:
+            want.asking = str(target.address)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch, want, nursery.cancel_scope)
                 try:

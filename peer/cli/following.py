@@ -42,12 +42,19 @@ def _targets(args: "Namespace", command: str) -> list[Follow]:
     return targets
 
 
-def _follow(args: "Namespace", _: "Terminal") -> int:
+def _follow(args: "Namespace", terminal: "Terminal") -> int:
     targets = _targets(args, "follow")
     wanted = subscription(args)
     with opened_store(args) as store:
+        before = store.subscriptions()
         for target in targets:
             store.follow(target, wanted)
+            was = before.get(target)
+            if wanted is not None and was is not None and was != wanted:
+                terminal.note(
+                    f"{target_name(target)}: {described(wanted)} from now on, no longer"
+                    f" {described(was)}"
+                )
     return DONE
 
 

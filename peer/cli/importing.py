@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import NewEntry, PayloadBusy, PayloadMismatch, PayloadState, Store
-from peer import json_number, log_fields
+from peer import counted, json_number, log_fields
 from wire import LogKey, lipmaa
 
 from .errors import DONE, FAILED
 from .import_lines import BadLine, Candidate, Line, parse_line, parse_long_line, read_lines
-from .online import counted
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser

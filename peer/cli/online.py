@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from logstore import ALL, Follow, Store
+from peer import counted
 
 from .errors import WrongUsage
 from .settings import Parser
@@ -50,12 +51,6 @@ def run_trio(main: Callable[[], Awaitable[Result]]) -> Result:
 async def _cancel_at_signal(signals: AsyncIterator[int], scope: "trio.CancelScope") -> None:
     async for _ in signals:
         scope.cancel()
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 log`, `2 logs`, `2 entries`."""
-    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
-    return f"{number} {noun if number == 1 else plural}"
 
 
 def address(text: str) -> "Address":

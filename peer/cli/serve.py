@@ -195,6 +195,9 @@ async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
                 f"warning: listening on {found} without encryption: everybody who can reach this"
                 " address can connect, and everybody on the way can read what is replicated"
             )
+    else:
+        called = ", ".join(str(target.address) for target in args.connect)
+        terminal.note(f"not listening; calling {called or 'nobody'}")
     for target in args.connect:
         peer.connect(target.address, greedy=target.greedy)
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from logstore import FULL, Follow, LogInfo, LogState, Shortfall, Store, subscription_of
-from peer import json_number, log_fields, seq_span
+from peer import counted, json_number, log_fields, seq_span
 from wire import LogKey
 
 from .errors import DONE, Problem
 from .following import target_fields, target_name
-from .online import counted
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore import FULL, PolicyKind, StoreError, subscription_of
-from peer import json_number
+from peer import counted, json_number
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem
-from .online import CALLED, called, counted, describe, follow_arguments, remember_follows, run_trio
+from .online import CALLED, called, describe, follow_arguments, remember_follows, run_trio
 from .opening import opened_store
 from .rate_flags import limits, rate_arguments
 from .registry import Definition

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from peer import seq_span
+from peer import counted, seq_span
 from wire import CancelReason
-
-from .online import counted
 
 Record = Mapping[str, Any]
 

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import Fault, LogVerdict, StoreFull
-from peer import json_number, log_fields
+from peer import counted, json_number, log_fields
 from wire import U64_MAX
 
 from .errors import DONE, FAILED, Problem
-from .online import counted
 from .opening import held_log, opened_store
 from .registry import Definition
 from .settings import Parser, checked_path

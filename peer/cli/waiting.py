@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from logstore import ALL, FULL, StoreError, Subscription
+from logstore import FULL, StoreError, Subscription, subscription_of
+from peer import counted
 from wire import LogKey, SignatureLibraryError
 
 from .errors import DONE, Problem, WrongUsage
-from .online import counted, run_trio
+from .online import run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
@@ -60,12 +61,18 @@ class _Wait:
     asked: set[str] = field(default_factory=set)
     """The peers that have answered what they hold."""
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether anybody brings the log that is named."""
+        log, subscriptions = self.log, self.store.subscriptions()
+        own = log is not None and log.author == self.store.author
+        return log is None or own or subscription_of(subscriptions, log) is not None
+
     def wanted(self) -> dict[LogKey, Subscription]:
         """The logs to be complete, and what of each."""
         subscriptions = self.store.subscriptions()
         if self.log is not None:
-            found = (subscriptions.get(t) for t in (self.log, self.log.author, ALL))
-            return {self.log: next((each for each in found if each is not None), FULL)}
+            return {self.log: subscription_of(subscriptions, self.log) or FULL}
         logs: dict[LogKey, Subscription] = {}
         for target, subscription in subscriptions.items():
             if isinstance(target, LogKey):
@@ -106,6 +113,10 @@ def _wait(args: "Namespace", terminal: "Terminal") -> int:
         wait = _Wait(store, args.log, args.seq, args.payloads)
         if args.log is None and not store.follows():
             raise Problem("nothing is followed, so there is nothing to wait for (see `follow`)")
+        if args.log is not None and not wait.is_followed:
+            terminal.note(
+                f"{args.log} is not followed, so nothing new of it is taken in (see `follow`)"
+            )
         try:
             waited_s = run_trio(partial(_run, wait, args.timeout))
         except trio.TooSlowError:

@@ -77,6 +77,8 @@ class PeerAddress(NamedTuple):
         """`HOST:PORT[,greedy=both|send|receive|none]`. Raises ValueError."""
         place, *options = text.split(",")
         address = Address.parse(place)
+        if address.port == 0:
+            raise ValueError(f"{text[:100]!r}: nobody can be called at port 0")
         greedy: Greedy | None = None
         for option in options:
             name, equals, value = option.partition("=")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logstore import FULL, LogInfo, LogState, PolicyKind, Store, Subscription, subscription_of
-from peer import log_fields, seq_span
+from peer import counted, log_fields, seq_span
 from wire import U64_MAX, CancelReason, LogKey
 
 from .terms import sentences
@@ -73,7 +73,7 @@ def why_log(store: Store, state: State | None, log: LogKey) -> list[Reason]:
         text = "no node serves this store, so nothing moves"
         return [*found, Reason(text, wrong=True, advice="start one with `bamboo-peer serve`")]
     lacking = not own and (lack.entries or lack.payloads or info is None)
-    return [*found, *_of_peers(state, log, info, own=own, lacking=lacking)]
+    return [*found, *_of_peers(store, state, log, info, own=own, lacking=lacking)]
 
 
 def _of_store(info: LogInfo | None, log: LogKey, *, own: bool) -> Iterator[Reason]:
@@ -145,7 +145,7 @@ def _left_out(subscription: Subscription) -> Iterator[str]:
 
 
 def _of_peers(
-    state: State, log: LogKey, info: LogInfo | None, *, own: bool, lacking: bool
+    store: Store, state: State, log: LogKey, info: LogInfo | None, *, own: bool, lacking: bool
 ) -> Iterator[Reason]:
     """What the connected peers have said."""
     ready = [each for each in state.get("connections", ()) if each["state"] == "established"]
@@ -159,9 +159,9 @@ def _of_peers(
         return
     ahead = [each for each in peers if int(each["newest"]) > (0 if info is None else info.height)]
     if ahead and told is not None:
-        yield from _ahead(told, ahead, own=own)
-    else:
-        yield from _fetched_from([each for each in peers if int(each.get("arriving", 0))])
+        yield from _ahead(info, told, ahead, own=own)
+    asked = ahead or [each for each in peers if int(each.get("arriving", 0))]
+    yield from _fetched_from(store, log, asked)
     for each in peers:
         yield from _trouble_with(each)
     if own or ahead or any(each["given_up"] for each in peers):
@@ -201,12 +201,20 @@ def _nobody(state: State, *, own: bool) -> Iterator[Reason]:
 
 
 def _ahead(
-    told: Mapping[str, Any], ahead: list[Mapping[str, Any]], *, own: bool
+    info: LogInfo | None, told: Mapping[str, Any], ahead: list[Mapping[str, Any]], *, own: bool
 ) -> Iterator[Reason]:
     best = max(ahead, key=lambda each: int(each["newest"]))
+    if info is not None and int(best["newest"]) <= info.newest and not own:
+        yield Reason(
+            f"{counted(info.newest - info.entries, 'entry')} below entry {info.newest} missing:"
+            f" {best['address']} holds that one too, perhaps with the same gaps",
+            wrong=True,
+            advice="if nothing comes, connect to one without, with `serve --connect HOST:PORT`",
+        )
+        return
     behind = int(told["behind"])
     text = (
-        f"it is behind by {behind} entr{'y' if behind == 1 else 'ies'}:"
+        f"it is behind by {counted(behind, 'entry')}:"
         f" {best['address']} holds up to entry {best['newest']}"
     )
     if own:
@@ -217,17 +225,30 @@ def _ahead(
         )
     else:
         yield Reason(text, wrong=True)
-    yield from _fetched_from(ahead)
 
 
-def _fetched_from(peers: list[Mapping[str, Any]]) -> Iterator[Reason]:
+def _fetched_from(store: Store, log: LogKey, peers: list[Mapping[str, Any]]) -> Iterator[Reason]:
     source = next((each for each in peers if each.get("fetching")), None)
-    if source is not None:
-        since = source.get("last_progress")
-        progress = "nothing has come yet" if since is None else f"something came last at {since}"
-        seq = int(source.get("arriving", 0))
-        inside = f", in the middle of the payload of entry {seq}" if seq else ""
-        yield Reason(f"it is being fetched from {source['address']}; {progress}{inside}")
+    if source is None:
+        return
+    since, seq = source.get("last_progress"), int(source.get("arriving", 0))
+    if since is None:
+        yield Reason(f"it is asked of {source['address']}, from where nothing of it has come yet")
+        return
+    inside = f", in the middle of {_partly(store, log, seq)}" if seq else ""
+    yield Reason(
+        f"it is being fetched from {source['address']}; something came last at {since}{inside}"
+    )
+
+
+def _partly(store: Store, log: LogKey, seq: int) -> str:
+    """A payload of which a part is here."""
+    entry = store.entry(log, seq)
+    text = f"the payload of entry {seq}"
+    if entry is None or not 0 < entry.partial_bytes < entry.payload_bytes:
+        return text
+    part, size = entry.partial_bytes, entry.payload_bytes
+    return f"{text} ({part:,} of {size:,} bytes are on disk, {part * 100 // size} %)"
 
 
 _REFUSALS: Mapping[int, tuple[str, str | None]] = {
@@ -344,15 +365,15 @@ def _connection(each: Mapping[str, Any]) -> Iterator[Reason]:
     else:
         received, sent = int(each["entries_received"]), int(each["entries_sent"])
         yield Reason(
-            f"{name} is connected ({each['direction']}) since {each['since']}; {received}"
-            f" entr{'y' if received == 1 else 'ies'} came, {sent} went there"
+            f"{name} is connected ({each['direction']}) since {each['since']};"
+            f" {counted(received, 'entry')} came, {sent} went there"
         )
         if each.get("not_kept") is not None:
             text = f"not all that came could be kept: {each['not_kept']}"
             yield Reason(text, wrong=True, advice="the node asks for it again by itself")
         logs = int(each.get("logs", 0))
         if logs:
-            yield Reason(f"both sides keep {logs} log{'' if logs == 1 else 's'} in step")
+            yield Reason(f"both sides keep {counted(logs, 'log')} in step")
         else:
             yield Reason(
                 "no log is followed by both sides",
@@ -375,7 +396,7 @@ def _logs_with(state: State, address: str) -> Iterator[Reason]:
             if int(each["newest"]) > int(log["height"]):
                 told += 1
                 more = int(each["newest"]) - int(log["height"])
-                text = f"of {name} it holds {more} entr{'y' if more == 1 else 'ies'} more than we"
+                text = f"of {name} it holds {counted(more, 'entry')} more than we"
                 yield Reason(text, wrong=True, advice=f"see `bamboo-peer why {name}`")
 
 

@@ -88,11 +88,10 @@ def sentences(fields: Fields, state: Fields) -> Iterator[tuple[str, str | None]]
     most = fields["in_flight_sent_max"]
     yield (
         (
-            f"in flight: {fields['in_flight_received']:,} bytes came and are not stored yet, of"
-            f" {fields['in_flight_received_max']:,} (--max-in-flight);"
-            f" {fields['in_flight_sent']:,} went there that the peer is not"
-            f" known to be done with, of"
-            f" {'any number' if most is None else f'{most:,}'}"
+            f"of the bytes that may be in flight, {fields['in_flight_received']:,} of"
+            f" {fields['in_flight_received_max']:,} are taken by what came, and"
+            f" {fields['in_flight_sent']:,} of {'any number' if most is None else f'{most:,}'} by"
+            " what went there; they are given back in large steps, so that some stay taken at rest"
         ),
         None,
     )

@@ -152,3 +152,21 @@ def test_states_of_logs_are_read(spark: SparkSession, tmp_path: Path) -> None:
     assert LogKey(bytes.fromhex(row["author"]), int(row["log_id"])) == log.key
     assert (row["state"], row["fork_seq"], row["end_seq"]) == ("forked", 2, None)
     assert row["fork_first"] == log.entries[2].encoded.hex()
+
+
+def test_what_a_node_knows_of_a_log_is_its_state(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a fork the export has one entry, or none; the proof is elsewhere."""
+    forked, ended, alive = (AuthorLog(author, log_id=7) for author in (1, 2, 3))
+    with make_store(tmp_path / "s") as store:
+        for log in (forked, ended, alive):
+            put(store, log, range(1, 5))
+        store.put_entries(ended.key, [ended.add(5, b"", is_end=True)], source="test")
+        twin = forked.make(3, b"twin").encoded
+        store.record_fork(forked.key, forked.entries[3].encoded, twin)
+        export(store, tmp_path / "out")
+        infos = {info.key.author.hex(): str(info.state) for info in store.logs()}
+    frame = read_export(spark, [tmp_path / "out"])
+    rows = logs(frame, read_log_states(spark, [tmp_path / "out"])).collect()
+    assert {row["author"]: row["state"] for row in rows} == infos
+    assert infos[forked.key.author.hex()] == "forked"
+    assert rows[0].asDict().keys() == logs(frame).collect()[0].asDict().keys()

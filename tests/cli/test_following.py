@@ -61,7 +61,10 @@ def test_what_is_wanted_is_remembered_shown_and_changed_by_following_again(
     }
     own("follow", AUTHOR)
     assert own("follows").lines == [f"{AUTHOR}  {said}"]
-    own("follow", AUTHOR, "--max-payload", "1G")
+    assert own("follow", AUTHOR, "--max-payload", "1G").err == (
+        f"{AUTHOR}: full, payloads up to 1.0 GiB from now on, no longer {said}\n"
+    )
+    assert own("follow", AUTHOR, "--max-payload", "1G").err == ""
     assert own("follows").lines == [f"{AUTHOR}  full, payloads up to 1.0 GiB"]
     own("follow", AUTHOR, "--policy", "full")
     assert own("follows").lines == [AUTHOR]

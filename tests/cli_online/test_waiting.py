@@ -35,6 +35,14 @@ def test_wait_returns_when_everything_has_come(
         waiting.communicate(timeout=PATIENCE_S)
         assert waiting.returncode == 0
 
+        strange = run(taker, "wait", "ab" * 32, "--timeout", "0.3")
+        first, last = strange.stderr.splitlines()
+        assert (
+            first
+            == f"{'ab' * 32}/0 is not followed, so nothing new of it is taken in (see `follow`)"
+        )
+        assert "not complete after 0.3 s" in last
+
         late = run(taker, "wait", author, "--seq", "5", "--timeout", "0.3")
         assert late.returncode == 1
         assert late.stderr.startswith(f"bamboo-peer: not complete after 0.3 s: {author}/0: ")

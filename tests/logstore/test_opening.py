@@ -18,11 +18,12 @@ from logstore import (
     StoreDamaged,
     StoreError,
     StoreExists,
+    StoreFailed,
     StoreLocked,
     StoreReadOnly,
     StoreTooNew,
 )
-from logstore.errors import from_os_error
+from logstore.errors import from_apsw_error, from_os_error
 from tests.logstore.authors import AuthorLog, signing_key
 
 
@@ -247,3 +248,13 @@ def test_another_writer_that_never_ends_is_an_error_with_a_name(
             other.append([b"a"])
         assert list(other.logs()) == []
     assert store.append([b"b"])[0].seq == 1
+
+
+def test_a_database_in_a_place_that_cannot_be_written_to_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = apsw.exception_for(apsw.SQLITE_CANTOPEN)
+    assert isinstance(error, apsw.Error)
+    assert isinstance(from_apsw_error(error, tmp_path), StoreFailed)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert isinstance(from_apsw_error(error, tmp_path), StoreReadOnly)

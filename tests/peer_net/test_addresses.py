@@ -83,6 +83,7 @@ def test_what_goes_for_one_peer_stands_behind_its_address(text: str, expected: P
         ("a:1,greedy=Never", "greedy='Never' is none of"),
         ("a:1,greedy=both,greedy=none", "'greedy' is said twice"),
         ("a:x,greedy=both", "'a:x': the port has to be a number"),
+        ("a:0", "'a:0': nobody can be called at port 0"),
         ("::1,greedy=both", "needs brackets"),
         (",greedy=both", "expected HOST:PORT"),
     ],

@@ -8,7 +8,7 @@ from nacl.signing import SigningKey
 
 from logstore import ALL, NewEntry, PolicyKind, Store, Subscription
 from peer.net import Reason, lack_of, why_log, why_peer
-from wire import LogKey
+from wire import LogKey, yamf_hash
 
 from .support import Author
 
@@ -190,6 +190,41 @@ def test_a_log_that_is_behind_names_who_holds_more_and_whom_it_is_fetched_from(
     assert f"of {LOG} it holds 1 entry more than we" in said(why_peer(one, PEER))
 
 
+def test_gaps_that_the_other_side_may_have_too(store: Store) -> None:
+    author = Author()
+    rows = [NewEntry(seq, author.sign(seq, b""), author.hash(seq), b"") for seq in range(1, 6)]
+    store.put_entries(author.log, [rows[0], rows[3]], source="test")
+    store.follow(author.log)
+    source = of_peer(newest=4, active=1, fetching=True)
+    told_of = {"author": author.log.author.hex(), "log_id": author.log.log_id, "height": 1}
+    log = told_of | {"newest": 4, "behind": 3, "peers": [source]}
+    words = said(why_log(store, state() | {"logs_in_trouble": 1, "logs": [log]}, author.log))
+    assert (
+        f"2 entries below entry 4 missing: {PEER} holds that one too, perhaps with the same gaps"
+    ) in words
+    assert f"it is asked of {PEER}, from where nothing of it has come yet" in words
+    assert "behind by" not in words
+
+
+def test_how_much_of_a_large_payload_is_here(store: Store) -> None:
+    author, payload = Author(), b"p" * 100_000
+    rows = [NewEntry(1, author.sign(1, payload), author.hash(1), None)]
+    store.put_entries(author.log, rows, source="test")
+    store.follow(author.log)
+    entry = store.entry(author.log, 1)
+    assert entry is not None
+    with store.payload_sink(author.log, 1, len(payload), yamf_hash(payload), source="test") as sink:
+        sink.write(payload[:70_000])
+    peer = of_peer(active=1, fetching=True, arriving=1, last_progress="T")
+    told_of = {"author": author.log.author.hex(), "log_id": author.log.log_id, "height": 1}
+    log = told_of | {"newest": 1, "behind": 0, "peers": [peer]}
+    words = said(why_log(store, state() | {"logs_in_trouble": 1, "logs": [log]}, author.log))
+    assert (
+        "in the middle of the payload of entry 1 (70,000 of 100,000 bytes are on disk, 70 %)"
+        in (words)
+    )
+
+
 def test_entries_of_ones_own_that_only_others_hold(store: Store) -> None:
     store.append([b"one"])
     own = LogKey(store.author, 0)
@@ -329,11 +364,11 @@ def test_limits_and_how_much_of_them_is_used_are_told() -> None:
         "open requests: 3 of ours, and the peer takes 61 more now; 2 of the peer's, of 1,000"
         in said_of_it
     )
-    assert "5 bytes came and are not stored yet, of 65,536 (--max-in-flight)" in said_of_it
-    assert "6 went there that the peer is not known to be done with, of 70,000" in said_of_it
+    assert "in flight, 5 of 65,536 are taken by what came" in said_of_it
+    assert "6 of 70,000 by what went there" in said_of_it
     assert "--max-rate" not in said_of_it
     assert "waits" not in said_of_it
-    assert "not known to be done with, of any number" in told(in_flight_sent_max=None)
+    assert "of any number by what went there" in told(in_flight_sent_max=None)
 
 
 def test_rates_are_told_with_what_moves() -> None:
