@@ -243,6 +243,9 @@ class Mender:
         for key, mend in list(self._mends.items()):
             while mend.wanted and self._actions.request_credit > credit_left_min:
                 piece = mend.wanted[0]
+                if self._is_asked_for(key[0], piece):
+                    mend.wanted.popleft()
+                    continue
                 if not self._actions.may_propose(key[0], piece.first, piece.last):
                     break
                 mend.wanted.popleft()
@@ -250,6 +253,15 @@ class Mender:
             if mend.over and key[0] not in self._settling:
                 self._look_further(key, mend)
         return len(self._mends) < before
+
+    def _is_asked_for(self, log: LogKey, piece: _Piece) -> bool:
+        """Whether something else that was proposed while it waited for its turn brings it.
+
+        Not an open request: this may be what that one did not bring.
+        """
+        requests = self._actions.requests_of(log)
+        asked = bodies(each for each in requests if each.ours and each.proposal.end is not None)
+        return not minus(((piece.first, piece.last),), asked)
 
     def _ask(self, key: _Key, piece: _Piece) -> None:
         inside = piece.held > 0 or piece.first == piece.last

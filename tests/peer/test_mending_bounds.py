@@ -1,11 +1,13 @@
 """What is remembered of payloads that were asked for is bounded, and nothing is lost by that."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import cast
 
 from peer.commands import LookUp
 from peer.events import LogView
 from peer.follow_policy import FollowPolicy
+from peer.interest import Interest
 from peer.log_state import RANGES_MAX
 from peer.mending import Mender
 from peer.policy import Actions
@@ -100,12 +102,43 @@ class Idle:
 
     def __init__(self) -> None:
         self.take: Callable[[LogView], None] | None = None
+        self.request_credit = 0
+        self.requests: list[Request] = []
 
     def look_up(self, wanted: LookUp, take: Callable[[LogView], None]) -> None:
         self.take = take
 
     def requests_of(self, log: LogKey) -> list[Request]:
-        return []
+        return self.requests
+
+    def next_number(self) -> int:
+        return len(self.requests) + 1
+
+    def may_propose(self, *_: object) -> bool:
+        return True
+
+    def propose(self, proposal: Propose, _: LogView) -> Request:
+        wants = Interest(eagerness=proposal.eagerness)
+        number = proposal.request
+        made = Request(number, number, True, proposal, wants, Interest(), 0.0)
+        self.requests.append(made)
+        return made
+
+
+def test_what_waited_for_its_turn_is_not_asked_for_if_something_else_brings_it_by_then() -> None:
+    actions, view = Idle(), LogView(LOG, newest=4, missing_payloads=((2, 0), (4, 0)))
+    mender = Mender(cast("Actions", actions), Settling())
+    mender.begin(view, ((1, 4),), (0, 100))
+    hashes = {2: b"h2", 4: b"h4"}
+    for seen in (view, replace(view, hashes=hashes)):
+        assert actions.take is not None
+        actions.take(seen)
+    mender.advance(others_wait=False)
+    other = Propose(1, LOG, 4, None, 0, 100, b"h4", Eagerness.ALL, end=4, upper_info=4, offset=0)
+    actions.propose(other, view)
+    actions.request_credit = 9
+    mender.advance(others_wait=False)
+    assert [request.proposal.start for request in actions.requests] == [4, 2]
 
 
 def test_ranges_that_were_looked_at_are_joined_if_they_are_many() -> None:

@@ -171,8 +171,12 @@ class World:
         while self.clock.step(self.plan.duration_s):
             self._after_step()
         self._heal()
-        self._settle()
-        self.run_for(QUIET_S)
+        forks = None
+        while forks != (known := self._forks()):
+            # One that is found late makes a log shorter, and what was too old in it is due again.
+            forks = known
+            self._settle()
+            self.run_for(QUIET_S)
         lack = lacking(self)
         until = self.clock.now + WORK_S
         while lack is not None and lack.is_work and self.clock.now < until:
@@ -184,6 +188,15 @@ class World:
         self._check_end()
         if self.plan.is_watched:
             check_lasting(self)
+
+    def _forks(self) -> set[tuple[str, LogKey, int | None]]:
+        """The forks that are known, and to whom."""
+        return {
+            (node.name, info.key, info.fork_seq)
+            for node in self.nodes
+            for info in node.store.logs()
+            if info.fork_seq is not None
+        }
 
     def _settle(self) -> None:
         """Until everyone has everything; once, connections may have to be made anew."""
