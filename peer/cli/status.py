@@ -1,6 +1,6 @@
 """`status`: in one screen who is connected, what is held and what is missing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class _Log:
     told: State | None
     lacks: Shortfall
     """What is wanted of it and not held, up to the newest entry held."""
+    arriving: tuple[str, ...] = ()
+    """The payloads of which a part has come, in words."""
 
     @property
     def height(self) -> int:
@@ -111,13 +113,14 @@ class _Log:
         parts.append(counted(held, "entry") + (f" up to {self.held}" if held < self.held else ""))
         if self.lacks.entries:
             parts.append(f"{counted(self.lacks.entries, 'entry')} missing")
-        if self.behind:
-            who = self.holders
+        who = self.holders
+        if self.behind and (who or not self.lacks.entries):
             others = f" and {len(who) - 1} more" if len(who) > 1 else ""
             by = f" ({who[0]}{others} up to {self.known})" if who else ""
             parts.append(f"behind by {self.behind}{by}")
         if self.lacks.payloads:
             parts.append(f"{counted(self.lacks.payloads, 'payload')} missing")
+        parts += [f"in the middle of {each}" for each in self.arriving]
         return f"  {self.key}: {', '.join(parts)}"
 
 
@@ -147,24 +150,37 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
 def _logs(store: Store, node: State | None, only: LogKey | None) -> list[_Log]:
     """Every log that is held, or that a peer holds and we want; the biggest problems first."""
     told = {_key(each): each for each in (node or {}).get("logs", ())}
+    arriving = {key: tuple(_arriving(store, key, each)) for key, each in told.items()}
+    found = []
     if only is not None:
         info = store.log(only)
         held = [info] if info is not None else []
-        found = [_Log(only, None, told[only], _NOTHING)] if info is None and only in told else []
+        if info is None and only in told:
+            found.append(_Log(only, None, told[only], _NOTHING, arriving[only]))
     else:
-        held, found = list(store.logs()), []
+        held = list(store.logs())
     subscriptions = store.subscriptions()
     for info in held:
         own = info.key.author == store.author
         wanted = FULL if own else subscription_of(subscriptions, info.key)
         # Of what nobody here follows, nothing is missing.
         lacks = _NOTHING if wanted is None else store.shortfall(info.key, wanted)
-        found.append(_Log(info.key, info, told.pop(info.key, None), lacks))
+        parts = arriving.get(info.key, ())
+        found.append(_Log(info.key, info, told.pop(info.key, None), lacks, parts))
     if only is None:
         found += [
-            _Log(key, None, each, _NOTHING) for key, each in told.items() if int(each["behind"])
+            _Log(key, None, each, _NOTHING, arriving[key])
+            for key, each in told.items()
+            if int(each["behind"])
         ]
     return sorted(found, key=lambda log: log.rank)
+
+
+def _arriving(store: Store, key: LogKey, told: State) -> Iterator[str]:
+    from peer.net import part_of_payload  # loads Trio, which `--help` can do without
+
+    for seq in sorted({int(each.get("arriving", 0)) for each in told["peers"]} - {0}):
+        yield part_of_payload(store, key, seq)
 
 
 def _key(told: State) -> LogKey:

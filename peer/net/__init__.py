@@ -14,7 +14,7 @@ from .memory import MemoryStream, memory_link
 from .node import Node, NodeConfig, running_node, unobserved
 from .overview import Overview
 from .probing import newest_held_by
-from .reasons import Lack, Reason, lack_of, why_log, why_peer
+from .reasons import Lack, Reason, lack_of, part_of_payload, why_log, why_peer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, Pace, Terms
 from .sources import SourceInfo
 from .status_file import StatusFile, read_status, serving_state
@@ -56,6 +56,7 @@ __all__ = [
     "newest_held_by",
     "open_stream",
     "parse_greedy",
+    "part_of_payload",
     "read_status",
     "run_export",
     "running_node",

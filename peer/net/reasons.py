@@ -235,14 +235,14 @@ def _fetched_from(store: Store, log: LogKey, peers: list[Mapping[str, Any]]) -> 
     if since is None:
         yield Reason(f"it is asked of {source['address']}, from where nothing of it has come yet")
         return
-    inside = f", in the middle of {_partly(store, log, seq)}" if seq else ""
+    inside = f", in the middle of {part_of_payload(store, log, seq)}" if seq else ""
     yield Reason(
         f"it is being fetched from {source['address']}; something came last at {since}{inside}"
     )
 
 
-def _partly(store: Store, log: LogKey, seq: int) -> str:
-    """A payload of which a part is here."""
+def part_of_payload(store: Store, log: LogKey, seq: int) -> str:
+    """Words for a payload of which a part is here."""
     entry = store.entry(log, seq)
     text = f"the payload of entry {seq}"
     if entry is None or not 0 < entry.partial_bytes < entry.payload_bytes:

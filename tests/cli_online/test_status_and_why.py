@@ -94,3 +94,16 @@ def test_a_trace_that_serve_and_sync_write_is_shown(
     assert " >   r" in run(taker, "trace", "show", str(theirs)).stdout
     refused = run(taker, "sync", address, "--trace", str(taker / "author.key"))
     assert (refused.returncode, "no trace; name another file" in refused.stderr) == (1, True)
+
+
+def test_status_and_why_tell_how_much_of_a_large_payload_is_here(
+    tmp_path: Path, author: str, taker: Path
+) -> None:
+    run(tmp_path / "giver", "append", stdin=b"p" * 20_000_000)
+    slow = ("--listen", "127.0.0.1:0", "--json", "--max-rate", "2M", "--window", "0")
+    with serving(tmp_path / "giver", *slow) as giver:
+        called = giver.event()["address"]
+        with serving(taker, "--no-listen", "--connect", called, "--follow", author):
+            part = "in the middle of the payload of entry 4 ("
+            until(lambda: part in why(taker, author)[1])
+            until(lambda: "of 20,000,000 bytes are on disk" in run(taker, "status").stdout)
