@@ -172,8 +172,8 @@ def _of_peers(
             if len(ready) > 1
             else f"the only connected peer, {ready[0]['address']}, does not offer what is missing",
             wrong=True,
-            advice="connect to one that holds it, with `serve --connect HOST:PORT`; who is connected is"
-            " asked again, once a minute at least",
+            advice="connect to one that holds it, with `serve --connect HOST:PORT`; who is"
+            " connected is asked again, once a minute at least",
         )
     elif not lacking:
         yield Reason("no connected peer is known to hold more of it")
