@@ -15,6 +15,8 @@ closed, unless all went well.
 A store in memory, or on a VFS without shared memory, has one connection for everything.
 """
 
+import errno
+import os
 import struct
 import threading
 import time
@@ -144,7 +146,9 @@ class Database:
         self._closed = False
         self._is_old = False
         self._has_failed = False
-        """Whether a sync may have failed since the write-ahead log was last written again."""
+        """Whether something has failed since the write-ahead log was last written again."""
+        self._has_lost = False
+        """Whether that may have been a sync, and not only for want of room to write."""
 
     @property
     def path(self) -> Path | None:
@@ -357,8 +361,8 @@ class Database:
                         db.execute("PRAGMA journal_mode = WAL")
                     if self._write_log_again(db):
                         _checkpoint(db)
-                except BaseException:
-                    self._has_failed = True
+                except BaseException as error:
+                    self._note_failure(error)
                     close_now(db)
                     raise
             self._writer = db
@@ -367,8 +371,8 @@ class Database:
     def _write_log_again(self, db: apsw.Connection) -> bool:
         """Makes the write-ahead log durable, whatever syncs of it have failed before.
 
-        False if that takes space that there is not. All in it can be read then; what a sync lost
-        is not put into the database.
+        False if that takes space that there is not: then it stays as it is. Raises OSError if it
+        may hold what a sync has lost, which nobody may see, as it may never have happened.
         """
         if self._path is None or not self._has_failed:
             return True
@@ -376,12 +380,18 @@ class Database:
         try:
             path = self._path.with_name(f"{self._path.name}-wal")
             self._has_failed = not write_again(self._system, path)
+            if self._has_failed and self._has_lost:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._has_lost = False
         finally:
             db.execute("ROLLBACK")
         return not self._has_failed
 
     def _take_reader(self) -> tuple[apsw.Connection, int]:
         with self._lock:
+            if self._has_lost and not self.readonly:
+                # It sees that nothing is read that is not durable.
+                self._open_writer()
             generation = self._generation
             if self._readers:
                 return self._readers.pop(), generation
@@ -407,8 +417,12 @@ class Database:
             if not failed or isinstance(error, _HARMLESS):
                 return
         if self._path is not None:
-            self._has_failed = True
+            self._note_failure(error)
             self._close_all()
+
+    def _note_failure(self, error: BaseException) -> None:
+        self._has_failed = True
+        self._has_lost = self._has_lost or not is_full(error)
 
     def _close_all(self) -> None:
         self._generation += 1

@@ -156,7 +156,7 @@ _WRONG_PATH: Final = {
 
 def from_os_error(error: OSError, where: str | Path) -> StoreError:
     """The store's own error for a failed call of the operating system."""
-    if error.errno in _FULL:
+    if is_full(error):
         return StoreFull("the disk is full", where, "free space and try again")
     if error.errno == errno.EROFS:
         return StoreReadOnly(
@@ -171,13 +171,16 @@ def from_os_error(error: OSError, where: str | Path) -> StoreError:
     return StoreFailed(f"the disk failed ({reason})", where, "look at the disk, then start again")
 
 
-def is_full(error: apsw.Error) -> bool:
-    """Whether SQLite found no room on the disk.
+def is_full(error: BaseException) -> bool:
+    """Whether somebody found no room on the disk: SQLite, the operating system, or this package.
 
-    Its shared memory is a file, for which it has no error that says so.
+    SQLite's shared memory is a file, for which it has no error that says so.
     """
+    if isinstance(error, OSError):
+        return error.errno in _FULL
     extended = getattr(error, "extendedresult", None)
-    return isinstance(error, apsw.FullError) or extended == apsw.SQLITE_IOERR_SHMSIZE
+    full = isinstance(error, (apsw.FullError, StoreFull))
+    return full or extended == apsw.SQLITE_IOERR_SHMSIZE
 
 
 def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:

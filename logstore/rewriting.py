@@ -7,9 +7,9 @@ such a log into the database, and a power cut in the middle of that would leave 
 one half is from a transaction that the log has no more.
 """
 
-import errno
 from pathlib import Path
 
+from .errors import is_full
 from .system import READ_BYTES_MAX, PayloadHandle, System
 
 
@@ -27,7 +27,7 @@ def write_again(system: System, path: Path) -> bool:
         try:
             _write_over(file)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not is_full(error):
                 raise
             file.sync()
             return False

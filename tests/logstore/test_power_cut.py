@@ -284,3 +284,55 @@ def test_a_full_disk_stays_readable_and_goes_on_when_there_is_space(world: World
     world.disk.fault = lambda what, number: None
     world.store.append([b"space"])
     world.check()
+
+
+@pytest.mark.parametrize("world", range(6), indirect=True)
+def test_what_a_failed_sync_may_have_lost_is_not_shown_where_it_cannot_be_written_again(
+    world: World,
+) -> None:
+    """Else others have an own entry that a power cut takes back, and its number is signed anew."""
+    world.store.append([b"before"])
+    failed: list[str] = []
+
+    def fault(what: str, number: int) -> None:
+        if what == "sync" and not failed:
+            failed.append(what)
+            raise OSError(errno.EIO, "simulated")
+        if what == "write" and failed:
+            raise OSError(errno.ENOSPC, "simulated")
+
+    world.disk.fault = fault
+    with pytest.raises(StoreFailed):
+        world.store.append([b"perhaps"])
+    for _ in range(3):
+        with pytest.raises(StoreFull):
+            world.store.log(world.own_key)
+    if world.disk.rng.random() < 0.5:
+        world.disk.cut_power()
+    world.disk.fault = lambda what, number: None
+    shown = world.store.read(world.own_key, 1, entries_max=9, bytes_max=1 << 20)
+    world.disk.cut_power()
+    world.reopen()
+    again = world.store.read(world.own_key, 1, entries_max=9, bytes_max=1 << 20)
+    assert [entry.hash for entry in again] == [entry.hash for entry in shown]
+
+
+def test_no_reader_sees_what_a_failed_sync_may_have_lost(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append([b"before"])
+    key = LogKey(store.author, 0)
+
+    def fails(*_: object, **__: object) -> bool:
+        raise OSError(errno.EIO, "simulated")
+
+    monkeypatch.setattr("logstore.store.append_entries", fails)
+    with pytest.raises(StoreFailed):
+        store.append([b"perhaps"])
+    with monkeypatch.context() as patched:
+        patched.setattr("logstore.database.write_again", fails)
+        with pytest.raises(StoreFailed):
+            store.log(key)
+    info = store.log(key)
+    assert info is not None
+    assert info.height == 1
