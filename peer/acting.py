@@ -139,6 +139,7 @@ class Actor:
 
     def note_holds(self, log: LogKey, newest: int, held: int) -> None:
         self._notices.append(PeerHolds(log, newest, held))
+        self._fetches.waits(log)
 
     def check_evidence(self, log: LogKey, entries: tuple[bytes, ...], *, wanted: bool) -> None:
         self._commands.append(CheckEvidence(log, entries, wanted))

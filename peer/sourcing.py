@@ -81,6 +81,10 @@ class Fetches:
         if request.our_interest.eagerness is not None:
             self.declined(request.log)
 
+    def waits(self, log: LogKey) -> None:
+        """This session would ask for something if the log were its own, though nothing is open."""
+        self._heard_out.add(log)
+
     def declined(self, log: LogKey) -> None:
         """This session leaves a log to others."""
         self._perhaps_over[log] = None

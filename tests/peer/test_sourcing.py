@@ -207,6 +207,27 @@ def test_a_claim_does_not_end_before_what_came_is_stored() -> None:
     assert fetches.take_ended(lambda _: False) == []
 
 
+def test_who_would_ask_if_it_were_the_source_can_be_asked() -> None:
+    """A payload that it brought, since nobody else did, is over: that says nothing of the rest."""
+    fetches = Fetches(lambda _: [])
+    fetches.waits(LOG)
+    for _ in range(2):
+        fetches.declined(LOG)
+        assert fetches.take_ended(lambda _: False) == [FetchEnded(LOG, listens=True)]
+    stores = (store_of(4), store_of(9))
+    pair = Pair(stores=stores)
+    pair.connect((FOLLOWS, FOLLOWS), claims=(lambda _: False, claim_all))
+    for _ in range(4):
+        pair.run(advance_s=0.5)
+    here = pair.engine(0)
+    for request in list(here.actor.requests_of(LOG)):
+        here.actor.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+    here._fetches.declined(LOG)
+    pair.run()
+    ended = [n for n in pair.hosts[0].notices if isinstance(n, FetchEnded)]
+    assert FetchEnded(LOG, listens=True) in ended
+
+
 def test_a_listener_that_is_refused_listens_no_more() -> None:
     node = Node(Store(), store_of(3))
     node.source = 7
