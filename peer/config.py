@@ -84,6 +84,10 @@ class SessionConfig:
     """Cancels that a peer makes us send without one confirmed request between them; they fade at
     the pace of their credit, so that an honest peer with many logs of no interest is not dropped.
     """
+    unpaced_refusals_max: int = 512
+    """How many refusals in a row, faded likewise, do not delay credit, where we propose what we
+    need ourselves. They cost us a look-up each and may be all that an honest peer has to get.
+    """
     dropped_max: int = 4096
     """Proposals that gave way to ours (point2point.md 7) whose numbers have to be remembered."""
     requests_per_log_max: int = 64

@@ -80,6 +80,9 @@ def is_coming(seq: int, requests: Iterable[Request]) -> bool:
     return range_with(coming(requests), seq) is not None
 
 
+_ENDINGS = (CancelReason.COMPLETE, CancelReason.YOU_CANCELLED, CancelReason.LOG_ENDED)
+
+
 def completed(request: Request) -> bool:
     """Whether a request is over since one side has sent or passed everything.
 
@@ -89,6 +92,18 @@ def completed(request: Request) -> bool:
     if not over or request.base is None:
         return False
     return max(request.outgoing.position, request.incoming.position) >= (request.limit or 0)
+
+
+def came_to_nothing(request: Request) -> bool:
+    """Whether the other side ended a request of ours in which nothing moved, and refused nothing.
+
+    Asked for again at once, it could do so for ever.
+    """
+    ended = request.ours and request.cancel_sent is CancelReason.YOU_CANCELLED
+    if not ended or request.cancel_received not in _ENDINGS:
+        return False
+    moved = request.outgoing.position or request.incoming.position
+    return request.base is None or not (moved or request.limit == 0)
 
 
 def carried(request: Request) -> Ranges:

@@ -302,7 +302,7 @@ class Engine:
             case EntriesRead() | PayloadRead() | PayloadWithdrawn() | StorageFailed():
                 self._read_done(event)
             case Ingested():
-                self._idle.forgive()
+                self._forgive()
                 if (request := self._prover.ingested(event)) is not None:
                     self.wake(request)
             case IngestFailed():
@@ -361,9 +361,14 @@ class Engine:
         else:
             self._give_up(request, f"entry {event.seq}: {event.detail}")
 
+    def _forgive(self) -> None:
+        """Something useful came."""
+        self._idle.forgive()
+        self._table.forgive()
+
     def _payload_finished(self, event: PayloadFinished) -> None:
         if event.verdict is Verdict.VALID:
-            self._idle.forgive()
+            self._forgive()
         sink_request = self._prover.request_of(event.sink)
         failed = self._prover.finished(event)
         if failed is not None:

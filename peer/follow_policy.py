@@ -18,7 +18,7 @@ from .agenda import Agenda
 from .answering import Answer
 from .changing import change
 from .config import SessionConfig
-from .coverage import completed, covers
+from .coverage import came_to_nothing, completed, covers
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .forking import Forking
 from .gaps import due_cuts
@@ -182,8 +182,11 @@ class FollowPolicy(Policy):
 
     def _close(self, log: LogKey) -> bool:
         """Nothing is to be done about a log until something happens to it, if that is so."""
-        waits = any(log in each for each in (self._line, self._agenda, self._lacking))
-        return not (waits or self._actions.requests_of(log)) and self._logs.close(log)
+        return not (self._waits(log) or self._actions.requests_of(log)) and self._logs.close(log)
+
+    def _waits(self, log: LogKey) -> bool:
+        """Whether a log is to be looked at some time."""
+        return any(log in each for each in (self._line, self._agenda, self._lacking))
 
     def _look_behind(self, view: LogView, state: LogState, asks: list[Ask]) -> None:
         """In a log of many runs, one view does not tell of all."""
@@ -347,6 +350,11 @@ class FollowPolicy(Policy):
             self._unheard.add(request)
         super().request_proposed(request)
 
+    def not_taken_in(self, request: Request) -> None:
+        log = request.log
+        if self._actions.requests_of(log) == [request] and not self._waits(log):
+            self._logs.forget(log)
+
     def answered(self, request: Request, view: LogView, answer: Answer) -> None:
         log, requests = request.log, self._actions.requests_of(request.log)
         state = self._logs.get(log)
@@ -456,6 +464,8 @@ class FollowPolicy(Policy):
         if refused_all(request, ask) and not state.lacks and self._close(log):
             return
         state.stale = True
+        if came_to_nothing(request):
+            self._pause(log, state)
         if ask is not None and ask.kind is AskKind.RANGE and completed(request):
             self._mender.ask_again(log)
         self._enqueue(log, look=ask is not None or state.blocked)

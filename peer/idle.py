@@ -9,21 +9,32 @@ from .config import SessionConfig
 from .errors import Violation
 
 
+class Bucket:
+    """A level that everything added raises by one, and that time lowers."""
+
+    def __init__(self, per_s: float, now: float = 0.0) -> None:
+        self.level = 0.0
+        self._per_s = per_s
+        self._at = now
+
+    def add(self, now: float) -> float:
+        """One more; returns the level."""
+        self.level = max(0.0, self.level - (now - self._at) * self._per_s) + 1
+        self._at = now
+        return self.level
+
+
 class IdleWork:
     """Counts idle work of the other side; raises Violation above the limit."""
 
     def __init__(self, config: SessionConfig, now: float) -> None:
         self._max = config.idle_work_max
-        self._per_s = config.idle_work_per_s
-        self._level = 0.0
-        self._at = now
+        self._bucket = Bucket(config.idle_work_per_s, now)
 
     def add(self, now: float) -> None:
-        self._level = max(0.0, self._level - (now - self._at) * self._per_s) + 1
-        self._at = now
-        if self._level > self._max:
+        if self._bucket.add(now) > self._max:
             raise Violation("too much idle work", f"more than {self._max:.0f} packets of no effect")
 
     def forgive(self) -> None:
         """Something useful came."""
-        self._level = 0.0
+        self._bucket.level = 0.0

@@ -136,6 +136,10 @@ class Inbound:
         self._credit_released = 0
         self._fed = FedBytes()
         self._discarded_bytes = 0
+        self._has_switched = False
+        """Whether the last packet was a switch."""
+        self._packet_bytes = 0
+        """What the last packet took on the wire, as far as it has come."""
         self._arrived_bytes = 0
         """Metadata and payloads of the current request since its listener was told."""
         self.paused = False
@@ -182,6 +186,7 @@ class Inbound:
                 self.paused = True
                 break
             if self._retry is None and self._take_run():
+                self._has_switched = False
                 continue
             packet = self._retry or self._next_packet()
             if packet is None:
@@ -210,11 +215,13 @@ class Inbound:
     def _next_packet(self) -> DataPacket | None:
         current = self._current
         with_backlink = current is not None and self._receiver.with_backlink(current)
+        before = self._decoder.consumed
         try:
             packet = self._decoder.next_packet(with_backlink)
         except WireViolation as violation:
             number = None if current is None else current.number
             raise Violation(violation.rule, violation.finding, number) from None
+        self._packet_bytes = self._decoder.consumed - before
         if self._tracer is not None and packet is not None:
             if isinstance(packet, Switch | RequestCancelled):
                 current = self._table.get(packet.request)
@@ -226,12 +233,15 @@ class Inbound:
         match packet:
             case Switch():
                 self._switch(packet.request)
+                self._has_switched = True
                 return True
             case RequestCancelled():
+                self._has_switched = False
                 self._end(packet.request)
                 return True
             case _:
                 pass
+        self._has_switched = False
         request = self._current
         if request is None:
             where = "after the end of the current request" if self._ended else "before a switch"
@@ -265,7 +275,7 @@ class Inbound:
                 self._arrived_bytes += len(packet.data)
                 receiver.payload_bytes(request, packet.data)
                 if request.incoming.discarding:
-                    self._count_discarded(len(packet.data))
+                    self._count_discarded(self._packet_bytes)
             case PayloadStart():
                 receiver.payload_start(request, packet)
             case Metadata():
@@ -308,7 +318,11 @@ class Inbound:
             self._listener.arriving(self._current, arrived)
 
     def _count_discarded(self, size: int) -> None:
-        """Bytes thrown away cost us work: each 64 KiB of them is idle work."""
+        """Bytes thrown away cost us work: each 64 KiB of them is idle work.
+
+        As they came: of a payload that shrinks well an honest side may have a thousand times as
+        much under way when we give it up.
+        """
         self._discarded_bytes += size
         while self._discarded_bytes >= PIECE_BYTES_MAX:
             self._discarded_bytes -= PIECE_BYTES_MAX
@@ -376,9 +390,9 @@ class Inbound:
             raise Violation(
                 "point2point.md 8", "switch to an own request that is not confirmed", number
             )
-        if request is self._current:
+        if request is self._current or self._has_switched:
             self._listener.idle_work()
-        elif self._current is not None:
+        if self._current is not None and request is not self._current:
             self._leave(self._current)
         self._current = request
         self._ended = False

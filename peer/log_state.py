@@ -486,6 +486,11 @@ class LogStates:
         state = self._open[log] = LogState(wants)
         return state
 
+    def forget(self, log: LogKey) -> None:
+        """As if it had never been heard of, unless it is being looked up."""
+        if log in self._open and not self._open[log].looking:
+            del self._open[log]
+
     def close(self, log: LogKey) -> bool:
         """Keep of a log only that it was refused; False if there is more to know."""
         state = self._open[log]

@@ -175,8 +175,9 @@ class Policy(ABC):
         if request.answered or request.cancel_received is not None:
             return
         log = request.log
-        if self.wants(log) and not self.takes_in(log):
+        if self.wants(log) and not (self.takes_in(log) or view.newest):
             self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
+            self.not_taken_in(request)
             return
         decision = answer(
             request.proposal,
@@ -189,6 +190,9 @@ class Policy(ABC):
         )
         self._actions.answer(request, view, decision)
         self.answered(request, view, decision)
+
+    def not_taken_in(self, request: Request) -> None:
+        """A log was offered for which there is no room."""
 
     answers_bounded = False
     """Whether open ranges are confirmed only up to what is held now."""

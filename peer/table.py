@@ -24,6 +24,7 @@ from wire import (
 
 from .config import SessionConfig
 from .errors import LocalMisuse, Violation
+from .idle import Bucket
 from .interest import Interest
 from .request import Request
 from .tracing import Tracer
@@ -81,8 +82,8 @@ class RequestTable:
         self._by_log: dict[LogKey, list[Request]] = {}
         self._held: dict[int, Request] = {}
         self._ignored: dict[int, int] = {}
-        self._refused = 0.0
-        self._refused_at = 0.0
+        self._refused = Bucket(config.refused_credit_per_s)
+        self._unpaced = Bucket(config.refused_credit_per_s)
         self._out: deque[bytes] = deque()
         self.now = 0.0
         self.their_active = 0
@@ -154,7 +155,7 @@ class RequestTable:
         request.confirm(adjust.end, adjust.upper_info)
         request.our_interest.apply(adjust)
         request.progress_at = self.now
-        self._refused = 0.0
+        self._refused.level = 0.0
         self.their_active += 1
         self._send(adjust)
         if self.their_active <= self._config.requests_max:
@@ -173,27 +174,22 @@ class RequestTable:
         """Cancel a request; our packet 32 follows as soon as it may.
 
         `paced`: a refused proposal's credit goes back slowly. Not so when we refuse because we
-        propose what we need ourselves.
+        propose what we need ourselves, if that does not happen all the time.
         """
         if request.cancel_sent is not None:
             return
         request.cancel_sent = cancel.reason
         self._send(cancel)
         if not request.ours and not request.confirmed:
-            request.credit_paced = paced
-            if request.cancel_received is None:
-                self._count_refusal(paced=paced)
+            often = not paced and self._unpaced.add(self.now) > self._config.unpaced_refusals_max
+            request.credit_paced = paced or often
+            if request.credit_paced and request.cancel_received is None:
+                self._refused.add(self.now)
         self._end_if_due(request)
 
-    def _count_refusal(self, *, paced: bool) -> None:
-        """What a refusal costs us is bounded by its credit's pace, or else as idle work."""
-        if not paced:
-            self._listener.idle_work()
-            return
-        seconds = self.now - self._refused_at
-        faded = self._refused - seconds * self._config.refused_credit_per_s
-        self._refused = max(0.0, faded) + 1
-        self._refused_at = self.now
+    def forgive(self) -> None:
+        """Something useful came."""
+        self._unpaced.level = 0.0
 
     def _end_if_due(self, request: Request) -> None:
         if request.may_send_end:
@@ -423,7 +419,7 @@ class RequestTable:
     @property
     def refused_too_often(self) -> bool:
         """Whether the other side made us refuse more in a row than an honest one would."""
-        return self._refused > self._config.refusals_in_a_row_max
+        return self._refused.level > self._config.refusals_in_a_row_max
 
     def _grant(self, units: int) -> None:
         self.their_credit += units

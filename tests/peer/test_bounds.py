@@ -75,7 +75,42 @@ def test_reading_past_much_that_is_thrown_away_lets_others_have_their_turn() -> 
 def test_bytes_thrown_away_are_idle_work() -> None:
     peer = sink_peer(payload_bytes_max=1000, idle_work_max=10.0)
     with pytest.raises(RemoteViolation, match="idle work"):
-        peer.data(metadata_packet(HUGE, 1), bomb(1_000_000))
+        peer.data(metadata_packet(HUGE, 1), encode_payload_header(1_000_000) + b"z" * 1_000_000)
+
+
+def test_what_shrank_on_its_way_is_thrown_away_for_what_it_took() -> None:
+    """An honest peer has much of it under way when we give it up."""
+    peer = sink_peer(payload_bytes_max=1000, idle_work_max=10.0)
+    peer.data(metadata_packet(HUGE, 1), *[bomb(1_000_000)] * 3)
+    peer.sent()
+    assert peer.engine.requests
+
+
+def test_switches_to_and_fro_are_idle_work() -> None:
+    peer = sink_peer(idle_work_max=20.0)
+    peer.control(propose(2, 1, eagerness=Eagerness.NOTIFY))
+    with pytest.raises(RemoteViolation, match="idle work"):
+        peer.data((encode_switch(2) + encode_switch(0)) * 12)
+
+
+def test_proposals_that_we_refuse_to_propose_ourselves_are_no_idle_work() -> None:
+    """That is how two honest sides agree who proposes; many of them delay credit."""
+    config = replace(SMALL, idle_work_max=10.0, unpaced_refusals_max=20)
+    peer, number = Impolite(config=config), 0
+    peer.sent()
+    credit = 0
+    for _ in range(30):
+        peer.control(propose(number, 5, lower_info=5))
+        found = peer.messages()
+        assert [m.reason for m in found if isinstance(m, Cancel)] == [CancelReason.NOT_WANTED]
+        peer.control(cancel(number))
+        peer.sent()
+        peer.data(encode_request_cancelled(number))
+        credit += sum(m.units for m in peer.messages() if isinstance(m, Grant))
+        number += 2
+    assert 15 < credit < 25
+    peer.wait(1.0)
+    assert [m.units for m in peer.messages() if isinstance(m, Grant)] == [30 - credit]
 
 
 def test_credit_comes_back_when_what_came_is_durable() -> None:

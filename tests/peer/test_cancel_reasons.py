@@ -13,7 +13,7 @@ from wire import (
     encode_switch,
 )
 
-from .impolite import REFERENCE, Impolite, cancel, metadata_packet, propose
+from .impolite import REFERENCE, Impolite, cancel, log_of, metadata_packet, propose
 from .partial import closed
 
 PARTS = closed([5, 20, 21, 22])
@@ -96,13 +96,41 @@ def test_the_end_of_a_log_is_asked_for_by_itself(end: int) -> None:
 
 
 def test_a_complete_range_is_planned_anew() -> None:
-    """130: an end that the other side lowered leaves a rest."""
+    """130: an end that the other side lowered leaves a rest, or all of it as nothing moved."""
     peer = asker()
     own = proposals(peer)[1]
     peer.control(Adjust(own.request, eagerness=Eagerness.NOTIFY, end=own.start))
     peer.sent()
     rest = refuse(peer, own, cancel(own.request, CancelReason.COMPLETE))
+    assert (own.start, own.end) not in [(each.start, each.end) for each in rest]
+    peer.wait(peer.engine._config.retry_first_s)
+    rest = proposals(peer)
     assert (own.start, own.end) in [(each.start, each.end) for each in rest]
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+@pytest.mark.parametrize(
+    ("reason", "seq"),
+    [(CancelReason.COMPLETE, None), (CancelReason.YOU_CANCELLED, None), (CancelReason.LOG_ENDED, 9)],
+)
+def test_what_ends_without_a_reason_is_asked_for_again_with_patience(
+    reason: CancelReason, seq: int | None, *, confirmed: bool
+) -> None:
+    """Else it could end for ever, as fast as messages go."""
+    peer = Impolite(log_of(3), proactive=True)
+    peer.control(Grant(1000))
+    asked = 0
+    for _ in range(20):
+        own = proposals(peer)
+        while own:
+            assert (own[0].start, own[0].end) == (4, None)
+            if confirmed:
+                peer.control(Adjust(own[0].request, eagerness=Eagerness.ALL))
+            own = refuse(peer, own[0], Cancel(own[0].request, reason, seq=seq))
+            asked += 1
+            assert asked < 9
+        peer.wait(1.0)
+    assert asked > 2
 
 
 def test_a_range_that_begins_in_a_gap_is_refused_and_what_is_held_of_it_offered() -> None:

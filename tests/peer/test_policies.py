@@ -8,6 +8,7 @@ from nacl.signing import SigningKey
 from peer.commands import FinishPayload
 from peer.config import SessionConfig
 from peer.events import Event, Interests, PayloadFinished, Refusal, Verdict
+from peer.follow_policy import FollowPolicy
 from peer.notices import SyncFinished
 from wire import CancelReason, Grant, LogKey, Propose, encode_control, encode_request_cancelled
 
@@ -278,6 +279,22 @@ def test_more_offered_logs_than_we_take_in_are_refused_for_now() -> None:
     pair.connect((everything, everything))
     settle(pair)
     assert sum(bool(log) for log in stores[1].logs.values()) == 2
+
+
+def test_what_is_offered_beyond_the_limit_is_not_asked_for_either() -> None:
+    """The author knows no limit: it would confirm whatever is proposed to it."""
+    stores = (Store(), Store())
+    for log_id in range(12):
+        stores[0].append(AUTHOR, log_id, b"x")
+    everything, config = Interests(everything=True), SessionConfig()
+    pair = Pair(config, stores=stores)
+    pair.connect((everything, everything))
+    policy = pair.engine(1)._policy
+    assert isinstance(policy, FollowPolicy)
+    policy._config = replace(config, offered_logs_max=2)
+    settle(pair)
+    assert sum(bool(log) for log in stores[1].logs.values()) == 2
+    assert len(policy._logs.items()) == 2
 
 
 def test_a_log_is_offered_once_the_proposal_that_covered_it_is_withdrawn() -> None:
