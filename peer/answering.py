@@ -86,9 +86,9 @@ def answer(
     only up to what is held now. Raises Violation if the proposal names an offset
     beyond the payload.
     """
-    obstacle = _obstacle(proposal, view)
-    if obstacle is not None:
-        return Answer(cancel=obstacle)
+    found = obstacle(proposal, view)
+    if found is not None:
+        return Answer(cancel=found)
     wanted = wants.is_wanted
     held = range_with(view.runs, proposal.start)
     if held is None and (proposal.offset is not None or proposal.payloads_only):
@@ -139,7 +139,7 @@ def _listen_to(decision: Answer, proposal: Propose, view: LogView, coming: Range
     return replace(decision, confirm=replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None))
 
 
-def _obstacle(proposal: Propose, view: LogView) -> Cancel | None:
+def obstacle(proposal: Propose, view: LogView) -> Cancel | None:
     """A fork, an end or another history before the range: cancels 135, 134, 133."""
     number, start = proposal.request, proposal.start
     if view.fork is not None and view.fork <= start and view.fork_proof is not None:

@@ -142,7 +142,10 @@ class Peer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        return await self._running.__aexit__(kind, error, trace)
+        try:
+            return await self._running.__aexit__(kind, error, trace)
+        finally:
+            self._started = None
 
     @property
     def node(self) -> Node:
@@ -348,7 +351,7 @@ class Peer:
                 return
 
     async def status(self) -> Mapping[str, object]:
-        """How this node is, in values that JSON has, as `bamboo-peer status --json` names them.
+        """How this node is, in values that JSON has, as `node` in `bamboo-peer status --json`.
 
         Connections in full, and of logs the 500 that lack most or are in trouble.
         """
@@ -358,11 +361,11 @@ class Peer:
             self._overview = overview
         return self._overview.state()
 
-    async def why(self, subject: LogKey | str) -> list[Reason]:
+    async def why(self, subject: LogKey | str | Address) -> list[Reason]:
         """Why a log is not complete here, or how it stands with a peer (`HOST:PORT` or a host)."""
         state = await self.status()
-        if isinstance(subject, str):
-            return why_peer(state, subject)
+        if isinstance(subject, str | Address):
+            return why_peer(state, str(subject))
         return await trio.to_thread.run_sync(why_log, self.store, state, subject)
 
     async def statistics(self) -> Statistics:

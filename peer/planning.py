@@ -19,7 +19,7 @@ from wire import U64_MAX, Eagerness, LogKey, Propose, lipmaa, lower_pool, upper_
 
 from .commands import LookUp
 from .events import LogView
-from .ranges import EVERYTHING, Ranges, finite_end, meet, minus, range_with, union
+from .ranges import Ranges, finite_end, meet, minus, range_with, union
 from .request import OPEN_END
 
 ASKS_MAX = 8
@@ -110,8 +110,11 @@ def mended(wants: Wants, newest: int) -> Ranges:
     subscription = wants.subscription
     if subscription is None:
         return ()
-    sparse = subscription.kind is PolicyKind.SPARSE
-    return minus(EVERYTHING if sparse else wants.followed(newest), wants.fetches)
+    wanted = wants.followed(newest)
+    if subscription.kind is PolicyKind.SPARSE and newest:
+        # What lies beside the path may be held as well, for another reason.
+        wanted = union((n, n) for n in lower_pool(newest))
+    return minus(wanted, wants.fetches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ class Policy(ABC):
         self._actions.answer(request, view, decision)
         self.answered(request, view, decision)
 
-    def not_taken_in(self, request: Request) -> None:
+    def not_taken_in(self, request: Request) -> None:  # noqa: B027 - most have nothing to do
         """A log was offered for which there is no room."""
 
     answers_bounded = False

@@ -13,7 +13,7 @@ from functools import partial
 
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
-from .answering import Answer, is_offer
+from .answering import Answer, is_offer, obstacle
 from .config import SessionConfig
 from .coverage import carried, coming, completed
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
@@ -352,7 +352,11 @@ class SyncPolicy(Policy):
             # It needs it otherwise than it was offered, or could not keep it.
             asks_for_told = True
             self._expect_another_try()
-        if state is not None and is_open and not asks_for_told:
+        contradiction = obstacle(proposal, view)
+        if contradiction is not None and contradiction.reason is CancelReason.HASH_MISMATCH:
+            # It has the proof now that the log is forked, and may tell us.
+            self._expect_another_try()
+        if state is not None and is_open and not asks_for_told and contradiction is None:
             # We probe and move this log ourselves, both ways.
             cancel = Cancel(request.number, CancelReason.NOT_WANTED)
             self._actions.cancel(request, cancel, paced=False)

@@ -46,6 +46,9 @@ class Lane:
         self._waiting = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
         self._running = False
+        self._callers: set[Callable[[Exception], None]] = set()
+        """Who waits for the outcome of a call."""
+        self._is_over = False
 
     @property
     def idle(self) -> bool:
@@ -60,8 +63,11 @@ class Lane:
     async def call(self, work: Callable[[], T]) -> T:
         """Runs `work` in its turn and returns its result, or raises what it raised.
 
-        When the caller is cancelled the work is done all the same, or will be.
+        When the caller is cancelled the work is done all the same, or will be. Raises
+        RuntimeError if the lane runs no more, or ends before the turn has come.
         """
+        if self._is_over:
+            raise _ended()
         results: list[T] = []
         errors: list[Exception] = []
         finished = trio.Event()
@@ -74,8 +80,12 @@ class Lane:
             errors.append(error)
             finished.set()
 
+        self._callers.add(fail)
         self.put(Job(tell, fail))
-        await finished.wait()
+        try:
+            await finished.wait()
+        finally:
+            self._callers.discard(fail)
         if errors:
             raise errors[0]
         return results[0]
@@ -88,6 +98,14 @@ class Lane:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the lane until cancelled."""
         task_status.started()
+        try:
+            await self._run()
+        finally:
+            self._is_over = True
+            for fail in list(self._callers):
+                fail(_ended())
+
+    async def _run(self) -> None:
         while True:
             while not self._jobs:
                 await self._waiting.park()
@@ -103,6 +121,10 @@ class Lane:
                 settle()
             if self.idle:
                 self._drained.unpark_all()
+
+
+def _ended() -> RuntimeError:
+    return RuntimeError("the node has ended, and does nothing any more")
 
 
 def _do_all(jobs: list[Job]) -> list[Settle]:

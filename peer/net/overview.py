@@ -115,18 +115,22 @@ class Overview:
             knowledge = member.knowledge
             for log, newest in list(knowledge.newest.items()):
                 held = self._held.get(log, _NOTHING)
-                lacking = min(newest, held.last) - _reached(held, interests.subscription(log).kind)
-                if lacking <= 0:
+                subscription = interests.subscription(log)
+                reached = _reached(held, subscription.kind)
+                if min(newest, held.last) <= reached:
                     del knowledge.newest[log]
                 elif interests.follows(log):
-                    behind[log] = max(behind.get(log, 0), lacking)
+                    # Nothing behind a closed range is wanted.
+                    last = held.last if subscription.last is None else subscription.last
+                    lacking = min(newest, held.last, last) - reached
+                    behind[log] = max(behind.get(log, 0), lacking, 0)
             found.update(dict.fromkeys(knowledge.given_up))
             found.update(dict.fromkeys(knowledge.arriving))
         active = set[LogKey]().union(*(member.knowledge.active for member in members))
         for member in members:
             refused = (log for log in member.knowledge.refused if log not in interests.own)
             found.update(dict.fromkeys(log for log in refused if log not in active))
-        found.update(dict.fromkeys(behind))
+        found.update(dict.fromkeys(log for log, entries in behind.items() if entries > 0))
         logs = [(log, behind.get(log, 0)) for log in found if interests.follows(log)]
         return sorted(logs, key=lambda each: (-each[1], each[0]))
 

@@ -157,7 +157,9 @@ def _of_peers(
     if told is None and len(state.get("logs", ())) < int(state.get("logs_in_trouble", 0)):
         yield Reason("the node has so many logs in trouble that it says nothing of this one")
         return
-    ahead = [each for each in peers if int(each["newest"]) > (0 if info is None else info.height)]
+    height = 0 if info is None else info.height
+    behind = 0 if told is None else int(told["behind"])
+    ahead = [each for each in peers if behind and int(each["newest"]) > height]
     if ahead and told is not None:
         yield from _ahead(info, told, ahead, own=own)
     asked = ahead or [each for each in peers if int(each.get("arriving", 0))]
@@ -394,9 +396,9 @@ def _logs_with(state: State, address: str) -> Iterator[Reason]:
             for reason in _trouble_with(each):
                 told += 1
                 yield Reason(f"of {name}: {reason.text}", wrong=True, advice=reason.advice)
-            if int(each["newest"]) > int(log["height"]):
+            more = min(int(each["newest"]) - int(log["height"]), int(log["behind"]))
+            if more > 0:
                 told += 1
-                more = int(each["newest"]) - int(log["height"])
                 text = f"of {name} it holds {counted(more, 'entry')} more than we"
                 yield Reason(text, wrong=True, advice=f"see `bamboo-peer why {name}`")
 

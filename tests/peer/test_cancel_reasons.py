@@ -111,7 +111,11 @@ def test_a_complete_range_is_planned_anew() -> None:
 @pytest.mark.parametrize("confirmed", [False, True])
 @pytest.mark.parametrize(
     ("reason", "seq"),
-    [(CancelReason.COMPLETE, None), (CancelReason.YOU_CANCELLED, None), (CancelReason.LOG_ENDED, 9)],
+    [
+        (CancelReason.COMPLETE, None),
+        (CancelReason.YOU_CANCELLED, None),
+        (CancelReason.LOG_ENDED, 9),
+    ],
 )
 def test_what_ends_without_a_reason_is_asked_for_again_with_patience(
     reason: CancelReason, seq: int | None, *, confirmed: bool

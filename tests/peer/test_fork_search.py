@@ -101,3 +101,14 @@ def test_a_proof_whose_proposal_gave_way_is_told_again() -> None:
     peer.control(propose(peer.number, 4, end=7))
     told = [each for each in peer.messages() if isinstance(each, Cancel)]
     assert [each.entries for each in told] == [encodings]
+
+
+@pytest.mark.parametrize("syncs", [("sync", "follow"), ("follow", "sync")])
+def test_a_sync_finds_a_fork_where_neither_side_has_anything_new(syncs: tuple[str, str]) -> None:
+    """Both hold as many entries, so that only the starting hash tells."""
+    stores = history(8, b"l", 8), history(8, b"r", 8)
+    pair = Pair(stores=stores)
+    pair.connect((FOLLOWS, FOLLOWS), policy=syncs[0], second=syncs[1])
+    for _ in range(40):
+        pair.run(advance_s=0.1)
+    assert [store.forks[LOG][0] for store in stores] == [8, 8]

@@ -17,6 +17,7 @@ from peer.planning import (
     Wants,
     last_possible,
     lower_info_of,
+    mended,
     named_for,
     offers,
     plan,
@@ -208,3 +209,11 @@ def test_who_only_listens_does_not_ask_again_what_was_refused(
     asks = plan(Wants(FULL, ()), view, Peer(refused=refused), may_fetch=False)
     assert [(ask.start, ask.offset) for ask in asks] == begins
     assert all(ask.kind is AskKind.WATCH for ask in asks)
+
+
+def test_who_follows_the_path_alone_lacks_no_payloads_beside_it() -> None:
+    """It may hold other entries from a time when it wanted all of their metadata."""
+    sparse = Wants(Subscription(PolicyKind.SPARSE), fetches=((1, 1),))
+    assert mended(sparse, 30) == minus(ranges_of(set(lower_pool(30))), ((1, 1),))
+    assert mended(sparse, 0) == ()
+    assert mended(Wants(FULL), 30) == ((1, OPEN_END),)

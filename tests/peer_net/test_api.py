@@ -253,3 +253,30 @@ async def test_a_cancelled_peer_ends_its_connections_in_good_order(
 def test_outside_of_its_block_a_peer_does_nothing(stores: tuple[Store, Store]) -> None:
     with pytest.raises(RuntimeError, match="async with"):
         Peer(stores[0]).connections()
+
+
+async def test_a_peer_that_has_ended_says_so_and_nothing_hangs() -> None:
+    with Store.memory() as store:
+        log = LogKey(store.author, 0)
+        async with trio.open_nursery() as nursery:
+            peer = Peer(store)
+            async with peer:
+                host = peer.node.host
+                await peer.append([b"one"])
+            with trio.fail_after(PATIENCE_S), pytest.raises(RuntimeError, match="async with"):
+                await peer.append([b"two"])
+            with trio.fail_after(PATIENCE_S), pytest.raises(RuntimeError, match="async with"):
+                await peer.fetch(log, 1)
+            with trio.fail_after(PATIENCE_S), pytest.raises(RuntimeError, match="async with"):
+                await peer.wait_for(log, 9)
+            with trio.fail_after(PATIENCE_S), pytest.raises(RuntimeError, match="has ended"):
+                await host.call(lambda: store.unfollow(log))
+            nursery.cancel_scope.cancel()
+
+
+async def test_why_takes_an_address_as_listen_returns_it() -> None:
+    with Store.memory() as store:
+        async with Peer(store) as peer:
+            address = await peer.listen()
+            [reason] = await peer.why(address)
+            assert str(address) in str(reason)

@@ -10,10 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from logstore import ALL, Store
+from logstore import ALL, PolicyKind, Store, Subscription
 from peer import Allowances, LogChanged, NewestLearned, Notice, RequestCancelled, SessionConfig
 from peer.api import NodeConfig, Peer, memory_link
-from peer.net import Pace, Terms
+from peer.net import Pace, Terms, why_peer
 from peer.net.overview import LOGS_MAX, Overview
 from peer.net.terms import terms_fields
 from wire import CancelReason, LogKey
@@ -274,3 +274,22 @@ async def test_nobody_is_behind_by_what_is_behind_a_fork(fork: int, behind: list
         tell(taker, NewestLearned(log, 41))
         found._changed([LogChanged(log, 1, 1, fork=fork)])
         assert [str(each["behind"]) for each in logs(found.state())] == behind
+
+
+@pytest.mark.parametrize(("last", "behind"), [(1, []), (5, [4]), (None, [40])])
+async def test_nobody_is_behind_by_what_is_behind_a_closed_range(
+    last: int | None, behind: list[int]
+) -> None:
+    async with pair() as (giver, taker), overview(taker) as found:
+        log = LogKey(giver.store.author, 0)
+        await taker.follow(log, Subscription(PolicyKind.RANGE, first=1, last=last))
+        await giver.append([b"one"])
+        with trio.fail_after(PATIENCE_S):
+            await taker.wait_for(log, 1)
+        tell(taker, NewestLearned(log, 41))
+        state = found.state()
+        assert [each["behind"] for each in logs(state)] == behind
+        tell(taker, NewestLearned(STRANGER, 2))
+        words = "".join(map(str, why_peer(found.state(), "giver")))
+        assert ("more than we" in words) is True
+        assert (f"of {log} it holds" in words) is bool(behind)
