@@ -4,7 +4,7 @@ from wire import LogKey
 
 from .config import SessionConfig
 from .log_state import LogState
-from .retries import Retries
+from .retries import Retries, earliest
 from .settling import Settling
 
 
@@ -50,5 +50,4 @@ class Agenda:
 
     def next_at(self) -> float | None:
         """When a moment comes, or None."""
-        times = (self._paused.next_at(), self._later.next_at())
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self._paused.next_at(), self._later.next_at())

@@ -48,6 +48,7 @@ from .packing import Packer
 from .proving import Prover
 from .receiving import Receiver
 from .request import Request
+from .retries import earliest
 from .sourcing import Claim, Fetches, claim_all
 from .sync_policy import SyncPolicy
 from .table import RequestTable
@@ -157,8 +158,7 @@ class Engine:
         if self._inbound.paused:
             return self.now
         parts = (self._policy, self._timers, self._outbound)
-        times = [part.next_deadline() for part in parts]
-        return min((time for time in times if time is not None), default=None)
+        return earliest(*(part.next_deadline() for part in parts))
 
     # The two channels
 

@@ -21,7 +21,7 @@ from .config import SessionConfig
 from .coverage import came_to_nothing, completed, covers
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
 from .forking import Forking
-from .gaps import due_cuts
+from .gaps import carry_out, due_cuts
 from .lacking import Lacking
 from .log_state import RANGES_MAX, REFUSALS_MAX, LogState, LogStates, refused_all
 from .mending import Mender
@@ -46,6 +46,7 @@ from .planning import (
 from .policy import Actions, Policy
 from .ranges import meet, minus, union
 from .request import Request
+from .retries import earliest
 from .sourcing import fetches
 from .waiting_line import WaitingLine
 
@@ -109,8 +110,7 @@ class FollowPolicy(Policy):
         self._mender.advance(others_wait=bool(self._line or self._looking))
 
     def next_deadline(self) -> float | None:
-        times = (self._agenda.next_at(), self._lacking.next_at())
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self._agenda.next_at(), self._lacking.next_at())
 
     def _look(self, log: LogKey, named: tuple[int, ...]) -> None:
         """Look a log up, unless there is nothing to plan for it; `named`: hashes that it takes."""
@@ -247,14 +247,8 @@ class FollowPolicy(Policy):
         due, at = due_cuts(requests, view, runs_from, state.stands, wanted, patience, now)
         if at is not None:
             self._agenda.look_in(log, at - now, now)
-        for request, cut in due:
-            state.unserved = union(state.unserved, cut.unserved)
-            if cut.adjust is not None:
-                self._actions.adjust(request, cut.adjust)
-            elif cut.cancel is not None:
-                self._actions.cancel(request, cut.cancel)
-                if request.ours:
-                    state.postpone(cut.unserved)
+        state.unserved = union(state.unserved, *(cut.unserved for _, cut in due))
+        state.postpone(union(*(carry_out(*each, self._actions) for each in due)))
 
     def ran_dry(self, request: Request) -> None:
         self._enqueue(request.log, look=True)
@@ -310,7 +304,7 @@ class FollowPolicy(Policy):
         if part and state.may_defer(view, part, self._actions.now, self._config.stalled_after_s):
             # It need not come twice.
             state.deferred = True
-            self._look_soon(log)
+            self._agenda.look_soon(log, self._actions.now)
         elif self._actions.request_credit == 0:
             self._enqueue(log, first=True, look=True)
         elif not self._actions.may_propose(log, proposal.start, proposal.end):
@@ -390,8 +384,7 @@ class FollowPolicy(Policy):
         state = self._logs.get(log)
         if state is None or self._mender.owns(request):
             return
-        state.refusals = 0
-        state.met = True
+        state.refusals, state.met = 0, True
         view = state.views.pop(request, None)
         ask = state.asks.get(request)
         if ask is not None and ask.kind is AskKind.PROBE and request.base is not None:
@@ -406,7 +399,7 @@ class FollowPolicy(Policy):
             self._enqueue(log, look=True)
         if (request.proposal.lower_info or U64_MAX) < request.proposal.start:
             # What comes as part of a pool comes without its payload.
-            self._look_soon(log)
+            self._agenda.look_soon(log, self._actions.now)
         if self.wants_of(log) != state.wants or (ask is not None and state.blocked):
             self._wants_changed(log, state)
         elif ask is not None:
@@ -541,7 +534,7 @@ class FollowPolicy(Policy):
     def arrival_changed(self, log: LogKey) -> None:
         state = self._logs.get(log)
         if state is not None and (state.awaits or self._mender.arrived(log)):
-            self._look_soon(log)
+            self._agenda.look_soon(log, self._actions.now)
 
     def peer_holds(self, request: Request, seq: int) -> None:
         state = self._logs.get(request.log)
@@ -549,10 +542,7 @@ class FollowPolicy(Policy):
             return
         state.newest = max(state.newest or 0, seq)
         if state.wants.is_sparse:
-            self._look_soon(request.log)
-
-    def _look_soon(self, log: LogKey) -> None:
-        self._agenda.look_soon(log, self._actions.now)
+            self._agenda.look_soon(request.log, self._actions.now)
 
     def log_changed(self, event: LogChanged) -> None:
         log = event.log
@@ -570,7 +560,7 @@ class FollowPolicy(Policy):
                 state.refused = ()
                 self._enqueue(log, look=True)
             if state.deferred or state.unserved:
-                self._look_soon(log)
+                self._agenda.look_soon(log, self._actions.now)
             elif event.height < event.newest and state.wants.followed(event.newest):
                 # Whoever brings the log may have parts of it only, and this side what is between.
                 self._agenda.look_in(log, self._config.stalled_after_s, self._actions.now)

@@ -8,6 +8,7 @@ and what is held is offered.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from wire import Adjust, Cancel, CancelReason, Eagerness
 
@@ -15,6 +16,9 @@ from .events import LogView
 from .planning import last_possible
 from .ranges import Ranges, range_with
 from .request import OPEN_END, Request
+
+if TYPE_CHECKING:
+    from .policy import Actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,16 @@ def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | Non
         before = base.piece(position - 1).seq
         return Cut(gap, (), adjust=Adjust(request.number, upper_info=before))
     return Cut(gap, unserved, adjust=Adjust(request.number, end=gap - 1))
+
+
+def carry_out(request: Request, cut: Cut, actions: "Actions") -> Ranges:
+    """End a request before a gap; returns what is not to be asked for again at once."""
+    if cut.adjust is not None:
+        actions.adjust(request, cut.adjust)
+    elif cut.cancel is not None:
+        actions.cancel(request, cut.cancel)
+        return cut.unserved if request.ours else ()
+    return ()
 
 
 def _cursor(request: Request) -> int | None:

@@ -5,6 +5,11 @@ from heapq import heappop, heappush
 from wire import LogKey
 
 
+def earliest(*times: float | None) -> float | None:
+    """The first of some moments, of which there may be none."""
+    return min((time for time in times if time is not None), default=None)
+
+
 class Retries:
     """A log waits until one moment only, the latest that was said."""
 

@@ -34,7 +34,7 @@ from .planning import (
 from .policy import Actions, Policy
 from .ranges import Ranges, meet, minus, range_with, union
 from .request import OPEN_END, Request
-from .retries import Retries
+from .retries import Retries, earliest
 
 _RETRIES_MAX = 8
 """How often a request that found no resources is tried again."""
@@ -220,8 +220,7 @@ class SyncPolicy(Policy):
             self._pong_at = self._actions.now
 
     def next_deadline(self) -> float | None:
-        times = (self._retries.next_at(), self._settles_at)
-        return min((time for time in times if time is not None), default=None)
+        return earliest(self._retries.next_at(), self._settles_at)
 
     def _looked(self, named: frozenset[int], view: LogView) -> None:
         log = view.log
