@@ -119,7 +119,7 @@ class FollowPolicy(Policy):
             return
         if state.fork_range is not None:
             named = tuple(sorted({*named, *named_for(metadata_of(state.fork_range))}))
-        elif self._agenda.holds_back(log):
+        elif self._agenda.holds_back(log) and (not state.unserved or log in self._settling):
             return
         if state.fork_range is None and not state.must_look and self._covered(log):
             return
@@ -147,8 +147,7 @@ class FollowPolicy(Policy):
         named: frozenset[int],
         view: LogView,
     ) -> None:
-        log = view.log
-        state = self._logs[log]
+        log, state = view.log, self._logs[view.log]
         state.looking = False
         self._looking -= 1
         if state.must_look:
@@ -161,6 +160,9 @@ class FollowPolicy(Policy):
             return
         if fork_range is not None:
             asks = [metadata_of(fork_range)]
+        elif self._agenda.holds_back(log):
+            # Nothing is to be asked for, but something to be offered.
+            asks = offers(view, state.unserved, state.reachable(self._actions.requests_of(log)))
         else:
             asks = self._plan(view, state, runs_from)
         needed = [*asks, *self._forking.to_tell(view, state)]
@@ -258,8 +260,7 @@ class FollowPolicy(Policy):
     ) -> list[Ask]:
         """Another session fetches the log: listen, and bring only what it does not.
 
-        Gaps that are as they were some time ago are filled from here after all, and so is what is
-        wanted once: nobody tells of that.
+        Gaps that are as they were some time ago, and what is wanted once, are brought after all.
         """
         log, now = view.log, self._actions.now
         if state.reach > view.newest_whole:
@@ -385,8 +386,7 @@ class FollowPolicy(Policy):
         if state is None or self._mender.owns(request):
             return
         state.refusals, state.met = 0, True
-        view = state.views.pop(request, None)
-        ask = state.asks.get(request)
+        view, ask = state.views.pop(request, None), state.asks.get(request)
         if ask is not None and ask.kind is AskKind.PROBE and request.base is not None:
             state.newest = max(state.newest or 0, request.base.end or 0)
             self._enqueue(log, look=True)

@@ -137,6 +137,21 @@ def test_what_ends_without_a_reason_is_asked_for_again_with_patience(
     assert asked > 2
 
 
+def test_what_is_held_of_a_range_is_offered_although_our_own_requests_are_paused() -> None:
+    """A one-time sync does not wait for it."""
+    peer = Impolite({seq: REFERENCE[seq] for seq in sorted(PARTS)}, proactive=True)
+    peer.control(Grant(99))
+    for own in proposals(peer):
+        peer.control(Cancel(own.request, CancelReason.NO_RESOURCES))
+        peer.sent()
+        peer.data(encode_switch(own.request), encode_request_cancelled(own.request))
+    assert proposals(peer) == []
+    peer.control(propose(peer.number, 14, lower_info=14, end=40))
+    [offer] = proposals(peer)
+    assert (offer.start, offer.end, offer.eagerness) == (17, 22, Eagerness.NOTIFY)
+    assert peer.engine.now < peer.engine._config.retry_first_s
+
+
 def test_a_range_that_begins_in_a_gap_is_refused_and_what_is_held_of_it_offered() -> None:
     peer = Impolite({seq: REFERENCE[seq] for seq in sorted(PARTS)}, follows=False)
     peer.control(Grant(9), propose(peer.number, 14, lower_info=14, end=40))
