@@ -151,6 +151,12 @@ class Engine:
         """Do what is due by now. Raises SessionTimeout if the other side owes us too long."""
         self._timers.advance()
         self._outbound.advance()
+        for request in self._prover.inside_offers():
+            if (
+                request.progress_at + self._config.unfed_timeout_s <= self.now
+                and not self.is_behind
+            ):
+                self._give_up(request, "the rest of a payload that was offered does not come")
         self._judge(self._read_data)
 
     def next_deadline(self) -> float | None:
@@ -158,7 +164,9 @@ class Engine:
         if self._inbound.paused:
             return self.now
         parts = (self._policy, self._timers, self._outbound)
-        return earliest(*(part.next_deadline() for part in parts))
+        offers = () if self.is_behind else self._prover.inside_offers()
+        stalls = (each.progress_at + self._config.unfed_timeout_s for each in offers)
+        return earliest(*(part.next_deadline() for part in parts), *stalls)
 
     # The two channels
 

@@ -575,10 +575,8 @@ class FollowPolicy(Policy):
             for request in filter(self._brings, requests):
                 self._actions.stop_fetching(request)
             return True
-        state = self._logs.opened(log)
-        wants = self.wants_of(log)
-        refused = state is not None and state.refuses(wants)
-        if not self.wants(log) or refused:
+        state, wants = self._logs.opened(log), self.wants_of(log)
+        if not self.wants(log) or (state is not None and state.refuses(wants)):
             return False
         if state is not None:
             state.inside = frozenset()
@@ -591,10 +589,12 @@ class FollowPolicy(Policy):
         return True
 
     def _brings(self, request: Request) -> bool:
-        """Whether a request is how we fetch a log, and not what the other side came to bring."""
-        bounded = not request.ours and request.proposal.end is not None
+        """Whether a request is how we fetch a log, or was offered and is stuck in a payload."""
+        if not request.ours and request.proposal.end is not None:
+            quiet = request.progress_at + self._config.look_again_s <= self._actions.now
+            return request.incoming.sink is not None and quiet
         everything = request.our_interest.eagerness is Eagerness.ALL
-        return self._mender.owns(request) or (fetches(request) and everything and not bounded)
+        return self._mender.owns(request) or (fetches(request) and everything)
 
     def _pause(self, log: LogKey, state: LogState, *, not_kept: bool = False) -> None:
         self._agenda.pause(log, state, self._actions.now, not_kept=not_kept)

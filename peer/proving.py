@@ -74,6 +74,16 @@ class Prover:
         self.in_flight_bytes = 0
         """Memory held by what is not durable yet."""
 
+    def inside_offers(self) -> list[Request]:
+        """Those in which the other side came to bring something, and is inside a payload of it."""
+        requests = (sink.request for sink in self._sinks.values())
+        return [
+            each
+            for each in requests
+            if each.active and not each.ours and each.incoming.sink is not None
+            if each.lowest_end() is not None
+        ]
+
     @property
     def idle(self) -> bool:
         """Whether everything received is durable or refused."""

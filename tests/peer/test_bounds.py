@@ -7,6 +7,7 @@ import pytest
 
 from peer.commands import Ingest, WritePayload
 from peer.errors import RemoteViolation, SessionTimeout
+from peer.events import SourceChanged
 from wire import (
     U64_MAX,
     Adjust,
@@ -284,3 +285,29 @@ def test_a_payload_of_a_foreign_entry_is_thrown_away_without_blame() -> None:
     header = encode_payload_header
     peer.data(encode_switch(0), header(2), b"p1", header(2), b"p2", encode_request_cancelled(0))
     assert Cancel(0, CancelReason.NO_RESOURCES) in peer.messages()
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_an_offer_that_stops_inside_a_payload_is_given_up(*, told: bool) -> None:
+    """Every other session of the node leaves that payload to it."""
+    peer = Impolite()
+    peer.control(propose(peer.number, 1, end=1, eagerness=Eagerness.NOTIFY))
+    [answer] = [m for m in peer.messages() if isinstance(m, Adjust)]
+    assert answer.eagerness is Eagerness.ALL
+    part = encode_payload_header(3_000_000) + b"z" * 100_000
+    peer.data(encode_switch(peer.number), metadata_packet(HUGE, 1), part)
+    patience = peer.engine._config.unfed_timeout_s
+    if told:
+        peer.host.todo.append(SourceChanged(LOG, fetch=False))
+        peer.run()
+        assert not [m for m in peer.messages() if isinstance(m, Cancel)]
+        peer.wait(2.0)
+        peer.host.todo.append(SourceChanged(LOG, fetch=False))
+        peer.run()
+    else:
+        peer.wait(patience - 1.0)
+        assert not [m for m in peer.messages() if isinstance(m, Cancel)]
+        peer.wait(1.0)
+    [cancelled] = [m for m in peer.messages() if isinstance(m, Cancel)]
+    assert cancelled.reason in {CancelReason.NO_RESOURCES, CancelReason.NOT_WANTED}
+    assert len(peer.store.partial[LOG, 1]) == 100_000
