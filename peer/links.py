@@ -52,12 +52,13 @@ NO_HASHES: frozenset[int] = frozenset()
 
 def add_own_hashes(request: Request, found: Mapping[int, bytes]) -> None:
     """Take over hashes that the store holds, where none came with an entry."""
-    hashes, start = request.incoming.hashes, request.proposal.start
+    hashes, proposal = request.incoming.hashes, request.proposal
+    first = proposal.start if proposal.lower_info is None else proposal.lower_info
     new = {seq: entry_hash for seq, entry_hash in found.items() if seq not in hashes}
     hashes.update(new)
-    # What is before the start was agreed on by the expected starting hash, or has been sent.
+    # What is before the first piece was agreed on by the expected starting hash.
     own = {*request.incoming.own_hashes, *new}
-    kept = {seq for seq in own if seq >= start and seq in hashes}
+    kept = {seq for seq in own if seq >= first and seq in hashes}
     request.incoming.own_hashes = frozenset(kept) if kept else NO_HASHES
 
 

@@ -4,6 +4,9 @@ import pytest
 
 from peer.commands import Ingest
 from peer.errors import RemoteViolation
+from peer.interest import Interest
+from peer.links import add_own_hashes, links_are_ours
+from peer.request import Request
 from tests.peer.impolite import (
     AUTHOR,
     LOG,
@@ -85,3 +88,16 @@ def test_nor_does_one_that_is_refused_after_its_request_is_over() -> None:
     peer.host.todo.append(stores)
     (search, *_) = [message for message in peer.messages() if isinstance(message, Propose)]
     assert (search.start, search.end) == (9, 9)
+
+
+def test_a_pool_that_the_other_side_was_only_notified_of_is_not_agreed_on() -> None:
+    """The starting hash vouches for what is before it: lipmaa(4) is 1."""
+    proposal = Propose(0, LOG, 15, 4, 0, 100, b"h1", Eagerness.ALL)
+    listens = Interest()
+    listens.set_eagerness(Eagerness.NOTIFY, None)
+    request = Request(0, 0, True, proposal, Interest(), listens, 0.0)
+    add_own_hashes(request, {1: b"h1", 4: b"h4", 13: b"h13"})
+    assert request.incoming.own_hashes == {4, 13}
+    assert links_are_ours(request, 13)
+    assert links_are_ours(request, 14)
+    assert not links_are_ours(request, 4)
