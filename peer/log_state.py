@@ -197,6 +197,9 @@ class LogState:
         elif proposal.end is None:
             if goes_on(proposal) and not is_coming(first - 1, requests):
                 self.asked_behind = max(self.asked_behind, first - 1)
+                if self.newest is not None:
+                    # It had nothing when it was asked, or less.
+                    self.newest = max(self.newest, first - 1)
             if proposal.eagerness is Eagerness.NOTIFY:
                 self.refused = minus(self.refused, ((first, OPEN_END),))
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from logstore import PolicyKind, Subscription
+from peer.events import Interests, InterestsChanged
 from wire import (
     Adjust,
     Cancel,
@@ -13,7 +15,7 @@ from wire import (
     encode_switch,
 )
 
-from .impolite import REFERENCE, Impolite, cancel, log_of, metadata_packet, propose
+from .impolite import LOG, REFERENCE, Impolite, cancel, log_of, metadata_packet, propose
 from .partial import closed
 
 PARTS = closed([5, 20, 21, 22])
@@ -192,3 +194,19 @@ def test_what_begins_inside_a_payload_is_refused_with_what_follows() -> None:
     [own] = refuse(peer, own, cancel(own.request, CancelReason.COMPLETE))
     assert (own.start, own.end, own.offset) == (1, None, 0)
     assert refuse(peer, own, cancel(own.request, CancelReason.NOT_WANTED)) == []
+
+
+def test_who_had_nothing_and_asks_for_what_follows_is_asked_for_the_path_there() -> None:
+    peer = Impolite(follows=False, proactive=True)
+    wish = Interests(logs=frozenset((LOG,)), subscriptions={LOG: Subscription(PolicyKind.SPARSE)})
+    peer.host.todo.append(InterestsChanged(wish, (LOG,)))
+    peer.run()
+    peer.control(Grant(99))
+    [probe] = proposals(peer)
+    assert probe.sparse
+    [watch] = refuse(peer, probe, Cancel(probe.request, CancelReason.NO_RESOURCES))
+    assert refuse(peer, watch, Cancel(watch.request, CancelReason.NOT_WANTED)) == []
+    peer.control(propose(peer.number, 4, lower_info=4, eagerness=Eagerness.NOTIFY))
+    peer.wait(1.0)
+    asked = [(own.start, own.end, own.sparse) for own in proposals(peer)]
+    assert (1, 3, True) in asked
