@@ -122,6 +122,8 @@ class Store(StoreView):
         """
         if isinstance(payloads, bytes | bytearray | memoryview | str | Path):
             raise TypeError("append takes a list of payloads: write [payload] for a single one")
+        if any(isinstance(payload, str) for payload in payloads):
+            raise TypeError("a payload is bytes, a Path or a binary file: encode text first")
         if not payloads:
             raise ValueError("nothing to append")
         signing_key = self._key_to_sign()

@@ -166,6 +166,8 @@ def _of_peers(
     yield from _fetched_from(store, log, asked)
     for each in peers:
         yield from _trouble_with(each)
+    if lacking or ahead:
+        yield from _without_credit(ready, {each["address"] for each in peers if each["active"]})
     if own or ahead or any(each["given_up"] for each in peers):
         return
     if lacking and not any(each["active"] for each in peers):
@@ -179,6 +181,19 @@ def _of_peers(
         )
     elif not lacking:
         yield Reason("no connected peer is known to hold more of it")
+
+
+def _without_credit(ready: list[Mapping[str, Any]], active: set[str]) -> Iterator[Reason]:
+    """Peers that take no request for another log. `active`: those that have one for this log."""
+    for each in ready:
+        waits = (each.get("terms") or {}).get("waits_for", ())
+        if "requests" in waits and each["address"] not in active:
+            yield Reason(
+                f"{each['address']} takes no more requests, and each log needs one",
+                wrong=True,
+                advice="its operator allows more, as with `serve --max-requests`; `sync` brings one"
+                " log after another",
+            )
 
 
 def _told(state: State, log: LogKey) -> Mapping[str, Any] | None:
@@ -299,7 +314,7 @@ def why_peer(state: State | None, address: str) -> list[Reason]:
     found: list[Reason] = []
     for each in state.get("connections", ()):
         if _is_at(each["address"], address):
-            found += _connection(each)
+            found += _connection(each, state)
             found += _logs_with(state, each["address"])
             found += _terms(each, state)
     endings = [each for each in state.get("ended", ()) if _is_at(each["address"], address)]
@@ -355,11 +370,11 @@ def _advice_for(reason: str) -> str:
     return "the node calls again by itself"
 
 
-def _connection(each: Mapping[str, Any]) -> Iterator[Reason]:
-    name, state = each["address"], each["state"]
-    if state in {"waiting", "connecting"}:
+def _connection(each: Mapping[str, Any], state: State) -> Iterator[Reason]:
+    name, phase = each["address"], each["state"]
+    if phase in {"waiting", "connecting"}:
         yield from _called(each)
-    elif state == "setup":
+    elif phase == "setup":
         yield Reason(
             f"{name} is connected since {each['since']} and has not sent its setup yet",
             wrong=True,
@@ -375,8 +390,11 @@ def _connection(each: Mapping[str, Any]) -> Iterator[Reason]:
             text = f"not all that came could be kept: {each['not_kept']}"
             yield Reason(text, wrong=True, advice="the node asks for it again by itself")
         logs = int(each.get("logs", 0))
+        moved = received or sent or int(each.get("payload_bytes_received", 0))
         if logs:
             yield Reason(f"both sides keep {counted(logs, 'log')} in step")
+        elif moved or not int(state.get("logs_in_trouble", 0)):
+            yield Reason("no request is open: nothing is left to do of what both sides follow")
         else:
             yield Reason(
                 "no log is followed by both sides",

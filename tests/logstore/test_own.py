@@ -278,3 +278,10 @@ def test_one_payload_that_is_not_in_a_list_is_refused(payload: object) -> None:
         with pytest.raises(TypeError, match=r"\[payload\]"):
             store.append(payload)  # type: ignore[arg-type]
         assert store.log(LogKey(store.author, 0)) is None
+
+
+def test_text_is_no_payload() -> None:
+    with Store.memory() as store:
+        with pytest.raises(TypeError, match="encode text first"):
+            store.append([b"one", "two"])  # type: ignore[list-item]
+        assert store.log(LogKey(store.author, 0)) is None

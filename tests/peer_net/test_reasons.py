@@ -311,9 +311,22 @@ def test_a_peer_in_order_one_in_setup_and_one_with_nothing_in_common() -> None:
     assert "has not sent its setup yet" in said(
         why_peer(state(connections=[connection(state="setup")]), PEER)
     )
-    strangers = why_peer(state(connections=[connection(logs=0)]), PEER)
+    nothing = [connection(logs=0, entries_received=0)]
+    strangers = why_peer(state(connections=nothing, logs_in_trouble=1), PEER)
     assert is_wrong(strangers)
     assert "no log is followed by both sides" in said(strangers)
+    for done in (state(connections=nothing), state(connections=[connection(logs=0)])):
+        assert not is_wrong(why_peer(done, PEER))
+        assert "no request is open" in said(why_peer(done, PEER))
+
+
+def test_a_log_waits_for_a_peer_that_takes_no_more_requests(store: Store) -> None:
+    store.follow(LOG)
+    full = connection(terms=terms(waits_for=["requests"]))
+    words = said(why_log(store, state(connections=[full]), LOG))
+    assert f"{PEER} takes no more requests, and each log needs one" in words
+    ours = state(of_peer(newest=4, active=1), behind=4, connections=[full])
+    assert "takes no more requests" not in said(why_log(store, ours, LOG))
 
 
 def test_a_peer_that_broke_a_rule_and_one_that_left() -> None:
