@@ -67,6 +67,7 @@ class Lane:
         RuntimeError if the lane runs no more, or ends before the turn has come.
         """
         if self._is_over:
+            await trio.lowlevel.checkpoint_if_cancelled()
             raise _ended()
         results: list[T] = []
         errors: list[Exception] = []
@@ -87,6 +88,8 @@ class Lane:
         finally:
             self._callers.discard(fail)
         if errors:
+            # What ended the lane may have cancelled the caller as well, and that comes first.
+            await trio.lowlevel.checkpoint_if_cancelled()
             raise errors[0]
         return results[0]
 

@@ -108,3 +108,20 @@ async def test_a_lane_that_is_cancelled_waits_for_the_job_that_runs() -> None:
             assert done == []
             leave.set()
     assert done == [1]
+
+
+async def test_a_call_after_the_end_says_so() -> None:
+    async with running(Lane(run_sync=Hops())) as lane:
+        assert await lane.call(lambda: 7) == 7
+    with pytest.raises(RuntimeError, match="has ended"):
+        await lane.call(lambda: 7)
+
+
+async def test_who_is_cancelled_with_the_lane_is_cancelled() -> None:
+    for _ in range(50):
+        lane = Lane(run_sync=Hops())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(lane.run)
+            for _ in range(3):
+                nursery.start_soon(lane.call, lambda: None)
+            nursery.cancel_scope.cancel()
