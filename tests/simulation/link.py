@@ -28,7 +28,7 @@ from peer.engine import Engine
 from peer.net.backoff import Backoff
 from peer.net.port import Port
 from peer.net.sources import Place
-from peer.notices import Notice
+from peer.notices import Arriving, Notice
 from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, negotiate
 
 from .clock import Clock, Life
@@ -177,6 +177,8 @@ class End(ABC):
 
     def _noticed(self, notice: Notice) -> None:
         self.notices.append(notice)
+        if isinstance(notice, Arriving) and notice.inside:
+            self.node.world.moved_at = self._clock.now
         self.node.world.note(f"{self} {notice_line(notice)}")
         if self.place is not None:
             self.place.take(notice)

@@ -35,7 +35,10 @@ TRACE_LINES = 30
 STEPS_AT_ONCE_MAX = 50_000
 STEPS_MAX = 2_000_000
 SETTLE_S = 600.0
-"""How long it may take, without faults, until everyone has everything."""
+"""How long it may take, without faults, until everyone has everything..."""
+SLOW_S = 3600.0
+MOVING_S = 60.0
+"""... and how long if bytes of a large payload have come so lately: the link is slow."""
 QUIET_S = 10.0
 WORK_S = 60.0
 """How long somebody may be at work at every moment: many nodes try many things again."""
@@ -57,6 +60,8 @@ class World:
         self._touched: Ordered[End] = Ordered()
         self._at_once = (0.0, 0)
         self.reconnected = False
+        self.moved_at = 0.0
+        """When bytes inside a large payload last came anywhere."""
         self.changes_until = 0.0
         """When the last change of mind is taken back, that may be after the trouble is over."""
         self.lies_told = 0
@@ -201,9 +206,10 @@ class World:
     def _settle(self) -> None:
         """Until everyone has everything; once, connections may have to be made anew."""
         for last in (False, True):
-            until = self.clock.now + SETTLE_S
-            while (lack := lacking(self)) is not None and self.clock.now < until:
+            began = until = self.clock.now
+            while (lack := lacking(self)) is not None and self.clock.now <= until:
                 self.run_for(1.0)
+                until = min(max(began + SETTLE_S, self.moved_at + MOVING_S), began + SLOW_S)
             if lack is None:
                 return
             if last or not lack.asks_anew:
