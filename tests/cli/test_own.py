@@ -61,6 +61,14 @@ def test_a_second_init_changes_nothing(own: CommandLine) -> None:
     assert (own.store / "author.key").read_bytes() == before
 
 
+def test_an_init_beside_a_key_says_whose_store_it_is(cli: CommandLine) -> None:
+    cli("init")
+    (cli.store / "store.sqlite3").unlink()
+    result = cli("init")
+    assert result.status == 0
+    assert "author.key was there already, so its author is the same" in result.err
+
+
 def test_init_says_where_with_verbose(cli: CommandLine) -> None:
     assert f"created {cli.store}" in cli("init", "-v").err
 
