@@ -7,9 +7,10 @@ neither wait for a write nor keep the write-ahead log from being emptied.
 
 After a failure of the disk nothing that this process believes is worth anything: all connections
 are closed, and the next call opens new ones and reads from disk; before, the write-ahead log is
-written once more (rewriting.py), as a sync of it may have failed. At every opening it is copied
-into the database: what a process left behind that was killed between writing a commit and syncing
-it is thereby synced before anybody sees it. SQLite itself copies nothing when a connection is
+written once more (rewriting.py), as a sync of it may have failed. So it is when a process opens the
+store: the one before may have been killed between such a failure and that. Then the log is copied
+into the database: what was left behind by a process that was killed between writing a commit and
+syncing it is thereby synced before anybody sees it. SQLite itself copies nothing when a connection is
 closed, unless all went well.
 
 A store in memory, or on a VFS without shared memory, has one connection for everything.
@@ -145,8 +146,10 @@ class Database:
         self._commits = 0
         self._closed = False
         self._is_old = False
-        self._has_failed = False
-        """Whether something has failed since the write-ahead log was last written again."""
+        self._has_failed = not readonly
+        """Whether something may have failed since the write-ahead log was last written again: a
+        process that was killed says nothing of it.
+        """
         self._has_lost = False
         """Whether that may have been a sync, and not only for want of room to write."""
 
@@ -161,6 +164,7 @@ class Database:
             if self._writer is None:
                 self._writer = self._connect(create=True)
                 self._writer.execute("PRAGMA journal_mode = WAL")
+                self._has_failed = False
             return self._writer
 
     def create_tables(self, rows: list[tuple[str, bytes]]) -> None:

@@ -336,3 +336,28 @@ def test_no_reader_sees_what_a_failed_sync_may_have_lost(
     info = store.log(key)
     assert info is not None
     assert info.height == 1
+
+
+@pytest.mark.parametrize("world", range(8), indirect=True)
+def test_a_failed_sync_whose_process_was_killed_loses_nothing(world: World) -> None:
+    """The next process knows nothing of it, and its own syncs say that all is well."""
+    for _ in range(12):
+        remaining = world.rng.randint(1, 8)
+
+        def fault(what: str, number: int) -> None:
+            nonlocal remaining
+            remaining -= what == "sync"
+            if what == "sync" and remaining == 0:
+                raise OSError(errno.EIO, "simulated")
+
+        world.disk.fault = fault
+        with suppress(StoreError):
+            while remaining > 0:
+                world.act()
+        world.disk.fault = lambda what, number: None
+        for file in world.disk.files.values():
+            file.locked_by = None
+        world.store = Store.open(world.folder, system=world.disk)
+        run_until_cut(world, 1)
+        world.reopen()
+    assert world.own
