@@ -10,8 +10,8 @@ are closed, and the next call opens new ones and reads from disk; before, the wr
 written once more (rewriting.py), as a sync of it may have failed. So it is when a process opens the
 store: the one before may have been killed between such a failure and that. Then the log is copied
 into the database: what was left behind by a process that was killed between writing a commit and
-syncing it is thereby synced before anybody sees it. SQLite itself copies nothing when a connection is
-closed, unless all went well.
+syncing it is thereby synced before anybody sees it. SQLite itself copies nothing when a connection
+is closed, unless all went well.
 
 A store in memory, or on a VFS without shared memory, has one connection for everything.
 """
