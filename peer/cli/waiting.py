@@ -113,7 +113,7 @@ def _wait(args: "Namespace", terminal: "Terminal") -> int:
         wait = _Wait(store, args.log, args.seq, args.payloads)
         if args.log is None and not store.follows():
             raise Problem("nothing is followed, so there is nothing to wait for (see `follow`)")
-        if args.log is not None and not wait.is_followed:
+        if not wait.is_followed:
             terminal.note(
                 f"{args.log} is not followed, so nothing new of it is taken in (see `follow`)"
             )

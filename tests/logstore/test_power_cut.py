@@ -135,6 +135,22 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     disk.unregister()
 
 
+def act_until_a_sync_fails(world: World) -> None:
+    """Works until one of the next syncs has failed."""
+    remaining = world.rng.randint(1, 8)
+
+    def fault(what: str, number: int) -> None:
+        nonlocal remaining
+        remaining -= what == "sync"
+        if what == "sync" and remaining == 0:
+            raise OSError(errno.EIO, "simulated")
+
+    world.disk.fault = fault
+    with suppress(StoreError):
+        while remaining > 0:
+            world.act()
+
+
 def run_until_cut(world: World, operations: int) -> None:
     """Works until the power is cut before the given number of operations from now."""
     last = world.disk.operations + operations
@@ -226,20 +242,7 @@ def test_each_write_and_sync_may_fail_once(world: World, kind: str, code: int) -
 def test_a_failed_sync_and_then_a_power_cut_lose_nothing(world: World) -> None:
     """A sync that failed forgets what it should have written; the next one says it worked."""
     for _ in range(12):
-        remaining = world.rng.randint(1, 8)
-
-        def fault(what: str, number: int) -> None:
-            nonlocal remaining
-            remaining -= what == "sync"
-            if what == "sync" and remaining == 0:
-                raise OSError(errno.EIO, "simulated")
-
-        world.disk.fault = fault
-        while remaining > 0:
-            try:
-                world.act()
-            except StoreError:
-                break
+        act_until_a_sync_fails(world)
         run_until_cut(world, world.rng.randint(1, 30))
         world.reopen()
     assert world.own
@@ -342,18 +345,7 @@ def test_no_reader_sees_what_a_failed_sync_may_have_lost(
 def test_a_failed_sync_whose_process_was_killed_loses_nothing(world: World) -> None:
     """The next process knows nothing of it, and its own syncs say that all is well."""
     for _ in range(12):
-        remaining = world.rng.randint(1, 8)
-
-        def fault(what: str, number: int) -> None:
-            nonlocal remaining
-            remaining -= what == "sync"
-            if what == "sync" and remaining == 0:
-                raise OSError(errno.EIO, "simulated")
-
-        world.disk.fault = fault
-        with suppress(StoreError):
-            while remaining > 0:
-                world.act()
+        act_until_a_sync_fails(world)
         world.disk.fault = lambda what, number: None
         for file in world.disk.files.values():
             file.locked_by = None
