@@ -67,6 +67,8 @@ class _LogSync:
     runs_from: int = 1
     mend_anew: bool = False
     """A payload that came could not be kept."""
+    tried_soon: bool = False
+    """It was tried once whether it can be kept now, before the other side could be gone."""
     told_again: Ranges = ()
     """What the other side asked for although it was told of it, and was told once more."""
     again: bool = False
@@ -464,8 +466,14 @@ class SyncPolicy(Policy):
 
     def _bring_again(self, log: LogKey, state: _LogSync) -> None:
         """What the other side came to bring could not be kept."""
-        if self._own_failures < _FAILURES_MAX and self._try_again(log, state):
+        if not state.tried_soon:
+            # It may not know, and would be gone before the first delay of all others is over.
+            state.tried_soon = True
+            self._retries.add(log, self._actions.now + self._config.keep_again_s)
+            tries = True
+        elif tries := self._own_failures < _FAILURES_MAX and self._try_again(log, state):
             self._own_failures += 1
+        if tries:
             state.mend_anew = True
             self._open += state.stage is _Stage.DONE
             if state.stage in (_Stage.DONE, _Stage.MEND):

@@ -169,6 +169,34 @@ def test_a_sync_asks_again_for_a_payload_that_could_not_be_kept(
     assert SyncFinished(1) in here.notices
 
 
+def test_a_sync_asks_again_before_a_side_that_does_not_know_why_can_have_left() -> None:
+    """The request was over when the store failed, so that only a prompt proposal tells of it."""
+    left = store_of(6)
+    drop_payloads(left, 2)
+    pair = Pair(stores=(left, store_of(6)))
+    here = pair.hosts[0]
+    finish = here._finish
+    late: list[Event] = []
+
+    def fail_once(item: FinishPayload) -> list[Event]:
+        here._finish = finish  # type: ignore[method-assign]
+        del here.sinks[item.sink]
+        late.append(PayloadFinished(item.sink, Verdict.STORAGE, "a bad moment"))
+        return []
+
+    here._finish = fail_once  # type: ignore[method-assign]
+    pair.connect((FOLLOWS, FOLLOWS), policy="sync")
+    while not late:
+        pair.run(advance_s=0.05)
+    pair.run(advance_s=0.05)
+    here.todo.extend(late)
+    failed_at, missing = pair.now, store_of(6).logs[LOG] != left.logs[LOG]
+    assert missing
+    while left.logs[LOG] != store_of(6).logs[LOG]:
+        assert pair.now < failed_at + SessionConfig().sync_settle_s
+        pair.run(advance_s=0.05)
+
+
 def test_a_sync_gives_a_far_side_as_much_time_to_speak_as_a_near_one() -> None:
     """What it says first is a round trip away, and so is the answer to a ping."""
     pair = Pair()
