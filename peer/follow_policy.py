@@ -47,7 +47,8 @@ from .policy import Actions, Policy
 from .ranges import meet, minus, union
 from .request import Request
 from .retries import earliest
-from .sourcing import fetches
+from .room import Room
+from .sourcing import brings, fetches
 from .waiting_line import WaitingLine
 
 
@@ -64,6 +65,7 @@ class FollowPolicy(Policy):
         self._lacking = Lacking(config.stalled_after_s)
         self._unheard: set[Request] = set()
         """Proposals of logs of which nothing was known; what they say counts once they are."""
+        self._room = Room(actions, config)
         self._forking = Forking(actions, self._enqueue, self._covered, self.wants)
 
     def interests_changed(self, event: InterestsChanged) -> None:
@@ -83,17 +85,15 @@ class FollowPolicy(Policy):
         return self._logs.opened(log) or self._logs.add(log, self.wants_of(log))
 
     def newest_of(self, log: LogKey) -> int:
-        state = self._logs.get(log)
-        return 0 if state is None else min(state.newest or 0, state.stop)
+        return 0 if (state := self._logs.get(log)) is None else min(state.newest or 0, state.stop)
 
     def _enqueue(self, log: LogKey, *, first: bool = False, look: bool = False) -> None:
         state = self._state(log)
         state.must_look = state.must_look or look
         if look:
             state.runs_from = 1
-        if state.looking:
-            return
-        self._line.push(log, first=first)
+        if not state.looking:
+            self._line.push(log, first=first)
 
     def _covered(self, log: LogKey) -> bool:
         """Whether some request will bring, or asks for, everything new of this log."""
@@ -107,10 +107,15 @@ class FollowPolicy(Policy):
             self._try_again(log)
         while self._line and self._looking < self._actions.request_credit:
             self._look(self._line.pop(), ())
-        self._mender.advance(others_wait=bool(self._line or self._looking))
+        others_wait = bool(self._line or self._looking)
+        self._mender.advance(others_wait=others_wait and not self._room.is_short)
+        if self._room.is_due(waits=bool(self._line or self._mender.waiting)):
+            waiting = self._mender.waiting + self._line.count(lambda log: not self._covered(log))
+            self._room.make(waiting, self._logs.asks())
 
     def next_deadline(self) -> float | None:
-        return earliest(self._agenda.next_at(), self._lacking.next_at())
+        agenda, lacking, room = self._agenda, self._lacking, self._room
+        return earliest(agenda.next_at(), lacking.next_at(), room.next_deadline())
 
     def _look(self, log: LogKey, named: tuple[int, ...]) -> None:
         """Look a log up, unless there is nothing to plan for it; `named`: hashes that it takes."""
@@ -150,8 +155,7 @@ class FollowPolicy(Policy):
         log, state = view.log, self._logs[view.log]
         state.looking = False
         self._looking -= 1
-        if state.must_look:
-            # Asked for during the look-up.
+        if state.must_look:  # asked for during the look-up
             self._enqueue(log)
         outdated = fork_range is None and (state.stale or log in self._settling)
         if state.fork_range != fork_range or outdated:
@@ -451,12 +455,14 @@ class FollowPolicy(Policy):
         if self._mender.owns(request):
             self._mender.forget(request)
             return
-        ask = state.released(request, self._actions.now)
-        if not self.wants(log) and not state.unserved:
-            return
-        if refused_all(request, ask) and not state.lacks and self._close(log):
+        ask, made_room = state.released(request, self._actions.now), self._room.released(request)
+        unwanted = not self.wants(log) and not state.unserved
+        if unwanted or (refused_all(request, ask) and not state.lacks and self._close(log)):
             return
         state.stale = True
+        if made_room:
+            self._line.push_last(log)
+            return
         if came_to_nothing(request):
             self._pause(log, state)
         if ask is not None and ask.kind is AskKind.RANGE and completed(request):
@@ -572,8 +578,10 @@ class FollowPolicy(Policy):
         log = event.log
         requests = list(self._actions.requests_of(log))
         if not event.fetch:
-            for request in filter(self._brings, requests):
-                self._actions.stop_fetching(request)
+            since = self._actions.now - self._config.look_again_s
+            for request in requests:
+                if self._mender.owns(request) or brings(request, stuck_since=since):
+                    self._actions.stop_fetching(request)
             return True
         state, wants = self._logs.opened(log), self.wants_of(log)
         if not self.wants(log) or (state is not None and state.refuses(wants)):
@@ -587,14 +595,6 @@ class FollowPolicy(Policy):
                 self._cancel(request)
         self._enqueue(log, first=True, look=True)
         return True
-
-    def _brings(self, request: Request) -> bool:
-        """Whether a request is how we fetch a log, or was offered and is stuck in a payload."""
-        if not request.ours and request.proposal.end is not None:
-            quiet = request.progress_at + self._config.look_again_s <= self._actions.now
-            return request.incoming.sink is not None and quiet
-        everything = request.our_interest.eagerness is Eagerness.ALL
-        return self._mender.owns(request) or (fetches(request) and everything)
 
     def _pause(self, log: LogKey, state: LogState, *, not_kept: bool = False) -> None:
         self._agenda.pause(log, state, self._actions.now, not_kept=not_kept)

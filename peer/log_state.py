@@ -1,7 +1,7 @@
 """What one session knows about one log: its own requests, and the other side's part of it."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from wire import CancelReason, Eagerness, LogKey, Propose
@@ -465,6 +465,10 @@ class LogStates:
 
     def items(self) -> list[tuple[LogKey, LogState]]:
         return list(self._open.items())
+
+    def asks(self) -> Iterator[Request]:
+        """Our requests about ranges of all logs."""
+        return (request for state in self._open.values() for request in state.asks)
 
     def closed(self) -> list[tuple[LogKey, Closed]]:
         return self._closed.pairs()

@@ -233,6 +233,11 @@ class Mender:
 
         self._actions.look_up(LookUp(0, key[0], tuple(sorted(hashes_of))), take)
 
+    @property
+    def waiting(self) -> int:
+        """How many pieces have no request yet."""
+        return sum(len(mend.wanted) for mend in self._mends.values())
+
     def advance(self, *, others_wait: bool) -> bool:
         """Propose as far as the credit goes; True if some log has just been mended.
 

@@ -32,6 +32,13 @@ def fetches(request: Request) -> bool:
     return _is_open(request) and request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
 
 
+def brings(request: Request, *, stuck_since: float) -> bool:
+    """Whether a request is how we fetch a log, or was offered and is stuck in a payload."""
+    if not request.ours and request.proposal.end is not None:
+        return request.incoming.sink is not None and request.progress_at <= stuck_since
+    return fetches(request) and request.our_interest.eagerness is Eagerness.ALL
+
+
 def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
     """Our confirmation as far as we may fetch the log.
 

@@ -5,6 +5,7 @@ put in line one by one: the line keeps its place among them.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wire import LogKey
@@ -14,26 +15,37 @@ if TYPE_CHECKING:
 
 
 class WaitingLine:
-    """Each log stands in it once among those that were pushed."""
+    """Each log stands in it once among those that are not only offered."""
 
     def __init__(self) -> None:
         self._pushed: OrderedDict[LogKey, None] = OrderedDict()
         self._offers: deque[Iterator[LogKey]] = deque()
         self._offers_left = 0
         self._offered: tuple[LogKey, ...] = ()
+        self._last: OrderedDict[LogKey, None] = OrderedDict()
 
     def __bool__(self) -> bool:
-        return bool(self._pushed) or self._offers_left > 0
+        return bool(self._pushed or self._last) or self._offers_left > 0
 
     def __contains__(self, log: LogKey) -> bool:
-        return log in self._pushed
+        return log in self._pushed or log in self._last
+
+    def count(self, condition: Callable[[LogKey], bool]) -> int:
+        """How many wait for which a condition holds; those that are offered count all."""
+        return self._offers_left + sum(map(condition, (*self._pushed, *self._last)))
 
     def push(self, log: LogKey, *, first: bool = False) -> None:
         """Something happened to a log. `first`: it goes ahead of all others."""
+        self._last.pop(log, None)
         self._pushed[log] = None
         if first:
             # It may have waited already, behind thousands that the other side does not want.
             self._pushed.move_to_end(log, last=False)
+
+    def push_last(self, log: LogKey) -> None:
+        """A log has had its turn: it goes behind all others, offers included."""
+        if log not in self._pushed:
+            self._last[log] = None
 
     def offer(self, logs: tuple[LogKey, ...], *, backwards: bool = False) -> None:
         """All logs that are offered now; those that were not before get a turn each."""
@@ -49,6 +61,8 @@ class WaitingLine:
         """The next one; the line must not be empty."""
         if self._pushed:
             return self._pushed.popitem(last=False)[0]
+        if self._offers_left == 0:
+            return self._last.popitem(last=False)[0]
         self._offers_left -= 1
         while (log := next(self._offers[0], None)) is None:
             self._offers.popleft()

@@ -191,8 +191,8 @@ def _without_credit(ready: list[Mapping[str, Any]], active: set[str]) -> Iterato
             yield Reason(
                 f"{each['address']} takes no more requests, and each log needs one",
                 wrong=True,
-                advice="its operator allows more, as with `serve --max-requests`; `sync` brings one"
-                " log after another",
+                advice="the logs take turns, some seconds each; its operator allows more, as with"
+                " `serve --max-requests`",
             )
 
 

@@ -67,6 +67,7 @@ class Impolite:
         setup: Setup = GREEDY,
         config: SessionConfig = SMALL,
         follows: bool = True,
+        logs: frozenset[LogKey] = frozenset((LOG,)),
         byte_by_byte: bool = False,
         tracer: Tracer | None = None,
     ) -> None:
@@ -79,8 +80,9 @@ class Impolite:
         self._decoder = ControlDecoder()
         self.number = 1 if proactive else 0
         """The first request number of the script."""
-        interests = Interests(logs=frozenset((LOG,) if follows else ()))
-        self.host.todo.append(InterestsChanged(interests, (LOG,) if follows and held else ()))
+        interests = Interests(logs=logs if follows else frozenset())
+        offers = tuple(sorted(logs)) if follows and (held or logs != {LOG}) else ()
+        self.host.todo.append(InterestsChanged(interests, offers))
 
     @property
     def store(self) -> Store:

@@ -451,10 +451,11 @@ class Pair:
         policy: str = "follow",
         second: str = "follow",
         claims: tuple[Claim, Claim] = (claim_all, claim_all),
+        configs: tuple[SessionConfig, SessionConfig] | None = None,
     ) -> None:
         """`policy` is that of host 0, which is proactive, `second` that of the other one."""
         for side, host in enumerate(self.hosts):
-            config = self.config
+            config = self.config if configs is None else configs[side]
             if (policy, second)[side] == "sync":
                 config = replace(config, policy="sync")
             negotiated = negotiate(self.setup, self.setup)
