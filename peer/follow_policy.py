@@ -93,7 +93,7 @@ class FollowPolicy(Policy):
         if look:
             state.runs_from = 1
         if not state.looking:
-            self._line.push(log, first=first)
+            self._line.push(log, first=first, last=self._room.has_had_turn(log))
 
     def _covered(self, log: LogKey) -> bool:
         """Whether some request will bring, or asks for, everything new of this log."""
@@ -325,6 +325,7 @@ class FollowPolicy(Policy):
                 if ask.last == view.end:
                     state.both_have = max(state.both_have, ask.last)
             request = self._actions.propose(proposal, view)
+            self._room.proposed(log)
             state.note_proposal(self._actions.now)
             request.outgoing.known = max(request.outgoing.known, state.our_newest)
             state.asks[request] = ask
@@ -460,14 +461,11 @@ class FollowPolicy(Policy):
         if unwanted or (refused_all(request, ask) and not state.lacks and self._close(log)):
             return
         state.stale = True
-        if made_room:
-            self._line.push_last(log)
-            return
-        if came_to_nothing(request):
+        if came_to_nothing(request) and not made_room:
             self._pause(log, state)
         if ask is not None and ask.kind is AskKind.RANGE and completed(request):
             self._mender.ask_again(log)
-        self._enqueue(log, look=ask is not None or state.blocked)
+        self._enqueue(log, look=(ask is not None and not made_room) or state.blocked)
 
     def request_lost(self, request: Request) -> None:
         # It is planned anew once the winner has our answer.

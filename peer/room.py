@@ -7,7 +7,7 @@ take turns.
 
 from collections.abc import Iterable
 
-from wire import Cancel, CancelReason
+from wire import Cancel, CancelReason, LogKey
 
 from .config import SessionConfig
 from .coverage import covers, is_stored
@@ -35,6 +35,7 @@ class Room:
         self._in_vain = False
         """Requests were ended, and no credit has come since."""
         self._ended: set[Request] = set()
+        self._had_turn: set[LogKey] = set()
 
     @property
     def is_short(self) -> bool:
@@ -85,15 +86,28 @@ class Room:
 
     def released(self, request: Request) -> bool:
         """Whether a request that is over had to make room for others."""
-        found = request in self._ended
+        if request not in self._ended:
+            return False
         self._ended.discard(request)
-        return found
+        self._had_turn.add(request.log)
+        return True
+
+    def has_had_turn(self, log: LogKey) -> bool:
+        """Whether the last request of a log made room for others: it stands behind them."""
+        return log in self._had_turn
+
+    def proposed(self, log: LogKey) -> None:
+        """A log has its turn again."""
+        self._had_turn.discard(log)
 
 
 def _is_at_rest(request: Request, since: float) -> bool:
-    """Whether an open request of ours has moved nothing `since` then, and nothing waits in it."""
+    """Whether an open request of ours has moved nothing `since` then, and nothing is to be sent.
+
+    What is read ahead may wait for long: for a payload that is held nowhere, for instance.
+    """
     incoming, outgoing = request.incoming, request.outgoing
     inside = incoming.in_piece or outgoing.in_piece or incoming.sink is not None
-    sends = outgoing.queued or outgoing.reading or outgoing.waiting or bool(outgoing.rows)
+    sends = outgoing.queued or outgoing.reading
     quiet = request.active and request.progress_at <= since
     return quiet and covers(request) and is_stored(request) and not (inside or sends)

@@ -93,6 +93,8 @@ class RequestTable:
         """Proposals that the other side may still send."""
         self.credit_owed = 0
         """Credit for refused proposals that goes back slowly."""
+        self._withheld: dict[Request, None] = {}
+        """Active requests whose credit is not given back: the other side has enough of them."""
 
     # What is there
 
@@ -158,9 +160,8 @@ class RequestTable:
         self._refused.level = 0.0
         self.their_active += 1
         self._send(adjust)
-        if self.their_active <= self._config.requests_max:
-            request.credit_returned = True
-            self._grant(1)
+        self._withheld[request] = None
+        self._return_withheld()
 
     def adjust(self, request: Request, adjust: Adjust) -> None:
         """Change our interest in a confirmed request, or cut its range."""
@@ -375,12 +376,14 @@ class RequestTable:
         if not request.ours:
             if request.confirmed:
                 self.their_active -= 1
+            self._withheld.pop(request, None)
             if not request.credit_returned:
                 request.credit_returned = True
                 if request.confirmed or not request.credit_paced:
                     self._grant(1)
                 else:
                     self.credit_owed += 1
+            self._return_withheld()
         self._listener.request_released(request)
         held = self._held.pop(request.number, None)
         if held is not None:
@@ -389,6 +392,16 @@ class RequestTable:
                 self._listener.request_proposed(held)
             else:
                 self._answer_cancel(held)
+
+    def _return_withheld(self) -> None:
+        """Give back credit of confirmed requests as far as the other side may have more of them."""
+        room = self._config.requests_max - (self.their_active - len(self._withheld))
+        while self._withheld and room > 0:
+            request = next(iter(self._withheld))
+            del self._withheld[request]
+            request.credit_returned = True
+            self._grant(1)
+            room -= 1
 
     def _forget(self, request: Request) -> None:
         del self._by_number[request.number]

@@ -34,18 +34,19 @@ class WaitingLine:
         """How many wait for which a condition holds; those that are offered count all."""
         return self._offers_left + sum(map(condition, (*self._pushed, *self._last)))
 
-    def push(self, log: LogKey, *, first: bool = False) -> None:
-        """Something happened to a log. `first`: it goes ahead of all others."""
+    def push(self, log: LogKey, *, first: bool = False, last: bool = False) -> None:
+        """Something happened to a log. `first`: it goes ahead of all others.
+
+        `last`: it goes behind all others, those that are offered included, whatever happens to it.
+        """
+        if last:
+            self._last[log] = None
+            return
         self._last.pop(log, None)
         self._pushed[log] = None
         if first:
             # It may have waited already, behind thousands that the other side does not want.
             self._pushed.move_to_end(log, last=False)
-
-    def push_last(self, log: LogKey) -> None:
-        """A log has had its turn: it goes behind all others, offers included."""
-        if log not in self._pushed:
-            self._last[log] = None
 
     def offer(self, logs: tuple[LogKey, ...], *, backwards: bool = False) -> None:
         """All logs that are offered now; those that were not before get a turn each."""

@@ -206,6 +206,23 @@ def test_credit_for_refused_proposals_comes_back_slowly() -> None:
     assert [m for m in peer.messages() if isinstance(m, Grant)] == [Grant(5)]
 
 
+def test_who_has_had_too_many_requests_open_gets_all_credit_back_as_they_end() -> None:
+    """Also if those end first whose credit was given back at once."""
+    peer = Impolite(log_of(4), config=replace(SMALL, request_credit=2, requests_max=3))
+    peer.control(*(propose(2 * index, 5, eagerness=Eagerness.NOTIFY) for index in range(2)))
+    peer.messages()
+    peer.control(*(propose(2 * index, 5, eagerness=Eagerness.NOTIFY) for index in range(2, 4)))
+    peer.messages()
+    peer.control(propose(8, 5, eagerness=Eagerness.NOTIFY))
+    assert not [each for each in peer.messages() if isinstance(each, Grant)]
+    for number in (0, 2, 4, 6, 8):
+        peer.control(cancel(number, CancelReason.NOT_WANTED))
+        peer.sent()
+        peer.data(encode_request_cancelled(number))
+        given = [each for each in peer.messages() if isinstance(each, Grant)]
+        assert given == ([Grant(1)] if number < 4 else [])
+
+
 def test_honest_refusals_at_the_pace_of_their_credit_go_on_for_ever() -> None:
     """A node with many logs that we neither hold nor want is not dropped for offering them."""
     peer = Impolite(follows=False, config=replace(SMALL, refusals_in_a_row_max=30))

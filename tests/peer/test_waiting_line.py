@@ -43,13 +43,12 @@ def test_only_new_offers_get_another_turn() -> None:
     assert drained(line) == list(LOGS[4:])
 
 
-def test_what_had_its_turn_goes_behind_offers_unless_something_happens_to_it() -> None:
+def test_what_had_its_turn_goes_behind_offers() -> None:
     line = WaitingLine()
     line.offer(LOGS[:2])
     for log in LOGS[2:5]:
-        line.push_last(log)
+        line.push(log, first=True, last=True)
     line.push(LOGS[4])
-    line.push_last(LOGS[4])
     assert LOGS[2] in line
     assert line.count(LOGS[3].__eq__) == 2 + 1
     assert drained(line) == [LOGS[4], LOGS[0], LOGS[1], LOGS[2], LOGS[3]]

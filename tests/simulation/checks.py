@@ -66,8 +66,11 @@ def _check_credit(engine: Engine) -> None:
     granted = engine._config.request_credit
     _require(total == granted, f"request credit: {total} units instead of {granted}")
     _require(table.credit >= 0, "negative request credit")
-    active = sum(not request.ours and request.confirmed for request in requests)
-    _require(table.their_active == active, "a wrong count of active requests")
+    active = [request for request in requests if not request.ours and request.confirmed]
+    _require(table.their_active == len(active), "a wrong count of active requests")
+    returned = sum(request.credit_returned for request in active)
+    enough = min(len(active), engine._config.requests_max)
+    _require(returned == enough, f"the credit of {returned} requests was given back, not {enough}")
 
 
 def _check_memory(engine: Engine) -> None:

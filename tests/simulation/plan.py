@@ -42,6 +42,7 @@ CALM = ("appends", "large", "ends")
 
 CALM_SHARE = 0.08
 WATCHED_SHARE = 0.25
+FEW_REQUESTS_SHARE = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ def draw_plan(
         is_watched=random.Random(f"{seed}/watched").random() < WATCHED_SHARE,
         config=_config(rng),
     )
+    if random.Random(f"{seed}/taking turns").random() < FEW_REQUESTS_SHARE:
+        plan = _with_few_requests(plan)
     count = min(plan.nodes, nodes or plan.nodes)
     return replace(
         plan,
@@ -159,6 +162,16 @@ def _config(rng: random.Random) -> SessionConfig:
         inside_payloads_max=rng.choice((1, 16)),
         sinks_max=rng.choice((2, 64)),
     )
+
+
+def _with_few_requests(plan: Plan) -> Plan:
+    """A world in which each peer may have fewer requests than there are logs, which take turns."""
+    rng = plan.rng("few requests")
+    config = replace(
+        plan.config, requests_max=rng.choice((1, 2, 5)), request_credit=rng.choice((1, 3))
+    )
+    # Each turn asks again for what was asked for at the one before.
+    return replace(plan, config=config, is_watched=False)
 
 
 def _links(rng: random.Random, nodes: int) -> tuple[tuple[int, int], ...]:
