@@ -98,7 +98,8 @@ class SessionConfig:
     idle_work_per_s: float = 33.0
     """Bucket for packets that cost us work and move nothing."""
     read_work_bytes_max: int = 4 * MIB
-    """Payload bytes, decompressed, that are read in one go before other work gets its turn."""
+    """Payload bytes, decompressed, and packets, that are read in one go before other work gets its
+    turn."""
     payload_bytes_max: int = 2**63
     """Larger payloads are not taken in: the request is cancelled with 129."""
 

@@ -55,6 +55,12 @@ from .tracing import Tracer
 
 RUN_ENTRIES_MAX = 1024
 
+_PACKET_WORK_BYTES = 4096
+"""What reading a packet counts for, beside its bytes: it takes as long as so many payload bytes."""
+
+_METADATA_BYTES = (128, 129)
+"""First bytes of metadata packets."""
+
 _READ_WHILE_HELD = (0, 32)
 """First bytes of a switch and of the end of a request: nothing holds them up (section 8)."""
 
@@ -142,6 +148,8 @@ class Inbound:
         """What the last packet took on the wire, as far as it has come."""
         self._arrived_bytes = 0
         """Metadata and payloads of the current request since its listener was told."""
+        self._notified = False
+        """Whether its listener has to be told what the other side has notified of."""
         self.paused = False
         """Whether reading stopped only to let other work have its turn."""
         self.held_for: Request | None = None
@@ -185,19 +193,21 @@ class Inbound:
             if work > self._config.read_work_bytes_max:
                 self.paused = True
                 break
-            if self._retry is None and self._take_run():
+            metadata = self._fed.byte_at(self._decoder.consumed) in _METADATA_BYTES
+            if self._retry is None and metadata and self._take_run():
                 self._has_switched = False
                 continue
-            packet = self._retry or self._next_packet()
+            packet = self._retry or self._next_packet(metadata=metadata)
             if packet is None:
                 break
             self._retry = None
             if not self._apply(packet):
                 self._retry = packet
                 break
+            work += _PACKET_WORK_BYTES
             if isinstance(packet, PayloadBytes):
                 work += len(packet.data)
-        self._tell_arrived()
+        self._tell_news()
         self._prover.flush()
 
     def _released_hold(self) -> bool:
@@ -212,9 +222,9 @@ class Inbound:
             )
         return self._fed.byte_at(self._decoder.consumed) in _READ_WHILE_HELD
 
-    def _next_packet(self) -> DataPacket | None:
+    def _next_packet(self, *, metadata: bool) -> DataPacket | None:
         current = self._current
-        with_backlink = current is not None and self._receiver.with_backlink(current)
+        with_backlink = metadata and current is not None and self._receiver.with_backlink(current)
         before = self._decoder.consumed
         try:
             packet = self._decoder.next_packet(with_backlink)
@@ -286,7 +296,7 @@ class Inbound:
                     self._listener.idle_work()
                 else:
                     receiver.notify(request, packet.count)
-                    self._tell_notified(request)
+                    self._notified = True
             case SkipBelow():
                 receiver.skip(request, 4)
             case SkipAbove():
@@ -307,15 +317,19 @@ class Inbound:
         self._listener.cursor_moved(request)
         return True
 
-    def _tell_notified(self, request: Request) -> None:
-        position = request.incoming.position
-        if request.base is not None and position > request.outgoing.position:
-            self._listener.peer_holds(request, request.base.piece(position - 1).seq)
-
-    def _tell_arrived(self) -> None:
-        if self._arrived_bytes and self._current is not None:
+    def _tell_news(self) -> None:
+        """Tell what came for the current request: once, however many packets it took."""
+        request = self._current
+        if request is None:
+            return
+        if self._notified:
+            self._notified = False
+            position = request.incoming.position
+            if request.base is not None and position > request.outgoing.position:
+                self._listener.peer_holds(request, request.base.piece(position - 1).seq)
+        if self._arrived_bytes:
             arrived, self._arrived_bytes = self._arrived_bytes, 0
-            self._listener.arriving(self._current, arrived)
+            self._listener.arriving(request, arrived)
 
     def _count_discarded(self, size: int) -> None:
         """Bytes thrown away cost us work: each 64 KiB of them is idle work.
@@ -400,7 +414,7 @@ class Inbound:
 
     def _leave(self, request: Request) -> None:
         if request is self._current:
-            self._tell_arrived()
+            self._tell_news()
         try:
             self._receiver.leave(request)
         except GivenUp as given_up:

@@ -8,6 +8,7 @@ import pytest
 from peer.commands import Ingest, WritePayload
 from peer.errors import RemoteViolation, SessionTimeout
 from peer.events import SourceChanged
+from peer.notices import PeerHolds
 from wire import (
     U64_MAX,
     Adjust,
@@ -41,11 +42,37 @@ def sink_peer(**fields: float) -> Impolite:
 
 
 def test_bytes_of_one_read_are_written_together() -> None:
-    """Packets of one byte cost one write (D5)."""
+    """Packets of one byte cost one write for each turn (D5)."""
     peer = sink_peer()
     peer.engine.receive_data(metadata_packet(HUGE, 1) + b"\x08\x01z" * 5000)
-    writes = [c for c in peer.engine.commands() if isinstance(c, WritePayload)]
-    assert [len(write.data) for write in writes] == [5000]
+    commands = peer.engine.commands()
+    while peer.engine.is_behind:
+        peer.engine.advance()
+        commands += peer.engine.commands()
+    writes = [len(c.data) for c in commands if isinstance(c, WritePayload)]
+    assert sum(writes) == 5000
+    assert len(writes) <= 10
+
+
+def test_tiny_packets_leave_turns_to_others() -> None:
+    """However much has come at once, a turn is some thousand packets, and tells of news once."""
+    peer = Impolite(log_of(3))
+    number = peer.open_request(4, eagerness=Eagerness.NOTIFY)
+    peer.sent()
+    own = next(each for each in peer.engine._table.all() if each.number == number)
+    peer.engine._table.adjust(own, Adjust(number, eagerness=Eagerness.NOTIFY))
+    peer.engine.notices()
+    peer.engine.receive_data(encode_switch(number) + b"\x02" * 100_000)
+    turns, told = 1, []
+    while peer.engine.is_behind:
+        told += [n for n in peer.engine.notices() if isinstance(n, PeerHolds)]
+        before = own.incoming.position
+        peer.engine.advance()
+        turns += 1
+        assert 0 < own.incoming.position - before < 2000
+    told += [n for n in peer.engine.notices() if isinstance(n, PeerHolds)]
+    assert own.incoming.position == 100_000
+    assert len(told) == turns
 
 
 def test_what_is_not_durable_stops_the_reading() -> None:
