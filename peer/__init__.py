@@ -65,7 +65,8 @@ if TYPE_CHECKING:
     )
     from .plain import counted, json_number, log_fields, seq_span
     from .session import Allowances, Session, SessionStatistics
-    from .source_book import SourceBook, SourceSeat
+    from .source_book import SourceBook
+    from .source_seat import SourceSeat
     from .sourcing import claim_all
     from .tracing import Tracer
 
@@ -79,6 +80,7 @@ _HOMES = (
     "notices",
     "session",
     "source_book",
+    "source_seat",
     "sourcing",
     "tracing",
 )

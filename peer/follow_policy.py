@@ -15,7 +15,7 @@ from functools import partial
 from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
 from .agenda import Agenda
-from .answering import Answer
+from .answering import Answer, goes_on
 from .changing import change
 from .config import SessionConfig
 from .coverage import came_to_nothing, completed, covers
@@ -80,9 +80,12 @@ class FollowPolicy(Policy):
         for log in (*event.interests.fetches, *self.wanted_by_now()):
             if self._logs.opened(log) is None:
                 self._enqueue(log, look=True)
+            self._declined.pop(log, None)
 
     def _state(self, log: LogKey) -> LogState:
-        return self._logs.opened(log) or self._logs.add(log, self.wants_of(log))
+        if (state := self._logs.opened(log)) is not None:
+            return state
+        return self._logs.add(log, self.wants_of(log), self._declined.pop(log, 0))
 
     def newest_of(self, log: LogKey) -> int:
         return 0 if (state := self._logs.get(log)) is None else min(state.newest or 0, state.stop)
@@ -358,9 +361,11 @@ class FollowPolicy(Policy):
     def answered(self, request: Request, view: LogView, answer: Answer) -> None:
         log, requests = request.log, self._actions.requests_of(request.log)
         state = self._logs.get(log)
-        if state is None and (self.wants(log) or answer.unserved):
+        if state is None and (self.wants(log) or (answer.unserved and view.runs)):
             state = self._state(log)
         if state is None:
+            if answer.unserved and log in self._declined and goes_on(request.proposal):
+                self._declined[log] = request.proposal.start
             return
         if request in self._unheard:
             state.heard(request.proposal, requests, late=True)
@@ -552,10 +557,8 @@ class FollowPolicy(Policy):
         log = event.log
         if event.fork is None and self._logs.is_closed(log):
             return
-        state = self._logs.opened(log)
-        if state is None and event.fork is not None and log in self._declined:
-            # Who was asked for a log tells of its forks, wanted here or not.
-            state = self._state(log)
+        # Who was asked for a log tells of its forks, wanted here or not, and of what it holds.
+        state = self._state(log) if log in self._declined else self._logs.opened(log)
         self._lacking.came(log)
         if state is not None:
             state.retries = 0
@@ -576,9 +579,8 @@ class FollowPolicy(Policy):
         log = event.log
         requests = list(self._actions.requests_of(log))
         if not event.fetch:
-            since = self._actions.now - self._config.look_again_s
             for request in requests:
-                if self._mender.owns(request) or brings(request, stuck_since=since):
+                if self._mender.owns(request) or brings(request):
                     self._actions.stop_fetching(request)
             return True
         state, wants = self._logs.opened(log), self.wants_of(log)

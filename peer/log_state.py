@@ -489,8 +489,14 @@ class LogStates:
             )
         return self._open.get(log)
 
-    def add(self, log: LogKey, wants: Wants) -> LogState:
+    def add(self, log: LogKey, wants: Wants, asked_from: int = 0) -> LogState:
+        """A log of which something is to be known.
+
+        `asked_from`: the other side has asked in vain for all from that entry on; 0: it has not.
+        """
         state = self._open[log] = LogState(wants)
+        if asked_from > 0:
+            state.asked_behind, state.unserved = asked_from - 1, ((asked_from, OPEN_END),)
         return state
 
     def forget(self, log: LogKey) -> None:

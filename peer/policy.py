@@ -90,8 +90,9 @@ class Policy(ABC):
         self._interests = Interests()
         self._settling = Settling()
         self._offered_to_us: set[LogKey] = set()
-        self._declined: dict[LogKey, None] = {}
-        """Logs that the other side proposed and that were not wanted, the latest ones last."""
+        self._declined: dict[LogKey, int] = {}
+        """Logs that the other side proposed and that were not wanted, the latest ones last, and
+        from which entry on it asked in vain for all that follows, 0: it did not."""
 
     def interests_changed(self, event: InterestsChanged) -> None:
         self._interests = event.interests
@@ -126,18 +127,15 @@ class Policy(ABC):
         return 0
 
     def wanted_by_now(self) -> list[LogKey]:
-        """Logs that were proposed when nobody wanted them, and are wanted; each is told once.
+        """Logs that were proposed when nobody wanted them, and are wanted.
 
         The other side keeps to our refusal and does not propose them again (section 6).
         """
-        wanted = [log for log in self._declined if self.wants(log)]
-        for log in wanted:
-            del self._declined[log]
-        return wanted
+        return [log for log in self._declined if self.wants(log)]
 
     def _decline(self, log: LogKey) -> None:
         self._declined.pop(log, None)
-        self._declined[log] = None
+        self._declined[log] = 0
         if len(self._declined) > self._config.offered_logs_max:
             del self._declined[next(iter(self._declined))]
 

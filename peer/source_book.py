@@ -5,14 +5,11 @@ each payload crosses the network once. The first session that wants a log is its
 that until it ends, or until others hold what we lack and it brings nothing, or next to nothing.
 While nobody is known to hold anything that we lack, nothing changes hands.
 
-How fast a source is cannot be told while what it sent waits for our own disk.
-
 No clock and no timers per log: the caller says the time, and `deadline` is when `advance` has
 something to look at. Logs of which nothing is lacking cost nothing.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
@@ -20,247 +17,26 @@ from wire import LogKey
 
 from .events import SourceChanged
 from .notices import Arriving, EntriesReceived, FetchEnded, Notice, PayloadReceived, PeerHolds
+from .source_log import SILENCE_S, Offer, SourceLog
+from .source_seat import WINDOW_S, SourceSeat, Standing
 
 GRACE_S: Final = 0.25
 """How long a source may be quiet that is not known to hold what another one holds."""
-SILENCE_S: Final = 2.0
-"""How long a source may be quiet that holds what we lack."""
 START_S: Final = 1.0
 """What a new source gets in addition, to answer its first proposal."""
 QUEUE_S: Final = 5.0
 """How long a log may wait for a source that is busy with other logs."""
-WINDOW_S: Final = 5.0
-"""Over how long the speed of a source is measured."""
-SLOW_BYTES_PER_S: Final = 32 * 1024
-"""Below this a source is slow, if others hold what it has not brought for `WINDOW_S`."""
-BETTER: Final = 2
-"""Between two slow ones, the other one has to have been so many times as fast."""
-SLOWER: Final = 8
-"""A source is slow, too, if the other one has been so many times as fast."""
 MOVING_S: Final = 5.0
 """A source that brought something so lately and leaves may have left it unfinished."""
 BEHIND_MAX_S: Final = 60.0
 """How long a source may be quiet because what it sent waits for this host."""
-HOLD_FIRST_S: Final = 10.0
-HOLD_MAX_S: Final = 640.0
-"""How long a source that lost a log does not get it back; twice as long each time."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pause:
-    """A session is not asked for a log until then; `times`: how often that has been so.
-
-    `newest`: the newest entry that its peer was known to hold.
-    """
-
-    until: float
-    times: int
-    newest: int
-
-
-_Pauses = dict["SourceSeat", _Pause]
-
-
-@dataclass(slots=True)
-class _Log:
-    """Who can bring a log, and how far it has come."""
-
-    key: LogKey
-    source: "SourceSeat | None" = None
-    since: float = 0.0
-    """When the source became that."""
-    moved_at: float = 0.0
-    """When bytes came from the source."""
-    source_newest: int = 0
-    """The newest entry that the source is known to hold."""
-    waiting: "dict[SourceSeat, int]" = field(default_factory=dict)
-    """The other sessions that want the log, and the newest entry that their peers hold."""
-    most: int = 0
-    """The newest of these entries."""
-    held: int = 0
-    coming: int = 0
-    """The newest entry that came and may not be stored yet."""
-    coming_from: "SourceSeat | None" = None
-    inside: int = 0
-    """The entry whose payload has come in part, 0: none."""
-    lacking_since: float | None = None
-    """Since when others hold what neither we have nor is coming."""
-    check_at: float | None = None
-    held_down: _Pauses | None = None
-    """Who lost the log."""
-    spent: _Pauses | None = None
-    """Who has ended its fetch with nothing left to do."""
-
-    def nothing_comes(self) -> None:
-        """What came is stored, or never will be."""
-        self.coming = 0
-        self.coming_from = None
-
-    def lacks(self, newest: int) -> bool:
-        """Whether who holds entries up to `newest` has something for us."""
-        return newest > max(self.held, self.coming) or 0 < self.inside <= newest
-
-    def may_get(self, seat: "SourceSeat", now: float) -> bool:
-        """Whether a session is not held down."""
-        return _until(self.held_down, seat, now) <= now
-
-    def able(self, now: float) -> "list[SourceSeat]":
-        """Who waits and holds what we lack, but for those who have just brought all they could.
-
-        What we do not want of a log, or what no peer has whole, is lacking for ever.
-        """
-        return [
-            seat
-            for seat, newest in self.waiting.items()
-            if self.lacks(newest) and _until(self.spent, seat, now) <= now
-        ]
-
-    def next_free_at(self, now: float) -> float | None:
-        """When the next one of those who hold what we lack may get the log again."""
-        noted = [each for each in (self.held_down, self.spent) if each]
-        return min(
-            (
-                max(_until(each, seat, now) for each in noted)
-                for seat, newest in self.waiting.items()
-                if noted and self.lacks(newest)
-            ),
-            default=None,
-        )
-
-    def hold_down(self, seat: "SourceSeat", now: float) -> None:
-        """A session lost the log because it brought too little."""
-        self.held_down = _longer(self.held_down, seat, now, self.source_newest)
-
-    def note_spent(self, seat: "SourceSeat", now: float, newest: int) -> None:
-        """A session has ended its fetch, and what its peer holds is lacking all the same."""
-        self.spent = _longer(self.spent, seat, now, newest)
-
-    def rests(self, seat: "SourceSeat") -> bool:
-        """Whether something is noted of a session, whether it waits or not."""
-        return any(seat in noted for noted in (self.held_down, self.spent) if noted is not None)
-
-    def hears(self, seat: "SourceSeat", newest: int) -> None:
-        """A session whose peer holds more than it did may be asked again."""
-        pause = None if self.spent is None else self.spent.get(seat)
-        if self.spent is not None and pause is not None and newest > pause.newest:
-            del self.spent[seat]
-
-
-def _until(pauses: _Pauses | None, seat: "SourceSeat", now: float) -> float:
-    pause = None if pauses is None else pauses.get(seat)
-    return now if pause is None else pause.until
-
-
-def _longer(pauses: _Pauses | None, seat: "SourceSeat", now: float, newest: int) -> _Pauses:
-    pauses = {} if pauses is None else pauses
-    times = pauses[seat].times if seat in pauses else 0
-    until = now + min(HOLD_FIRST_S * 2.0**times, HOLD_MAX_S)
-    pauses[seat] = _Pause(until, times + 1, newest)
-    return pauses
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a session stands to a log.
-
-    `peer_newest`: the newest entry that its peer is known to hold. `progress_at`: when the source
-    last brought something, None for others and for one that has not.
-    """
-
-    fetching: bool
-    peer_newest: int
-    progress_at: float | None
-
-
-class SourceSeat:
-    """A session's place in the book. `name` is for people."""
-
-    def __init__(
-        self, book: "SourceBook", name: str, number: int, is_behind: Callable[[], bool]
-    ) -> None:
-        self.name = name
-        self.number = number
-        self.busy = 0
-        """Logs that it is to bring and of which something is lacking."""
-        self.moved_at = 0.0
-        self.fastest = 0.0
-        """The highest speed that was measured, in bytes a second."""
-        self.logs: dict[LogKey, None] = {}
-        self._book = book
-        self._window_at = 0.0
-        self._window_bytes = 0
-        self._speed: float | None = None
-        """In the last window, None if there was none since it had nothing to bring, or was behind.
-        """
-        self._is_behind = is_behind
-        self._was_behind = False
-        """Whether that was so in this window."""
-        self.behind_at = 0.0
-
-    def claim(self, log: LogKey, now: float) -> bool:
-        """Whether this session may fetch a log. If not, it will be told when it may."""
-        return self._book.claim(self, log, now)
-
-    def took(self, notice: Notice, now: float) -> None:
-        """A notice of the session."""
-        self._book.took(self, notice, now)
-
-    def leave(self, now: float) -> None:
-        """The session has ended."""
-        self._book.leave(self, now)
-
-    def standing(self, log: LogKey) -> Standing | None:
-        """How this session stands to a log; None if it does not want it."""
-        return self._book.standing(self, log)
-
-    def note_behind(self, now: float) -> bool:
-        """Whether what came waits for this host. Then it is not the peer that is slow."""
-        behind = self._is_behind()
-        if behind:
-            self.behind_at = now
-            self._was_behind = True
-        return behind
-
-    def came(self, size: int, now: float) -> None:
-        """So many bytes came."""
-        self.moved_at = now
-        self.note_behind(now)
-        self._window_bytes += size
-        self._roll(now)
-
-    def begin_window(self, now: float) -> None:
-        """It has had nothing to bring until now."""
-        self._window_at = now
-        self._window_bytes = 0
-        self._speed = None
-        self._was_behind = False
-
-    def is_slow_beside(self, other: "SourceSeat", now: float) -> bool:
-        """Whether the last `WINDOW_S` in which it had something to bring were too slow."""
-        self._roll(now)
-        if self._speed is None:
-            return False
-        if self._speed < SLOW_BYTES_PER_S:
-            # If the other one was no better in its time, changing costs and gains nothing.
-            return not other.fastest or self._speed * BETTER < other.fastest
-        return self._speed * SLOWER < other.fastest
-
-    def _roll(self, now: float) -> None:
-        elapsed = now - self._window_at
-        if elapsed >= WINDOW_S:
-            speed = self._window_bytes / elapsed
-            self.fastest = max(self.fastest, speed)
-            self._speed = None if self._was_behind else speed
-            self._was_behind = False
-            self._window_at = now
-            self._window_bytes = 0
 
 
 class SourceBook:
     """Who fetches what, of all sessions of a node."""
 
     def __init__(self) -> None:
-        self._logs: dict[LogKey, _Log] = {}
+        self._logs: dict[LogKey, SourceLog] = {}
         self._line: list[tuple[float, LogKey]] = []
         self._changes: list[tuple[SourceSeat, SourceChanged]] = []
         self._seats = 0
@@ -306,7 +82,7 @@ class SourceBook:
         """See `SourceSeat.claim`."""
         state = self._logs.get(log)
         if state is None:
-            state = self._logs[log] = _Log(log)
+            state = self._logs[log] = SourceLog(log)
         seat.logs[log] = None
         if state.source is None:
             self._appoint(state, seat, now)
@@ -334,7 +110,7 @@ class SourceBook:
             case PayloadReceived():
                 state = self._logs.get(notice.log)
                 if state is not None and state.inside <= notice.seq:
-                    state.inside = 0
+                    state.inside, state.offer = 0, None
                     self._look(state, now)
             case PeerHolds():
                 self._peer_holds(seat, notice, now)
@@ -362,6 +138,8 @@ class SourceBook:
             for noted in (state.held_down, state.spent):
                 if noted is not None:
                     noted.pop(seat, None)
+            if state.offer is not None and state.offer.seat is seat:
+                state.offer = None
             if state.source is seat:
                 moving = state.moved_at > 0 and now - state.moved_at < MOVING_S
                 if not self._vacate(state, now) and moving:
@@ -386,7 +164,7 @@ class SourceBook:
 
     # Inside
 
-    def _arriving(self, state: _Log, seat: SourceSeat, notice: Arriving, now: float) -> None:
+    def _arriving(self, state: SourceLog, seat: SourceSeat, notice: Arriving, now: float) -> None:
         if notice.newest > state.coming:
             state.coming, state.coming_from = notice.newest, seat
         if seat in state.waiting:
@@ -394,12 +172,40 @@ class SourceBook:
             state.most = max(state.most, notice.newest)
         if notice.inside:
             state.inside = notice.newest
+            self._note_offer(state, seat, notice, now)
         if state.source is seat:
             state.moved_at = now
             state.source_newest = max(state.source_newest, notice.newest)
             if state.spent is not None:
                 state.spent.pop(seat, None)
         self._look(state, now)
+
+    def _note_offer(self, state: SourceLog, seat: SourceSeat, notice: Arriving, now: float) -> None:
+        """A part of a payload came."""
+        offer = state.offer
+        if seat is state.source:
+            state.offer = None
+        elif offer is None or (offer.seat, offer.seq) != (seat, notice.newest):
+            state.offer = Offer(seat, notice.newest, now, now)
+            self._check_again(state, now + SILENCE_S)
+        else:
+            offer.came(notice.data_bytes, now)
+
+    def _judge_offer(self, state: SourceLog, offer: Offer, now: float) -> None:
+        """Is it time to have a payload brought by who is better at it?"""
+        source = state.source
+        if source is offer.seat or source is None or state.source_newest < offer.seq:
+            return
+        due = offer.due(source, now)
+        if due > now:
+            self._check_again(state, due)
+            return
+        state.offer = None
+        state.hold_down(offer.seat, now)
+        self._changes.append((offer.seat, SourceChanged(state.key, fetch=False)))
+        # It was left to the one that offered it.
+        self._changes.append((source, SourceChanged(state.key, fetch=True)))
+        state.since = now
 
     def _peer_holds(self, seat: SourceSeat, notice: PeerHolds, now: float) -> None:
         state = self._logs.get(notice.log)
@@ -421,7 +227,9 @@ class SourceBook:
                 state.check_at = None
         self._look(state, now)
 
-    def _fetch_ended(self, state: _Log, seat: SourceSeat, notice: FetchEnded, now: float) -> None:
+    def _fetch_ended(
+        self, state: SourceLog, seat: SourceSeat, notice: FetchEnded, now: float
+    ) -> None:
         was_source, newest = state.source is seat, state.source_newest
         if was_source:
             self._vacate(state, now)
@@ -440,7 +248,7 @@ class SourceBook:
             if state.lacks(newest):
                 self._look(state, now)
 
-    def _forget(self, state: _Log, seat: SourceSeat, now: float) -> None:
+    def _forget(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
         """A session wants a log no more."""
         if not state.rests(seat):
             # Else it is to be found when the session ends.
@@ -451,13 +259,16 @@ class SourceBook:
         if state.source is None and not state.waiting:
             self._logs.pop(state.key, None)
 
-    def _look(self, state: _Log, now: float) -> None:
+    def _look(self, state: SourceLog, now: float) -> None:
         """Something has changed, or it is time: does the log need another source?"""
         source = state.source
         lacking = state.lacks(max(state.most, state.source_newest))
         if lacking is (state.lacking_since is None):
             state.lacking_since = now if lacking else None
             self._count_busy(source, 1 if lacking else -1, now)
+        due = state.check_at is None or state.check_at <= now
+        if due and state.offer is not None:
+            self._judge_offer(state, state.offer, now)
         if not state.lacks(state.most):
             return
         if source is None:
@@ -466,10 +277,10 @@ class SourceBook:
                 self._check_when_free(state, now)
             else:
                 self._hand_over(state, best, now)
-        elif state.check_at is None or state.check_at <= now:
+        elif due:
             self._judge(state, source, now)
 
-    def _judge(self, state: _Log, source: SourceSeat, now: float) -> None:
+    def _judge(self, state: SourceLog, source: SourceSeat, now: float) -> None:
         """Others hold what the source has not brought: is it time to take the log from it?"""
         best = self._best(state, now)
         if best is None:
@@ -478,19 +289,19 @@ class SourceBook:
         source.note_behind(now)
         due = self._due(state, source, best, now)
         if due <= now:
-            state.hold_down(source, now)
+            if state.source_has_it(now):
+                state.hold_down(source, now)
             self.switches += 1
             self._hand_over(state, best, now)
             due = now + START_S + GRACE_S
         self._check_again(state, due)
 
-    def _due(self, state: _Log, source: SourceSeat, best: SourceSeat, now: float) -> float:
+    def _due(self, state: SourceLog, source: SourceSeat, best: SourceSeat, now: float) -> float:
         """When this source has been quiet or slow for too long, if nothing changes until then."""
         lacking_since = now if state.lacking_since is None else state.lacking_since
         moved_at = max(state.moved_at, state.since + START_S, lacking_since)
         quiet_since = max(moved_at, min(source.behind_at, moved_at + BEHIND_MAX_S))
-        has_it = state.lacks(state.source_newest) or state.moved_at > lacking_since
-        due = quiet_since + (SILENCE_S if has_it else GRACE_S)
+        due = quiet_since + (SILENCE_S if state.source_has_it(now) else GRACE_S)
         queued = source.busy > 1 and source.busy <= best.busy + 1
         if queued and now - source.moved_at < SILENCE_S:
             # It brings other logs, and this one would have to wait elsewhere too.
@@ -502,7 +313,7 @@ class SourceBook:
             return now
         return min(due, now + WINDOW_S / 2)
 
-    def _best(self, state: _Log, now: float) -> SourceSeat | None:
+    def _best(self, state: SourceLog, now: float) -> SourceSeat | None:
         """Who is to bring it next: whoever has the least to do of those that hold it."""
         able = state.able(now)
         free = [seat for seat in able if state.may_get(seat, now)]
@@ -512,7 +323,7 @@ class SourceBook:
             free, key=lambda seat: (seat.busy, -state.waiting[seat], seat.number), default=None
         )
 
-    def _go_on(self, state: _Log, now: float) -> None:
+    def _go_on(self, state: SourceLog, now: float) -> None:
         """The source left in the middle of something, which may be more than we know of."""
 
         def rank(seat: SourceSeat) -> tuple[bool, int, int]:
@@ -522,14 +333,14 @@ class SourceBook:
         if seat is not None:
             self._hand_over(state, seat, now)
 
-    def _hand_over(self, state: _Log, seat: SourceSeat, now: float) -> None:
+    def _hand_over(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
         old = state.source
         self._appoint(state, seat, now)
         if old is not None:
             self._changes.append((old, SourceChanged(state.key, fetch=False)))
         self._changes.append((seat, SourceChanged(state.key, fetch=True)))
 
-    def _appoint(self, state: _Log, seat: SourceSeat, now: float) -> None:
+    def _appoint(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
         """A new source; the old one waits from now on."""
         old = state.source
         lacking = state.lacking_since is not None
@@ -545,7 +356,7 @@ class SourceBook:
         if lacking:
             self._count_busy(seat, 1, now)
 
-    def _vacate(self, state: _Log, now: float) -> bool:
+    def _vacate(self, state: SourceLog, now: float) -> bool:
         """The source fetches this log no more. False if nobody has taken over."""
         if state.lacking_since is not None:
             self._count_busy(state.source, -1, now)
@@ -557,17 +368,20 @@ class SourceBook:
         return state.source is not None
 
     def _count_busy(self, seat: SourceSeat | None, change: int, now: float) -> None:
-        if seat is not None:
-            if not seat.busy:
-                seat.begin_window(now)
-            seat.busy += change
+        if seat is None:
+            return
+        if not seat.busy:
+            seat.begin_window(now)
+        seat.busy += change
+        if not seat.busy:
+            seat.end_window(now)
 
-    def _check_when_free(self, state: _Log, now: float) -> None:
+    def _check_when_free(self, state: SourceLog, now: float) -> None:
         free_at = state.next_free_at(now)
         if free_at is not None:
             self._check_again(state, free_at)
 
-    def _check_again(self, state: _Log, at: float) -> None:
+    def _check_again(self, state: SourceLog, at: float) -> None:
         if state.check_at is None or at < state.check_at:
             state.check_at = at
             heappush(self._line, (at, state.key))

@@ -32,11 +32,15 @@ def fetches(request: Request) -> bool:
     return _is_open(request) and request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
 
 
-def brings(request: Request, *, stuck_since: float) -> bool:
-    """Whether a request is how we fetch a log, or was offered and is stuck in a payload."""
+def brings(request: Request) -> bool:
+    """Whether a request is how we fetch a log, or was offered and is inside a payload.
+
+    Not one for metadata alone: it may be there to find a fork.
+    """
+    inside = request.incoming.sink is not None
     if not request.ours and request.proposal.end is not None:
-        return request.incoming.sink is not None and request.progress_at <= stuck_since
-    return fetches(request) and request.our_interest.eagerness is Eagerness.ALL
+        return inside
+    return fetches(request) and (inside or request.our_interest.data_up_to > 0)
 
 
 def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:

@@ -5,9 +5,11 @@ from typing import Any, cast
 
 import pytest
 
+from logstore import Subscription
 from peer.commands import Ingest, WritePayload
 from peer.errors import RemoteViolation, SessionTimeout
-from peer.events import SourceChanged
+from peer.events import Interests, InterestsChanged, SourceChanged
+from peer.follow_policy import FollowPolicy
 from peer.notices import PeerHolds
 from wire import (
     U64_MAX,
@@ -16,6 +18,7 @@ from wire import (
     CancelReason,
     Eagerness,
     Grant,
+    LogKey,
     LZFooEncoder,
     Propose,
     encode_compressed,
@@ -27,7 +30,17 @@ from wire import (
     encode_varu64,
 )
 
-from .impolite import LOG, SMALL, Impolite, cancel, entry_packets, log_of, metadata_packet, propose
+from .impolite import (
+    AUTHOR,
+    LOG,
+    SMALL,
+    Impolite,
+    cancel,
+    entry_packets,
+    log_of,
+    metadata_packet,
+    propose,
+)
 from .rig import Host
 
 HELD = log_of(40)
@@ -331,6 +344,48 @@ def test_a_payload_of_a_foreign_entry_is_thrown_away_without_blame() -> None:
     assert Cancel(0, CancelReason.NO_RESOURCES) in peer.messages()
 
 
+def test_logs_that_only_a_stranger_has_heard_of_take_no_memory() -> None:
+    """He asks for as many as he likes; the last ones of them are offered to him once they come."""
+    config = replace(SMALL, offered_logs_max=10, refused_credit_per_s=1e6)
+    peer = Impolite(follows=False, config=config)
+    peer.control(Grant(8))
+    for number in range(200):
+        log = LogKey(AUTHOR.id, number)
+        peer.control(propose(2 * number, 1, log=log))
+        peer.control(cancel(2 * number))
+        peer.sent()
+        switch = encode_switch(2 * number) if number > 0 else b""
+        peer.data(switch, encode_request_cancelled(2 * number))
+        peer.wait(0.01)
+    policy = peer.engine._policy
+    assert isinstance(policy, FollowPolicy)
+    assert not policy._logs.items()
+    peer.messages()
+    for number in (100, 195):
+        peer.store.append(AUTHOR, number, b"imported")
+    peer.run()
+    peer.wait(peer.engine._config.look_again_s)
+    offers = [each for each in peer.messages() if isinstance(each, Propose)]
+    assert [(each.log.log_id, each.start, each.end) for each in offers] == [(195, 1, 1)]
+
+
+@pytest.mark.parametrize("eager_bytes", [None, 5_000_000])
+def test_who_is_no_source_any_more_keeps_no_payload(eager_bytes: int | None) -> None:
+    """Nobody else is asked for a payload that is arriving, also if only small ones are wanted."""
+    peer = Impolite()
+    subscription = Subscription(eager_bytes=eager_bytes)
+    interests = Interests(logs=frozenset((LOG,)), subscriptions={LOG: subscription})
+    peer.host.todo.append(InterestsChanged(interests, ()))
+    peer.run()
+    number = peer.open_request()
+    part = encode_payload_header(3_000_000) + b"z" * 100_000
+    peer.data(encode_switch(number), metadata_packet(HUGE, 1), part)
+    peer.host.todo.append(SourceChanged(LOG, fetch=False))
+    [cancelled] = [m for m in peer.messages() if isinstance(m, Cancel)]
+    assert (cancelled.request, cancelled.reason) == (number, CancelReason.NOT_WANTED)
+    assert len(peer.store.partial[LOG, 1]) == 100_000
+
+
 @pytest.mark.parametrize("told", [False, True])
 def test_an_offer_that_stops_inside_a_payload_is_given_up(*, told: bool) -> None:
     """Every other session of the node leaves that payload to it."""
@@ -342,10 +397,9 @@ def test_an_offer_that_stops_inside_a_payload_is_given_up(*, told: bool) -> None
     peer.data(encode_switch(peer.number), metadata_packet(HUGE, 1), part)
     patience = peer.engine._config.unfed_timeout_s
     if told:
-        peer.host.todo.append(SourceChanged(LOG, fetch=False))
-        peer.run()
-        assert not [m for m in peer.messages() if isinstance(m, Cancel)]
+        # It stops, or is slow, as the node has found out.
         peer.wait(2.0)
+        assert not [m for m in peer.messages() if isinstance(m, Cancel)]
         peer.host.todo.append(SourceChanged(LOG, fetch=False))
         peer.run()
     else:

@@ -10,18 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from peer.events import SourceChanged
 from peer.notices import Arriving, EntriesReceived, FetchEnded, PayloadReceived, PeerHolds
-from peer.source_book import (
-    BEHIND_MAX_S,
-    GRACE_S,
-    HOLD_FIRST_S,
-    HOLD_MAX_S,
-    QUEUE_S,
-    SILENCE_S,
-    START_S,
-    WINDOW_S,
-    SourceBook,
-    SourceSeat,
-)
+from peer.source_book import BEHIND_MAX_S, GRACE_S, QUEUE_S, START_S, SourceBook
+from peer.source_log import HOLD_FIRST_S, HOLD_MAX_S, SILENCE_S
+from peer.source_seat import WINDOW_S, SourceSeat
 from wire import LogKey
 
 LOGS = [LogKey(bytes([n]) * 32, 0) for n in range(3)]
@@ -342,6 +333,73 @@ def test_a_source_is_slow_beside_one_that_was_much_faster() -> None:
         desk.wait(1)
         desk.brings(0, newest, 200_000)
     assert desk.source == "b"
+
+
+def test_small_news_tell_nothing_of_how_fast_who_brings_them_is() -> None:
+    """An entry an hour is no measure: it comes when it is made."""
+    desk = claimed("fast", "slow")
+    for newest in range(1, 11):
+        desk.wait(3600)
+        desk.brings(0, newest, 300)
+        desk.book.held(LOG, newest, desk.now)
+    desk.peer_holds(1, 11, held=10)
+    desk.wait(1)
+    assert desk.source == "slow"
+    desk.peer_holds(0, 11, held=10)
+    desk.told.clear()
+    for _ in range(80):
+        desk.brings(
+            desk.source != "fast", 11, 100 if desk.source == "slow" else 100_000, inside=True
+        )
+        desk.wait(0.1)
+    assert desk.told == [("slow", False), ("fast", True)]
+
+
+def test_who_did_not_hold_what_another_one_told_of_may_get_the_log_back_at_once() -> None:
+    desk = claimed("a", "b")
+    desk.peer_holds(1, 1)
+    desk.wait(START_S + 2 * GRACE_S)
+    assert desk.source == "b"
+    desk.peer_holds(0, 1)
+    desk.wait(START_S + SILENCE_S)
+    assert desk.source == "a"
+
+
+@pytest.mark.parametrize("speed", [10, 100_000])
+def test_an_offer_that_trickles_is_left_to_the_source_if_that_holds_it_too(speed: int) -> None:
+    desk = claimed("source", "other")
+    desk.brings(0, 4)
+    for newest in range(1, 4):
+        desk.book.held(LOG, newest, desk.now)
+    desk.peer_holds(0, 9, held=3)
+    for _ in range(20):
+        desk.brings(1, 5, speed // 4, inside=True)
+        desk.brings(0, 6, 1_000_000)
+        desk.wait(0.25)
+        if desk.told:
+            break
+    expected = [("other", False), ("source", True)] if speed < 1000 else []
+    assert desk.told == expected
+    assert desk.source == "source"
+
+
+def test_an_offer_that_goes_quiet_is_left_to_the_source() -> None:
+    desk = claimed("source", "other")
+    desk.peer_holds(0, 9)
+    desk.brings(1, 5, 500_000, inside=True)
+    for _ in range(10):
+        desk.brings(0, 6)
+        desk.wait(0.25)
+    assert desk.told == [("other", False), ("source", True)]
+
+
+def test_a_trickling_offer_is_all_there_is_while_nobody_else_holds_it() -> None:
+    desk = claimed("source", "other")
+    desk.peer_holds(0, 4)
+    for _ in range(100):
+        desk.brings(1, 5, 10, inside=True)
+        desk.wait(0.25)
+    assert ("other", False) not in desk.told
 
 
 def test_logs_that_wait_for_a_busy_source_are_shared_out() -> None:

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from nacl.signing import SigningKey
 
 from peer.events import Interests
-from peer.source_book import SourceBook, SourceSeat
+from peer.source_book import SourceBook
+from peer.source_seat import SourceSeat
 from peer.sourcing import Claim
 from wire import LogKey
 
