@@ -173,7 +173,9 @@ async def _is_complete(wait: _Wait, peer: "Peer") -> bool:
     if any(each["state"] in fresh and each["last_error"] is None for each in connections):
         return False
     ready = [each for each in connections if each["state"] == "established"]
-    if not ready:
+    called = [each for each in connections if each["direction"] == "outgoing"]
+    # Who called in cannot be asked, and may have come for what is held here.
+    if not ready or (called and not any(each in ready for each in called)):
         return False
     for each in ready:
         address = each["address"]

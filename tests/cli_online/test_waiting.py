@@ -59,6 +59,28 @@ def test_wait_says_who_cannot_be_reached(author: str, taker: Path) -> None:
         assert "cannot be reached: Connection refused" in done.stderr
 
 
+def test_wait_does_not_take_the_word_of_who_called_in(
+    tmp_path: Path, author: str, taker: Path
+) -> None:
+    """They cannot be asked what they hold, and those that the node calls are all away."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    empty = tmp_path / "empty"
+    assert run(empty, "init").returncode == 0
+    flags = ("--listen", "127.0.0.1:0", "--connect", address, "--follow", author)
+    with serving(taker, *flags) as node:
+        while "listening on" not in (line := node.line()):
+            pass
+        here = line.split()[-1]
+        with serving(empty, "--no-listen", "--connect", here) as caller:
+            while "connected" not in caller.line():
+                pass
+            assert run(taker, "append", stdin=b"so that something is held").returncode == 0
+            done = run(taker, "wait", "--timeout", "2")
+            assert done.returncode == 1
+            assert "cannot be reached: Connection refused" in done.stderr
+
+
 def test_sync_with_wait_tries_again_until_somebody_is_there(
     tmp_path: Path, author: str, taker: Path
 ) -> None:
