@@ -124,9 +124,8 @@ class Actor:
     def give_up(self, request: Request, detail: str) -> None:
         """Take in no more of it, and cancel it for a reason of ours if it is not over."""
         self._listener.discard(request)
-        if request.cancel_sent is None:
-            self._notices.append(RequestGivenUp(request.number, request.log, detail))
-            self.cancel_for(request, CancelReason.NO_RESOURCES)
+        self._notices.append(RequestGivenUp(request.number, request.log, detail))
+        self.cancel_for(request, CancelReason.NO_RESOURCES)
 
     def stop_fetching(self, request: Request) -> None:
         """Ask for notifications only. Inside a large payload that takes a cancel."""

@@ -32,6 +32,7 @@ from logstore import (
     StoredEntry,
     Subscription,
 )
+from peer import Interests
 from peer.net import (
     Address,
     CannotConnectError,
@@ -42,6 +43,7 @@ from peer.net import (
     Direction,
     EndKind,
     Greedy,
+    Knowledge,
     Limits,
     MemoryStream,
     Node,
@@ -49,6 +51,7 @@ from peer.net import (
     Observer,
     Overview,
     Reason,
+    lack_of,
     memory_link,
     newest_held_by,
     open_stream,
@@ -313,7 +316,7 @@ class Peer:
         same peer, if there are any. `greedy` as with `connect`. Raises CannotConnectError,
         SyncError, and ValueError for what is no address; use `trio.fail_after` for a time limit.
         """
-        return await _sync_once(self.node, target, greedy)
+        return await _sync_once(self.node, self.store, target, greedy)
 
     async def newest(
         self, target: str | Address | trio.abc.Stream, logs: Iterable[LogKey]
@@ -344,7 +347,7 @@ class Peer:
         backoff = self.node.new_backoff()
         while True:
             try:
-                await _sync_once(self.node, address, greedy)
+                await _sync_once(self.node, self.store, address, greedy)
             except (CannotConnectError, SyncError):
                 await trio.sleep(backoff.next_delay_s())
             else:
@@ -388,11 +391,14 @@ async def sync(
     """
     config = replace(config or NodeConfig(), lock=False)
     async with running_node(store, config, observer=observer) as node:
-        return await _sync_once(node, target)
+        return await _sync_once(node, store, target)
 
 
 async def _sync_once(
-    node: Node, target: str | Address | trio.abc.Stream, greedy: Greedy | None = None
+    node: Node,
+    store: Store,
+    target: str | Address | trio.abc.Stream,
+    greedy: Greedy | None = None,
 ) -> SyncSummary:
     started = trio.current_time()
     if isinstance(target, trio.abc.Stream):
@@ -409,6 +415,11 @@ async def _sync_once(
         raise SyncError(f"{name}: {reason}")
     if member.ending is None or member.ending.kind is not EndKind.CLOSED:
         raise SyncError(f"{name}: {reason}, before it had said that what was sent is kept there")
+    if (not_given := member.connection.not_given) is not None:
+        raise SyncError(f"{name}: not all that is held could be read: {not_given}")
+    unfinished = await trio.to_thread.run_sync(_unfinished, store, node.interests, member.knowledge)
+    if unfinished is not None:
+        raise SyncError(f"{name}: {unfinished}")
     info = member.info()
     return SyncSummary(
         logs=member.logs_synced,
@@ -422,6 +433,19 @@ async def _sync_once(
         saved_bytes_sent=info.saved_bytes_sent,
         duration_s=trio.current_time() - started,
     )
+
+
+def _unfinished(store: Store, interests: Interests, knowledge: Knowledge) -> str | None:
+    """What was begun in a one-time sync and is missing all the same, in words."""
+    for log in (*knowledge.given_up, *knowledge.broken_off):
+        subscription = interests.subscription(log)
+        lack = lack_of(store, log, subscription, knowledge.newest.get(log, 0))
+        if not interests.follows(log) or not (lack.entries or lack.payloads):
+            continue
+        if (given_up := knowledge.given_up.get(log)) is not None:
+            return f"what came of {log} could not be kept: {given_up.detail}"
+        return f"the other side broke off what it sent of {log}; its log may say why"
+    return None
 
 
 def _address(address: str | Address) -> Address:

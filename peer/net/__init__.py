@@ -8,6 +8,7 @@ from .connection import Ending, EndKind
 from .dialling import CannotConnectError, Dialler, open_stream
 from .exporting import Export, run_export
 from .greedy import Greedy, parse_greedy, with_greedy
+from .knowledge import Knowledge
 from .limits import Limits
 from .listening import CannotListenError
 from .memory import MemoryStream, memory_link
@@ -36,6 +37,7 @@ __all__ = [
     "Ending",
     "Export",
     "Greedy",
+    "Knowledge",
     "Lack",
     "Limits",
     "MemoryStream",

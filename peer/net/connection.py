@@ -26,6 +26,7 @@ from peer import (
     RemoteViolation,
     Session,
     SessionTimeout,
+    StorageFailed,
     Verdict,
 )
 
@@ -90,6 +91,7 @@ class Connection:
     ) -> None:
         self.session = session
         self.not_kept: str | None = None
+        self.not_given: str | None = None
         """Why something that came could not be kept, of several the last; it may be here now."""
         self._failures_max = failures_max
         self._failed = failed
@@ -222,6 +224,9 @@ class Connection:
             case IngestFailed(refusal=Refusal.STORAGE) | PayloadFinished(verdict=Verdict.STORAGE):
                 self.not_kept = event.detail
                 self._failures += 1
+                self._failed(event.detail)
+            case StorageFailed():
+                self.not_given = event.detail
                 self._failed(event.detail)
             case _:
                 pass

@@ -61,6 +61,8 @@ class Knowledge:
     """The newest entry that the other side said it holds; whoever reads drops what is held here."""
     refused: LogTable[Refused] = field(default_factory=LogTable)
     given_up: dict[LogKey, GivenUp] = field(default_factory=dict)
+    broken_off: dict[LogKey, None] = field(default_factory=dict)
+    """Logs of which the other side ended a request in the middle, for want of resources."""
     arriving: dict[LogKey, int] = field(default_factory=dict)
     """The entry of which a part of the payload has come, and not all."""
     active: dict[LogKey, int] = field(default_factory=dict)
@@ -88,6 +90,9 @@ class Knowledge:
                 self.active[notice.log] = self.active.get(notice.log, 0) + 1
                 self.refused.pop(notice.log, None)
             case RequestCancelled():
+                no_resources = notice.reason is CancelReason.NO_RESOURCES and not notice.by_us
+                if no_resources and notice.request in self._requests:
+                    _remember(self.broken_off, notice.log, None)
                 self._over(notice.request)
                 if not notice.by_us and notice.reason in _REFUSALS:
                     self.refused[notice.log] = self._refusal(notice.reason, now)
@@ -99,6 +104,7 @@ class Knowledge:
                 _remember(self.arriving, notice.log, notice.newest)
             case PayloadReceived():
                 self.arriving.pop(notice.log, None)
+                self.given_up.pop(notice.log, None)
             case EntriesReceived():
                 self.given_up.pop(notice.log, None)
             case _:

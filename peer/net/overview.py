@@ -198,6 +198,7 @@ def _connection(info: ConnectionInfo, moments: _Moments) -> dict[str, object]:
         "saved_bytes_sent": info.saved_bytes_sent,
         "logs": info.logs,
         "not_kept": info.not_kept,
+        "not_given": info.not_given,
         "terms": terms_fields(info.terms),
     }
 

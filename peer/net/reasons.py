@@ -389,6 +389,9 @@ def _connection(each: Mapping[str, Any], state: State) -> Iterator[Reason]:
         if each.get("not_kept") is not None:
             text = f"not all that came could be kept: {each['not_kept']}"
             yield Reason(text, wrong=True, advice="the node asks for it again by itself")
+        if each.get("not_given") is not None:
+            text = f"not all that it asked for could be read: {each['not_given']}"
+            yield Reason(text, wrong=True, advice="`bamboo-peer verify` finds all that is damaged")
         logs = int(each.get("logs", 0))
         moved = received or sent or int(each.get("payload_bytes_received", 0))
         if logs:

@@ -88,5 +88,7 @@ class ConnectionInfo:
     """Logs about which a request is active."""
     not_kept: str | None = None
     """Why something that came could not be kept, of several the last; it may be here now."""
+    not_given: str | None = None
+    """Why something that is held could not be read for the other side, of several the last."""
     terms: Terms | None = None
     """None before both sides have sent their setup."""

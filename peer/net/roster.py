@@ -97,6 +97,7 @@ class Member:
             logs=len(self.knowledge.active),
             terms=self.terms(),
             not_kept=self.connection.not_kept,
+            not_given=self.connection.not_given,
         )
 
     def terms(self) -> Terms | None:

@@ -55,6 +55,38 @@ async def synced(giver: Store, taker: Store) -> SyncError | None:
     return failure
 
 
+@pytest.mark.parametrize("who", ["giver", "taker"])
+async def test_a_sync_of_what_is_damaged_does_not_say_that_all_is_well(
+    tmp_path: Path, patient_clock: trio.testing.MockClock, who: str
+) -> None:
+    """Whichever side it is that syncs; the other one, a node, says what it could not read."""
+    reasons: list[str] = []
+
+    def observe(event: Mapping[str, object]) -> None:
+        if event["event"] == "storage_failed":
+            reasons.append(str(event["reason"]))
+
+    with Store.create(tmp_path / "giver") as giver, Store.memory() as taker:
+        giver.append([b"z" * 3_000_000])
+        [payload] = [each for each in (tmp_path / "giver/payloads").rglob("*") if each.is_file()]
+        payload.write_bytes(b"z" * 2_999_999 + b"y")
+        taker.follow(ALL)
+        here, there = memory_link()
+        async with (
+            Peer(giver, config=CONFIG, observer=observe) as one,
+            Peer(taker, config=CONFIG) as other,
+            trio.open_nursery() as nursery,
+        ):
+            node, syncing = (other, one) if who == "giver" else (one, other)
+            nursery.start_soon(partial(node.serve_stream, here, proactive=False))
+            with pytest.raises(SyncError) as caught:
+                await syncing.sync(there)
+            nursery.cancel_scope.cancel()
+    what = "the payload is damaged" if who == "giver" else "the bytes received are not the payload"
+    assert what in str(caught.value)
+    assert "the payload is damaged" in reasons[0]
+
+
 async def test_a_disk_that_stays_full_ends_a_sync_within_seconds(
     monkeypatch: pytest.MonkeyPatch, patient_clock: trio.testing.MockClock
 ) -> None:
