@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from wire import Adjust, Eagerness
 
 from .planning import Settings, Wants
-from .ranges import meet
+from .ranges import meet, range_with
 from .request import OPEN_END, Request
 from .sequence import Piece
 
@@ -56,6 +56,21 @@ def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Chang
     if wanted[0][0] > at:
         return CANCEL
     return _settle(request, wants.settings(at, newest), wanted[0][1], last)
+
+
+def is_inside_unwanted(request: Request, wants: Wants, newest: int) -> bool:
+    """Whether a large payload is on its way that is not wanted any more.
+
+    Limits count for payloads that have not begun: to stop one takes a cancel.
+    """
+    entry = request.incoming.entry
+    if request.incoming.sink is None or entry is None:
+        return False
+    if not wants.wants_payload_of(entry.seq, max(newest, entry.seq)):
+        return True
+    smallest, largest = wants.payload_limits
+    fetched = range_with(wants.fetches, entry.seq) is not None
+    return not (fetched or smallest <= entry.payload_bytes <= largest)
 
 
 def _left(request: Request) -> bool:

@@ -16,7 +16,7 @@ from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
 from .agenda import Agenda
 from .answering import Answer, goes_on
-from .changing import change
+from .changing import change, is_inside_unwanted
 from .config import SessionConfig
 from .coverage import came_to_nothing, completed, covers
 from .events import InterestsChanged, LogChanged, LogView, SourceChanged
@@ -499,14 +499,14 @@ class FollowPolicy(Policy):
     def _wants_changed(self, log: LogKey, state: LogState) -> None:
         """Narrow or end the requests of a log, and plan it anew."""
         before, wants = state.wants, self.wants_of(log)
-        state.wants = wants
-        state.stalled = None
+        state.wants, state.stalled = wants, None
         self._mender.keep_fetching(log, wants.fetches)
+        newest = max(state.height, state.our_newest, self.newest_of(log))
         if wants.subscription != before.subscription:
-            ranges = mended(wants, max(state.our_newest, self.newest_of(log)))
-            self._mender.wants_changed(log, ranges, wants.payload_limits)
+            self._mender.wants_changed(log, mended(wants, newest), wants.payload_limits)
         for request in list(self._actions.requests_of(log)):
-            if request.ours and not state.wants.subscription and not state.wants.fetches:
+            unwanted = request.ours and not wants.is_wanted
+            if unwanted or is_inside_unwanted(request, wants, newest):
                 self._cancel(request)
             else:
                 self._change(request)

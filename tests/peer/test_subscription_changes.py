@@ -3,14 +3,21 @@
 No side ever takes an honest one for a liar, and both end with what they want at last.
 """
 
+import random
+from dataclasses import replace
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from nacl.signing import SigningKey
 
 from logstore import PolicyKind, Subscription
-from peer.events import InterestsChanged
+from peer.events import Interests, InterestsChanged
+from wire import LogKey
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle, wanted_of
+from .rig import Author, Pair, Store
 from .test_partial import COUNT, RUNS, held_by, subscriptions
 
 SIDES = st.integers(0, 1)
@@ -131,3 +138,66 @@ def test_what_one_side_asked_for_and_wants_no_more_still_comes_to_the_other() ->
     state.carry_out(1, [4, 10, 3, 2, 7, 14, 10, 13])
     state.teardown()
     assert set(range(31, 38)) <= state.pair.hosts[0].store.logs[LOG].keys()
+
+
+LARGE = 200_000
+
+
+@pytest.mark.parametrize(
+    ("wish", "single"),
+    [
+        (Subscription(max_bytes=1000), False),
+        (Subscription(max_bytes=1000), True),
+        (Subscription(eager_bytes=1000), False),
+        (Subscription(eager_bytes=1000), True),
+        (Subscription(PolicyKind.METADATA), False),
+        (Subscription(PolicyKind.METADATA), True),
+        (Subscription(PolicyKind.LATEST, count=1), True),
+    ],
+)
+def test_a_large_payload_that_is_not_wanted_any_more_stops_in_the_middle(
+    *, wish: Subscription, single: bool
+) -> None:
+    """Else a disk fills up with what its owner has just declined.
+
+    `single`: in a request for it alone, of an entry that is held.
+    """
+    author = Author(SigningKey(b"c" * 32))
+    giver, taker = Store(), Store()
+    for payload in (b"one", random.Random(1).randbytes(LARGE), b"three"):
+        giver.append(author, 0, payload)
+    log = LogKey(author.id, 0)
+    if single:
+        taker.logs[log].update(giver.logs[log])
+        taker.logs[log][2] = replace(giver.logs[log][2], payload=None)
+    pair = Pair(stores=(giver, taker), credit=4096)
+    full, narrow = (
+        Interests(logs=frozenset((log,)), subscriptions={log: each})
+        for each in (Subscription(), wish)
+    )
+    pair.connect((full, full))
+    while not any(sink.data for sink in pair.hosts[1].sinks.values()):
+        one_round(pair)
+    pair.hosts[1].todo.append(InterestsChanged(narrow, (log,)))
+    for _ in range(20):
+        pair.run(advance_s=0.5)
+    assert 0 < len(taker.partial[log, 2]) < LARGE / 4
+    assert set(taker.logs[log]) == {1, 2, 3}
+    assert taker.logs[log][2].payload is None
+    three = taker.logs[log][3].payload
+    assert three == (None if wish.kind is PolicyKind.METADATA and not single else b"three")
+    pair.hosts[1].todo.append(InterestsChanged(full, (log,)))
+    for _ in range(20):
+        pair.run(advance_s=0.5)
+    assert taker.logs[log] == giver.logs[log]
+
+
+def one_round(pair: Pair) -> None:
+    """Everything that is there to do and to send, once."""
+    for side, host in enumerate(pair.hosts):
+        while host.step():
+            pass
+        pair.data_credit[1 - side] += pair.engine(side).data_credit_to_release()
+        pair.pump(side)
+        pair.deliver_control(side, len(pair.control[side]))
+        pair.deliver_data(side, len(pair.data[side]))
