@@ -8,8 +8,12 @@ so are the reads of one request.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from wire import U64_MAX, LogKey
+
+MISSING_NAMED: Final = 16
+"""So many missing payloads tell what there is to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,10 @@ class LookUp:
     """`LogView.runs` begins with the run that ends at or behind this seqnum."""
     held: tuple[int, int] | None = None
     """`LogView.range_held` is about these entries, both ends included."""
+    behind: int = 0
+    """So many of the entries that follow `entry` are wanted too, payloads aside."""
+    missing_max: int = MISSING_NAMED
+    """`LogView.missing_payloads` names at most so many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,8 @@ class LogView:
     `runs`: the maximal runs of consecutive held entries, both ends included, ascending, that end at
     or behind the look-up's `runs_from`; `runs_complete` is False if there are more of them. The
     first is (1, `height`) if `height` is not 0. `range_held`: whether all of the look-up's `held`
-    are.
+    are. `behind`: entries that follow `entry`, as many as were asked for, up to the first that is
+    not held.
     """
 
     log: LogKey
@@ -67,6 +68,7 @@ class LogView:
     runs: tuple[tuple[int, int], ...] = ()
     runs_complete: bool = True
     range_held: bool = False
+    behind: tuple[HeldEntry, ...] = ()
 
     @property
     def newest_whole(self) -> int:

@@ -37,7 +37,7 @@ from .apologies import Apologies
 from .commands import Command, LookUp
 from .config import SessionConfig
 from .errors import Violation
-from .events import LookedUp
+from .events import HeldEntry, LookedUp
 from .links import (
     GivenUp,
     Lacking,
@@ -57,6 +57,9 @@ RUN_ENTRIES_MAX = 1024
 
 _PACKET_WORK_BYTES = 4096
 """What reading a packet counts for, beside its bytes: it takes as long as so many payload bytes."""
+
+_ENTRIES_AHEAD = 64
+"""So many entries are looked up at once where the payloads of consecutive ones are to come."""
 
 _METADATA_BYTES = (128, 129)
 """First bytes of metadata packets."""
@@ -148,6 +151,8 @@ class Inbound:
         """What the last packet took on the wire, as far as it has come."""
         self._arrived_bytes = 0
         """Metadata and payloads of the current request since its listener was told."""
+        self._ahead: dict[int, HeldEntry] = {}
+        """Entries whose payloads come next in the current request, and that were looked up."""
         self._notified = False
         """Whether its listener has to be told what the other side has notified of."""
         self.paused = False
@@ -267,16 +272,27 @@ class Inbound:
                 request.incoming.hashes_looked_up_for = lacking.seq
             else:
                 request.incoming.looked_up = lacking.entry
-            self._ticket = self._listener.new_ticket()
-            self._commands.append(
-                LookUp(self._ticket, request.log, lacking.hashes_of, lacking.entry)
-            )
+                if (held := self._ahead.pop(lacking.entry, None)) is not None:
+                    set_looked_up_entry(request, held.seq, held.encoded, held.hash)
+                    return self._apply(packet)
+            self._look_up(request, lacking)
             return False
         except GivenUp as given_up:
             if not request.incoming.discarding:
                 self.discard(request)
                 self._listener.request_given_up(request, str(given_up))
             return self._apply_to(request, packet)
+
+    def _look_up(self, request: Request, lacking: Lacking) -> None:
+        behind = 0
+        if lacking.entry is not None and request.proposal.payloads_only:
+            last = request.lowest_end()
+            behind = _ENTRIES_AHEAD if last is None else min(last - lacking.entry, _ENTRIES_AHEAD)
+        self._ticket = self._listener.new_ticket()
+        wanted = LookUp(
+            self._ticket, request.log, lacking.hashes_of, lacking.entry, behind=max(behind, 0)
+        )
+        self._commands.append(wanted)
 
     def _apply_to(self, request: Request, packet: DataPacket) -> bool:
         receiver = self._receiver
@@ -415,6 +431,7 @@ class Inbound:
     def _leave(self, request: Request) -> None:
         if request is self._current:
             self._tell_news()
+        self._ahead.clear()
         try:
             self._receiver.leave(request)
         except GivenUp as given_up:
@@ -470,6 +487,7 @@ class Inbound:
         entry = event.view.entry
         if entry is not None:
             set_looked_up_entry(request, request.incoming.looked_up, entry.encoded, entry.hash)
+            self._ahead = {each.seq: each for each in event.view.behind}
         return True
 
     def ended(self, *, lost: bool) -> None:

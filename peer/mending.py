@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _CREDIT_LEFT_MIN = 8
 """Request credit that mending leaves for logs that have no request yet."""
 
+_NAMED_MAX = 512
+"""So many missing payloads are looked up at once: neighbours are asked for together."""
+
 _Key = tuple[LogKey, bool]
 """A log, and whether somebody fetches its payloads (else the subscription names them)."""
 
@@ -146,14 +149,18 @@ class Mender:
         return not minus(ranges, self._begun.get((log, True), ()))
 
     def wants_changed(self, log: LogKey, ranges: Ranges, limits: Limits) -> None:
-        """The subscription is another one: what was too large before may be missing now."""
+        """The subscription is another one: what was too large before may be missing now.
+
+        If another session fetches the log, that one asks for it.
+        """
         key = (log, False)
         self._begun.pop(key, None)
         mend = self._mends.get(key)
         if mend is not None:
             mend.wanted.clear()
             mend.ranges = ()
-        self._look(key, ranges, limits)
+        if self._actions.claim(log):
+            self._look(key, ranges, limits)
 
     def ask_again(self, log: LogKey) -> None:
         """The other side may hold more than it did: perhaps also what it had to skip."""
@@ -224,7 +231,7 @@ class Mender:
                 self._over(key)
             return
         mend.looking += 1
-        hashes_of = {n for seq, _ in missing for n in (seq, lipmaa(seq)) if n > 0}
+        hashes_of = {n for seq in _firsts(missing) for n in (seq, lipmaa(seq)) if n > 0}
 
         def take(found: LogView) -> None:
             mend.looking -= 1
@@ -307,6 +314,7 @@ class Mender:
             0,
             key[0],
             missing_above=mend.asked_up_to,
+            missing_max=_NAMED_MAX,
             min_bytes=smallest,
             max_bytes=largest,
             leave_arriving=self._leave_arriving,
@@ -416,7 +424,10 @@ def _is_unsure(request: Request) -> bool:
     """Whether what came may be payloads of other entries than we asked for (pinning.py)."""
     incoming = request.incoming
     wrong = incoming.adrift or incoming.invalid is not None
-    return wrong and not is_counted(request)
+    ended = request.base is not None and request.cancel_received is CancelReason.COMPLETE
+    # It has sent all that it has of the range, and that was less than there is to our entries.
+    short = ended and incoming.position < (request.limit or 0)
+    return (wrong or short) and not is_counted(request)
 
 
 def _first_unproved(request: Request) -> int:
@@ -447,6 +458,16 @@ def _missing(view: LogView, mend: _Mend) -> list[tuple[int, int]]:
         for seq, held in missing
         if seq > mend.asked_up_to and range_with(mend.ranges, seq) is not None
     )
+
+
+def _firsts(missing: list[tuple[int, int]]) -> list[int]:
+    """With which of them a request may begin: of neighbours the first."""
+    joined = zip([(-1, 0), *missing], missing, strict=False)
+    return [
+        seq
+        for (before, held_before), (seq, held) in joined
+        if held or held_before or before != seq - 1
+    ]
 
 
 def _pieces(missing: list[tuple[int, int]], view: LogView) -> list[_Piece]:

@@ -499,7 +499,15 @@ class SyncPolicy(Policy):
     def given_up(self, request: Request) -> None:
         state = self._logs.get(request.log)
         was_over = request.cancel_sent is not CancelReason.NO_RESOURCES
-        if not self._mender.given_up(request) and state is not None and was_over:
+        handled = self._mender.given_up(request)
+        if state is not None and handled:
+            # The other side's last word on it may have come before what was wrong with it.
+            self._active()
+            self._mending[request.log] = None
+            if state.stage is _Stage.DONE:
+                state.stage = _Stage.MEND
+                self._open += 1
+        elif state is not None and was_over:
             self._bring_again(request.log, state)
 
     def payload_skipped(self, request: Request) -> None:

@@ -26,8 +26,9 @@ from peer import (
 )
 from wire import LogKey, lipmaa
 
-MISSING_NAMED: Final = 16
 RUNS_NAMED: Final = 64
+BEHIND_BYTES_MAX: Final = 1 << 20
+"""Entries behind one that is looked up are read with their small payloads, up to so many bytes."""
 
 Arriving = Container[tuple[LogKey, int]]
 """The payloads that some session of this node is receiving."""
@@ -55,6 +56,7 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         invalid=info.invalid_seq,
         hashes=_hashes(store, log, _named_in_view(command, info.height)),
         entry=None if wanted is None else held_entry(wanted, arriving),
+        behind=_behind(store, command),
         tail_partial_bytes=tail_partial_bytes,
         missing_payloads=tuple(each for each in missing if each not in here),
         missing_complete=missing_complete,
@@ -129,6 +131,19 @@ def _named_in_view(command: LookUp, height: int) -> set[int]:
     return {*command.hashes_of, *tail} - {0}
 
 
+def _behind(store: Store, command: LookUp) -> tuple[HeldEntry, ...]:
+    if command.entry is None or not command.behind:
+        return ()
+    first, last = command.entry + 1, command.entry + command.behind
+    wanted = ReadEntries(
+        0, command.log, first, last, None, command.behind, BEHIND_BYTES_MAX, payloads=False
+    )
+    try:
+        return tuple(held_entry(each, (), payload=False) for each in _consecutive(store, wanted))
+    except StoreDamaged:
+        return ()
+
+
 def _entry(store: Store, log: LogKey, seq: int) -> StoredEntry | None:
     try:
         return store.entry(log, seq)
@@ -163,18 +178,19 @@ def _missing(
 ) -> tuple[int | None, tuple[tuple[int, int], ...], bool]:
     """What is held of the tail's payload if that is incomplete; the first few others; if all."""
     sizes, above = (command.min_bytes, command.max_bytes), command.missing_above
+    most = command.missing_max
     if command.missing_of_newest is not None:
         above = max(above, info.newest - command.missing_of_newest)
-    seqs = store.missing_payloads(info.key, above + 1, sizes=sizes, limit=MISSING_NAMED + 1)
+    seqs = store.missing_payloads(info.key, above + 1, sizes=sizes, limit=most + 1)
     incomplete = info.height in seqs
-    if not above < info.height <= (seqs[-1] if len(seqs) > MISSING_NAMED else info.newest):
+    if not above < info.height <= (seqs[-1] if len(seqs) > most else info.newest):
         incomplete = info.height in store.missing_payloads(
             info.key, info.height, sizes=sizes, limit=1
         )
     others = [seq for seq in seqs if seq != info.height]
     tail = _partial_bytes(store, info, info.height) if incomplete else None
-    named = tuple((seq, _partial_bytes(store, info, seq)) for seq in others[:MISSING_NAMED])
-    return tail, named, len(others) <= MISSING_NAMED
+    named = tuple((seq, _partial_bytes(store, info, seq)) for seq in others[:most])
+    return tail, named, len(others) <= most
 
 
 def _partial_bytes(store: Store, info: LogInfo, seq: int) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from nacl.signing import SigningKey
 
+from peer import commands
 from peer.commands import (
     CheckEvidence,
     ClosePayload,
@@ -269,6 +270,13 @@ class Host:
         ]
         here = {seq for log, seq in self.store.arriving if log == item.log}
         left_out = [each for each in missing if item.leave_arriving and each[0] in here]
+        most = MISSING_NAMED * (1 if item.missing_max == commands.MISSING_NAMED else 4)
+        behind: list[HeldEntry] = []
+        while item.entry is not None and len(behind) < item.behind:
+            seq = item.entry + 1 + len(behind)
+            if seq not in held:
+                break
+            behind.append(_row(seq, held[seq]))
         runs = self.store.runs(item.log)
         asked = [run for run in runs if run[1] >= item.runs_from]
         return LogView(
@@ -281,14 +289,13 @@ class Host:
             hashes={n: held[n].hash for n in named if n in held},
             entry=None if entry is None or item.entry is None else _row(item.entry, entry),
             tail_partial_bytes=partial,
-            missing_payloads=tuple(each for each in missing if each not in left_out)[
-                :MISSING_NAMED
-            ],
-            missing_complete=len(missing) <= MISSING_NAMED,
+            missing_payloads=tuple(each for each in missing if each not in left_out)[:most],
+            missing_complete=len(missing) <= most,
             tail_arriving=partial is not None and height in here,
             some_arriving=bool(left_out) or (partial is not None and height in here),
             runs=tuple(asked[:RUNS_NAMED]),
             runs_complete=len(asked) <= RUNS_NAMED,
+            behind=tuple(behind),
         )
 
     def _is_missing(self, item: LookUp, seq: int, held: "Held") -> bool:

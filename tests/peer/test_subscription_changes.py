@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from nacl.signing import SigningKey
 
 from logstore import PolicyKind, Subscription
-from peer.events import Interests, InterestsChanged
+from peer.commands import LookUp
+from peer.events import Interests, InterestsChanged, LogView
+from peer.sourcing import claim_all
 from wire import LogKey
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle, wanted_of
@@ -201,3 +203,60 @@ def one_round(pair: Pair) -> None:
         pair.pump(side)
         pair.deliver_control(side, len(pair.control[side]))
         pair.deliver_data(side, len(pair.data[side]))
+
+
+def without_payloads(giver: Store, log: LogKey) -> Store:
+    """A store that has the metadata alone."""
+    taker = Store()
+    taker.logs[log].update(
+        {seq: replace(held, payload=None) for seq, held in giver.logs[log].items()}
+    )
+    return taker
+
+
+def small_log(count: int) -> tuple[Store, LogKey]:
+    author, giver = Author(SigningKey(b"s" * 32)), Store()
+    for seq in range(count):
+        giver.append(author, 0, b"%d" % seq)
+    return giver, LogKey(author.id, 0)
+
+
+def test_what_is_wanted_now_is_asked_of_the_source_alone() -> None:
+    """Else each payload would come once from every peer."""
+    giver, log = small_log(20)
+
+    def claim_none(_: LogKey) -> bool:
+        return False
+
+    for claim, count in ((claim_all, 20), (claim_none, 0)):
+        taker = without_payloads(giver, log)
+        pair = Pair(stores=(giver, taker))
+        metadata, full = (
+            Interests(logs=frozenset((log,)), subscriptions={log: each})
+            for each in (Subscription(PolicyKind.METADATA), Subscription())
+        )
+        pair.connect((full, metadata), claims=(claim_all, claim))
+        pair.run(advance_s=1.0)
+        pair.hosts[1].todo.append(InterestsChanged(full, (log,)))
+        pair.run(advance_s=1.0)
+        assert sum(held.payload is not None for held in taker.logs[log].values()) == count
+
+
+def test_payloads_of_many_entries_take_few_look_ups() -> None:
+    """Each costs a way to a thread and back."""
+    giver, log = small_log(500)
+    taker = without_payloads(giver, log)
+    pair = Pair(stores=(giver, taker))
+    full = Interests(logs=frozenset((log,)))
+    look_ups, view = 0, pair.hosts[1].view
+
+    def counted(item: LookUp) -> LogView:
+        nonlocal look_ups
+        look_ups += 1
+        return view(item)
+
+    pair.hosts[1].view = counted  # type: ignore[method-assign]
+    pair.connect((full, full))
+    pair.run()
+    assert taker.logs[log] == giver.logs[log]
+    assert look_ups < 250

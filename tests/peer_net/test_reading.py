@@ -4,7 +4,8 @@ import pytest
 
 from logstore import NewEntry, Store
 from peer import LogView, LookUp
-from peer.net.reading import MISSING_NAMED, RUNS_NAMED, look_up
+from peer.commands import MISSING_NAMED
+from peer.net.reading import RUNS_NAMED, look_up
 from wire import LogKey, decode_entry, lipmaa, lower_pool
 
 from .support import Author
