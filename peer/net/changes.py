@@ -37,7 +37,8 @@ class ChangeFeed:
             position, keys = self._store.changed_logs(self.position)
             infos = [self._store.log(key) for key in dict.fromkeys((*keys, *also))]
         except StoreError as error:
-            log.warning("cannot read what changed: %s", error)
+            if self._version is not None:  # else it was said, and nothing was read since
+                log.warning("cannot read what changed: %s", error)
             self._version = None
             return []
         self._version, self.position = version, position

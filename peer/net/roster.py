@@ -28,6 +28,7 @@ from .knowledge import Knowledge
 from .limits import Limits
 from .rates import Pacer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, Terms
+from .seldom import Seldom
 from .sources import Place, SourceInfo, Sources, Tell
 from .store_host import StoreHost
 from .trace import ConnectionTrace, TraceFile
@@ -35,9 +36,6 @@ from .trace import ConnectionTrace, TraceFile
 log = logging.getLogger(__name__)
 
 ENDINGS_MAX: Final = 64
-FAILURE_TOLD_S: Final = 60.0
-FAILURES_TOLD_MAX: Final = 8
-"""Reasons that are told within that time: a full disk has a new one for each payload."""
 SYNC_FAILURES_MAX: Final = 3
 """Somebody waits for the end of a one-time sync, and is better told of a full disk than to see it
 tried for minutes."""
@@ -170,8 +168,7 @@ class Roster:
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
-        self._failures_told: dict[str, float] = {}
-        """When a reason was told that is not told again yet."""
+        self._failures_told = Seldom()
         self.sources = Sources(host.when_payloads_kept)
 
     def make(
@@ -283,16 +280,8 @@ class Roster:
 
     def _storage_failed(self, reason: str) -> None:
         """Says what cannot be kept, and of what goes on, now and then that it does."""
-        now = trio.current_time()
-        recently = {
-            each: told_s
-            for each, told_s in self._failures_told.items()
-            if now < told_s + FAILURE_TOLD_S
-        }
-        if reason not in recently and len(recently) < FAILURES_TOLD_MAX:
-            recently[reason] = now
+        if self._failures_told.may_say(reason, trio.current_time()):
             self._observer({"event": "storage_failed", "reason": reason})
-        self._failures_told = recently
 
     def _tell(self, member: Member, ending: Ending) -> None:
         event = "violation" if ending.kind is EndKind.VIOLATION else "disconnected"

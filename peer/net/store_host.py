@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from logstore import NotAFork, Store, StoreError
+from logstore import NotAFork, Store, StoreClosed, StoreError
 from peer import (
     ArrivalChanged,
     CheckEvidence,
@@ -37,6 +37,7 @@ from .lane import Job, Lane, RunSync, Settle
 from .payload_host import PayloadHost
 from .port import Deliver, Fail, Port, Replies
 from .read_host import ReadHost
+from .seldom import Seldom
 from .verifier import Verifier
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class StoreHost:
         return result
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Runs the threads' queues until cancelled."""
+        """Runs the threads' queues until cancelled. Raises StoreClosed if the store is closed."""
         async with trio.open_nursery() as nursery:
             for lane in self._lanes:
                 await nursery.start(lane.run)
@@ -258,6 +259,7 @@ class StoreHost:
         self._reads.read_behind(reading, command, count)
 
     async def _poll(self) -> None:
+        troubles = Seldom()
         while True:
             await trio.sleep(self._poll_s)
             try:
@@ -265,8 +267,12 @@ class StoreHost:
                     continue
                 also: set[LogKey] = set()
                 wanted = await self.call(partial(self._look_for_others, also), also=also)
+            except StoreClosed:
+                # It does not open again, and a node without a store is of no use.
+                raise
             except StoreError as error:
-                log.warning("the store cannot be looked at: %s", error)
+                if troubles.may_say(str(error), trio.current_time()):
+                    log.warning("the store cannot be looked at: %s", error)
                 continue
             if wanted is not None:
                 for watch in list(self.want_watchers):

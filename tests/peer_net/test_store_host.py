@@ -4,8 +4,18 @@ import functools
 
 import pytest
 import trio
+import trio.lowlevel
 
-from logstore import FULL, ForkProof, NewEntry, PolicyKind, Store, StoreFull, Subscription
+from logstore import (
+    FULL,
+    ForkProof,
+    NewEntry,
+    PolicyKind,
+    Store,
+    StoreFailed,
+    StoreFull,
+    Subscription,
+)
 from peer import (
     CheckEvidence,
     EntriesRead,
@@ -360,3 +370,24 @@ async def test_a_call_is_done_in_its_turn_and_told_to_sessions() -> None:
             assert client.of(LogChanged) == [LogChanged(appended.key, 1, 1)]
             with pytest.raises(ValueError, match="nothing to append"):
                 await host.call(lambda: store.append([]))
+
+
+async def test_a_store_that_cannot_be_looked_at_is_told_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks = []
+
+    def fail() -> int:
+        looks.append(1)
+        raise StoreFailed("the disk failed", "here", "look at the disk")
+
+    with Store.memory() as store:
+        async with running_host(store) as host:
+            monkeypatch.setattr(store, "data_version", fail)
+            while len(looks) < 5:
+                await trio.lowlevel.checkpoint()
+            monkeypatch.undo()
+            await host.call(lambda: None)
+    assert [record.message for record in caplog.records] == [
+        "the store cannot be looked at: the disk failed: here; look at the disk"
+    ]

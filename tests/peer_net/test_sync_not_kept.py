@@ -12,7 +12,7 @@ from logstore import ALL, Store, StoreFull, StoreLocked
 from peer.api import NodeConfig, Peer, SyncError, memory_link
 from peer.net import StatusFile, read_status, serving_state
 from peer.net.node import LOCK_ATTEMPTS
-from peer.net.roster import FAILURES_TOLD_MAX
+from peer.net.seldom import REASONS_MAX
 
 CONFIG = NodeConfig(workers=0, poll_s=1.0)
 
@@ -191,7 +191,7 @@ async def test_reasons_that_take_turns_are_told_once_a_minute_each_and_only_some
             assert told[3:] == ["two"]
             for number in range(100):
                 failed(f"entry {number}")
-            assert len(told) == 3 + FAILURES_TOLD_MAX
+            assert len(told) == 3 + REASONS_MAX
 
 
 def test_the_state_is_written_where_it_stands_if_there_is_room_nowhere_else(
