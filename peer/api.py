@@ -12,13 +12,12 @@ There is no global state: any number of peers may run in one program, also on st
 """
 
 import random
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 import trio
 
@@ -50,17 +49,23 @@ from peer.net import (
     NodeConfig,
     Observer,
     Overview,
+    PendingCalls,
     Reason,
+    held_up_to,
     lack_of,
     memory_link,
     newest_held_by,
+    news_of,
     open_stream,
     running_node,
     unobserved,
     why_log,
     why_peer,
 )
-from wire import LogKey
+from wire import U64_MAX, LogKey
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
 
 __all__ = [
     "Address",
@@ -84,6 +89,10 @@ __all__ = [
 
 READ_ENTRIES: Final = 256
 READ_BYTES: Final = 1 << 20
+AUTHOR_BYTES: Final = 32
+
+_OUTSIDE: Final = "a Peer runs inside `async with Peer(...)`"
+_ENTRIES: Final = "they have numbers from 1 to 2^64 - 1"
 
 
 class SyncError(Exception):
@@ -117,7 +126,8 @@ class Peer:
     StoreLocked if another node serves the store (unless `config.lock` is false),
     SignatureLibraryError if the installed libsodium judges signatures by another rule, and
     StoreError if the store cannot be read. Leaving ends all connections in good order, in 5 s at
-    most; the store stays open.
+    most; the store stays open. What other tasks still wait for then raises RuntimeError, as what is
+    called outside of the block does, and entering again.
     """
 
     def __init__(
@@ -132,10 +142,17 @@ class Peer:
         self._running: AbstractAsyncContextManager[Node] = running_node(
             store, config, observer=observer, rng=rng
         )
+        self._entered = False
         self._started: Node | None = None
+        self._pending = PendingCalls(_OUTSIDE)
         self._overview: Overview | None = None
 
     async def __aenter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError(
+                "a Peer is entered once: make a new one, Peer(store), for each block"
+            )
+        self._entered = True
         self._started = await self._running.__aenter__()
         return self
 
@@ -146,6 +163,7 @@ class Peer:
         trace: TracebackType | None,
     ) -> bool | None:
         try:
+            await self._pending.end()
             return await self._running.__aexit__(kind, error, trace)
         finally:
             self._started = None
@@ -154,7 +172,7 @@ class Peer:
     def node(self) -> Node:
         """What runs underneath. RuntimeError outside of the block."""
         if self._started is None:
-            raise RuntimeError("a Peer runs inside `async with Peer(...)`")
+            raise RuntimeError(_OUTSIDE)
         return self._started
 
     # Connections
@@ -217,9 +235,10 @@ class Peer:
     ) -> list[Appended]:
         """Signs one entry of one's own for each payload; returns when all are on disk.
 
-        All or none are stored. Raises what `Store.append` raises. If the caller is cancelled the
-        entries may be stored all the same.
+        All or none are stored. Raises what `Store.append` raises, ValueError for no log id. If the
+        caller is cancelled the entries may be stored all the same.
         """
+        _check_log_id(log_id)
         append = partial(self.store.append, payloads, log_id=log_id, end_of_log=end_of_log)
         return await self.node.host.call(append)
 
@@ -228,8 +247,10 @@ class Peer:
 
         `subscription`: what of it is wanted; None leaves that as it is, at first everything. Own
         logs are always wanted in full, and what is said of a log comes before what is said of its
-        author, that before what is said of `ALL`. False if nothing changes.
+        author, that before what is said of `ALL`. False if nothing changes. Raises ValueError for
+        what names no log or author.
         """
+        _check_target(target)
         return await self.node.follow(target, subscription)
 
     @property
@@ -242,25 +263,35 @@ class Peer:
 
         Brings what was skipped, or deleted with `Store.drop`, from whichever peer has it, whether
         the log is followed or not, and waits without end for one that does: use `trio.fail_after`
-        for a time limit. Cancelled, nothing is asked for any more. Raises LogClosed if the log ends
-        before `first`, StoreError; ValueError for no range.
+        for a time limit. Cancelled, or met by the end of the block, it asks no more. Raises
+        LogClosed if the log ends before `first`, StoreError; ValueError for no log or no range.
         """
         node = self.node
-        wanted = log, first, first if last is None else last
-        changed = _News()
-        node.want_watchers.add(changed.note)
-        try:
-            # What is wanted no more is held, or somebody else has taken it back.
-            while await node.want(*wanted):
-                while node.is_wanted(*wanted):
-                    await changed.wait()
-        finally:
-            node.want_watchers.discard(changed.note)
-            with trio.CancelScope(shield=True):
-                await node.unwant(*wanted)
+        _check_target(log)
+        last = first if last is None else last
+        if not 1 <= first <= last <= U64_MAX:
+            raise ValueError(f"{first}..{last} is no range of entries: {_ENTRIES}")
+        wanted = log, first, last
+        with self._pending.waiting(), news_of(node, logs=False) as changed:
+            try:
+                # What is wanted no more is held, or somebody else has taken it back.
+                while await node.want(*wanted):
+                    while node.is_wanted(*wanted):
+                        await changed.wait()
+            finally:
+                await self._take_back(node, *wanted)
+
+    async def _take_back(self, node: Node, log: LogKey, first: int, last: int) -> None:
+        with trio.CancelScope(shield=True):
+            try:
+                await node.unwant(log, first, last)
+            except RuntimeError:
+                # The node has ended by a fault, and would be the last to know.
+                await trio.to_thread.run_sync(self.store.unwant, log, first, last)
 
     async def unfollow(self, target: Follow) -> bool:
         """Takes back `follow`, for later connections; False if exactly that was not followed."""
+        _check_target(target)
         return await self.node.unfollow(target)
 
     async def entries(
@@ -278,10 +309,13 @@ class Peer:
         soon as it is verified, and once more when its payload has come or was deleted. Payloads
         above 64 KiB are not in the entry but opened with `Store.open_payload`.
         """
+        node = self.node
+        if target is not None:
+            _check_target(target)
         position = after
         if position is None:
             position = await trio.to_thread.run_sync(self.store.position)
-        with _news(self.node) as news:
+        with news_of(node) as news:
             while True:
                 read = partial(
                     self.store.read_changes,
@@ -289,21 +323,32 @@ class Peer:
                     entries_max=READ_ENTRIES,
                     bytes_max=READ_BYTES,
                 )
-                found = await trio.to_thread.run_sync(read)
+                with self._pending.waiting():
+                    found = await trio.to_thread.run_sync(read)
                 for entry in found:
                     position = entry.ingest
                     present = entry.payload_state is PayloadState.PRESENT
                     if _is_of(entry.key, target) and (present or not with_payload):
                         yield entry
                 if not found:
-                    await news.wait()
+                    with self._pending.waiting():
+                        await news.wait()
 
     async def wait_for(self, log: LogKey, seq: int) -> LogInfo:
-        """Returns once everything of a log up to an entry is held; payloads do not count."""
-        with _news(self.node) as news:
+        """Returns once all that is wanted of a log up to an entry is held; payloads do not count.
+
+        Something from that entry on has to be here, and no entry below may be missing that `follow`
+        wants: with `latest:N` and the like not every one is. Of a log that is not followed all are
+        waited for. Raises ValueError for no log or no entry.
+        """
+        node = self.node
+        _check_target(log)
+        if not 1 <= seq <= U64_MAX:
+            raise ValueError(f"seq={seq} is no entry: {_ENTRIES}")
+        with self._pending.waiting(), news_of(node) as news:
             while True:
-                info = await trio.to_thread.run_sync(self.store.log, log)
-                if info is not None and info.height >= seq:
+                info = await trio.to_thread.run_sync(held_up_to, self.store, log, seq)
+                if info is not None:
                     return info
                 await news.wait()
 
@@ -324,24 +369,30 @@ class Peer:
         """The newest entry that another peer holds of each log, for those that it gives out.
 
         Connects to an address, or uses a stream of the caller's, and moves nothing. Raises
-        CannotConnectError, and ValueError for what is no address.
+        CannotConnectError, and ValueError for what is no address or no log.
         """
+        wanted = list(logs)
+        for log in wanted:
+            _check_target(log)
         if isinstance(target, trio.abc.Stream):
             name, stream = "stream", target
         else:
             address = _address(target)
             name, stream = str(address), await open_stream(address)
         host, config = self.node.host, self.node.config.session
-        return await newest_held_by(stream, name, logs, host, config)
+        return await newest_held_by(stream, name, wanted, host, config)
 
     async def wait_in_sync(self) -> None:
         """Returns once this peer and all those given to `connect` have what the others had.
 
-        What is appended meanwhile may be missing. Waits, without end, for peers that do not answer.
+        What is appended meanwhile may be missing. Waits, without end, for every one of them, also
+        for one that never answers: use `trio.move_on_after` for a time limit.
         """
-        async with trio.open_nursery() as nursery:
-            for address, greedy in self.node.called.items():
-                nursery.start_soon(self._wait_in_sync_with, address, greedy)
+        called = self.node.called
+        with self._pending.waiting():
+            async with trio.open_nursery() as nursery:
+                for address, greedy in called.items():
+                    nursery.start_soon(self._wait_in_sync_with, address, greedy)
 
     async def _wait_in_sync_with(self, address: str, greedy: Greedy | None) -> None:
         backoff = self.node.new_backoff()
@@ -358,14 +409,17 @@ class Peer:
 
         Connections in full, and of logs the 500 that lack most or are in trouble.
         """
+        node = self.node
         if self._overview is None:
-            overview = Overview(self.node)
+            overview = Overview(node)
             await overview.load()
             self._overview = overview
         return self._overview.state()
 
     async def why(self, subject: LogKey | str | Address) -> list[Reason]:
         """Why a log is not complete here, or how it stands with a peer (`HOST:PORT` or a host)."""
+        if isinstance(subject, LogKey):
+            _check_target(subject)
         state = await self.status()
         if isinstance(subject, str | Address):
             return why_peer(state, str(subject))
@@ -453,32 +507,21 @@ def _address(address: str | Address) -> Address:
     return Address.parse(str(address))
 
 
+def _check_target(target: Follow) -> None:
+    """Raises ValueError for what names no log and no author; `ALL` is right."""
+    if isinstance(target, LogKey):
+        _check_log_id(target.log_id)
+    author = target.author if isinstance(target, LogKey) else target
+    if isinstance(author, bytes) and len(author) != AUTHOR_BYTES:
+        raise ValueError(f"an author has {AUTHOR_BYTES} bytes, not {len(author)}")
+
+
+def _check_log_id(log_id: int) -> None:
+    if not 0 <= log_id <= U64_MAX:
+        raise ValueError(f"log_id={log_id}: a log id is a number from 0 to 2^64 - 1")
+
+
 def _is_of(log: LogKey, target: LogKey | bytes | None) -> bool:
     if isinstance(target, LogKey):
         return log == target
     return target is None or log.author == target
-
-
-class _News:
-    """Wakes one task when anything of any log has changed."""
-
-    def __init__(self) -> None:
-        self._event = trio.Event()
-
-    def note(self, _: object = None) -> None:
-        self._event.set()
-
-    async def wait(self) -> None:
-        """Returns at once if anything changed since the last call, else when it does."""
-        await self._event.wait()
-        self._event = trio.Event()
-
-
-@contextmanager
-def _news(node: Node) -> Iterator[_News]:
-    news = _News()
-    node.host.watchers.add(news.note)
-    try:
-        yield news
-    finally:
-        node.host.watchers.discard(news.note)

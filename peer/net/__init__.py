@@ -8,12 +8,14 @@ from .connection import Ending, EndKind
 from .dialling import CannotConnectError, Dialler, open_stream
 from .exporting import Export, run_export
 from .greedy import Greedy, parse_greedy, with_greedy
+from .held import held_up_to
 from .knowledge import Knowledge
 from .limits import Limits
 from .listening import CannotListenError
 from .memory import MemoryStream, memory_link
 from .node import Node, NodeConfig, running_node, unobserved
 from .overview import Overview
+from .pending import PendingCalls, news_of
 from .probing import newest_held_by
 from .reasons import Lack, Reason, lack_of, part_of_payload, why_log, why_peer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, Pace, Terms
@@ -47,15 +49,18 @@ __all__ = [
     "Overview",
     "Pace",
     "PeerAddress",
+    "PendingCalls",
     "Reason",
     "SourceInfo",
     "StatusFile",
     "StoreHost",
     "Terms",
     "greedy_words",
+    "held_up_to",
     "lack_of",
     "memory_link",
     "newest_held_by",
+    "news_of",
     "open_stream",
     "parse_greedy",
     "part_of_payload",
