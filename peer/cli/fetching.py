@@ -1,6 +1,5 @@
 """`fetch`: brings entries and payloads that were skipped or dropped, and waits for them."""
 
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,21 +8,24 @@ from logstore import Holding, LogClosed, NodeLock, Store, StoreError
 from peer import counted, json_number, log_fields, seq_span
 from wire import SignatureLibraryError
 
+from .coming import Coming
 from .errors import DONE, Problem
 from .online import CALLED, called, run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
 from .sync import seconds
-from .values import LOG_HELP, SeqRange, log_key, seq_range, size
+from .values import LOG_HELP, SeqRange, log_key, seq_range
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     import trio
 
+    from peer.api import Peer
     from wire import LogKey
 
+    from .coming import State
     from .terminal import Terminal
 
 POLL_S = 0.1
@@ -59,7 +61,9 @@ def _arguments(parser: Parser) -> None:
 
 def _fetch(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
-        want = _Want(store, args.log, _bounds(store, args.log, args.range), args.timeout)
+        range_ = _bounds(store, args.log, args.range)
+        coming = Coming(store, args.log, range_, terminal)
+        want = _Want(store, args.log, range_, coming, args.timeout)
         if not args.peers:
             _check_served(store)
         before = want.record()
@@ -95,16 +99,20 @@ class _Want:
     """A range that is asked for, and whether it comes."""
 
     def __init__(
-        self, store: Store, log: "LogKey", range_: tuple[int, int], timeout_s: float
+        self,
+        store: Store,
+        log: "LogKey",
+        range_: tuple[int, int],
+        coming: Coming,
+        timeout_s: float,
     ) -> None:
         self.store = store
         self.log = log
         self.range = range_
+        self.coming = coming
         self._timeout_s = timeout_s
         self.asking: str | None = None
         """The peer that is asked, None if the node that serves the store asks."""
-        self._seen = Holding(-1, -1, -1)
-        self._since = 0.0
 
     def __str__(self) -> str:
         first, last = self.range
@@ -132,24 +140,17 @@ class _Want:
             return False
         return not self.store.want(self.log, *self.range)
 
-    def check_time(self) -> None:
-        """Tells how far it is. Raises Problem if nothing has come for too long."""
-        held, now = self.held(), time.monotonic()
-        if held != self._seen:
-            self._seen, self._since = held, now
-            _show_progress(self, held)
-        elif now - self._since >= self._timeout_s:
+    def check_time(self, own: "State | None" = None) -> None:
+        """Tells how far it is. Raises Problem if nothing has come for too long.
+
+        `own`: what is arriving at a node of this process.
+        """
+        if self.coming.look(own) >= self._timeout_s:
             whence, hint = "", f" (`status` says who is connected, `why {self.log}` what they hold)"
             if self.asking is not None:
                 whence, hint = f" from {self.asking}", ""
             nothing = f"nothing has come{whence} for {self._timeout_s:g} s"
-            raise Problem(f"{self}: {nothing}; {self.lacking()}{hint}")
-
-    def lacking(self) -> str:
-        """What is missing, for people."""
-        held, (first, last) = self.held(), self.range
-        count = last - first + 1
-        return f"held: {held.entries} of {counted(count, 'entry')}, {held.payloads} with payloads"
+            raise Problem(f"{self}: {nothing}; {self.coming.words()}{hint}")
 
     def wait(self) -> None:
         """Returns once the node that serves the store has brought it. Raises Problem."""
@@ -163,7 +164,7 @@ class _Want:
                 self.check_time()
                 time.sleep(POLL_S)
         finally:
-            _clear_progress()
+            self.coming.clear()
 
 
 def _ask(want: _Want, args: "Namespace") -> None:
@@ -173,10 +174,10 @@ def _ask(want: _Want, args: "Namespace") -> None:
     except (StoreError, SignatureLibraryError) as error:
         raise Problem(str(error)) from None
     finally:
-        _clear_progress()
+        want.coming.clear()
     if not want.is_complete():
         said = "; ".join(reasons) or "nobody who was asked has the rest"
-        raise Problem(f"{want}: {want.lacking()}: {said}")
+        raise Problem(f"{want}: {want.coming.words()}: {said}")
 
 
 async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
@@ -189,7 +190,7 @@ async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
         for target in args.peers:
             want.asking = str(target.address)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_watch, want, nursery.cancel_scope)
+                nursery.start_soon(_watch, want, peer, nursery.cancel_scope)
                 try:
                     await peer.sync(target.address, greedy=target.greedy)
                 except (CannotConnectError, SyncError) as error:
@@ -200,27 +201,17 @@ async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
     return reasons
 
 
-async def _watch(want: _Want, asking: "trio.CancelScope") -> None:
+async def _watch(want: _Want, peer: "Peer", asking: "trio.CancelScope") -> None:
     """Ends the asking once all is held. Raises Problem if nothing comes."""
     import trio
 
+    from peer.net import arriving_fields
+
     while not await trio.to_thread.run_sync(want.is_complete):
-        await trio.to_thread.run_sync(want.check_time)
+        own = {"arriving": arriving_fields(peer.node)}
+        await trio.to_thread.run_sync(want.check_time, own)
         await trio.sleep(POLL_S)
     asking.cancel()
-
-
-def _show_progress(want: _Want, held: Holding) -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
-        part = f", {size(held.partial_bytes)} of others" if held.partial_bytes else ""
-        sys.stderr.write(f"\r\x1b[K{want.lacking()}{part}")
-        sys.stderr.flush()
-
-
-def _clear_progress() -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
 
 
 def _report(want: _Want, before: Holding | None, terminal: "Terminal") -> None:

@@ -8,6 +8,7 @@ from logstore import FULL, Follow, LogInfo, LogState, Shortfall, Store, subscrip
 from peer import counted, json_number, log_fields, seq_span
 from wire import LogKey
 
+from .coming import held_words
 from .errors import DONE, Problem
 from .following import target_fields, target_name
 from .opening import opened_store
@@ -25,6 +26,8 @@ LINES_SHOWN = 10
 
 State = Mapping[str, Any]
 
+PARTS_SHOWN = 3
+"""Payloads that are arriving, of a fetch."""
 ENDINGS_SHOWN = 3
 """Of connections that ended by somebody's fault."""
 
@@ -132,7 +135,7 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
         logs = _logs(store, node, args.log)
         waiting = [target for target in store.follows() if not _is_held(store, target)]
         if args.log is not None:
-            if not logs:
+            if not logs and args.log not in store.wants():
                 raise Problem(f"{args.log}: nothing is held of this log, or known (see `why`)")
             waiting = []
         if terminal.as_json:
@@ -141,8 +144,7 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
         if args.log is None:
             _show_node(terminal, store, node, everything=args.all)
             _show_sums(terminal, logs, waiting)
-            for log, first, last in _fetches(store):
-                terminal.line(f"  {log}: fetching {seq_span(first, last)}")
+        _show_fetches(terminal, store, node, args.log, everything=args.all)
         _show_logs(terminal, logs, waiting, everything=args.all or args.log is not None)
     return DONE
 
@@ -150,7 +152,7 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
 def _logs(store: Store, node: State | None, only: LogKey | None) -> list[_Log]:
     """Every log that is held, or that a peer holds and we want; the biggest problems first."""
     told = {_key(each): each for each in (node or {}).get("logs", ())}
-    arriving = {key: tuple(_arriving(store, key, each)) for key, each in told.items()}
+    arriving = {key: tuple(_arriving(store, node, key, each)) for key, each in told.items()}
     found = []
     if only is not None:
         info = store.log(only)
@@ -176,11 +178,11 @@ def _logs(store: Store, node: State | None, only: LogKey | None) -> list[_Log]:
     return sorted(found, key=lambda log: log.rank)
 
 
-def _arriving(store: Store, key: LogKey, told: State) -> Iterator[str]:
+def _arriving(store: Store, node: State | None, key: LogKey, told: State) -> Iterator[str]:
     from peer.net import part_of_payload  # loads Trio, which `--help` can do without
 
     for seq in sorted({int(each.get("arriving", 0)) for each in told["peers"]} - {0}):
-        yield part_of_payload(store, key, seq)
+        yield part_of_payload(store, node, key, seq)
 
 
 def _key(told: State) -> LogKey:
@@ -205,8 +207,7 @@ def _record(
         "logs": [log.fields() for log in logs],
         "nothing_held_yet": [target_fields(target) for target in waiting],
         "fetching": [
-            log_fields(log) | {"first": json_number(first), "last": json_number(last)}
-            for log, first, last in _fetches(store)
+            _fetch_fields(store, log, first, last) for log, first, last in _fetches(store)
         ],
     }
 
@@ -214,6 +215,37 @@ def _record(
 def _fetches(store: Store) -> list[tuple[LogKey, int, int]]:
     """What `fetch` waits for; after one that was killed, until another one takes it back."""
     return [(log, *range_) for log, ranges in store.wants().items() for range_ in ranges]
+
+
+def _fetch_fields(store: Store, log: LogKey, first: int, last: int) -> dict[str, object]:
+    held = store.holding(log, first, last)
+    return log_fields(log) | {
+        "first": json_number(first),
+        "last": json_number(last),
+        "held_entries": json_number(held.entries),
+        "held_payloads": json_number(held.payloads),
+    }
+
+
+def _show_fetches(
+    terminal: "Terminal", store: Store, node: State | None, only: LogKey | None, *, everything: bool
+) -> None:
+    from peer.net import parts_of  # loads Trio, which `--help` can do without
+
+    found = [each for each in _fetches(store) if only in {None, each[0]}]
+    shown = found if everything else found[:LINES_SHOWN]
+    for log, first, last in shown:
+        parts = [
+            f", the payload of entry {seq} from {part.address} ({part})"
+            for seq, part in parts_of(node, log).items()
+            if first <= seq <= last
+        ]
+        held = held_words(store.holding(log, first, last), (first, last))
+        terminal.line(
+            f"  {log}: fetching {seq_span(first, last)}, {held}{''.join(parts[:PARTS_SHOWN])}"
+        )
+    if len(found) > len(shown):
+        terminal.line(f"  and {len(found) - len(shown)} more to fetch (--all)")
 
 
 def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everything: bool) -> None:

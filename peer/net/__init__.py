@@ -4,6 +4,7 @@ Everything that waits is here. The engine below (peer) asks, this layer carries 
 """
 
 from .addresses import DEFAULT_PORT, Address, PeerAddress
+from .arriving import Part, arriving_fields, part_of_payload, parts_of
 from .connection import Ending, EndKind
 from .dialling import CannotConnectError, Dialler, open_stream
 from .exporting import Export, run_export
@@ -17,7 +18,7 @@ from .node import Node, NodeConfig, running_node, unobserved
 from .overview import Overview
 from .pending import PendingCalls, news_of
 from .probing import newest_held_by
-from .reasons import Lack, Reason, lack_of, part_of_payload, why_log, why_peer
+from .reasons import Lack, Reason, lack_of, why_log, why_peer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, Pace, Terms
 from .sources import SourceInfo
 from .status_file import StatusFile, read_status, serving_state
@@ -48,6 +49,7 @@ __all__ = [
     "Observer",
     "Overview",
     "Pace",
+    "Part",
     "PeerAddress",
     "PendingCalls",
     "Reason",
@@ -55,6 +57,7 @@ __all__ = [
     "StatusFile",
     "StoreHost",
     "Terms",
+    "arriving_fields",
     "greedy_words",
     "held_up_to",
     "lack_of",
@@ -64,6 +67,7 @@ __all__ = [
     "open_stream",
     "parse_greedy",
     "part_of_payload",
+    "parts_of",
     "read_status",
     "run_export",
     "running_node",

@@ -12,6 +12,7 @@ are told comes in the order in which it happened.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from logstore import ArrivingFile, PayloadHandle
 from peer import PayloadRead, PayloadWithdrawn, ReadPayload
@@ -108,6 +109,11 @@ class Arrivals:
     def readings(self) -> int:
         """How many requests read payloads that are arriving, or have been."""
         return len(self._readings)
+
+    def fed(self, count_max: int) -> list[tuple[Arrival, Sink]]:
+        """The payloads that some session is receiving, the first of them."""
+        fed = ((each, each.feeder) for each in self._arrivals.values())
+        return list(islice(((each, sink) for each, sink in fed if sink is not None), count_max))
 
     # What becomes of a payload
 

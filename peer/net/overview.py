@@ -16,6 +16,7 @@ from logstore import PolicyKind, Store
 from peer import Interests, LogChanged, json_number, log_fields
 from wire import U64_MAX, LogKey
 
+from .arriving import arriving_fields
 from .node import Node
 from .records import ConnectionInfo, ConnectionState
 from .roster import Member
@@ -89,6 +90,7 @@ class Overview:
                 }
                 for each in self._node.ended
             ],
+            "arriving": arriving_fields(self._node),
             "logs_in_trouble": len(troubles),
             "logs": [self._log(log, behind, moments) for log, behind in troubles[:LOGS_MAX]],
         }
@@ -110,6 +112,7 @@ class Overview:
         """The logs that are not as they should be and by how many entries, the worst first."""
         interests = self._node.interests
         found = dict.fromkeys(log for log in _asked_for_at_once(interests) if log not in self._held)
+        found.update(dict.fromkeys(interests.fetches))
         behind: dict[LogKey, int] = {}
         for member in members:
             knowledge = member.knowledge
@@ -131,7 +134,7 @@ class Overview:
             refused = (log for log in member.knowledge.refused if log not in interests.own)
             found.update(dict.fromkeys(log for log in refused if log not in active))
         found.update(dict.fromkeys(log for log, entries in behind.items() if entries > 0))
-        logs = [(log, behind.get(log, 0)) for log in found if interests.follows(log)]
+        logs = [(log, behind.get(log, 0)) for log in found if interests.wants(log)]
         return sorted(logs, key=lambda each: (-each[1], each[0]))
 
     def _log(self, log: LogKey, behind: int, moments: "_Moments") -> dict[str, object]:

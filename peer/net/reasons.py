@@ -12,6 +12,7 @@ from logstore import FULL, LogInfo, LogState, PolicyKind, Store, Subscription, s
 from peer import counted, log_fields, seq_span
 from wire import U64_MAX, CancelReason, LogKey
 
+from .arriving import part_of_payload, parts_of
 from .terms import sentences
 
 State = Mapping[str, Any]
@@ -59,20 +60,24 @@ def why_log(store: Store, state: State | None, log: LogKey) -> list[Reason]:
     info = store.log(log)
     own = log.author == store.author
     subscription = subscription_of(store.subscriptions(), log)
-    found = [*_of_store(info, log, own=own), *_of_fetches(store, log)]
-    if subscription is None and not own:
-        text = "it is not followed, so nothing new of it is taken in"
-        return [*found, Reason(text, wrong=True, advice=f"`bamboo-peer follow {log}`")]
+    fetches = store.wants().get(log, [])
+    found = [*_of_store(info, log, own=own), *_of_fetches(state, log, fetches)]
+    followed = own or subscription is not None
+    if not followed:
+        found.append(_not_followed(log, fetches))
+        if not fetches:
+            return found
     over = info is not None and info.state is not LogState.LIVE and not info.missing_payloads
-    if over and info is not None and info.height >= info.servable:
+    if over and info is not None and info.height >= info.servable and not fetches:
         return found
     lack = lack_of(store, log, subscription or FULL)
-    if info is not None and info.missing_payloads:
+    if info is not None and info.missing_payloads and followed:
         found.append(_of_payloads(info, subscription or FULL, wanted=lack.payloads))
     if state is None:
         text = "no node serves this store, so nothing moves"
         return [*found, Reason(text, wrong=True, advice="start one with `bamboo-peer serve`")]
     lacking = not own and (lack.entries or lack.payloads or info is None)
+    lacking = lacking or bool(fetches)
     return [*found, *_of_peers(store, state, log, info, own=own, lacking=lacking)]
 
 
@@ -101,18 +106,31 @@ def _of_store(info: LogInfo | None, log: LogKey, *, own: bool) -> Iterator[Reaso
         yield Reason(f"its author has ended it with entry {info.end_seq}")
 
 
-def _of_fetches(store: Store, log: LogKey) -> Iterator[Reason]:
+def _of_fetches(
+    state: State | None, log: LogKey, ranges: list[tuple[int, int]]
+) -> Iterator[Reason]:
     """What is wanted once."""
-    ranges = store.wants().get(log)
-    if ranges:
-        text = ", ".join(seq_span(first, last) for first, last in ranges[:PEERS_TOLD])
-        more = f" and {len(ranges) - PEERS_TOLD} ranges more" if len(ranges) > PEERS_TOLD else ""
-        yield Reason(
-            f"a `fetch` wants {text}{more}, and not all of it has come",
-            wrong=True,
-            advice="a peer has to hold it, payloads and all: `fetch --from HOST:PORT` asks one"
-            " more, and `drop` of these entries takes it back",
-        )
+    if not ranges:
+        return
+    text = ", ".join(seq_span(first, last) for first, last in ranges[:PEERS_TOLD])
+    more = f" and {len(ranges) - PEERS_TOLD} ranges more" if len(ranges) > PEERS_TOLD else ""
+    parts = parts_of(state, log)
+    comes = any(first <= seq <= last for seq in parts for first, last in ranges)
+    yield Reason(
+        f"a `fetch` wants {text}{more}, and not all of it has come",
+        wrong=True,
+        advice=None
+        if comes
+        else "a peer has to hold it, payloads and all: `fetch --from HOST:PORT` asks one more, and"
+        " `drop` of these entries takes it back",
+    )
+
+
+def _not_followed(log: LogKey, fetches: list[tuple[int, int]]) -> Reason:
+    if fetches:
+        return Reason("it is not followed, so nothing else of it is taken in")
+    text = "it is not followed, so nothing new of it is taken in"
+    return Reason(text, wrong=True, advice=f"`bamboo-peer follow {log}`")
 
 
 def _of_payloads(info: LogInfo, subscription: Subscription, *, wanted: bool) -> Reason:
@@ -163,7 +181,7 @@ def _of_peers(
     if ahead and told is not None:
         yield from _ahead(info, told, ahead, own=own)
     asked = ahead or [each for each in peers if int(each.get("arriving", 0))]
-    yield from _fetched_from(store, log, asked)
+    yield from _fetched_from(store, state, log, asked or (peers if lacking else []))
     for each in peers:
         yield from _trouble_with(each)
     if lacking or ahead:
@@ -245,28 +263,22 @@ def _ahead(
         yield Reason(text, wrong=True)
 
 
-def _fetched_from(store: Store, log: LogKey, peers: list[Mapping[str, Any]]) -> Iterator[Reason]:
+def _fetched_from(
+    store: Store, state: State, log: LogKey, peers: list[Mapping[str, Any]]
+) -> Iterator[Reason]:
     source = next((each for each in peers if each.get("fetching")), None)
-    if source is None:
-        return
-    since, seq = source.get("last_progress"), int(source.get("arriving", 0))
-    if since is None:
+    seq = 0 if source is None else int(source.get("arriving", 0))
+    if source is not None and source.get("last_progress") is not None:
+        inside = f", in the middle of {part_of_payload(store, state, log, seq)}" if seq else ""
+        yield Reason(
+            f"it is being fetched from {source['address']}; something came last at"
+            f" {source['last_progress']}{inside}"
+        )
+    elif source is not None:
         yield Reason(f"it is asked of {source['address']}, from where nothing of it has come yet")
-        return
-    inside = f", in the middle of {part_of_payload(store, log, seq)}" if seq else ""
-    yield Reason(
-        f"it is being fetched from {source['address']}; something came last at {since}{inside}"
-    )
-
-
-def part_of_payload(store: Store, log: LogKey, seq: int) -> str:
-    """Words for a payload of which a part is here."""
-    entry = store.entry(log, seq)
-    text = f"the payload of entry {seq}"
-    if entry is None or not 0 < entry.partial_bytes < entry.payload_bytes:
-        return text
-    part, size = entry.partial_bytes, entry.payload_bytes
-    return f"{text} ({part:,} of {size:,} bytes are on disk, {part * 100 // size} %)"
+    others = [each for each in parts_of(state, log).items() if each[0] != seq]
+    for number, part in others[:PEERS_TOLD]:
+        yield Reason(f"the payload of entry {number} comes from {part.address} ({part})")
 
 
 _REFUSALS: Mapping[int, tuple[str, str | None]] = {

@@ -46,7 +46,7 @@ def test_without_a_node_a_peer_has_to_be_named(own: CommandLine, log: str) -> No
 def test_what_nobody_brings_is_wanted_no_more(own: CommandLine, log: str) -> None:
     result = own("fetch", log, "1..4", "--from", "localhost:1")
     assert (result.status, result.out) == (1, b"")
-    assert "held: 3 of 4 entries, 2 with payloads: " in result.err
+    assert "3 of 4 entries held, 2 with payloads: " in result.err
     assert "localhost:1" in result.err
     assert wants(own) == {}
 
@@ -57,7 +57,7 @@ def test_a_node_that_brings_nothing_is_not_waited_for_without_end(
     with Store.open(own.store) as store, store.lock_node():
         result = own("fetch", log, "2..", "--timeout", "0.2")
     assert (result.status, result.out) == (1, b"")
-    assert "nothing has come for 0.2 s; held: 2 of 2 entries, 1 with payloads" in result.err
+    assert "nothing has come for 0.2 s; 2 of 2 entries held, 1 with payloads" in result.err
     assert wants(own) == {}
 
 

@@ -106,4 +106,4 @@ def test_status_and_why_tell_how_much_of_a_large_payload_is_here(
         with serving(taker, "--no-listen", "--connect", called, "--follow", author):
             part = "in the middle of the payload of entry 4 ("
             until(lambda: part in why(taker, author)[1])
-            until(lambda: "of 20,000,000 bytes are on disk" in run(taker, "status").stdout)
+            until(lambda: "of 20,000,000 bytes have come" in run(taker, "status").stdout)

@@ -96,6 +96,42 @@ def test_a_fetch_of_what_nobody_has(store: Store, *, followed: bool) -> None:
     assert not [each for each in why_log(store, state(), log) if "fetch" in each.text]
 
 
+def test_a_fetch_that_is_coming_says_from_whom_and_how_far(store: Store) -> None:
+    log = held(store, payloads=False)
+    store.want(log, 1, 2)
+    part = {"author": log.author.hex(), "log_id": 0, "seq": 2, "bytes": 3, "payload_bytes": 7}
+    others = part | {"log_id": 1, "seq": 1, "address": "another log"}
+    peer = of_peer(active=1, fetching=True, arriving=2, last_progress="T")
+    told_of = {"author": log.author.hex(), "log_id": 0, "height": 2, "newest": 2, "behind": 0}
+    node = state(logs=[told_of | {"peers": [peer]}], arriving=[part | {"address": PEER}, others])
+    reasons = why_log(store, node, log)
+    middle = "in the middle of the payload of entry 2 (3 of 7 bytes have come, 42 %)"
+    assert [str(each) for each in reasons if each.wrong] == [
+        "a `fetch` wants 1..2, and not all of it has come"
+    ]
+    assert [str(each) for each in reasons if not each.wrong] == [
+        "it is held up to entry 2",
+        "it is not followed, so nothing else of it is taken in",
+        f"it is being fetched from {PEER}; something came last at T, {middle}",
+    ]
+    # A payload that another peer brings than the one that the log is fetched from.
+    away = node | {"arriving": [part | {"address": "b:1", "seq": 1}]}
+    assert "the payload of entry 1 comes from b:1 (3 of 7 bytes have come, 42 %)" in (
+        said(why_log(store, away, log))
+    )
+
+
+def test_a_fetch_that_nobody_connected_can_answer(store: Store) -> None:
+    store.want(LOG, 1, 1)
+    words = said(why_log(store, state(of_peer()), LOG))
+    assert f"the only connected peer, {PEER}, does not offer what is missing" in words
+    assert "no node serves this store" in said(why_log(store, None, LOG))
+    asked = state(of_peer(active=1, fetching=True, last_progress=None))
+    assert f"it is asked of {PEER}, from where nothing of it has come yet" in (
+        said(why_log(store, asked, LOG))
+    )
+
+
 def test_no_node_that_serves_the_store(store: Store) -> None:
     store.follow(LOG)
     assert "no node serves this store" in said(why_log(store, None, LOG))
@@ -219,9 +255,8 @@ def test_how_much_of_a_large_payload_is_here(store: Store) -> None:
     told_of = {"author": author.log.author.hex(), "log_id": author.log.log_id, "height": 1}
     log = told_of | {"newest": 1, "behind": 0, "peers": [peer]}
     words = said(why_log(store, state() | {"logs_in_trouble": 1, "logs": [log]}, author.log))
-    assert (
-        "in the middle of the payload of entry 1 (70,000 of 100,000 bytes are on disk, 70 %)"
-        in (words)
+    assert "in the middle of the payload of entry 1 (70,000 of 100,000 bytes have come, 70 %)" in (
+        words
     )
 
 

@@ -1,0 +1,105 @@
+"""A `fetch` over a slow link waits as long as bytes come, and everybody can see how far it is."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .running import EXECUTABLE, PATIENCE_S, run, serving, until
+
+PAYLOAD = bytes(range(256)) * 8192
+SLOW = ("--listen", "127.0.0.1:0", "--json", "--max-rate", "256k", "--window", "0")
+WHY_PART = "in the middle of the payload of entry 1 ("
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """One entry of 2 MiB in the store `slow`, which a slow node takes eight seconds to send."""
+    author = run(tmp_path / "slow", "init").stdout.strip()
+    run(tmp_path / "slow", "append", stdin=PAYLOAD)
+    return f"{author}/0"
+
+
+@pytest.fixture
+def slow(tmp_path: Path, log: str) -> Iterator[str]:
+    """The address of that node."""
+    assert log
+    with serving(tmp_path / "slow", *SLOW) as node:
+        yield node.event()["address"]
+
+
+@contextmanager
+def fetching(store: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [EXECUTABLE, "fetch", *arguments, "--store", str(store)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.communicate()
+
+
+def test_a_peer_that_is_asked_is_not_given_up_while_bytes_come(
+    slow: str, log: str, taker: Path
+) -> None:
+    done = run(taker, "fetch", log, "1", "--from", slow, "--timeout", "3", "-v")
+    assert (done.returncode, done.stdout) == (0, f"{log} 1: 1 entry and 1 payload fetched\n")
+    told = re.findall(r"0 with payloads, (\S+) MiB of 2.0 MiB on the way \((\d+) %\)", done.stderr)
+    assert told != []
+
+
+def test_a_node_is_not_given_up_while_bytes_come_and_says_how_far_it_is(
+    slow: str, log: str, taker: Path
+) -> None:
+    with serving(taker, "--no-listen", "--connect", slow):
+        until(lambda: "established" in run(taker, "status").stdout)
+        with fetching(taker, log, "1", "--timeout", "3") as process:
+            until(lambda: WHY_PART in run(taker, "why", log).stdout)
+            words = run(taker, "why", log).stdout
+            assert f"it is being fetched from {slow}; something came last at " in words
+            assert "! a `fetch` wants 1, and not all of it has come\n" in words
+            assert "  it is not followed, so nothing else of it is taken in\n" in words
+            assert "a peer has to hold it" not in words
+            until(lambda: "bytes have come" in run(taker, "status").stdout)
+            for screen in (run(taker, "status").stdout, run(taker, "status", log).stdout):
+                [line] = [each for each in screen.splitlines() if "fetching 1" in each]
+                assert re.fullmatch(
+                    rf"  {log}: fetching 1, 1 of 1 entry held, 0 with payloads, the payload of"
+                    rf" entry 1 from {slow} \(\d[\d,]* of 2,097,152 bytes have come, \d+ %\)",
+                    line,
+                )
+            found: dict[str, Any] = json.loads(run(taker, "status", "--json").stdout)
+            [wanted], [part] = found["fetching"], found["node"]["arriving"]
+            assert (wanted["held_entries"], wanted["held_payloads"]) == (1, 0)
+            assert (part["seq"], part["payload_bytes"]) == (1, len(PAYLOAD))
+            assert part["address"] == slow
+            out, error = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, error) == (0, "")
+        assert out == f"{log} 1: 1 entry and 1 payload fetched\n"
+
+
+def test_a_node_that_falls_silent_in_the_middle_is_given_up(
+    tmp_path: Path, log: str, taker: Path
+) -> None:
+    with serving(tmp_path / "slow", *SLOW) as node:
+        address = node.event()["address"]
+        with serving(taker, "--no-listen", "--connect", address):
+            until(lambda: "established" in run(taker, "status").stdout)
+            with fetching(taker, log, "1", "--timeout", "2") as process:
+                until(lambda: WHY_PART in run(taker, "why", log).stdout)
+                node.end()
+                _, error = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 1
+            assert "nothing has come for 2 s; 1 of 1 entry held, 0 with payloads" in error
+            assert json.loads(run(taker, "status", "--json").stdout)["fetching"] == []
