@@ -290,7 +290,9 @@ def _connection_line(each: State) -> str:
     greedy = "" if terms is None else f", {greedy_words(terms)}"
     return (
         f"  {each['direction']} {each['address']}: {each['state']} since {each['since']},"
-        f" {counted(each['entries_received'], 'entry')} in, {each['entries_sent']} out"
+        f" {counted(each['entries_received'], 'entry')}"
+        f" and {size(each['payload_bytes_received'])} of payloads in,"
+        f" {each['entries_sent']} and {size(each['payload_bytes_sent'])} out"
         f"{greedy}{error}"
     )
 

@@ -223,12 +223,13 @@ def _sentence(summary: "SyncSummary", store: "Store") -> str:
     if not store.follows() and not summary.logs:
         return "nothing is followed: --follow names a log or an author, --follow-all takes all"
     logs = counted(summary.logs, "log")
-    if not summary.entries_received + summary.entries_sent + summary.payload_bytes_received:
+    moved = summary.entries_received + summary.entries_sent
+    if not moved + summary.payload_bytes_received + summary.payload_bytes_sent:
         return f"nothing to be had: neither side has anything new that the other wants ({logs})"
     return (
         f"{logs}: received {counted(summary.entries_received, 'entry')}"
-        f" ({size(summary.payload_bytes_received)}), sent {summary.entries_sent}"
-        f" ({size(summary.payload_bytes_sent)}) in {summary.duration_s:.1f} s{_saved(summary)}"
+        f" and {size(summary.payload_bytes_received)} of payloads, sent {summary.entries_sent}"
+        f" and {size(summary.payload_bytes_sent)} in {summary.duration_s:.1f} s{_saved(summary)}"
     )
 
 

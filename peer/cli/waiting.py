@@ -2,13 +2,13 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from logstore import FULL, StoreError, Subscription, subscription_of
+from logstore import FULL, PolicyKind, StoreError, Subscription, subscription_of
 from peer import counted
 from wire import LogKey, SignatureLibraryError
 
@@ -98,6 +98,15 @@ class _Wait:
             if lack.entries or nothing or (self.payloads and lack.payloads):
                 found.append(log)
         return found
+
+    def reached(self, log: LogKey) -> Iterator[str]:
+        """Words for how far a log is held of what is waited for; none if nothing of it is held."""
+        info = self.store.log(log)
+        goal = self.newest.get(log, 0) if self.seq is None else self.seq
+        if info is not None:
+            whole = self.wanted()[log].kind in {PolicyKind.FULL, PolicyKind.METADATA}
+            held = info.height if whole else info.newest
+            yield f"held up to entry {held}" + (f" of {goal}" if held < goal else "")
 
 
 def _wait(args: "Namespace", terminal: "Terminal") -> int:
@@ -224,8 +233,10 @@ def _why_not(wait: _Wait, timeout_s: float) -> str:
     state = serving_state(wait.store)
     reasons: list[str] = []
     for log in wait.lacking()[:REASONS_TOLD]:
-        wrong = [str(each) for each in why_log(wait.store, state, log) if each.wrong]
-        reasons.append(f"{log}: {'; '.join(wrong) or 'not all of it has come yet'}")
+        found = why_log(wait.store, state, log)
+        # Where nothing is wrong, the last sentence says what is known of the peers.
+        wrong = [str(each) for each in found if each.wrong] or [str(found[-1])]
+        reasons.append(f"{log}: {'; '.join([*wait.reached(log), *wrong])}")
     connections: list[State] = [] if state is None or reasons else _connections(state)
     for each in connections:
         address = each["address"]

@@ -394,9 +394,11 @@ def _connection(each: Mapping[str, Any], state: State) -> Iterator[Reason]:
         )
     else:
         received, sent = int(each["entries_received"]), int(each["entries_sent"])
+        came, went = (int(each.get(f"payload_bytes_{way}", 0)) for way in ("received", "sent"))
         yield Reason(
             f"{name} is connected ({each['direction']}) since {each['since']};"
-            f" {counted(received, 'entry')} came, {sent} went there"
+            f" {counted(received, 'entry')} and {came:,} payload bytes came,"
+            f" {sent} and {went:,} went there"
         )
         if each.get("not_kept") is not None:
             text = f"not all that came could be kept: {each['not_kept']}"
@@ -405,7 +407,7 @@ def _connection(each: Mapping[str, Any], state: State) -> Iterator[Reason]:
             text = f"not all that it asked for could be read: {each['not_given']}"
             yield Reason(text, wrong=True, advice="`bamboo-peer verify` finds all that is damaged")
         logs = int(each.get("logs", 0))
-        moved = received or sent or int(each.get("payload_bytes_received", 0))
+        moved = received or sent or came or went
         if logs:
             yield Reason(f"both sides keep {counted(logs, 'log')} in step")
         elif moved or not int(state.get("logs_in_trouble", 0)):

@@ -88,7 +88,7 @@ def test_sync_says_what_compression_saved(giver: str, taker: Path, tmp_path: Pat
     assert "compression" not in plain.stdout
     run(tmp_path / "giver", "append", stdin=b"again and again " * 40_000)
     done = run(taker, "sync", giver, "--compression", "always")
-    assert "received 1 entry (625.0 KiB), sent 0 (0 B) in " in done.stdout
+    assert "received 1 entry and 625.0 KiB of payloads, sent 0 and 0 B in " in done.stdout
     assert " on the wire, compression saved 6" in done.stdout
     run(tmp_path / "giver", "append", stdin=b"once again " * 40_000)
     moved = json.loads(run(taker, "sync", giver, "--json").stdout)

@@ -89,6 +89,28 @@ def test_a_node_is_not_given_up_while_bytes_come_and_says_how_far_it_is(
         assert out == f"{log} 1: 1 entry and 1 payload fetched\n"
 
 
+def test_payloads_of_entries_that_were_held_are_told_of(
+    tmp_path: Path, log: str, taker: Path
+) -> None:
+    with serving(tmp_path / "slow", *SLOW[:3]) as node:
+        address = node.event()["address"]
+        run(taker, "sync", address, "--follow", log, "--policy", "metadata")
+        run(taker, "follow", log, "--policy", "full")
+        done = run(taker, "sync", address)
+        assert (
+            "1 log: received 0 entries and 2.0 MiB of payloads, sent 0 and 0 B in " in done.stdout
+        )
+        run(taker, "drop", log, "1")
+        with serving(taker, "--no-listen", "--connect", address):
+            until(lambda: "established" in run(taker, "status").stdout)
+            assert run(taker, "fetch", log, "1").returncode == 0
+            moved = "0 entries and 2.0 MiB of payloads in, 0 and 0 B out"
+            until(lambda: moved in run(taker, "status").stdout)
+            assert "; 0 entries and 2,097,152 payload bytes came, 0 and 0 went there" in (
+                run(taker, "why", address).stdout
+            )
+
+
 def test_a_node_that_falls_silent_in_the_middle_is_given_up(
     tmp_path: Path, log: str, taker: Path
 ) -> None:

@@ -149,7 +149,7 @@ def test_what_nobody_has_is_exit_status_1_and_wanted_no_more(
     log, address = author
     done = run(replica, "fetch", log, "39..41", "--from", address)
     assert done.returncode == 1
-    assert "held: 2 of 3 entries, 2 with payloads: nobody who was asked has the rest" in done.stderr
+    assert "2 of 3 entries held, 2 with payloads: nobody who was asked has the rest" in done.stderr
     with serving(replica, "--no-listen", "--connect", address, "--json") as node:
         assert node.event()["event"] == "connected"
         done = run(replica, "fetch", log, "41", "--timeout", "0.5")
