@@ -111,8 +111,11 @@ def test_status_misses_only_what_is_wanted(
 def test_status_lists_what_is_fetched(own: CommandLine, log: str) -> None:
     with Store.open(own.store) as store:
         store.want(LogKey.parse(log), 3, 5)
-    assert f"  {log}: fetching 3..5" in own("status").lines
+    line = f"  {log}: fetching 3..5, 1 of 3 entries held, 0 with payloads"
+    assert line in own("status").lines
+    assert line in own("status", log).lines
     [fetching] = own("status", "--json").record["fetching"]
     assert (fetching["first"], fetching["last"]) == (3, 5)
+    assert (fetching["held_entries"], fetching["held_payloads"]) == (1, 0)
     own("drop", log, "4")
     assert own("status", "--json").record["fetching"] == []
