@@ -13,6 +13,10 @@ into the database: what was left behind by a process that was killed between wri
 syncing it is thereby synced before anybody sees it. SQLite itself copies nothing when a connection
 is closed, unless all went well.
 
+The log is emptied by copying it, which has to go on working when the disk is full. So there is room
+in the reserve for what the database will grow by before anything is committed (reserve.py), and it
+is given back when the copying finds none. Whoever frees space may use what is there for that.
+
 A store in memory, or on a VFS without shared memory, has one connection for everything.
 """
 
@@ -39,10 +43,12 @@ from .errors import (
     translated,
 )
 from .migration import migrate, stand_in
+from .reserve import Reserve
 from .rewriting import write_again
 from .rows import row_tag
 from .schema import (
     FORMAT,
+    PAGE_BYTES,
     check_format,
     check_sqlite,
     create_tables,
@@ -56,6 +62,8 @@ DATABASE: Final = "store.sqlite3"
 _READERS_KEPT: Final = 4
 _CHECKPOINT_ATTEMPTS: Final = 1_000
 _CHECKPOINT_PAUSE_S: Final = 0.02
+_SPENDING_ATTEMPTS: Final = 4
+"""Others may take the room that is given back; not all of it is to be lost to them."""
 
 # These say nothing about the disk: the transaction is rolled back and the connection stays.
 _HARMLESS = (apsw.BusyError, apsw.LockedError, apsw.InterruptError)
@@ -66,10 +74,12 @@ def close_now(db: apsw.Connection) -> None:
     db.close(True)  # noqa: FBT003 (the parameter is positional)
 
 
-def _checkpoint(db: apsw.Connection) -> None:
+def _checkpoint(db: apsw.Connection) -> bool:
     """Copies the write-ahead log into the database as far as nobody reads from it.
 
-    SQLite waits for no other process that is doing the same, so the waiting is done here.
+    False if there is no room: it stopped after the log had been synced, and that is enough for the
+    store to be read. SQLite waits for no other process that is doing the same, so the waiting is
+    done here.
     """
     for attempt in range(_CHECKPOINT_ATTEMPTS):
         try:
@@ -79,11 +89,15 @@ def _checkpoint(db: apsw.Connection) -> None:
                 raise
             time.sleep(_CHECKPOINT_PAUSE_S)
         except apsw.FullError:
-            # It stopped after the write-ahead log had been synced, and that is enough: the store
-            # can be read, and written again once there is space.
-            return
+            return False
         else:
-            return
+            break
+    return True
+
+
+def _page_count(db: apsw.Connection) -> int:
+    count: int = db.execute("PRAGMA page_count").get
+    return count
 
 
 class Transaction:
@@ -135,6 +149,7 @@ class Database:
         check_sqlite()
         self.where: Final[str | Path] = "memory" if folder is None else folder
         self.readonly: Final = readonly
+        self.reserve: Final = Reserve(folder, system)
         self._path = None if folder is None else folder / DATABASE
         self._system = system
         self._single = folder is None or system.single_connection
@@ -144,6 +159,8 @@ class Database:
         self._watcher: apsw.Connection | None = None
         self._generation = 0
         self._commits = 0
+        self._pages = 0
+        """The pages for which there is room, in the database or in the reserve."""
         self._closed = False
         self._is_old = False
         self._has_failed = not readonly
@@ -216,11 +233,17 @@ class Database:
             self._closed = True
             if self._writer is not None and not self._has_failed:
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            is_open = self._writer is not None and self._path is not None
             self._close_all()
+            if is_open and not self.readonly and not self._has_log():
+                self.reserve.trim()
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
-        """One durable transaction: on disk when the block has been left, or without a trace."""
+    def write(self, *, frees: bool = False) -> Iterator[Transaction]:
+        """One durable transaction: on disk when the block has been left, or without a trace.
+
+        `frees`: it may use the room that is kept for what frees space.
+        """
         if self.readonly:
             raise StoreReadOnly("the store was opened for reading", self.where, "open it to write")
         with self._lock, translated(self.where):
@@ -231,7 +254,11 @@ class Database:
                 transaction = Transaction(db, self._system.now_us())
                 yield transaction
                 transaction.finish()
+                pages = _page_count(db)
+                if pages > self._pages:
+                    self.reserve.cover(self._growth(pages), frees=frees)
                 db.execute("COMMIT")
+                self._pages = max(pages, self._pages)
                 self._commits += 1
             except BaseException as error:
                 self._give_up(db, error)
@@ -347,8 +374,7 @@ class Database:
             # Reading a WAL takes a shared-memory file beside it, which neither a folder that cannot
             # be written to nor a full disk allows. Without a WAL nothing can be going on: no need
             # for it.
-            wal = path.with_name(path.name + "-wal")
-            if self._system.file_size(wal):
+            if self._has_log():
                 raise
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
             db = apsw.Connection(f"{path.resolve().as_uri()}?immutable=1", flags, self._system.vfs)
@@ -364,7 +390,8 @@ class Database:
                     if db.execute("PRAGMA journal_mode").get != "wal":
                         db.execute("PRAGMA journal_mode = WAL")
                     if self._write_log_again(db):
-                        _checkpoint(db)
+                        self._empty_log(db)
+                    self._pages = _page_count(db)
                 except BaseException as error:
                     self._note_failure(error)
                     close_now(db)
@@ -372,18 +399,38 @@ class Database:
             self._writer = db
         return self._writer
 
+    def _empty_log(self, db: apsw.Connection) -> None:
+        """Copies the write-ahead log, into room of the reserve if there is no other."""
+        for _ in range(_SPENDING_ATTEMPTS):
+            if _checkpoint(db):
+                return
+            if not self.reserve.spend(self._growth(_page_count(db)) + PAGE_BYTES):
+                return
+
+    def _growth(self, pages: int) -> int:
+        """How much longer the database file is to become."""
+        held = None if self._path is None else self._system.file_size(self._path)
+        return max(0, pages * PAGE_BYTES - (held or 0))
+
+    @property
+    def _log_path(self) -> Path | None:
+        return None if self._path is None else self._path.with_name(f"{self._path.name}-wal")
+
+    def _has_log(self) -> bool:
+        """Whether anything is in the write-ahead log, or may be."""
+        return self._log_path is not None and bool(self._system.file_size(self._log_path))
+
     def _write_log_again(self, db: apsw.Connection) -> bool:
         """Makes the write-ahead log durable, whatever syncs of it have failed before.
 
         False if that takes space that there is not: then it stays as it is. Raises OSError if it
         may hold what a sync has lost, which nobody may see, as it may never have happened.
         """
-        if self._path is None or not self._has_failed:
+        if self._log_path is None or not self._has_failed:
             return True
         db.execute("BEGIN IMMEDIATE")
         try:
-            path = self._path.with_name(f"{self._path.name}-wal")
-            self._has_failed = not write_again(self._system, path)
+            self._has_failed = not write_again(self._system, self._log_path)
             if self._has_failed and self._has_lost:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._has_lost = False

@@ -342,7 +342,7 @@ class PayloadFiles:
             if not free:
                 return 0
             # Inside the write lock, so that nobody is just making or adopting one of them.
-            with self._database.write() as transaction:
+            with self._database.write(frees=True) as transaction:
                 for id_ in ids:
                     if self._is_free(id_):
                         self._system.remove_file(self.path_of(id_))

@@ -45,7 +45,11 @@ class Opened:
     author: bytes
     signing_key: SigningKey | None
     """None: read from the key file when it is needed."""
-    reserve: Reserve
+
+    @property
+    def reserve(self) -> Reserve:
+        """Room for the day when the disk is full."""
+        return self.database.reserve
 
 
 def check_path(path: Path) -> None:
@@ -89,9 +93,8 @@ def create_store(folder: Path, signing_key: SigningKey | None, system: System) -
         )
         system.sync_folder(folder)
         system.sync_folder(folder.absolute().parent)
-    reserve = Reserve(folder, system)
-    reserve.set_aside()
-    return Opened(database, system, folder, author, key, reserve)
+    database.reserve.set_aside()
+    return Opened(database, system, folder, author, key)
 
 
 def _new_key(path: Path, signing_key: SigningKey | None) -> SigningKey:
@@ -111,7 +114,7 @@ def create_in_memory(signing_key: SigningKey | None, system: System) -> Opened:
     author = bytes(key.verify_key)
     database = Database(None, system)
     database.create_tables([(AUTHOR, author), (STORE_ID, system.random_bytes(_STORE_ID_BYTES))])
-    return Opened(database, system, None, author, key, Reserve(None, system))
+    return Opened(database, system, None, author, key)
 
 
 def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
@@ -120,12 +123,12 @@ def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
     Raises NotAStore, StoreTooNew, StoreDamaged, StoreReadOnly, StoreLocked and others.
     """
     check_path(folder)
-    database, reserve = Database(folder, system, readonly=readonly), Reserve(folder, system)
+    database = Database(folder, system, readonly=readonly)
     try:
         try:
             database.open()
         except StoreFull:
-            if readonly or not reserve.spend(OPENING_BYTES):
+            if readonly or not database.reserve.spend(OPENING_BYTES):
                 raise
             database.open()
         if database.is_old and not readonly:
@@ -135,8 +138,8 @@ def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
         database.close()
         raise
     if not readonly:
-        reserve.set_aside()
-    return Opened(database, system, folder, author, None, reserve)
+        database.reserve.set_aside()
+    return Opened(database, system, folder, author, None)
 
 
 def _migrate(database: Database, folder: Path, system: System) -> None:

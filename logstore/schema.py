@@ -167,6 +167,8 @@ INDEX_SINCE_FORMAT_2: Final = (
 
 BUSY_TIMEOUT_MS: Final = 20_000
 CACHE_KIB: Final = 16_384
+PAGE_BYTES: Final = 4_096
+"""SQLite's own choice, with which every store was made."""
 WAL_PAGES: Final = 4_000
 """The write-ahead log is copied into the database each 16 MiB or so."""
 WAL_BYTES_KEPT: Final = 64 << 20

@@ -13,7 +13,8 @@ from wire import U64_MAX, LogKey
 
 from . import following, proofs, upkeep, wants
 from .backup import write_backup
-from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError, StoreFull
+from .dropping import Dropping
+from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError
 from .files import PayloadFile, Staged
 from .foreign import ReadyEntry, put_log
 from .identity import write_witness
@@ -296,15 +297,10 @@ class Store(StoreView):
         """Takes back `follow`; False if exactly that was not followed. Works on a full disk."""
 
         def unfollow() -> bool:
-            with self._database.write() as transaction:
+            with self._database.write(frees=True) as transaction:
                 return following.unfollow(transaction.db, target)
 
-        try:
-            return unfollow()
-        except StoreFull:
-            if not self._opened.reserve.spend():
-                raise
-            return unfollow()
+        return self._opened.reserve.free(unfollow)
 
     def want(self, key: LogKey, first: int, last: int) -> bool:
         """Asks once for entries and their payloads, also for payloads that `drop` deleted.
@@ -331,38 +327,12 @@ class Store(StoreView):
     # --- upkeep ---------------------------------------------------------------------------------
 
     def drop(self, key: LogKey, first: int = 1, last: int = U64_MAX) -> Dropped:
-        """Deletes payloads, and what is unfinished of any; the entries stay (bamboo.md).
+        """Deletes payloads, and what has come of any; the entries stay (bamboo.md).
 
         Takes back what is wanted of the range (`want`). Works on a full disk.
         """
-        count = freed = 0
-        at: int | None = max(first, 0)
-        last = min(last, U64_MAX)
-        rows_max = upkeep.DROP_ROWS
-        while at is not None:
-            try:
-                with self._database.write() as transaction:
-                    row = load_log(transaction.db, key)
-                    if row is None:
-                        break
-                    wants.unwant_overlapping(transaction.db, key, at, last)
-                    found = upkeep.drop_payloads(transaction, row, at, last, rows_max)
-                    save_log(transaction.db, row)
-                    if found[2] is None:
-                        upkeep.drop_partials(transaction.db, key, max(first, 0), last)
-            except StoreFull:
-                if not self._opened.reserve.spend():
-                    raise
-                rows_max = upkeep.DROP_ROWS_FULL
-                continue
-            dropped, size, at = found
-            count += dropped
-            freed += size
-            if rows_max < upkeep.DROP_ROWS:
-                self._files.tidy()
-        self._files.tidy()
-        self._opened.reserve.set_aside()
-        return Dropped(count, freed)
+        first, last = max(first, 0), min(last, U64_MAX)
+        return Dropping(self._opened, self._files, key, first, last).run()
 
     def verify(
         self, key: LogKey | None = None, *, collect: bool = False

@@ -1,23 +1,13 @@
-"""What a node remembers beside logs, and dropping payloads."""
+"""What a node remembers beside logs, and sums over the store."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from wire import LogKey, decode_varu64, tail_offset
-
-from .files import detach_file, set_file_state
 from .records import Statistics
-from .rows import LogRow, entry_tag, pack_u64, row_tag, unpack_u64
-from .schema import FILE_GARBAGE, FILE_PARTIAL, PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE
+from .rows import row_tag
+from .schema import FILE_PARTIAL
 
 if TYPE_CHECKING:
     import apsw
-
-    from .database import Transaction
-
-DROP_ROWS: Final = 1_000
-"""Payloads dropped in one transaction."""
-DROP_ROWS_FULL: Final = 32
-"""The same where the disk is full: what that writes has to fit into what the reserve gives back."""
 
 
 def remember(db: "apsw.Connection", name: str, value: bytes | None) -> None:
@@ -45,49 +35,6 @@ def recall_all(db: "apsw.Connection", prefix: str) -> dict[str, bytes]:
         (prefix, len(prefix), prefix),
     )
     return dict(list(rows))
-
-
-def drop_payloads(
-    transaction: "Transaction", row: LogRow, first: int, last: int, rows_max: int = DROP_ROWS
-) -> tuple[int, int, int | None]:
-    """Deletes the next payloads of a range: count, bytes, and where to go on; saves nothing."""
-    db = transaction.db
-    rows = db.execute(
-        "SELECT ingest, seq, received_at, payload_state, encoded,"
-        " CASE payload_state WHEN 2 THEN payload END FROM entries"
-        " WHERE log = ? AND seq BETWEEN ? AND ? AND payload_state IN (?, ?) ORDER BY seq LIMIT ?",
-        (row.id, pack_u64(first), pack_u64(last), PAYLOAD_INLINE, PAYLOAD_FILE, rows_max),
-    )
-    found = list(rows)
-    freed = 0
-    ingest = transaction.take_ingest(len(found)) if found else 0
-    seq = first
-    for new, (old, blob, received_at, _, encoded, file_id) in enumerate(found, ingest):
-        seq = unpack_u64(blob)
-        freed += decode_varu64(encoded, tail_offset(row.key.log_id, seq))[0]
-        if file_id is not None:
-            detach_file(db, file_id)
-        db.execute(
-            "UPDATE entries SET ingest = ?, payload_state = ?, payload = NULL, tag = ?"
-            " WHERE ingest = ?",
-            (new, PAYLOAD_DELETED, entry_tag(new, row.id, received_at, PAYLOAD_DELETED), old),
-        )
-        row.changed = new
-    row.payloads -= len(found)
-    row.bytes -= freed
-    more = seq + 1 if len(found) == rows_max and seq < last else None
-    return len(found), freed, more
-
-
-def drop_partials(db: "apsw.Connection", key: LogKey, first: int, last: int) -> None:
-    """Makes the unfinished payloads of a range garbage; those being received now are left."""
-    rows = db.execute(
-        "SELECT id FROM files WHERE author = ? AND log_id = ? AND seq BETWEEN ? AND ?"
-        " AND state <> 3 AND state = ?",
-        (key.author, pack_u64(key.log_id), pack_u64(first), pack_u64(last), FILE_PARTIAL),
-    )
-    for (id_,) in list(rows):
-        set_file_state(db, id_, FILE_GARBAGE)
 
 
 def load_statistics(db: "apsw.Connection", database_bytes: int, wal_bytes: int) -> Statistics:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from logstore import (
+    Dropped,
     EntryRejected,
     LogClosed,
+    LogVerdict,
     NewEntry,
     PayloadBusy,
     PayloadFile,
@@ -298,19 +300,40 @@ def test_dropped_payloads_are_gone_and_their_entries_stay(store: Store) -> None:
 def test_more_payloads_than_one_transaction_takes_are_dropped(
     memory: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logstore.upkeep.DROP_ROWS", 3)
+    monkeypatch.setattr("logstore.dropping.DROP_ROWS", 3)
     key = memory.append([b"x"] * 10)[0].key
     assert memory.drop(key, 2).count == 9
 
 
-def test_dropping_a_range_forgets_what_is_unfinished_in_it(store: Store) -> None:
+def test_a_payload_of_which_a_part_is_held_is_dropped_like_any_other(store: Store) -> None:
     log = AuthorLog()
     store.put_entries(log.key, [log.add(1, LARGE, held=False)], source="peer")
     with store.payload_sink(log.key, 1, len(LARGE), yamf_hash(LARGE), source="a") as sink:
         sink.write(LARGE[:100])
-    store.drop(log.key)
+    before = store.position()
+    assert store.drop(log.key) == Dropped(1, 100)
     assert payload_files(store) == []
-    assert store.entry(log.key, 1).payload_state is PayloadState.MISSING  # type: ignore[union-attr]
+    assert [(c.seq, c.payload_state) for c in store.changes(before, 9)] == [
+        (1, PayloadState.DELETED)
+    ]
+    info = store.log(log.key)
+    assert info is not None
+    assert (info.payloads, info.missing_payloads) == (0, 0)
+    assert store.drop(log.key) == Dropped(0, 0)
+    assert not [each for each in store.verify() if not isinstance(each, LogVerdict)]
+
+
+def test_a_part_of_a_payload_that_is_fetched_again_is_dropped_too(store: Store) -> None:
+    log = AuthorLog()
+    store.put_entries(log.key, [log.add(1, LARGE, held=False)], source="peer")
+    store.complete_payload(log.key, 1, LARGE)
+    store.drop(log.key)
+    assert store.want(log.key, 1, 1)
+    with store.payload_sink(log.key, 1, len(LARGE), yamf_hash(LARGE), source="a") as sink:
+        sink.write(LARGE[:100])
+    assert store.drop(log.key) == Dropped(1, 100)
+    assert not store.wants()
+    assert not [each for each in store.verify() if not isinstance(each, LogVerdict)]
 
 
 def test_a_damaged_or_missing_payload_file_is_damage(store: Store) -> None:

@@ -8,8 +8,16 @@ import apsw
 import pytest
 
 from logstore import Store, StoreFull
+from logstore.database import DATABASE
 from logstore.errors import from_apsw_error
-from logstore.reserve import OPENING_BYTES, RESERVE, RESERVE_BYTES, ROOM_BYTES_MIN
+from logstore.reserve import (
+    FREEING_BYTES,
+    OPENING_BYTES,
+    RESERVE,
+    RESERVE_BYTES,
+    ROOM_BYTES_MIN,
+    Reserve,
+)
 from logstore.system import System
 from tests.logstore.authors import signing_key
 from tests.logstore.disk import SimDisk
@@ -18,6 +26,8 @@ from wire import LogKey
 SOMEBODY = b"a" * 32
 PAYLOAD = b"p" * 100_000
 COUNT = 5
+SMALL = b"s" * 50_000
+GROWING = 100
 
 
 @pytest.fixture
@@ -45,6 +55,12 @@ def fill(disk: SimDisk) -> None:
 
 def reserved(disk: SimDisk, folder: Path) -> int:
     return disk.file_size(folder / RESERVE) or 0
+
+
+def grow(store: Store) -> None:
+    """By 5 MB of small payloads, all of them in the write-ahead log and nowhere else."""
+    for _ in range(GROWING // 10):
+        store.append([SMALL] * 10)
 
 
 def fill_the_log_too(store: Store) -> None:
@@ -113,13 +129,71 @@ def test_the_reserve_is_set_aside_again_once_there_is_room(tmp_path: Path, disk:
     disk.room = ROOM_BYTES_MIN
     with Store.create(tmp_path, signing_key=signing_key(7), system=disk) as store:
         store.append([b"something"])
-    assert reserved(disk, tmp_path) == 0
+    assert 0 < reserved(disk, tmp_path) < RESERVE_BYTES
     disk.room *= 2
     with Store.open(tmp_path, system=disk) as store:
         assert reserved(disk, tmp_path) == RESERVE_BYTES
         disk.remove_file(tmp_path / RESERVE)
         store.drop(LogKey(store.author, 0))
     assert reserved(disk, tmp_path) == RESERVE_BYTES
+
+
+def test_the_reserve_is_refilled_from_what_was_dropped(disk: SimDisk, tmp_path: Path) -> None:
+    with Store.create(tmp_path, signing_key=signing_key(7), system=disk) as store:
+        store.append([bytes(3 * RESERVE_BYTES)])
+        fill(disk)
+        Reserve(tmp_path, disk).spend()
+        disk.room -= FREEING_BYTES  # type: ignore[operator]
+        store.drop(LogKey(store.author, 0))
+        assert reserved(disk, tmp_path) == RESERVE_BYTES
+
+
+def test_what_is_in_the_log_only_has_its_room_in_the_reserve(disk: SimDisk, tmp_path: Path) -> None:
+    with Store.create(tmp_path, signing_key=signing_key(7), system=disk) as store:
+        grow(store)
+        growth = len(disk.files[f"{tmp_path / DATABASE}-wal"].seen)
+        assert reserved(disk, tmp_path) > growth - RESERVE_BYTES // 4
+    assert reserved(disk, tmp_path) == RESERVE_BYTES
+
+
+def test_what_has_no_room_in_the_database_is_not_committed(disk: SimDisk, tmp_path: Path) -> None:
+    with Store.create(tmp_path, signing_key=signing_key(7), system=disk) as store:
+        grow(store)
+        # The log could be written over from its beginning, where there is room enough.
+        with store._database.read() as db:
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        fill(disk)
+        disk.files[str(tmp_path / RESERVE)].truncate(0)
+        fill(disk)
+        with pytest.raises(StoreFull):
+            store.append([SMALL] * 10)
+
+
+@pytest.mark.parametrize("opened_again", [False, True])
+def test_a_disk_that_is_full_while_much_is_in_the_log_only_wedges_nothing(
+    disk: SimDisk, tmp_path: Path, *, opened_again: bool
+) -> None:
+    store = Store.create(tmp_path, signing_key=signing_key(7), system=disk)
+    store.append([PAYLOAD] * COUNT)
+    store.follow(SOMEBODY)
+    grow(store)
+    fill(disk)
+    if opened_again:
+        # Nobody closed it: the process was killed.
+        store = Store.open(tmp_path, system=disk)
+    log = LogKey(store.author, 0)
+    for _ in range(4):
+        with pytest.raises(StoreFull):
+            store.append([PAYLOAD])
+    assert store.unfollow(SOMEBODY)
+    for seq in range(1, COUNT + 1):
+        assert store.drop(log, seq, seq).count == 1
+        fill(disk)
+    assert store.drop(log).count == GROWING
+    assert reserved(disk, tmp_path) > 0
+    disk.room += ROOM_BYTES_MIN  # type: ignore[operator]
+    store.append([PAYLOAD])
+    store.close()
 
 
 def test_the_reserve_takes_real_room(tmp_path: Path) -> None:
