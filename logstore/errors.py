@@ -113,6 +113,10 @@ class PayloadUnavailable(StoreError):
     """The payload is not held whole."""
 
 
+class PayloadDropped(StoreError):
+    """The payload was dropped while it was received. Its bytes are gone from the store."""
+
+
 class PayloadMismatch(StoreError):
     """The bytes received are not the payload. They are gone from the store (point2point.md 8)."""
 

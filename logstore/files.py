@@ -123,11 +123,14 @@ def file_tag(
 def set_file_state(
     db: "apsw.Connection", id_: bytes, state: int, *, synced: int | None = None, sources: str = ""
 ) -> bool:
-    """Changes the row of a file that is no entry's; False if there is none (any more)."""
+    """Changes the row of a file that is no entry's; False if there is none (any more).
+
+    Garbage stays garbage.
+    """
     row = db.execute(
         "SELECT author, log_id, seq, payload_hash, payload_bytes, synced, sources FROM files"
-        " WHERE id = ? AND state <> ?",
-        (id_, FILE_ATTACHED),
+        " WHERE id = ? AND state NOT IN (?, ?)",
+        (id_, FILE_ATTACHED, FILE_GARBAGE),
     ).fetchone()
     if row is None:
         return False

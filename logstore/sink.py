@@ -3,7 +3,8 @@
 A sink takes the bytes in order. Above 64 KiB they go to a file that is locked by its sink; every
 8 MiB they are synced and the row is told, so that at most that much is fetched again after a crash.
 Small payloads stay in memory until they are finished, and go to a file only to be continued later.
-Bytes count as nothing until `finish` has found their hash to be right.
+Bytes count as nothing until `finish` has found their hash to be right. A payload that is dropped
+meanwhile ends its sink at the next sync, or as soon as `is_dropped` is asked.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from wire import LogKey, PayloadHasher
 
-from .errors import PayloadBusy, PayloadMismatch, translated
+from .errors import PayloadBusy, PayloadDropped, PayloadMismatch, translated
 from .files import ArrivingFile, PayloadFile, PayloadFiles, hash_prefix, set_file_state, write_all
 from .records import INLINE_BYTES_MAX
 from .rows import pack_u64
@@ -89,7 +90,10 @@ class PayloadSink:
         return (*self._earlier[: _SOURCES_MAX - 1], self._source)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Takes the next bytes. ValueError beyond the payload's size; the errors of a disk."""
+        """Takes the next bytes. ValueError beyond the payload's size; the errors of a disk.
+
+        Raises PayloadDropped, not at once but after 8 MiB at most.
+        """
         self._check_open()
         if self._offset + len(data) > self._wanted.payload_bytes:
             raise ValueError(f"more than the {self._wanted.payload_bytes} bytes of the payload")
@@ -119,11 +123,19 @@ class PayloadSink:
         whole = self._offset == self._wanted.payload_bytes
         return whole and self._hasher.digest_yamf() == self._wanted.payload_hash
 
+    def is_dropped(self) -> bool:
+        """Whether the payload was dropped since this began: nothing of it will be kept."""
+        if not self._open or not self._file_id:
+            return False
+        with self._database.read() as db:
+            state = db.execute("SELECT state FROM files WHERE id = ?", (self._file_id,)).get
+        return state not in (FILE_PARTIAL, FILE_WHOLE)
+
     def finish(self) -> bytes | PayloadFile:
         """The payload, verified and, unless it is small, on disk: for `put` or `complete_payload`.
 
-        Raises PayloadMismatch, after which nothing is left of the bytes, and ValueError if some
-        are still to come.
+        Raises PayloadMismatch or PayloadDropped, after which nothing is left of the bytes, and
+        ValueError if some are still to come.
         """
         self._check_open()
         wanted = self._wanted
@@ -144,10 +156,16 @@ class PayloadSink:
         )
 
     def suspend(self) -> None:
-        """Keeps what was received, so that a later sink for the same payload goes on from there."""
+        """Keeps what was received, so that a later sink for the same payload goes on from there.
+
+        Nothing of a payload that was dropped.
+        """
         if not self._open:
             return
         try:
+            if self.is_dropped():
+                self.discard()
+                return
             if self._memory and self._offset:
                 if self._handle is None:
                     self._make_file()
@@ -260,13 +278,18 @@ class PayloadSink:
         with self._failing():
             self._file().sync()
             with self._database.write() as transaction:
-                set_file_state(
+                is_kept = set_file_state(
                     transaction.db,
                     self._file_id,
                     state,
                     synced=self._offset,
                     sources="\n".join(self.sources),
                 )
+        if not is_kept:
+            self.discard()
+            raise PayloadDropped(
+                "the payload was dropped while it was received", self._where, "fetch it again"
+            )
         self._synced = self._offset
 
     def _file(self) -> "PayloadHandle":

@@ -152,7 +152,7 @@ class WritePayload:
 class FinishPayload:
     """All bytes have been written and the entry is stored: check and pronounce.
 
-    Answered by `PayloadFinished`.
+    Answered by `PayloadFinished`, which comes earlier and unasked for a payload that was dropped.
     """
 
     sink: int

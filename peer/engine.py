@@ -379,7 +379,10 @@ class Engine:
             self._forgive()
         sink_request = self._prover.request_of(event.sink)
         failed = self._prover.finished(event)
-        if failed is not None:
+        if failed is not None and event.verdict is Verdict.DROPPED:
+            self.discard(failed)
+            self.actor.cancel_for(failed, CancelReason.NOT_WANTED)
+        elif failed is not None:
             self._give_up(failed, f"payload: {event.detail or event.verdict.value}")
         elif sink_request is not None:
             self.wake(sink_request)

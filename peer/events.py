@@ -164,7 +164,7 @@ class PayloadWritten:
 
 
 class Verdict(Enum):
-    """What became of a payload whose bytes have all come."""
+    """What became of a payload whose bytes have all come, unless it says otherwise."""
 
     VALID = "valid"
     INVALID = "invalid"
@@ -173,6 +173,8 @@ class Verdict(Enum):
     """Wrong, but some of its bytes came from elsewhere: nobody is blamed."""
     STORAGE = "storage"
     """Our disk failed; the bytes are not kept."""
+    DROPPED = "dropped"
+    """It was deleted here while it came, or just afterwards; the rest is not wanted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,14 +306,21 @@ class Prover:
 
         Returns the request if it has to be given up for another reason.
         """
-        sink = self._sinks.pop(event.sink, None)
+        sink = self._sinks.get(event.sink)
         if sink is None:
             return None
+        if event.verdict is Verdict.DROPPED and not sink.finishing:
+            # It is closed with its request, or finished if nothing is left to be stopped.
+            return None if sink.complete else sink.request
+        del self._sinks[event.sink]
         self._complete.discard(event.sink)
         self.in_flight_bytes -= sink.in_flight_bytes
         request, entry = sink.request, sink.entry
-        if event.verdict is Verdict.VALID:
+        if event.verdict in {Verdict.VALID, Verdict.DROPPED}:
             request.incoming.pending.pop(sink.position, None)
+        if event.verdict is Verdict.DROPPED:
+            return None
+        if event.verdict is Verdict.VALID:
             self._notices.append(PayloadReceived(request.log, entry.seq, entry.payload_bytes))
             return None
         if event.verdict is Verdict.INVALID:

@@ -5,7 +5,7 @@ other sessions are written beside them.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -13,10 +13,12 @@ from logstore import Store, StoreError
 from peer import (
     ClosePayload,
     FinishPayload,
+    LogChanged,
     OpenPayload,
     PayloadFinished,
     PayloadOpened,
     PayloadWritten,
+    Verdict,
     WritePayload,
 )
 from wire import LogKey
@@ -67,6 +69,13 @@ class PayloadHost:
                 sink = self._sinks.pop(place)
                 self._put(port, sink, partial(self._close, sink, discard=discard))
 
+    def note_changes(self, changes: Iterable[LogChanged]) -> None:
+        """Logs have changed: payloads may have been dropped that are on their way."""
+        logs = {change.log for change in changes}
+        for (port, _), sink in self._sinks.items():
+            if sink.storing and sink.log in logs:
+                self._put(port, sink, partial(self._look, port, sink))
+
     def suspend(self, port: Port) -> None:
         """Keeps what came for a session that has ended, as far as it has not done so itself."""
         for place in [place for place in self._sinks if place[0] is port]:
@@ -91,16 +100,26 @@ class PayloadHost:
 
     def _take(self, port: Port, sink: Sink) -> Settle:
         count = sink.write()
-        stored, broken = sink.stored_bytes, sink.broken
+        stored, broken, dropped = sink.stored_bytes, sink.broken, sink.dropped
 
         def settle() -> None:
-            if broken:
+            if dropped:
+                self._was_dropped(port, sink)
+            elif broken:
                 self._arrivals.spoiled(sink)
             else:
                 self._arrivals.grew(sink, stored)
             port.deliver(PayloadWritten(sink.command.sink, count))
 
         return settle
+
+    def _look(self, port: Port, sink: Sink) -> Settle:
+        try:
+            dropped = sink.end_if_dropped()
+        except StoreError as error:
+            log.warning("cannot see whether a payload was dropped: %s", error)
+            dropped = False
+        return partial(self._was_dropped, port, sink) if dropped else _nothing
 
     def _judge(self, port: Port, sink: Sink) -> Settle:
         """Those who read behind are told before the bytes are synced, which takes longer."""
@@ -146,6 +165,14 @@ class PayloadHost:
         self._arrivals.completed(sink)
         return {port: [PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail)]}
 
+    def _was_dropped(self, port: Port, sink: Sink) -> None:
+        self._arrivals.spoiled(sink)
+        port.deliver(PayloadFinished(sink.command.sink, Verdict.DROPPED))
+
     def _failed(self, port: Port, sink: Sink, error: Exception) -> None:
         self._arrivals.spoiled(sink)
         port.fail(error)
+
+
+def _nothing() -> None:
+    """What there is to settle when nothing has happened."""

@@ -12,6 +12,7 @@ from typing import Final
 from logstore import (
     ArrivingFile,
     PayloadBusy,
+    PayloadDropped,
     PayloadFile,
     PayloadMismatch,
     PayloadSink,
@@ -47,6 +48,8 @@ class Sink:
     storing: bool = False
     broken: bool = False
     """Whether the disk has failed, so that it is not known what the file holds."""
+    dropped: bool = False
+    """Whether the payload was dropped meanwhile, so that nothing of it is kept."""
     _sink: PayloadSink | None = None
     _hasher: PayloadHasher | None = None
     _skip_bytes: int = 0
@@ -156,8 +159,19 @@ class Sink:
         except StoreError as error:
             self._failure = str(error)
             self._sink = None
-            self.broken = True
+            self.dropped = isinstance(error, PayloadDropped)
+            self.broken = not self.dropped
         return count
+
+    def end_if_dropped(self) -> bool:
+        """Ends it if the payload was dropped since this was asked last."""
+        if self._sink is None:
+            return False
+        if self._sink.is_dropped():
+            self._sink.discard()
+            self._sink = None
+            self.dropped = True
+        return self.dropped
 
     def finish(self) -> Outcome:
         """All bytes have been written: what they are."""
@@ -167,8 +181,12 @@ class Sink:
         except PayloadMismatch as mismatch:
             verdict = Verdict.INVALID_RESUMED if mismatch.resumed else Verdict.INVALID
             return Outcome(verdict, mismatch.what)
+        except PayloadDropped:
+            self.dropped = True
         except StoreError as error:
             return Outcome(Verdict.STORAGE, str(error))
+        if self.dropped:
+            return Outcome(Verdict.DROPPED)
         if self._hasher is None:
             return Outcome(self._unknown, self._failure)
         if self._hasher.digest_yamf() == self.command.payload_hash:

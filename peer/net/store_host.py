@@ -242,6 +242,7 @@ class StoreHost:
     def _publish(self, changes: Sequence[LogChanged], answers: Replies | None = None) -> None:
         """Delivers replies, each session's before the news."""
         self._reads.note_changes(changes)
+        self._payloads.note_changes(changes)
         for port, events in (answers or {}).items():
             port.deliver(*events, *(changes if port in self.ports else ()))
         if not changes:

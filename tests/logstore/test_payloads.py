@@ -1,6 +1,8 @@
 """Payloads: sinks, files, completing, dropping, reading. logstore/sink.py, files.py, reader.py."""
 
 import io
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ from logstore import (
     LogVerdict,
     NewEntry,
     PayloadBusy,
+    PayloadDropped,
     PayloadFile,
     PayloadMismatch,
+    PayloadSink,
     PayloadState,
     PayloadUnavailable,
     Store,
@@ -334,6 +338,37 @@ def test_a_part_of_a_payload_that_is_fetched_again_is_dropped_too(store: Store) 
     assert store.drop(log.key) == Dropped(1, 100)
     assert not store.wants()
     assert not [each for each in store.verify() if not isinstance(each, LogVerdict)]
+
+
+def ways_to_end_a_sink() -> dict[str, Callable[[PayloadSink], object]]:
+    """What a sink may be asked next, and does not do for a payload that was dropped."""
+    rest = LARGE[50_000:]
+    return {
+        "write": lambda sink: sink.write(rest),
+        "finish": lambda sink: (sink.write(rest[:20_000]), sink.write(rest[20_000:])),
+        "suspend": lambda sink: sink.suspend(),
+        "discard": lambda sink: sink.discard(),
+    }
+
+
+@pytest.mark.parametrize("way", ["write", "finish", "suspend", "discard"])
+def test_nothing_comes_back_of_a_payload_that_is_dropped_while_it_comes(
+    store: Store, way: str
+) -> None:
+    log = AuthorLog()
+    store.put_entries(log.key, [log.add(1, LARGE, held=False)], source="peer")
+    sink = store.payload_sink(log.key, 1, len(LARGE), yamf_hash(LARGE), source="a")
+    sink.write(LARGE[:50_000])
+    assert not sink.is_dropped()
+    assert store.drop(log.key) == Dropped(1, 50_000)
+    assert sink.is_dropped()
+    raises = pytest.raises(PayloadDropped) if way in {"write", "finish"} else nullcontext()
+    with raises:
+        ways_to_end_a_sink()[way](sink)
+    assert payload_files(store) == []
+    assert store.entry(log.key, 1).payload_state is PayloadState.DELETED  # type: ignore[union-attr]
+    # Whoever wants it after all gets it from its first byte.
+    assert isinstance(receive(store, log, 1, LARGE), PayloadFile)
 
 
 def test_a_damaged_or_missing_payload_file_is_damage(store: Store) -> None:

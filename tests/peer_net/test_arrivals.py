@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import trio
 
-from logstore import Store, StoreFull
+from logstore import Dropped, PayloadState, Store, StoreFull
 from peer import (
     ArrivalChanged,
     ClosePayload,
@@ -119,6 +119,33 @@ async def test_a_read_that_is_ahead_waits_for_the_writing(bench: Bench) -> None:
     assert bench.readers[1].of(PayloadRead) == []
     await bench.write(sink, PAYLOAD[100:150])
     assert (await bench.readers[1].wait_for(PayloadRead)).data == PAYLOAD[100:150]
+
+
+async def test_a_payload_that_is_dropped_stops_at_once(bench: Bench) -> None:
+    sink = await bench.open()
+    await bench.write(sink, PAYLOAD[:HALF])
+    await bench.read(0)
+    bench.ask(HALF)
+    # Past the host, as another process does it.
+    assert bench.store.drop(bench.author.log) == Dropped(1, HALF)
+    finished = await bench.source.wait_for(PayloadFinished)
+    assert finished == PayloadFinished(sink, Verdict.DROPPED)
+    assert await bench.reader.wait_for(PayloadWithdrawn) == PayloadWithdrawn(5, 1)
+    bench.source.submit(WritePayload(sink, PAYLOAD[HALF:]), ClosePayload(sink, discard=False))
+    await bench.host.wait_idle()
+    assert bench.files_open() == 0
+    assert not bench.store._files.listed()
+    entry = bench.store.entry(bench.author.log, 1)
+    assert entry is not None
+    assert entry.payload_state is PayloadState.DELETED
+
+
+async def test_a_payload_is_dropped_when_all_of_it_has_come(bench: Bench) -> None:
+    sink = await bench.open()
+    await bench.write(sink, PAYLOAD)
+    await bench.host.wait_idle()
+    bench.store.drop(bench.author.log)
+    assert await bench.finish(sink) is Verdict.DROPPED
 
 
 async def test_any_number_of_sessions_read_at_their_own_pace(bench: Bench) -> None:
