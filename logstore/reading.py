@@ -168,3 +168,16 @@ def locate_payload(
         return entry, None
     id_: bytes = db.execute("SELECT payload FROM entries WHERE ingest = ?", (entry.ingest,)).get
     return entry, id_
+
+
+def load_begun(db: "apsw.Connection") -> dict[LogKey, list[int]]:
+    """The entries of whose payloads a part is on disk, in order."""
+    found: dict[LogKey, list[int]] = {}
+    rows = db.execute(
+        "SELECT author, log_id, seq FROM files WHERE state <> 3 AND state = ? AND synced > 0"
+        " ORDER BY author, log_id, seq",
+        (FILE_PARTIAL,),
+    )
+    for author, log_id, seq in rows:
+        found.setdefault(LogKey(author, unpack_u64(log_id)), []).append(unpack_u64(seq))
+    return found

@@ -188,6 +188,11 @@ class StoreView:
             row = load_log(db, key)
             return Holding(0, 0, 0) if row is None else count_holding(db, row, first, last)
 
+    def partial_payloads(self) -> dict[LogKey, list[int]]:
+        """The entries of whose payloads a part is on disk, by log."""
+        with self._database.read() as db:
+            return reading.load_begun(db)
+
     def wants(self) -> dict[LogKey, list[tuple[int, int]]]:
         """What is asked for and not held yet: ranges, both ends included, by log."""
         with self._database.read() as db:

@@ -26,7 +26,7 @@ def _key_arguments(parser: Parser) -> None:
         "action",
         metavar="export|import|confirm",
         help="export: write the key to FILE; import: make a store with the key in FILE, or give a "
-        "store its lost key back; confirm: append again in a store that was moved or restored",
+        "store its lost key back; confirm: append again in a store that was copied or restored",
     )
     parser.add_argument(
         "file", metavar="FILE", nargs="?", type=Path, help="to export to (a new one) or import from"

@@ -31,6 +31,9 @@ PARTS_SHOWN = 3
 ENDINGS_SHOWN = 3
 """Of connections that ended by somebody's fault."""
 
+PARTS_SHOWN = 5
+"""Of the payloads of a log of which a part is on disk."""
+
 _NOTHING = Shortfall(0, 0)
 
 
@@ -152,7 +155,10 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
 def _logs(store: Store, node: State | None, only: LogKey | None) -> list[_Log]:
     """Every log that is held, or that a peer holds and we want; the biggest problems first."""
     told = {_key(each): each for each in (node or {}).get("logs", ())}
-    arriving = {key: tuple(_arriving(store, node, key, each)) for key, each in told.items()}
+    parts = store.partial_payloads()
+    arriving = {
+        key: tuple(_arriving(store, node, key, parts.get(key, []))) for key in (*told, *parts)
+    }
     found = []
     if only is not None:
         info = store.log(only)
@@ -167,8 +173,8 @@ def _logs(store: Store, node: State | None, only: LogKey | None) -> list[_Log]:
         wanted = FULL if own else subscription_of(subscriptions, info.key)
         # Of what nobody here follows, nothing is missing.
         lacks = _NOTHING if wanted is None else store.shortfall(info.key, wanted)
-        parts = arriving.get(info.key, ())
-        found.append(_Log(info.key, info, told.pop(info.key, None), lacks, parts))
+        inside = arriving.get(info.key, ())
+        found.append(_Log(info.key, info, told.pop(info.key, None), lacks, inside))
     if only is None:
         found += [
             _Log(key, None, each, _NOTHING, arriving[key])
@@ -178,10 +184,11 @@ def _logs(store: Store, node: State | None, only: LogKey | None) -> list[_Log]:
     return sorted(found, key=lambda log: log.rank)
 
 
-def _arriving(store: Store, node: State | None, key: LogKey, told: State) -> Iterator[str]:
-    from peer.net import part_of_payload  # loads Trio, which `--help` can do without
+def _arriving(store: Store, node: State | None, key: LogKey, parts: list[int]) -> Iterator[str]:
+    """The payloads of which a part is on disk, and those that are coming."""
+    from peer.net import part_of_payload, parts_of  # loads Trio, which `--help` can do without
 
-    for seq in sorted({int(each.get("arriving", 0)) for each in told["peers"]} - {0}):
+    for seq in sorted({*parts_of(node, key), *parts[:PARTS_SHOWN]}):
         yield part_of_payload(store, node, key, seq)
 
 

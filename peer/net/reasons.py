@@ -61,7 +61,8 @@ def why_log(store: Store, state: State | None, log: LogKey) -> list[Reason]:
     own = log.author == store.author
     subscription = subscription_of(store.subscriptions(), log)
     fetches = store.wants().get(log, [])
-    found = [*_of_store(info, log, own=own), *_of_fetches(state, log, fetches)]
+    found = [*_of_store(info, log, own=own), *_of_parts(store, state, log)]
+    found += _of_fetches(state, log, fetches)
     followed = own or subscription is not None
     if not followed:
         found.append(_not_followed(log, fetches))
@@ -104,6 +105,14 @@ def _of_store(info: LogInfo | None, log: LogKey, *, own: bool) -> Iterator[Reaso
         )
     if info.end_seq is not None and info.state is LogState.ENDED:
         yield Reason(f"its author has ended it with entry {info.end_seq}")
+
+
+def _of_parts(store: Store, state: State | None, log: LogKey) -> Iterator[Reason]:
+    """Payloads of which a part is on disk, and which the node does not say that it is bringing."""
+    coming = parts_of(state, log)
+    waiting = [seq for seq in store.partial_payloads().get(log, ()) if seq not in coming]
+    for seq in waiting[:PEERS_TOLD]:
+        yield Reason(f"it is in the middle of {part_of_payload(store, state, log, seq)}")
 
 
 def _of_fetches(

@@ -105,6 +105,12 @@ def test_import_of_a_missing_file(cli: CommandLine) -> None:
     assert str(cli.folder / "missing") in result.err
 
 
+def test_a_store_whose_directory_was_renamed_goes_on(own: CommandLine) -> None:
+    own("append", stdin=b"x")
+    renamed = own.store.rename(own.folder / "renamed")
+    assert own("append", "--store", renamed, stdin=b"y").text == f"{own.author}/0/2"
+
+
 def test_a_copied_store_appends_only_after_confirm(own: CommandLine) -> None:
     own("append", stdin=b"x")
     moved = own.folder / "moved"

@@ -107,3 +107,6 @@ def test_status_and_why_tell_how_much_of_a_large_payload_is_here(
             part = "in the middle of the payload of entry 4 ("
             until(lambda: part in why(taker, author)[1])
             until(lambda: "of 20,000,000 bytes have come" in run(taker, "status").stdout)
+    # Also when nobody brings it any more.
+    assert part in run(taker, "status", author).stdout
+    assert part in run(taker, "why", author).stdout
