@@ -36,11 +36,21 @@ def opened_store(args: "Namespace", *, readonly: bool = False) -> Iterator[Store
         raise Problem(str(error)) from error
 
 
-def held_log(store: Store, key: "LogKey") -> "LogInfo":
-    """What is held of a log. Raises Problem if that is nothing."""
+def known_log(store: Store, key: "LogKey") -> "LogInfo":
+    """What is held of a log, be it only a proof. Raises Problem if that is nothing."""
     info = store.log(key)
     if info is None:
         raise Problem(f"{key}: nothing is held of this log (`logs` lists what is)")
+    return info
+
+
+def held_log(store: Store, key: "LogKey") -> "LogInfo":
+    """What is held of a log. Raises Problem if that is no entry."""
+    info = known_log(store, key)
+    if not info.entries:
+        raise Problem(
+            f"{key}: no entry of this log is held, only the proof that it is {info.state}"
+        )
     return info
 
 

@@ -36,6 +36,9 @@ def _logs(args: "Namespace", terminal: "Terminal") -> int:
         infos = store.logs() if args.log is None else [held_log(store, args.log)]
         subscriptions = store.subscriptions()
         for info in infos:
+            if not info.entries:
+                # A proof against a log may be kept without any of it.
+                continue
             wanted = FULL if info.key.author == store.author else None
             wanted = wanted or subscription_of(subscriptions, info.key)
             _print_log(store, info, wanted, terminal)

@@ -8,7 +8,7 @@ from peer import counted, json_number, log_fields
 from wire import U64_MAX
 
 from .errors import DONE, FAILED, Problem
-from .opening import held_log, opened_store
+from .opening import held_log, known_log, opened_store
 from .registry import Definition
 from .settings import Parser, checked_path
 from .values import LOG_HELP, log_key, seq_range, size
@@ -49,7 +49,7 @@ def _verify(args: "Namespace", terminal: "Terminal") -> int:
     faults = 0
     with opened_store(args, readonly=True) as store:
         if args.log is not None:
-            held_log(store, args.log)
+            known_log(store, args.log)
         for found in store.verify(args.log):
             if isinstance(found, Fault):
                 faults += 1

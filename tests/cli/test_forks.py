@@ -64,6 +64,22 @@ def test_an_exported_proof_is_verified_and_imported_elsewhere(
     assert forked("forks", "verify", "-", stdin=listed.out).lines == [f"{LOG}/2"]
 
 
+def test_a_log_of_which_only_the_proof_is_held_is_not_listed(
+    forked: CommandLine, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "proof.json", tmp_path / "other"
+    forked("forks", "export", LOG, file)
+    forked("init", "--store", other)
+    forked("forks", "import", file, "--store", other)
+    assert forked("logs", "--store", other, "--json").lines == []
+    for command in (("logs", LOG), ("dump", LOG), ("entry", LOG, "1")):
+        done = forked(*command, "--store", other)
+        assert done.status == 1
+        assert "only the proof that it is forked" in done.err
+    assert forked("verify", LOG, "--store", other).status == 0
+    assert forked("forks", "--store", other).lines == [f"{LOG}/2"]
+
+
 def test_an_export_overwrites_nothing(forked: CommandLine) -> None:
     file = forked.file("letter", b"dear reader")
     done = forked("forks", "export", LOG, file)
