@@ -150,6 +150,8 @@ class NotAFork(StoreError):
 
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+READ_ONLY: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+"""Nothing may be written there, by anybody or by this account."""
 _WRONG_PATH: Final = {
     errno.ENOENT: ("the file or its directory does not exist", "see whether the path is right"),
     errno.ENOTDIR: ("a part of the path is no directory", "see whether the path is right"),
@@ -166,7 +168,7 @@ def from_os_error(error: OSError, where: str | Path) -> StoreError:
         return StoreReadOnly(
             "the file system can only be read", where, "mount it for writing, or use another"
         )
-    if error.errno in {errno.EACCES, errno.EPERM}:
+    if error.errno in READ_ONLY:
         return StoreReadOnly("no permission", where, "use an account that has it")
     if error.errno in _WRONG_PATH:
         what, remedy = _WRONG_PATH[error.errno]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from wire import LogKey, PayloadHasher, yamf_hash
 
-from .errors import StoreError, StoreLocked, translated
+from .errors import READ_ONLY, StoreError, StoreLocked, translated
 from .records import INLINE_BYTES_MAX
 from .rows import pack_u64, row_tag
 from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_STAGING
@@ -392,12 +392,25 @@ class PayloadFiles:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Nothing is removed by any process while the block runs."""
+        """Nothing is removed by any process while the block runs.
+
+        Without a lock where that can only be read, and nobody has ever removed anything.
+        """
         if self._folder is None:
             yield
             return
-        with self._system.open_file(self._folder / COLLECT_LOCK, create=True) as lock:
-            lock.share()
+        path = self._folder / COLLECT_LOCK
+        with ExitStack() as opened:
+            try:
+                lock = self._system.open_file(path, create=True)
+            except OSError as error:
+                if error.errno not in READ_ONLY:
+                    raise
+                with suppress(FileNotFoundError):
+                    lock = opened.enter_context(self._system.open_file(path, write=False))
+                    lock.share()
+            else:
+                opened.enter_context(lock).share()
             yield
 
     def _is_free(self, id_: bytes) -> bool:

@@ -86,7 +86,8 @@ def _backup_arguments(parser: Parser) -> None:
 
 def _backup(args: "Namespace", terminal: "Terminal") -> int:
     directory = checked_path(args.directory)
-    with opened_store(args) as store:
+    # A disk that is dying can often only be read.
+    with opened_store(args, readonly=True) as store:
         try:
             store.backup(directory)
         except StoreFull:

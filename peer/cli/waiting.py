@@ -116,7 +116,7 @@ def _wait(args: "Namespace", terminal: "Terminal") -> int:
 
     if args.seq is not None and args.log is None:
         raise WrongUsage("wait: --seq needs a LOG")
-    with opened_store(args) as store:
+    with opened_store(args, readonly=True) as store:
         if serving_state(store) is None:
             raise Problem(f"{store.path}: no node serves this store; start one with `serve`")
         wait = _Wait(store, args.log, args.seq, args.payloads)

@@ -1,11 +1,13 @@
 """`drop`, `verify` and `backup`."""
 
 import errno
+import os
+from pathlib import Path
 
 import apsw
 import pytest
 
-from logstore import Store
+from logstore import PayloadHandle, Store, System
 from tests.cli.harness import CommandLine, lines_of, make_log, words
 
 
@@ -92,6 +94,39 @@ def test_backup_makes_a_store_that_reads_and_does_not_sign(own: CommandLine) -> 
     result = own("append", "--store", copy, stdin=b"x")
     assert (result.status, result.out) == (1, b"")
     assert own("append", stdin=b"x").text == f"{own.author}/0/3"
+
+
+def only_readable(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """As if it were on a disk that the system has mounted again for reading, since it failed."""
+    open_file = System.open_file
+
+    def refuse(
+        self: System, path: Path, *, create: bool = False, write: bool = True
+    ) -> PayloadHandle:
+        if write and path.is_relative_to(folder):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return open_file(self, path, create=create, write=write)
+
+    patch.setattr(System, "open_file", refuse)
+
+
+@pytest.mark.parametrize("is_collected", [False, True])
+def test_a_store_that_can_only_be_read_is_backed_up(
+    own: CommandLine, monkeypatch: pytest.MonkeyPatch, *, is_collected: bool
+) -> None:
+    own("append", stdin=bytes(100_000))
+    own("append", stdin=bytes(100_000))
+    if is_collected:
+        own("drop", own.author, 1)
+    assert (own.store / "collect.lock").exists() is is_collected
+    with monkeypatch.context() as patch:
+        only_readable(own.store, patch)
+        assert own("backup", own.folder / "copy").status == 0
+        # It finds no node there, which is all that is wrong.
+        assert "no node serves this store" in own("wait").err
+    assert (own.store / "collect.lock").exists() is is_collected
+    assert own("verify", "--store", own.folder / "copy").status == 0
+    assert len(own("cat", own.author, 2, "--store", own.folder / "copy").out) == 100_000
 
 
 def test_backup_says_what_it_copied(own: CommandLine) -> None:
