@@ -103,10 +103,11 @@ def test_status_and_why_tell_how_much_of_a_large_payload_is_here(
     slow = ("--listen", "127.0.0.1:0", "--json", "--max-rate", "2M", "--window", "0")
     with serving(tmp_path / "giver", *slow) as giver:
         called = giver.event()["address"]
-        with serving(taker, "--no-listen", "--connect", called, "--follow", author):
+        with serving(taker, "--no-listen", "--connect", called, "--follow", author) as node:
             part = "in the middle of the payload of entry 4 ("
             until(lambda: part in why(taker, author)[1])
             until(lambda: "of 20,000,000 bytes have come" in run(taker, "status").stdout)
+            assert node.end()[0] == 0
     # Also when nobody brings it any more.
     assert part in run(taker, "status", author).stdout
     assert part in run(taker, "why", author).stdout
