@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Self
 from wire import LogKey, PayloadHasher
 
 from .errors import translated
-from .reading import PAYLOAD_HASH, damaged, locate_payload
+from .reading import PAYLOAD_HASH, locate_payload, payload_damaged
 
 if TYPE_CHECKING:
     from .database import Database
@@ -52,13 +52,13 @@ class PayloadReader:
         with translated(f"{self.key}/{self.seq}"):
             data = self._handle.read(count, offset)
         if not data:
-            raise damaged(self.key, self.seq, "the payload's file is short")
+            raise payload_damaged(self.key, self.seq, "the payload's file is short")
         if offset == self._hashed:
             self._hasher.update(data)
             self._hashed += len(data)
             whole = self._hashed == self.payload_bytes
             if whole and self._hasher.digest_yamf() != self._payload_hash:
-                raise damaged(self.key, self.seq, "the payload is damaged")
+                raise payload_damaged(self.key, self.seq, "the payload is damaged")
         return data
 
     def close(self) -> None:
@@ -97,4 +97,4 @@ def open_payload(
                 # Dropped between the two; then looking again says so.
                 continue
         return PayloadReader(key, seq, handle, entry.payload_bytes, payload_hash)
-    raise damaged(key, seq, "the payload's file is missing")
+    raise payload_damaged(key, seq, "the payload's file is missing")

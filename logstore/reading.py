@@ -30,7 +30,13 @@ _COLUMNS: Final = "ingest, seq, received_at, payload_state, hash, encoded, paylo
 
 def damaged(key: LogKey, seq: int, what: str) -> StoreDamaged:
     """The error for an entry whose bytes are not those that were stored."""
-    return StoreDamaged(what, f"{key}/{seq}", "run verify, then get it from a peer or a backup")
+    return StoreDamaged(what, f"{key}/{seq}", "run verify, then restore a backup")
+
+
+def payload_damaged(key: LogKey, seq: int, what: str) -> StoreDamaged:
+    """The error for a payload that is not what the entry names."""
+    hint = "drop it, then fetch it from a peer that holds it, or restore a backup; run verify"
+    return StoreDamaged(what, f"{key}/{seq}", f"{hint} to see what else is damaged")
 
 
 def names_entry(encoded: bytes, key: LogKey, seq: int) -> bool:
@@ -97,7 +103,7 @@ def checked_entry(
     partial = 0
     if stored_state == PAYLOAD_INLINE:
         if payload is None or yamf_hash(payload) != encoded[PAYLOAD_HASH]:
-            raise damaged(key, seq, "the entry's payload is damaged")
+            raise payload_damaged(key, seq, "the entry's payload is damaged")
         size = len(payload)
     else:
         payload = None
