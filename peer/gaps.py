@@ -77,6 +77,9 @@ def _cursor(request: Request) -> int | None:
         return None
     # What the other side has sent is passed once we have something of our own behind it.
     position = max(request.outgoing.position, request.incoming.verified)
+    if request.incoming.skipped:
+        # But for a payload that it skipped, whose entry has to be held to pass it.
+        position = max(request.outgoing.position, min(position, request.incoming.skipped[0]))
     limit = request.limit
     return None if limit is not None and position >= limit else position
 

@@ -78,6 +78,14 @@ class _LogSync:
     def theirs(self) -> int:
         return self.known.newest or 0
 
+    def asked_in_vain(self, entries: Ranges) -> None:
+        """The other side asks for entries that it cannot have in that way: tell what is held."""
+        self.known.unserved = union(self.known.unserved, entries)
+        # It may have been told before it wanted the log.
+        anew = minus(meet(self.known.told, entries), self.told_again)
+        self.known.told = minus(self.known.told, anew)
+        self.told_again = union(self.told_again, anew)
+
 
 class SyncPolicy(Policy):
     """Probes every log once, moves what is missing, and says when it is done."""
@@ -361,8 +369,7 @@ class SyncPolicy(Policy):
             # We probe and move this log ourselves, both ways.
             cancel = Cancel(request.number, CancelReason.NOT_WANTED)
             self._actions.cancel(request, cancel, paced=False)
-            asked = ((proposal.start, OPEN_END),)
-            state.known.unserved = union(state.known.unserved, asked)
+            state.asked_in_vain(((proposal.start, OPEN_END),))
             self._reopen(log)
             return
         super()._answer(request, view, before)
@@ -377,11 +384,7 @@ class SyncPolicy(Policy):
             self._include(request.log)
         state = self._logs.get(request.log)
         if answer.unserved and state is not None:
-            state.known.unserved = union(state.known.unserved, answer.unserved)
-            # It may have been told before it wanted the log.
-            anew = minus(meet(state.known.told, answer.unserved), state.told_again)
-            state.known.told = minus(state.known.told, anew)
-            state.told_again = union(state.told_again, anew)
+            state.asked_in_vain(answer.unserved)
         if answer.take_over or (answer.unserved and state is not None):
             self._reopen(request.log)
 

@@ -188,6 +188,14 @@ def span(first: int, last: int) -> set[int]:
     policies=("sync", "sync"),
     order=1226,
 )
+# An offer came before the log was wanted, and what is asked for then begins before it.
+@example(
+    parts=(set(), {4}),
+    bare=(set(), set()),
+    wishes=(FULL, FULL),
+    policies=("follow", "sync"),
+    order=23733038,
+)
 @settings(max_examples=150, deadline=None)
 @given(
     parts=st.tuples(RUNS, RUNS),
