@@ -545,6 +545,16 @@ class Pair:
                 advance_s = 0.0
         raise AssertionError(f"still busy after {rounds_max} rounds")
 
+    def one_round(self) -> None:
+        """Everything that is there to do and to send, once."""
+        for side, host in enumerate(self.hosts):
+            while host.step():
+                pass
+            self.data_credit[1 - side] += self.engine(side).data_credit_to_release()
+            self.pump(side)
+            self.deliver_control(side, len(self.control[side]))
+            self.deliver_data(side, len(self.data[side]))
+
     def tick(self, seconds: float) -> None:
         self.now += seconds
         for host in self.hosts:

@@ -15,17 +15,6 @@ from .rig import Author, Pair, Store
 LARGE = 200_000
 
 
-def a_little(pair: Pair) -> None:
-    """Everything that is there to do and to send, once."""
-    for side, host in enumerate(pair.hosts):
-        while host.step():
-            pass
-        pair.data_credit[1 - side] += pair.engine(side).data_credit_to_release()
-        pair.pump(side)
-        pair.deliver_control(side, len(pair.control[side]))
-        pair.deliver_data(side, len(pair.data[side]))
-
-
 @pytest.mark.parametrize("policy", ["follow", "sync"])
 def test_the_rest_of_a_payload_that_was_dropped_does_not_come(policy: str) -> None:
     author = Author(SigningKey(b"d" * 32))
@@ -38,7 +27,7 @@ def test_the_rest_of_a_payload_that_was_dropped_does_not_come(policy: str) -> No
     pair.connect((follows, follows), policy=policy)
     here = pair.hosts[1]
     while not any(sink.data for sink in here.sinks.values()):
-        a_little(pair)
+        pair.one_round()
     [ident] = here.sinks
     taker.dropped.add((log, 2))
     here.todo.append(PayloadFinished(ident, Verdict.DROPPED))

@@ -179,7 +179,7 @@ def test_a_large_payload_that_is_not_wanted_any_more_stops_in_the_middle(
     )
     pair.connect((full, full))
     while not any(sink.data for sink in pair.hosts[1].sinks.values()):
-        one_round(pair)
+        pair.one_round()
     pair.hosts[1].todo.append(InterestsChanged(narrow, (log,)))
     for _ in range(20):
         pair.run(advance_s=0.5)
@@ -192,17 +192,6 @@ def test_a_large_payload_that_is_not_wanted_any_more_stops_in_the_middle(
     for _ in range(20):
         pair.run(advance_s=0.5)
     assert taker.logs[log] == giver.logs[log]
-
-
-def one_round(pair: Pair) -> None:
-    """Everything that is there to do and to send, once."""
-    for side, host in enumerate(pair.hosts):
-        while host.step():
-            pass
-        pair.data_credit[1 - side] += pair.engine(side).data_credit_to_release()
-        pair.pump(side)
-        pair.deliver_control(side, len(pair.control[side]))
-        pair.deliver_data(side, len(pair.data[side]))
 
 
 def without_payloads(giver: Store, log: LogKey) -> Store:
