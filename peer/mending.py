@@ -217,6 +217,9 @@ class Mender:
         `came`: those that came anyway, and the view may not know it.
         """
         seen = meet(mend.ranges, ((1, view.newest),)) if view.newest else ()
+        if view.tail_partial_bytes is not None and not _takes_tail(view, mend):
+            # What was to bring it may not: once the log has grown, it is one among the others.
+            seen = minus(seen, ((view.height, view.height),))
         self._begun[key] = _bounded(union(self._begun.get(key, ()), seen))
         brought = union(came, self._brought(key[0]))
         missing = [each for each in _missing(view, mend) if range_with(brought, each[0]) is None]
@@ -444,14 +447,18 @@ def _is_whole(view: LogView, seq: int) -> bool:
     return seq not in named and (view.missing_complete or seq < max(named, default=0))
 
 
+def _takes_tail(view: LogView, mend: _Mend) -> bool:
+    """Whether the payload of the last entry of the first run is mended too, if it is missing."""
+    return mend.tail and not view.tail_arriving
+
+
 def _missing(view: LogView, mend: _Mend) -> list[tuple[int, int]]:
     """(seqnum, bytes held) of the payloads that a view names and that are wanted."""
     missing = [*view.missing_payloads]
     named = [seq for seq, _ in missing if seq > mend.asked_up_to]
     # The view names the first few only: between the last of them and the tail there may be more.
     reached = not named or named[-1] > view.height
-    tail = mend.tail and not view.tail_arriving
-    if tail and view.tail_partial_bytes is not None and reached:
+    if _takes_tail(view, mend) and view.tail_partial_bytes is not None and reached:
         missing.append((view.height, view.tail_partial_bytes))
     return sorted(
         (seq, held)

@@ -249,7 +249,8 @@ def _missing(
     for first, last in union(minus(missing, peer.refused), meet(missing, holds)):
         settings = wants.settings(first, newest)
         end = finite_end(last)
-        ask = Ask(AskKind.RANGE, first, end, settings, _upper_info(wants, view, end))
+        upper_info = _upper_info(wants, view, peer, end)
+        ask = Ask(AskKind.RANGE, first, end, settings, upper_info)
         asks.append(_from_inside(ask, wants, view, peer, newest))
     return asks
 
@@ -303,12 +304,16 @@ def _from_inside(ask: Ask, wants: Wants, view: LogView, peer: Peer, newest: int)
     return replace(ask, start=view.height, offset=inside)
 
 
-def _upper_info(wants: Wants, view: LogView, end: int | None) -> int | None:
-    """How far the upper pool of an end is wanted: as far as it may exist, for a closed range."""
+def _upper_info(wants: Wants, view: LogView, peer: Peer, end: int | None) -> int | None:
+    """How far the upper pool of an end is wanted: as far as it may exist, for a closed range.
+
+    But not what comes anyway: if it does not after all, the rest of the pool is asked for later.
+    """
     subscription = wants.subscription
     if end is None or subscription is None or end != subscription.last:
         return end
-    return max(_leading(_upper_pool(end, view), view.runs), default=end)
+    held = union(view.runs, peer.coming)
+    return max(_leading(_upper_pool(end, view), held), default=end)
 
 
 def _leading(pool: list[int], held: Ranges) -> list[int]:
