@@ -193,7 +193,9 @@ class SyncPolicy(Policy):
         self._looking += 1
         wants, newest = self.wants_of(log), self.newest_of(log)
         self._actions.look_up(
-            look_up_for(wants, log, named, newest=newest, runs_from=state.runs_from),
+            look_up_for(
+                wants, log, named, newest=newest, runs_from=state.runs_from, leave_arriving=False
+            ),
             partial(self._looked, frozenset(named)),
         )
 

@@ -311,12 +311,12 @@ class SplitEnd(End):
 
     def _pong(self) -> None:
         """A pong comes behind everything that was sent before it."""
-        self._pong_due = False
         other = self.other
         assert isinstance(other, SplitEnd)
         if any(pipe.in_flight for pipe in (self.control, self.data, other.control, other.data)):
-            self._turn()
+            self._clock.after(LOOK_S, self._pong, self.life)
         else:
+            self._pong_due = False
             self.guarded(self._engine.pong_arrived)
 
     def finish(self) -> None:
