@@ -100,9 +100,9 @@ class Outbound:
         self._ends.append(request)
 
     @property
-    def unsent(self) -> int:
-        """Bytes that were made and not taken yet: there is no credit for them."""
-        return len(self._out)
+    def unsent(self) -> bool:
+        """Whether anything is due that has not been taken: there is no credit for it."""
+        return bool(self._out or self._ends)
 
     def take_bytes(self, bytes_max: int) -> bytes:
         """Up to `bytes_max` bytes of the data channel; they count as sent."""
@@ -116,7 +116,7 @@ class Outbound:
         return data
 
     def _fill(self, bytes_wanted: int) -> None:
-        self._write_ends()
+        self._write_ends(bytes_wanted)
         while len(self._out) < bytes_wanted and (request := self._next_turn()) is not None:
             request.outgoing.queued = False
             if not request.active:
@@ -128,7 +128,7 @@ class Outbound:
                 if self._tracer is not None:
                     self._tracer.packets_sent()
             self._after_turn(request, progressed=bool(data))
-            self._write_ends()
+            self._write_ends(bytes_wanted)
 
     def _next_turn(self) -> Request | None:
         """The next one in line; the two lines alternate."""
@@ -185,8 +185,9 @@ class Outbound:
             if self._tracer is not None:
                 self._tracer.switched(request)
 
-    def _write_ends(self) -> None:
-        while self._ends:
+    def _write_ends(self, bytes_wanted: int) -> None:
+        """Those for which there is room: a request whose end has not left is not over."""
+        while self._ends and len(self._out) < bytes_wanted:
             request = self._ends.popleft()
             if self._ended:
                 self._switch_to(request)

@@ -247,6 +247,8 @@ def _missing(
     holds = union(peer.holds, *map(_pool, unwanted))
     asks = []
     for first, last in union(minus(missing, peer.refused), meet(missing, holds)):
+        if first > U64_MAX:
+            continue  # What ends with the last seqnum there can be comes to its end.
         settings = wants.settings(first, newest)
         end = finite_end(last)
         upper_info = _upper_info(wants, view, peer, end)

@@ -23,6 +23,7 @@ from wire import (
     Propose,
     encode_compressed,
     encode_control,
+    encode_notify,
     encode_payload_header,
     encode_request_cancelled,
     encode_skip_unavailable,
@@ -261,6 +262,30 @@ def test_who_has_had_too_many_requests_open_gets_all_credit_back_as_they_end() -
         peer.data(encode_request_cancelled(number))
         given = [each for each in peer.messages() if isinstance(each, Grant)]
         assert given == ([Grant(1)] if number < 4 else [])
+
+
+def test_a_request_whose_end_has_not_left_counts() -> None:
+    """Who grants a byte at a time does not make us keep the ends of more and more requests."""
+    peer = Impolite(HELD, follows=False, config=replace(SMALL, request_credit=4, requests_max=8))
+    peer.host.todo.append(InterestsChanged(Interests(serve_held=True), ()))
+    peer.run()
+    number = 1 << 62
+    credit = 0
+    for _ in range(100):
+        credit += sum(each.units for each in peer.messages() if isinstance(each, Grant))
+        if credit == 0:
+            break
+        credit -= 1
+        number += 2
+        peer.control(propose(number, 1))
+        peer.data(encode_switch(number) + encode_notify(1))
+        peer.control(cancel(number, CancelReason.NOT_WANTED))
+        peer.data(encode_switch(number) + encode_request_cancelled(number))
+        assert len(peer.engine.data_to_send(1)) == 1
+    assert credit == 0
+    assert peer.engine.requests > 0
+    peer.sent()
+    assert peer.engine.requests == 0
 
 
 def test_honest_refusals_at_the_pace_of_their_credit_go_on_for_ever() -> None:

@@ -26,7 +26,7 @@ from peer.planning import (
 )
 from peer.ranges import Ranges, meet, minus, range_with, union
 from peer.request import OPEN_END
-from wire import LogKey, lipmaa, lower_pool, shortest_path, upper_pool
+from wire import U64_MAX, LogKey, lipmaa, lower_pool, shortest_path, upper_pool
 
 from .partial import closed, wanted_of
 from .test_partial import COUNT, RUNS, subscriptions
@@ -187,6 +187,14 @@ def test_nothing_from_an_invalid_entry_on_is_asked_for() -> None:
 def test_an_open_range_has_no_end() -> None:
     [ask] = plan(Wants(Subscription()), view_of({1, 2, 3}), Peer())
     assert (ask.start, ask.end, ask.last) == (4, None, OPEN_END)
+
+
+def test_nothing_is_asked_for_behind_the_last_seqnum_there_can_be() -> None:
+    """What comes up to there leaves nothing of an open range."""
+    view = view_of({1, 2, 3})
+    assert plan(Wants(FULL), view, Peer(coming=((4, U64_MAX),))) == []
+    [ask] = plan(Wants(FULL), view, Peer(coming=((4, U64_MAX - 1),)))
+    assert (ask.start, ask.end) == (U64_MAX, None)
 
 
 @pytest.mark.parametrize("fetches", [(), ((2, 3),)])
