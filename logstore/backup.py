@@ -21,7 +21,7 @@ import apsw
 from .database import DATABASE, close_now
 from .errors import StoreExists, StoreLocked, translated
 from .files import PAYLOADS, PayloadFiles, write_all
-from .identity import RESTORED
+from .identity import BACKUP, RESTORED
 from .keyfile import KEY_FILE, read_key_file, write_key_file
 from .opening import Opened, check_path, set_meta
 from .schema import FILE_ATTACHED
@@ -120,7 +120,7 @@ def _mark(copy: apsw.Connection) -> None:
     copy.execute("PRAGMA synchronous = FULL")
     copy.execute("BEGIN IMMEDIATE")
     copy.execute("DELETE FROM files WHERE state <> ?", (FILE_ATTACHED,))
-    set_meta(copy, {RESTORED: b"\x01"})
+    set_meta(copy, {RESTORED: BACKUP})
     copy.execute("COMMIT")
 
 

@@ -189,6 +189,12 @@ def is_full(error: BaseException) -> bool:
     return full or extended == apsw.SQLITE_IOERR_SHMSIZE
 
 
+def _is_not_writable(error: apsw.Error, where: str | Path) -> bool:
+    if isinstance(error, apsw.CantOpenError):
+        return not os.access(where, os.W_OK)
+    return isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError)
+
+
 def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:
     """The store's own error for an error of SQLite."""
     detail = str(error) or type(error).__name__
@@ -199,9 +205,7 @@ def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:
             return StoreLocked(
                 "another process has been writing for too long", where, "wait for it or end it"
             )
-        case apsw.ReadOnlyError() | apsw.PermissionsError():
-            return StoreReadOnly("no permission to write", where, "use an account that has it")
-        case apsw.CantOpenError() if not os.access(where, os.W_OK):
+        case _ if _is_not_writable(error, where):
             return StoreReadOnly(
                 "nothing can be written there",
                 where,

@@ -24,7 +24,10 @@ from .system import System
 
 WITNESS: Final = "authored"
 RESTORED: Final = "restored"
-"""The row of `meta` that a backup carries."""
+"""The row of `meta` that a backup carries, and a store whose key was in use before."""
+BACKUP: Final = b"\x01"
+IMPORTED: Final = b"\x02"
+"""Which of the two."""
 IDENTITY: Final = "identity"
 _INVERSE: Final = 2**64 - 1
 
@@ -74,6 +77,8 @@ def why_read_only(
         " never do it for a copy while the other one is in use"
     )
     where = f"{folder} (own logs are read-only)"
+    if meta.get(RESTORED) == IMPORTED:
+        return OwnLogsReadOnly("the store's key was imported", where, remedy)
     if RESTORED in meta:
         return OwnLogsReadOnly("the store is a backup", where, remedy)
     then, now = meta.get(IDENTITY, b""), place_of(folder, system)

@@ -20,7 +20,15 @@ from .errors import (
     translated,
 )
 from .files import PAYLOADS
-from .identity import IDENTITY, RESTORED, place_of, read_witness, why_read_only, write_witness
+from .identity import (
+    IDENTITY,
+    IMPORTED,
+    RESTORED,
+    place_of,
+    read_witness,
+    why_read_only,
+    write_witness,
+)
 from .keyfile import KEY_FILE, read_key_file, write_key_file
 from .nodelock import NodeLock
 from .reserve import OPENING_BYTES, Reserve
@@ -64,7 +72,9 @@ def check_path(path: Path) -> None:
         ) from None
 
 
-def create_store(folder: Path, signing_key: SigningKey | None, system: System) -> Opened:
+def create_store(
+    folder: Path, signing_key: SigningKey | None, system: System, *, imported: bool = False
+) -> Opened:
     """A new store. A `create` that was interrupted is continued with the key it wrote.
 
     Raises StoreExists, KeyFileError, and the errors of a disk; StoreError for what `check_path`
@@ -89,6 +99,7 @@ def create_store(folder: Path, signing_key: SigningKey | None, system: System) -
                 (AUTHOR, author),
                 (STORE_ID, system.random_bytes(_STORE_ID_BYTES)),
                 (IDENTITY, place_of(folder, system)),
+                *([(RESTORED, IMPORTED)] if imported else []),
             ]
         )
         system.sync_folder(folder)

@@ -70,10 +70,16 @@ class Store(StoreView):
         path: Path | str,
         *,
         signing_key: SigningKey | None = None,
+        imported: bool = False,
         system: System | None = None,
     ) -> Self:
-        """A new store with a new author key, or the one given. Raises StoreExists, KeyFileError."""
-        return cls(create_store(Path(path), signing_key, system or System()))
+        """A new store with a new author key, or the one given. Raises StoreExists, KeyFileError.
+
+        `imported`: the key may have signed entries elsewhere, so own logs are read-only until
+        `confirm_identity`.
+        """
+        opened = create_store(Path(path), signing_key, system or System(), imported=imported)
+        return cls(opened)
 
     @classmethod
     def open(
@@ -123,8 +129,13 @@ class Store(StoreView):
         """
         if isinstance(payloads, bytes | bytearray | memoryview | str | Path):
             raise TypeError("append takes a list of payloads: write [payload] for a single one")
-        if any(isinstance(payload, str) for payload in payloads):
+        if any(isinstance(each, str) for each in payloads):
             raise TypeError("a payload is bytes, a Path or a binary file: encode text first")
+        for each in payloads:
+            if not (
+                isinstance(each, bytes | bytearray | memoryview | Path) or hasattr(each, "read")
+            ):
+                raise TypeError(f"a payload is bytes, a Path or a binary file, not {each!r:.60}")
         if not payloads:
             raise ValueError("nothing to append")
         signing_key = self._key_to_sign()

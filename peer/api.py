@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Self
 import trio
 
 from logstore import (
+    ALL,
     Appended,
     Follow,
     LogInfo,
@@ -267,7 +268,7 @@ class Peer:
         LogClosed if the log ends before `first`, StoreError; ValueError for no log or no range.
         """
         node = self.node
-        _check_target(log)
+        _check_log(log)
         last = first if last is None else last
         if not 1 <= first <= last <= U64_MAX:
             raise ValueError(f"{first}..{last} is no range of entries: {_ENTRIES}")
@@ -312,6 +313,10 @@ class Peer:
         node = self.node
         if target is not None:
             _check_target(target)
+        if after is not None and not isinstance(after, int):
+            raise TypeError(f"after={after!r:.60} is no number")
+        if after is not None and not 0 <= after < 1 << 63:
+            raise ValueError(f"after={after}: an ingest number is from 0 to 2^63 - 1")
         position = after
         if position is None:
             position = await trio.to_thread.run_sync(self.store.position)
@@ -342,7 +347,7 @@ class Peer:
         waited for. Raises ValueError for no log or no entry.
         """
         node = self.node
-        _check_target(log)
+        _check_log(log)
         if not 1 <= seq <= U64_MAX:
             raise ValueError(f"seq={seq} is no entry: {_ENTRIES}")
         with self._pending.waiting(), news_of(node) as news:
@@ -373,7 +378,7 @@ class Peer:
         """
         wanted = list(logs)
         for log in wanted:
-            _check_target(log)
+            _check_log(log)
         if isinstance(target, trio.abc.Stream):
             name, stream = "stream", target
         else:
@@ -418,8 +423,8 @@ class Peer:
 
     async def why(self, subject: LogKey | str | Address) -> list[Reason]:
         """Why a log is not complete here, or how it stands with a peer (`HOST:PORT` or a host)."""
-        if isinstance(subject, LogKey):
-            _check_target(subject)
+        if not isinstance(subject, str | Address):
+            _check_log(subject)
         state = await self.status()
         if isinstance(subject, str | Address):
             return why_peer(state, str(subject))
@@ -503,17 +508,30 @@ def _unfinished(store: Store, interests: Interests, knowledge: Knowledge) -> str
 
 
 def _address(address: str | Address) -> Address:
-    """Raises ValueError, also for what was put together by hand and is no address."""
+    """Raises ValueError, also for what was put together by hand and is no address; TypeError."""
+    if not isinstance(address, str | Address):
+        raise TypeError(f"an address is text or an Address, not {address!r:.60}")
     return Address.parse(str(address))
 
 
 def _check_target(target: Follow) -> None:
-    """Raises ValueError for what names no log and no author; `ALL` is right."""
+    """Raises ValueError for what names no log and no author, TypeError; `ALL` is right."""
+    if target is ALL:
+        return
     if isinstance(target, LogKey):
         _check_log_id(target.log_id)
     author = target.author if isinstance(target, LogKey) else target
-    if isinstance(author, bytes) and len(author) != AUTHOR_BYTES:
+    if not isinstance(author, bytes):
+        raise TypeError(f"a log is a LogKey, an author 32 bytes, not {author!r:.60}")
+    if len(author) != AUTHOR_BYTES:
         raise ValueError(f"an author has {AUTHOR_BYTES} bytes, not {len(author)}")
+
+
+def _check_log(log: LogKey) -> None:
+    """Raises TypeError for what is no log, such as an author's bytes; ValueError as above."""
+    if not isinstance(log, LogKey):
+        raise TypeError(f"a log is a LogKey, not {log!r:.60}")
+    _check_target(log)
 
 
 def _check_log_id(log_id: int) -> None:

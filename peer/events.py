@@ -216,16 +216,18 @@ class Interests:
     """What this node wants and offers (point2point.md 10).
 
     `logs`: followed one by one; `authors`: every log of theirs that is offered; `everything`: every
-    log that is offered; `own`: the logs authored here. `serve_held`: give out logs that are merely
-    held. `subscriptions`: what of it is wanted, by what is followed; in full where nothing is said.
-    `fetches`: entries of a log, with their payloads, that are asked for once, whatever else is
-    wanted of it; both ends included.
+    log that is offered; `own`: the logs authored here; `author`: whose they are, and of whom every
+    log that is offered is wanted in full, since a peer may hold one that this store has lost, or
+    never had. `serve_held`: give out logs that are merely held. `subscriptions`: what of it is
+    wanted, by what is followed; in full where nothing is said. `fetches`: entries of a log, with
+    their payloads, that are asked for once, whatever else is wanted of it; both ends included.
     """
 
     logs: frozenset[LogKey] = frozenset()
     authors: frozenset[bytes] = frozenset()
     everything: bool = False
     own: frozenset[LogKey] = frozenset()
+    author: bytes | None = None
     serve_held: bool = True
     subscriptions: Mapping[Follow, Subscription] = field(default_factory=dict)
     fetches: Mapping[LogKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -236,11 +238,12 @@ class Interests:
 
     def follows(self, log: LogKey) -> bool:
         """Whether this log is wanted apart from what is fetched of it."""
-        return self.everything or log in self.logs or log.author in self.authors or log in self.own
+        named = log in self.logs or log in self.own
+        return self.everything or named or log.author in self.authors or log.author == self.author
 
     def subscription(self, log: LogKey) -> Subscription:
         """What is wanted of a log that `follows` names; of an own one that is all of it."""
-        if log in self.own:
+        if log in self.own or log.author == self.author:
             return FULL
         return subscription_of(self.subscriptions, log) or FULL
 

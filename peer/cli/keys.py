@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from logstore import KeyFileMissing, NotAStore, Store, StoreError, read_key_file, write_key_file
 
 from .errors import DONE, Problem, WrongUsage
-from .opening import KEY_FILE, opened_store
+from .opening import KEY_FILE, check_is_free, opened_store
 from .registry import Definition
 from .settings import Parser, store_path
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 WARNING = "warning: a key that is used on two machines forks its logs for ever; keep one of them"
+
+
+IMPORTED = (
+    "own logs are read-only for now: if anything was ever signed with this key, `sync` with a peer"
+    " that has it; then `key confirm`"
+)
 
 
 def _key_arguments(parser: Parser) -> None:
@@ -75,7 +81,9 @@ def _import(args: "Namespace", file: Path, terminal: "Terminal") -> int:
                     )
             write_key_file(path / KEY_FILE, key)
         except NotAStore:
-            Store.create(path, signing_key=key).close()
+            check_is_free(path)
+            Store.create(path, signing_key=key, imported=True).close()
+            terminal.note(IMPORTED)
     except StoreError as error:
         raise Problem(str(error)) from error
     terminal.note(WARNING)

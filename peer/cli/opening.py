@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import NotAStore, Store, StoreError
@@ -19,8 +20,25 @@ if TYPE_CHECKING:
 
 KEY_FILE = "author.key"
 """The author's secret key inside a store."""
+_BEGUN = {"payloads", "lost+found"}
+"""What may lie where a store is made: one that was begun, or a file system of its own."""
 READ_ENTRIES = 256
 READ_BYTES = 1 << 20
+
+
+def check_is_free(path: Path) -> None:
+    """Refuses to make a store among other files, as a slip in --store would. Raises Problem."""
+    if path.exists() and not path.is_dir():
+        raise Problem(f"{path}: is no directory; name another with --store")
+    try:
+        names = {each.name for each in path.iterdir()} if path.exists() else set()
+    except OSError as error:
+        raise Problem(f"{path}: {error.strerror}; name another with --store") from None
+    others = sorted(name for name in names - _BEGUN if not name.startswith("."))
+    if others and not names & {KEY_FILE, "store.sqlite3"}:
+        raise Problem(
+            f"{path}: is no store, and holds other files ({others[0]}); choose a new directory"
+        )
 
 
 @contextmanager

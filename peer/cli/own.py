@@ -8,8 +8,9 @@ from logstore import Appended, Store, StoreError
 from peer import json_number, log_fields
 
 from .errors import DONE, Problem, WrongUsage
+from .keys import IMPORTED
 from .lines import LineBytes, Readable, line_batches
-from .opening import KEY_FILE, opened_store
+from .opening import KEY_FILE, check_is_free, opened_store
 from .registry import Definition
 from .settings import Parser, store_path
 from .values import u64
@@ -29,19 +30,16 @@ def _no_arguments(_: Parser) -> None:
 
 def _init(args: "Namespace", terminal: "Terminal") -> int:
     path = store_path(args)
-    if path.exists() and not path.is_dir():
-        raise Problem(f"{path}: is no directory; name another with --store")
+    check_is_free(path)
     has_key = (path / KEY_FILE).exists()
     try:
-        with Store.create(path) as store:
+        with Store.create(path, imported=has_key) as store:
             author = store.author
     except StoreError as error:
         raise Problem(str(error)) from error
     if has_key:
-        terminal.note(
-            f"{path / KEY_FILE} was there already, so its author is the same; if that author has"
-            " signed entries before, sync with somebody who has them before appending"
-        )
+        terminal.note(f"{path / KEY_FILE} was there already, so its author is the same")
+        terminal.note(IMPORTED)
     terminal.detail(f"created {path.absolute()}; keep {path.absolute() / 'author.key'} secret")
     terminal.result({"author": author.hex()}, author.hex())
     return DONE

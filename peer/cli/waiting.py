@@ -84,7 +84,14 @@ class _Wait:
                     logs.setdefault(info.key, subscription)
             if author is not None:
                 logs.setdefault(LogKey(author, 0), subscription)
-        return logs
+        return logs | self._own()
+
+    def _own(self) -> dict[LogKey, Subscription]:
+        """Own logs, while peers may hold more of them than this store."""
+        if self.store.own_logs_read_only is None:
+            return {}
+        own = self.store.author
+        return {LogKey(own, 0): FULL} | {info.key: FULL for info in self.store.logs(own)}
 
     def lacking(self) -> list[LogKey]:
         """The logs of which something is missing that is known to be there."""
@@ -120,7 +127,7 @@ def _wait(args: "Namespace", terminal: "Terminal") -> int:
         if serving_state(store) is None:
             raise Problem(f"{store.path}: no node serves this store; start one with `serve`")
         wait = _Wait(store, args.log, args.seq, args.payloads)
-        if args.log is None and not store.follows():
+        if args.log is None and not (store.follows() or store.own_logs_read_only):
             raise Problem("nothing is followed, so there is nothing to wait for (see `follow`)")
         if not wait.is_followed:
             terminal.note(

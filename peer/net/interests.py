@@ -71,10 +71,13 @@ class InterestBook:
         authors = frozenset(target for target in follows if isinstance(target, bytes))
         everything = ALL in follows
         own = frozenset(info.key for info in store.logs(self._author))
-        book._interests = Interests(logs, authors, everything, own, self._serve_held)
+        book._interests = Interests(logs, authors, everything, own, self._author, self._serve_held)
         book._take_wants(wanted)
         # Of an author who is followed, log 0 is asked for at once.
         book._offers = {*logs, *own, *(LogKey(author, 0) for author in authors)}
+        if store.own_logs_read_only is not None:
+            # Our own first log may be elsewhere, though nothing of it is here.
+            book._offers.add(LogKey(self._author, 0))
         if everything:
             book._offers.update(info.key for info in store.logs())
         else:

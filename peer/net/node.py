@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from logstore import Follow, NodeLock, Store, StoreError, StoreLocked, Subscription
+from logstore import Follow, NodeLock, Store, StoreError, StoreLocked, StoreReadOnly, Subscription
 from peer import Interests, LogChanged, SessionConfig, json_number, log_fields
 from wire import LogKey, signature_self_test
 
@@ -110,6 +110,12 @@ async def running_node(
 
 async def _locked(store: Store) -> NodeLock:
     """The right to serve a store. Whoever asks whether a node runs may hold it for a moment."""
+    if store.readonly:
+        raise StoreReadOnly(
+            "the store was opened for reading only",
+            store.path or "memory",
+            "open it without readonly to serve it or to sync",
+        )
     for _ in range(LOCK_ATTEMPTS - 1):
         with suppress(StoreLocked):
             return store.lock_node()

@@ -89,7 +89,10 @@ def _of_store(info: LogInfo | None, log: LogKey, *, own: bool) -> Iterator[Reaso
         return
     gap = "" if info.newest == info.height else f", with gaps up to entry {info.newest}"
     whose = "it is signed here" if own else "it is held"
-    yield Reason(f"{whose} up to entry {info.height}{gap}")
+    if info.entries:
+        yield Reason(f"{whose} up to entry {info.height}{gap}")
+    else:
+        yield Reason(f"no entry of it is held, only the proof that it is {info.state}")
     if info.fork_seq is not None:
         yield Reason(
             f"its author signed entry {info.fork_seq} twice, so nothing from there on is valid",

@@ -22,6 +22,11 @@ def test_a_key_moves_to_another_store(own: CommandLine) -> None:
     imported = own("key", "import", file, "--store", other)
     assert (imported.status, imported.text) == (0, own.author)
     assert WARNING in imported.err
+    assert "`key confirm`" in imported.err
+    refused = own("append", "--store", other, stdin=b"x")
+    assert (refused.status, refused.out) == (1, b"")
+    assert "key was imported" in refused.err
+    assert own("key", "confirm", "--store", other).status == 0
     assert own("append", "--store", other, stdin=b"x").text == f"{own.author}/0/1"
 
 

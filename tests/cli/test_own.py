@@ -67,6 +67,23 @@ def test_an_init_beside_a_key_says_whose_store_it_is(cli: CommandLine) -> None:
     result = cli("init")
     assert result.status == 0
     assert "author.key was there already, so its author is the same" in result.err
+    assert "`key confirm`" in result.err
+    assert cli("append", stdin=b"x").status == 1
+
+
+@pytest.mark.parametrize("command", ["init", "import"])
+def test_no_store_is_made_among_other_files(own: CommandLine, command: str) -> None:
+    file, there = own.folder / "key", own.folder / "there"
+    own("key", "export", file)
+    there.mkdir()
+    argv = ("init",) if command == "init" else ("key", "import", file)
+    (there / "hosts").write_bytes(b"")
+    result = own(*argv, "--store", there)
+    assert (result.status, result.out) == (1, b"")
+    assert "holds other files (hosts)" in result.err
+    assert [each.name for each in there.iterdir()] == ["hosts"]
+    (there / "hosts").rename(there / "lost+found")
+    assert own(*argv, "--store", there).status == 0
 
 
 def test_init_says_where_with_verbose(cli: CommandLine) -> None:

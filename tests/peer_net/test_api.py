@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
 import trio.lowlevel
 
-from logstore import ALL, Store, StoredEntry, StoreLocked
+from logstore import ALL, Store, StoredEntry, StoreLocked, StoreReadOnly
 from peer.api import Address, CannotListenError, NodeConfig, Peer, SyncError, memory_link, sync
 from peer.net import CannotConnectError, ConnectionState
 from wire import LogKey
@@ -280,3 +281,47 @@ async def test_why_takes_an_address_as_listen_returns_it() -> None:
             address = await peer.listen()
             [reason] = await peer.why(address)
             assert str(address) in str(reason)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "words"),
+    [
+        ("wait_for", (bytes(32), 1), "a log is a LogKey"),
+        ("fetch", (bytes(32), 1), "a log is a LogKey"),
+        ("why", (5,), "a log is a LogKey"),
+        ("newest", ("[::1]:1", [bytes(32)]), "a log is a LogKey"),
+        ("follow", (None,), "an author 32 bytes"),
+        ("unfollow", (["x"],), "an author 32 bytes"),
+        ("append", ([b"x", 1],), "a payload is bytes"),
+        ("sync", (5,), "an address is text"),
+    ],
+)
+async def test_an_argument_of_a_wrong_type_is_named(
+    stores: tuple[Store, Store], method: str, arguments: tuple[object, ...], words: str
+) -> None:
+    """And is not taken for damage of the store."""
+    async with Peer(stores[0], config=CONFIG) as peer:
+        with pytest.raises(TypeError, match=words):
+            await getattr(peer, method)(*arguments)
+        assert not list(stores[0].logs())
+
+
+@pytest.mark.parametrize(
+    ("after", "error"), [("x", TypeError), (-1, ValueError), (10**30, ValueError)]
+)
+async def test_what_is_no_ingest_number_is_refused(
+    stores: tuple[Store, Store], after: object, error: type[Exception]
+) -> None:
+    async with Peer(stores[0], config=CONFIG) as peer:
+        with pytest.raises(error, match="after="):
+            await anext(peer.entries(after=after))  # type: ignore[arg-type]
+
+
+async def test_a_store_that_is_only_read_is_not_served(tmp_path: Path) -> None:
+    Store.create(tmp_path / "s").close()
+    with (
+        Store.open(tmp_path / "s", readonly=True) as store,
+        pytest.raises(StoreReadOnly, match="for reading only"),
+    ):
+        async with Peer(store, config=CONFIG):
+            raise AssertionError

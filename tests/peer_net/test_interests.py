@@ -32,6 +32,7 @@ def test_own_logs_and_those_followed_are_offered_in_order() -> None:
             logs=frozenset({held[1]}),
             authors=frozenset({held[2].author}),
             own=frozenset({own}),
+            author=store.author,
             subscriptions={held[1]: FULL, held[2].author: FULL},
         )
         assert book.current.offers == tuple(sorted([own, held[1], held[2], held[3]]))
