@@ -186,7 +186,8 @@ def _confirm(
     upper = end
     if end is not None and end == proposal.end:
         end, upper = None, _held_upper(proposal, view)
-    elif end is not None:
+    elif end is not None and not proposal.payloads_only:
+        # Who asks for payloads holds the entries, and asks for what is left one by one.
         unserved = minus(_asked(proposal), ((proposal.start, end),))
     limited = settings.eagerness is Eagerness.LIMITED
     confirm = Adjust(

@@ -344,7 +344,8 @@ class Peer:
 
         Something from that entry on has to be here, and no entry below may be missing that `follow`
         wants: with `latest:N` and the like not every one is. Of a log that is not followed all are
-        waited for. Raises ValueError for no log or no entry.
+        waited for. Raises LogClosed if the log ends before that entry; ValueError for no log or no
+        entry.
         """
         node = self.node
         _check_log(log)

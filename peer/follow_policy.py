@@ -340,14 +340,12 @@ class FollowPolicy(Policy):
             has_news = state.heard(request.proposal, requests)
             if not request.proposal.payloads_only and request.proposal.offset is None:
                 self._mender.heard(request.log)
-                wait_s = self._config.look_again_s
                 if is_offer(request.proposal) and (request.proposal.end or 0) <= state.height:
                     # Perhaps it has come to hold payloads that it had to skip.
                     self._mender.offered(request.proposal)
-                    self._agenda.look_in(request.log, wait_s, self._actions.now)
-                    has_news, wait_s = True, self._config.stalled_after_s
+                    self._agenda.look_soon(request.log, self._actions.now)
                 if has_news:
-                    self._lacking.hurry(request.log, self._actions.now + wait_s)
+                    self._lacking.hurry(request.log, self._actions.now + self._config.look_again_s)
         else:
             self._unheard.add(request)
         super().request_proposed(request)

@@ -166,6 +166,12 @@ async def _until_held(wait: _Wait) -> None:
 
     while wait.lacking():
         _node_state(wait)
+        info = None if wait.log is None else wait.store.log(wait.log)
+        if info is not None and wait.seq is not None and wait.seq > info.servable:
+            raise Problem(
+                f"{wait.log}: the log is {info.state}, and has no valid entry behind"
+                f" {info.servable}"
+            )
         await trio.sleep(POLL_S)
 
 

@@ -50,6 +50,13 @@ def test_wait_returns_when_everything_has_come(
             " no connected peer is known to hold more of it\n"
         )
 
+        run(tmp_path / "giver", "append", "--end-of-log", stdin=b"5")
+        ended = run(taker, "wait", author, "--seq", "6")
+        assert (ended.returncode, ended.stderr) == (
+            1,
+            f"bamboo-peer: {author}/0: the log is ended, and has no valid entry behind 5\n",
+        )
+
 
 def test_wait_says_who_cannot_be_reached(author: str, taker: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -40,14 +40,16 @@ def come(pair: Pair, whole: dict[int, Held], seqs: set[int]) -> None:
     store.changed(LOG)
 
 
-def offers_of(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None]]:
-    """The ranges that host 1 offers from now on."""
+def offers_of(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, side: int = 1, *, asks: bool = False
+) -> list[tuple[int, int | None]]:
+    """The ranges that a host offers from now on, or asks for."""
     made: list[tuple[int, int | None]] = []
-    actor = pair.engine(1).actor
+    actor = pair.engine(side).actor
     propose = actor.propose
 
     def spy(proposal: Propose, view: LogView) -> Request:
-        if proposal.eagerness is Eagerness.NOTIFY:
+        if (proposal.eagerness is Eagerness.NOTIFY) is not asks:
             made.append((proposal.start, proposal.end))
         return propose(proposal, view)
 
@@ -120,3 +122,21 @@ def test_of_too_many_parts_the_lowest_are_taken_for_one(monkeypatch: pytest.Monk
     assert isinstance(host, Counting)
     assert host.store.logs[LOG] == whole
     assert max(host.payloads.values()) == 1
+
+
+def test_who_holds_parts_without_payloads_is_asked_with_longer_and_longer_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That it cannot serve a group of payloads whole is no reason to offer anything."""
+    left, right = Store(), Store()
+    for _ in range(6):
+        right.append(AUTHOR, 0, b"p")
+    whole = {seq: replace(held, payload=None) for seq, held in right.logs[LOG].items()}
+    left.logs[LOG].update(whole)
+    right.logs[LOG] = {seq: whole[seq] for seq in (1, 4)}
+    pair = pair_of(left, right)
+    pair.connect((interests_of(FULL), interests_of(Subscription(PolicyKind.RANGE, last=1))))
+    asked, offered = offers_of(pair, monkeypatch, 0, asks=True), offers_of(pair, monkeypatch)
+    settle(pair, 300)
+    assert 3 <= sum(first == 1 for first, _ in asked) <= 12
+    assert len(offered) <= 2

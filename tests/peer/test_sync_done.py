@@ -79,7 +79,7 @@ def test_a_sync_is_not_done_before_its_last_bytes_have_left() -> None:
             pair.deliver_control(side, 1000)
         pair.deliver_data(1, 1000)
         pair.tick(0.01)
-    assert (pair.data_credit[0], here.requests, here.wants_pong) == (0, 0, False)
+    assert (pair.data_credit[0], here.requests, here.wants_pong) == (0, 1, False)
     settle(pair)
     assert pair.hosts[1].store.logs[LOG] == store_of(1).logs[LOG]
     assert SyncFinished(1) in pair.hosts[0].notices

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from logstore import NewEntry, Store, StoreClosed, Subscription
+from logstore import LogClosed, NewEntry, Store, StoreClosed, Subscription
 from peer.api import NodeConfig, Peer
 from wire import LogKey
 
@@ -163,6 +163,14 @@ async def test_an_entry_that_cannot_be_is_not_waited_for(store: Store, seq: int)
             await peer.wait_for(NOBODYS, seq)
         with pytest.raises(ValueError, match="is no range of entries"):
             await peer.fetch(NOBODYS, seq)
+
+
+async def test_what_is_behind_the_end_of_a_log_is_not_waited_for(store: Store) -> None:
+    log = store.append([b"1", b"2"], end_of_log=True)[0].key
+    async with Peer(store, config=CONFIG) as peer:
+        assert (await peer.wait_for(log, 2)).height == 2
+        with pytest.raises(LogClosed, match="no valid entry behind 2"):
+            await peer.wait_for(log, 3)
 
 
 async def test_a_store_that_is_closed_inside_ends_the_block_with_one_clear_error(
