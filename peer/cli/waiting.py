@@ -166,13 +166,14 @@ async def _until_held(wait: _Wait) -> None:
 
     while wait.lacking():
         _node_state(wait)
-        info = None if wait.log is None else wait.store.log(wait.log)
-        if info is not None and wait.seq is not None and wait.seq > info.servable:
-            raise Problem(
-                f"{wait.log}: the log is {info.state}, and has no valid entry behind"
-                f" {info.servable}"
-            )
         await trio.sleep(POLL_S)
+    for log, wanted in wait.wanted().items():
+        info, seq = wait.store.log(log), wait.seq or 0
+        goal = seq if wanted.last is None else min(seq, wanted.last)
+        if info is not None and goal > info.servable:
+            raise Problem(
+                f"{log}: the log is {info.state}, and has no valid entry behind {info.servable}"
+            )
 
 
 async def _until_complete(wait: _Wait, peer: "Peer") -> None:
