@@ -12,13 +12,15 @@ from wire import U64_MAX, Eagerness, LogKey, Propose, decode_entry
 from .commands import LookUp
 from .config import SessionConfig
 from .events import HeldEntry, LogView
-from .log_state import RANGES_MAX
 from .ranges import Ranges, minus, range_with, union
 from .request import Request
 from .retries import Retries
 
 if TYPE_CHECKING:
     from .policy import Actions
+
+RANGES_MAX = 16
+"""Ranges that are remembered of a log; there may be thousands of logs."""
 
 _ROWS_MAX = 64
 """Entries that one look-up tells of."""
