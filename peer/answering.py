@@ -186,8 +186,7 @@ def _confirm(
     upper = end
     if end is not None and end == proposal.end:
         end, upper = None, _held_upper(proposal, view)
-    elif end is not None and not proposal.payloads_only:
-        # Who asks for payloads holds the entries, and asks for what is left one by one.
+    elif end is not None:
         unserved = minus(_asked(proposal), ((proposal.start, end),))
     limited = settings.eagerness is Eagerness.LIMITED
     confirm = Adjust(

@@ -40,7 +40,6 @@ from .events import (
 from .follow_policy import FollowPolicy
 from .idle import IdleWork
 from .inbound import Inbound
-from .late import LateOffers
 from .link_speed import Pull
 from .links import links_are_ours
 from .notices import Notice
@@ -132,9 +131,7 @@ class Engine:
             self.actor,
             tracer,
             send_greedily=negotiated.send_greedily,
-            skipped=self._payload_not_held,
         )
-        self._late = LateOffers(self.actor, config)
         policy = SyncPolicy if config.policy == "sync" else FollowPolicy
         self._policy: Policy = policy(self.actor, config, proactive=proactive)
         self._table.open_credit()
@@ -166,7 +163,7 @@ class Engine:
         """When `advance` has something to do although nothing came, or None."""
         if self._inbound.paused:
             return self.now
-        parts = (self._policy, self._late, self._timers, self._outbound)
+        parts = (self._policy, self._timers, self._outbound)
         offers = () if self.is_behind else self._prover.inside_offers()
         stalls = (each.progress_at + self._config.unfed_timeout_s for each in offers)
         return earliest(*(part.next_deadline() for part in parts), *stalls)
@@ -299,7 +296,6 @@ class Engine:
     def _settle(self) -> None:
         self._released = False
         self._policy.advance()
-        self._late.advance()
 
     # Events of the host
 
@@ -401,7 +397,6 @@ class Engine:
             request.log_end, request.log_forked = event.end, event.fork is not None
             self._outbound.log_changed(request, event.newest)
             self.actor.keep_inside_log(request)
-        self._late.log_changed(event.log)
         self._policy.log_changed(event)
 
     def _arrival_changed(self, event: ArrivalChanged) -> None:
@@ -423,8 +418,7 @@ class Engine:
         self._timers.answered(request)
         self.actor.note_confirmed(request)
         self.actor.note_newest(request)
-        if not self._late.owns(request):
-            self._policy.request_confirmed(request)
+        self._policy.request_confirmed(request)
         self.actor.keep_inside_log(request)
         self.wake(request)
 
@@ -438,19 +432,16 @@ class Engine:
         self._timers.over(request)
         if cancel.reason is not CancelReason.YOU_CANCELLED:
             self.actor.note_cancelled(request, cancel.reason, by_us=False)
-        if cancel.entries or not self._late.owns(request):
-            self._policy.request_cancelled(request, cancel)
+        self._policy.request_cancelled(request, cancel)
 
     def request_lost(self, request: Request) -> None:
         self._forget(request)
-        if not self._late.released(request):
-            self._policy.request_lost(request)
+        self._policy.request_lost(request)
 
     def request_released(self, request: Request) -> None:
         self._released = True
         self._forget(request)
-        if not self._late.released(request):
-            self._policy.request_released(request)
+        self._policy.request_released(request)
 
     def _forget(self, request: Request) -> None:
         self._by_ident.pop(request.ident, None)
@@ -486,10 +477,6 @@ class Engine:
 
     def payload_skipped(self, request: Request) -> None:
         self._policy.payload_skipped(request)
-
-    def _payload_not_held(self, request: Request, seq: int) -> None:
-        if self._config.policy == "follow":
-            self._late.skipped(request.log, seq)
 
     def arriving(self, request: Request, data_bytes: int) -> None:
         self.actor.note_arriving(request, data_bytes)

@@ -15,7 +15,7 @@ from functools import partial
 from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
 from .agenda import Agenda
-from .answering import Answer, goes_on, is_offer
+from .answering import Answer, goes_on
 from .changing import change, is_inside_unwanted
 from .config import SessionConfig
 from .coverage import came_to_nothing, completed, covers
@@ -137,7 +137,14 @@ class FollowPolicy(Policy):
         self._looking += 1
         wants, newest = self.wants_of(log), self.newest_of(log)
         self._actions.look_up(
-            look_up_for(wants, log, named, newest=newest, runs_from=state.runs_from),
+            look_up_for(
+                wants,
+                log,
+                named,
+                newest=newest,
+                runs_from=state.runs_from,
+                leave_arriving=True,
+            ),
             partial(self._looked, state.fork_range, state.runs_from, frozenset(named)),
         )
 
@@ -340,10 +347,6 @@ class FollowPolicy(Policy):
             has_news = state.heard(request.proposal, requests)
             if not request.proposal.payloads_only and request.proposal.offset is None:
                 self._mender.heard(request.log)
-                if is_offer(request.proposal) and (request.proposal.end or 0) <= state.height:
-                    # Perhaps it has come to hold payloads that it had to skip.
-                    self._mender.offered(request.proposal)
-                    self._agenda.look_soon(request.log, self._actions.now)
                 if has_news:
                     self._lacking.hurry(request.log, self._actions.now + self._config.look_again_s)
         else:

@@ -181,16 +181,6 @@ class Mender:
         """The other side proposed something of a log: it may want now what it refused."""
         self._refused.pop(log, None)
 
-    def offered(self, offer: Propose) -> None:
-        """The other side holds these entries: what it skipped of them it may hold by now."""
-        log, ranges = offer.log, ((offer.start, offer.end or offer.start),)
-        for key in ((log, False), (log, True)):
-            if key in self._begun:
-                self._begun[key] = _bounded(minus(self._begun[key], ranges))
-            if (mend := self._mends.get(key)) is not None:
-                before, limits = self._next.get(key, ((), mend.limits))
-                self._next[key] = (union(before, ranges), limits)
-
     def keep_fetching(self, log: LogKey, ranges: Ranges) -> None:
         """Only this is still to be fetched; what is not may be wanted anew one day."""
         key = (log, True)
@@ -213,7 +203,6 @@ class Mender:
         del self._mends[key]
         follows = self._next.pop(key, None)
         if follows is not None:
-            self._begun[key] = _bounded(minus(self._begun.get(key, ()), follows[0]))
             self._look(key, *follows)
 
     def is_mending(self, log: LogKey) -> bool:

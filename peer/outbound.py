@@ -7,7 +7,6 @@ get turns until one has finished: each costs the other side a file.
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 from wire import Cancel, CancelReason, encode_switch
@@ -53,9 +52,7 @@ class Outbound:
         tracer: Tracer | None = None,
         *,
         send_greedily: bool,
-        skipped: Callable[[Request, int], None],
     ) -> None:
-        """`skipped` is told of each payload that is wanted and skipped because it is not held."""
         self._tracer = tracer
         self._table = table
         self._config = config
@@ -68,7 +65,6 @@ class Outbound:
             send_greedily=send_greedily,
             inside=lambda: len(self._inside),
             may_begin_unverified=lambda: len(self._unproved) < config.inside_payloads_max,
-            skipped=skipped,
         )
         self._sender = Sender(commands, notices, config, packer, self._payloads, tracer)
         self._out = bytearray()

@@ -173,7 +173,7 @@ def look_up_for(
     *,
     newest: int,
     runs_from: int,
-    leave_arriving: bool = True,
+    leave_arriving: bool = False,
 ) -> LookUp:
     """What to look up before `plan`, so that what is not wanted does not hide what is missing.
 

@@ -124,9 +124,7 @@ class Sender:
                     return None
                 if row.payload_held or row.payload_arriving:
                     return position
-                size = payload_bytes(request, row)
-                packet = skip_packet(request, size)
-                self._payloads.note_skip(request, row.seq, packet or b"", size)
+                packet = skip_packet(request, payload_bytes(request, row))
                 outgoing.absent = outgoing.absent or deque()
                 outgoing.absent.append((position, packet or b""))
             skipped.popleft()

@@ -28,8 +28,6 @@ from .notices import EntriesSent, Notice
 from .packing import Packer
 from .request import NOTHING, Request
 
-_UNAVAILABLE = encode_skip_unavailable()
-
 
 class PayloadSender:
     """Makes the packets of payloads; asks for their bytes when they run out."""
@@ -44,12 +42,10 @@ class PayloadSender:
         send_greedily: bool,
         inside: Callable[[], int],
         may_begin_unverified: Callable[[], bool],
-        skipped: Callable[[Request, int], None],
     ) -> None:
         """`inside`: how many payloads are being sent side by side.
 
-        `may_begin_unverified`: whether there is room for another one that may stall. `skipped` is
-        told of each payload that is wanted and skipped because it is not held.
+        `may_begin_unverified`: whether there is room for another one that may stall.
         """
         self._commands = commands
         self._notices = notices
@@ -58,7 +54,6 @@ class PayloadSender:
         self._send_greedily = send_greedily
         self._inside = inside
         self._may_begin_unverified = may_begin_unverified
-        self._skipped = skipped
 
     def piece(self, request: Request, row: HeldEntry, bytes_max: int) -> bytes:
         """The next packets of the payload at our cursor; empty if it has to be waited for."""
@@ -105,14 +100,8 @@ class PayloadSender:
         if packet is None:
             outgoing.cancel_due = CancelReason.PAYLOAD_MANDATORY
             return b""
-        self.note_skip(request, row.seq, packet, size)
         pass_over(request, 1)
         return packet
-
-    def note_skip(self, request: Request, seq: int, packet: bytes, size: int) -> None:
-        """The other side is told by this packet that it does not get a payload."""
-        if packet == _UNAVAILABLE and request.their_interest.wants_payload_data(size):
-            self._skipped(request, seq)
 
     def _goes_on_unverified(self, request: Request, size: int) -> bool:
         return (
@@ -283,7 +272,7 @@ def skip_packet(request: Request, size: int) -> bytes | None:
         return encode_skip_below()
     if size > interest.max_bytes:
         return encode_skip_above()
-    return None if interest.mandatory else _UNAVAILABLE
+    return None if interest.mandatory else encode_skip_unavailable()
 
 
 def payload_bytes(request: Request, row: HeldEntry) -> int:

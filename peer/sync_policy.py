@@ -193,9 +193,7 @@ class SyncPolicy(Policy):
         self._looking += 1
         wants, newest = self.wants_of(log), self.newest_of(log)
         self._actions.look_up(
-            look_up_for(
-                wants, log, named, newest=newest, runs_from=state.runs_from, leave_arriving=False
-            ),
+            look_up_for(wants, log, named, newest=newest, runs_from=state.runs_from),
             partial(self._looked, frozenset(named)),
         )
 
