@@ -1,10 +1,13 @@
 """Rechecking a whole store: the database's structure, every log, every file, every other row.
 
 Nothing that is wrong is repaired here. A check beside a node that goes on writing is exact too: a
-log is compared with its row as of the start of its check, and again if it changed meanwhile.
+log is compared with its row as of the start of its check. If faults are found and it changed
+meanwhile, it is checked again, in a single read: that keeps the write-ahead log from being copied
+for as long as it takes, which is why it is not done at first.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import apsw
@@ -27,7 +30,7 @@ from .schema import (
     statements_of,
 )
 from .system import READ_BYTES_MAX
-from .verify_log import LogCheck, hash_of
+from .verify_log import FILE_GONE, LogCheck, hash_of
 
 _PAGE_ROWS: Final = 200
 _ATTEMPTS: Final = 3
@@ -40,6 +43,18 @@ _ROWS_WHERE_TAGGED: Final = {
     "wants": "SELECT author, log_id, first, last, tag FROM wants",
     "counters": "SELECT ingest, authored, tag FROM counters",
 }
+
+
+class _OneRead:
+    """A database as of one moment, whatever is written meanwhile."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    @contextmanager
+    def read(self) -> Iterator[apsw.Connection]:
+        """The same read each time."""
+        yield self._db
 
 
 class Verifier:
@@ -135,22 +150,20 @@ class Verifier:
             after = rows[-1].key
 
     def _check_log(self, row: LogRow) -> list[Fault | LogVerdict]:
-        found: list[Fault | LogVerdict] = []
-        for attempt in range(_ATTEMPTS):
-            try:
-                found = list(LogCheck(self._database, row, self._hash_file).run())
-            except StoreError as damage:
-                return [
-                    Fault(str(row.key), damage.what, row.key),
-                    LogVerdict(row.info(), 0, 0, 1),
-                ]
-            if len(found) == 1 or attempt == _ATTEMPTS - 1:
-                break
-            with self._database.read() as db:
-                now = load_log(db, row.key)
-            if now is None or now == row:
-                break
-            row = now
+        try:
+            found = list(LogCheck(self._database, row, self._hash_file).run())
+            for _ in range(_ATTEMPTS):
+                with self._database.read() as db:
+                    now = load_log(db, row.key)
+                    if len(found) == 1 or now is None or now == row:
+                        break
+                    row = now
+                    found = list(LogCheck(_OneRead(db), row, self._hash_file).run())
+                if not any(isinstance(each, Fault) and each.what == FILE_GONE for each in found):
+                    # Else it may have been dropped since the read began.
+                    break
+        except StoreError as damage:
+            return [Fault(str(row.key), damage.what, row.key), LogVerdict(row.info(), 0, 0, 1)]
         return found
 
     def _hash_file(self, id_: bytes) -> tuple[int, bytes] | None:

@@ -1,9 +1,10 @@
 """Rechecking one log: every signature, link, hash, size and payload, then everything counted."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from wire import (
     Entry,
@@ -25,9 +26,17 @@ from .wants import load_wants_of
 if TYPE_CHECKING:
     import apsw
 
-    from .database import Database
+FILE_GONE: Final = "the payload's file is missing"
 
 _ROWS: Final = 256
+
+
+class Readable(Protocol):
+    """Where a log is read from."""
+
+    def read(self) -> AbstractContextManager["apsw.Connection"]:
+        """A read transaction, or a part of one."""
+
 
 FileHasher = Callable[[bytes], tuple[int, bytes] | None]
 """Size and hash of a payload file; None if there is none."""
@@ -52,7 +61,7 @@ class _Count:
 class LogCheck:
     """The check of one log."""
 
-    database: "Database"
+    database: Readable
     row: LogRow
     hash_file: FileHasher
     _count: _Count = field(default_factory=_Count)
@@ -172,7 +181,7 @@ class LogCheck:
         else:
             found = self.hash_file(payload)
         if found is None:
-            yield self._fault("the payload's file is missing", seq)
+            yield self._fault(FILE_GONE, seq)
         elif found[1] != entry.payload_hash:
             yield self._fault("the payload is damaged", seq)
         elif found[0] != entry.payload_bytes:

@@ -20,7 +20,7 @@ from logstore import (
     Subscription,
 )
 from tests.logstore.authors import AuthorLog, signing_key
-from wire import lower_pool, yamf_hash
+from wire import lower_pool, signature_is_valid, yamf_hash
 
 LARGE = bytes(range(256)) * 300
 
@@ -324,3 +324,42 @@ def test_a_plain_connection_finds_the_database_sound(store: Store) -> None:
     db = apsw.Connection(str(store.path / "store.sqlite3"))
     assert db.execute("PRAGMA integrity_check").get == "ok"
     db.close()
+
+
+def test_a_log_that_grows_during_every_attempt_is_found_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path / "s").close()
+    with Store.open(tmp_path / "s") as writer, Store.open(tmp_path / "s", readonly=True) as store:
+        writer.append([b"x"] * 300)
+        checked = 0
+
+        def grows(encoded: bytes) -> bool:
+            nonlocal checked
+            checked += 1
+            if checked % 100 == 0:
+                writer.append([b"more"])
+            return signature_is_valid(encoded)
+
+        monkeypatch.setattr("logstore.verify_log.signature_is_valid", grows)
+        assert faults(store) == []
+        assert checked > 600
+
+
+def test_a_payload_that_is_dropped_during_the_check_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path / "s").close()
+    with Store.open(tmp_path / "s") as writer, Store.open(tmp_path / "s", readonly=True) as store:
+        key = writer.append([b"x", LARGE, LARGE])[0].key
+        dropped = [2, 3]
+
+        def drops(encoded: bytes) -> bool:
+            if dropped:
+                writer.append([b"more"])
+                writer.drop(key, dropped[0], dropped.pop(0))
+                list(writer.verify(collect=True))
+            return signature_is_valid(encoded)
+
+        monkeypatch.setattr("logstore.verify_log.signature_is_valid", drops)
+        assert faults(store) == []
