@@ -32,7 +32,7 @@ from .errors import (
     StoreReadOnly,
     StoreTooNew,
 )
-from .files import ArrivingFile, PayloadFile
+from .files import ArrivingFile, PayloadFile, Staged
 from .keyfile import read_key_file, write_key_file
 from .nodelock import NodeLock
 from .opening import check_path
@@ -108,6 +108,7 @@ __all__ = [
     "PutResult",
     "SQLiteTooOld",
     "Shortfall",
+    "Staged",
     "Statistics",
     "Store",
     "StoreClosed",

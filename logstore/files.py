@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from wire import LogKey, PayloadHasher, yamf_hash
 
-from .errors import READ_ONLY, StoreError, StoreLocked, translated
+from .errors import READ_ONLY, StoreError, StoreFailed, StoreLocked, translated
 from .records import INLINE_BYTES_MAX
 from .rows import pack_u64, row_tag
 from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_STAGING
@@ -82,6 +82,19 @@ class Staged:
     inline: bytes | None
     id: bytes = b""
     handle: PayloadHandle | None = None
+
+
+def _read_stream(stream: BinaryIO) -> bytes:
+    """Raises StoreFailed: that a caller's stream fails says nothing of the disk."""
+    try:
+        piece = stream.read(READ_BYTES_MAX)
+    except OSError as error:
+        raise StoreFailed(
+            f"the payload cannot be read ({error})", "stream", "look at where it comes from"
+        ) from error
+    if not isinstance(piece, bytes | bytearray | memoryview):
+        raise TypeError(f"a payload's stream has to give bytes, not {type(piece).__name__}")
+    return bytes(piece)
 
 
 def write_all(handle: PayloadHandle, data: bytes | memoryview, offset: int) -> None:
@@ -276,7 +289,7 @@ class PayloadFiles:
                 return Staged(len(payload), yamf_hash(payload), bytes(payload))
             whole = iter((payload,))
             return self._stage_pieces(lambda: next(whole, b""))
-        return self._stage_pieces(lambda: payload.read(READ_BYTES_MAX))
+        return self._stage_pieces(lambda: _read_stream(payload))
 
     def _stage_pieces(self, read: Callable[[], bytes]) -> Staged:
         # A pipe hands out less than it was asked for, so what is small is known only at its end.

@@ -127,6 +127,13 @@ class Store(StoreView):
         LogClosed, OwnLogsReadOnly, KeyFileError; ValueError without payloads to sign; TypeError for
         one payload that is not in a list, whose parts would be signed one by one.
         """
+        return self.append_staged(self.stage(payloads), log_id=log_id, end_of_log=end_of_log)
+
+    def stage(self, payloads: Sequence[bytes | Path | BinaryIO]) -> list[Staged]:
+        """Reads and hashes payloads; `append_staged` or `release` takes what this returns.
+
+        Nothing of the store waits meanwhile, however long a stream takes. Raises as `append` does.
+        """
         if isinstance(payloads, bytes | bytearray | memoryview | str | Path):
             raise TypeError("append takes a list of payloads: write [payload] for a single one")
         if any(isinstance(each, str) for each in payloads):
@@ -138,10 +145,21 @@ class Store(StoreView):
                 raise TypeError(f"a payload is bytes, a Path or a binary file, not {each!r:.60}")
         if not payloads:
             raise ValueError("nothing to append")
-        signing_key = self._key_to_sign()
+        self._key_to_sign()
         staged: list[Staged] = []
         try:
             staged.extend(self._files.stage(payload) for payload in payloads)
+        except BaseException:
+            self._files.release(staged)
+            raise
+        return staged
+
+    def append_staged(
+        self, staged: Sequence[Staged], *, log_id: int = 0, end_of_log: bool = False
+    ) -> list[Appended]:
+        """`append` for payloads that were staged; lets go of them, whatever comes of it."""
+        try:
+            signing_key = self._key_to_sign()
             with self._database.write() as transaction:
                 appended = append_entries(
                     transaction, signing_key, log_id, staged, end_of_log=end_of_log
@@ -152,6 +170,10 @@ class Store(StoreView):
         if self._opened.folder is not None:
             write_witness(self._opened.folder, authored)
         return appended
+
+    def release(self, staged: Sequence[Staged]) -> None:
+        """Lets go of staged payloads that are not to be appended."""
+        self._files.release(staged)
 
     @property
     def own_logs_read_only(self) -> OwnLogsReadOnly | None:

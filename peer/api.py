@@ -59,6 +59,7 @@ from peer.net import (
     news_of,
     open_stream,
     running_node,
+    stage,
     unobserved,
     why_log,
     why_peer,
@@ -236,12 +237,19 @@ class Peer:
     ) -> list[Appended]:
         """Signs one entry of one's own for each payload; returns when all are on disk.
 
-        All or none are stored. Raises what `Store.append` raises, ValueError for no log id. If the
-        caller is cancelled the entries may be stored all the same.
+        All or none are stored. A file or stream is read beside everything else, and no further if
+        the caller is cancelled; once it has been read, the entries may be stored all the same.
+        Raises what `Store.append` raises, ValueError for no log id.
         """
         _check_log_id(log_id)
-        append = partial(self.store.append, payloads, log_id=log_id, end_of_log=end_of_log)
-        return await self.node.host.call(append)
+        store, host = self.store, self.node.host
+        append = partial(store.append, payloads)
+        if isinstance(payloads, list | tuple) and not all(
+            isinstance(each, bytes) for each in payloads
+        ):
+            with self._pending.waiting():
+                append = partial(store.append_staged, await stage(store, payloads))
+        return await host.call(partial(append, log_id=log_id, end_of_log=end_of_log))
 
     async def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
         """Follows a log, an author (32 bytes) or `ALL`, from now on and after a restart.

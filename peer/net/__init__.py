@@ -21,6 +21,7 @@ from .probing import newest_held_by
 from .reasons import Lack, Reason, lack_of, why_log, why_peer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, Pace, Terms
 from .sources import SourceInfo
+from .staging import stage
 from .status_file import StatusFile, read_status, serving_state
 from .store_host import StoreHost
 from .terms import greedy_words
@@ -72,6 +73,7 @@ __all__ = [
     "run_export",
     "running_node",
     "serving_state",
+    "stage",
     "unobserved",
     "why_log",
     "why_peer",
