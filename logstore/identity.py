@@ -73,8 +73,8 @@ def why_read_only(
     process may be appending.
     """
     remedy = (
-        "sync with a peer that has your logs, then confirm the store's identity (`key confirm`);"
-        " never do it for a copy while the other one is in use"
+        "sync with the peers that follow your logs, then confirm the store's identity"
+        " (`key confirm`); never do it for a copy while the other one is in use"
     )
     where = f"{folder} (own logs are read-only)"
     if meta.get(RESTORED) == IMPORTED:

@@ -208,6 +208,16 @@ def own_logs_read_only(opened: Opened) -> OwnLogsReadOnly | None:
         return why_read_only(opened.folder, opened.system, meta, signed, authored)
 
 
+def own_entries_lost(opened: Opened) -> int:
+    """How many entries were signed here, by the file beside the database, and are not held."""
+    if opened.folder is None:
+        return 0
+    with translated(opened.folder), opened.database.read() as db:
+        query = "SELECT coalesce(sum(entries), 0) FROM logs WHERE author = ?"
+        held: int = db.execute(query, (opened.author,)).get
+        return max(0, read_witness(opened.folder) - held)
+
+
 def confirm_identity(opened: Opened) -> None:
     """Says that this store is the only one, and as new as its author's peers know."""
     if opened.folder is None:

@@ -26,6 +26,7 @@ from .opening import (
     create_in_memory,
     create_store,
     open_store,
+    own_entries_lost,
     own_logs_read_only,
 )
 from .own import append_entries
@@ -182,6 +183,11 @@ class Store(StoreView):
             # Another process may have confirmed it meanwhile.
             self._read_only_reason = own_logs_read_only(self._opened)
         return self._read_only_reason
+
+    @property
+    def own_entries_lost(self) -> int:
+        """How many entries were signed here and are not held, as far as this store knows."""
+        return own_entries_lost(self._opened)
 
     def confirm_identity(self) -> None:
         """Lets own logs be appended to again.

@@ -4,9 +4,10 @@ A key that two machines sign with forks its logs, for ever. So nothing here goes
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logstore import KeyFileMissing, NotAStore, Store, StoreError, read_key_file, write_key_file
+from peer import counted
 
 from .errors import DONE, Problem, WrongUsage
 from .opening import KEY_FILE, check_is_free, opened_store
@@ -15,6 +16,7 @@ from .settings import Parser, store_path
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Mapping
 
     from .terminal import Terminal
 
@@ -22,8 +24,8 @@ WARNING = "warning: a key that is used on two machines forks its logs for ever; 
 
 
 IMPORTED = (
-    "own logs are read-only for now: if anything was ever signed with this key, `sync` with a peer"
-    " that has it; then `key confirm`"
+    "own logs are read-only for now: if anything was ever signed with this key, `sync` with the"
+    " peers that follow its logs; then `key confirm`"
 )
 
 
@@ -36,6 +38,9 @@ def _key_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "file", metavar="FILE", nargs="?", type=Path, help="to export to (a new one) or import from"
+    )
+    parser.add_argument(
+        "--anyway", action="store_true", help="confirm, although own entries are known to be lost"
     )
 
 
@@ -91,9 +96,33 @@ def _import(args: "Namespace", file: Path, terminal: "Terminal") -> int:
     return DONE
 
 
+def _check_lost(store: Store) -> None:
+    """Raises Problem if entries that were signed are known to be elsewhere, or gone."""
+    from peer.net import serving_state
+
+    remedy = (
+        "`sync` with the peers that follow your logs; if what is lost is gone for good, --anyway"
+        " confirms, and then append to logs with other ids only, or they fork"
+    )
+    state = serving_state(store) or {}
+    logs: list[Mapping[str, Any]] = state.get("logs", [])  # type: ignore[assignment]
+    for each in logs:
+        if each.get("author") == store.author.hex() and int(each.get("behind") or 0):
+            raise Problem(
+                f"log {each.get('log_id')}: peers hold {counted(int(each['behind']), 'entry')} more"
+                f" than this store; {remedy}"
+            )
+    if lost := store.own_entries_lost:
+        raise Problem(
+            f"{counted(lost, 'entry')} that this store signed, by its own count, not held; {remedy}"
+        )
+
+
 def _confirm(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
         reason = store.own_logs_read_only
+        if reason is not None and not args.anyway:
+            _check_lost(store)
         store.confirm_identity()
         author = store.author.hex()
     if reason is not None:

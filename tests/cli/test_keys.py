@@ -128,6 +128,33 @@ def test_a_copied_store_appends_only_after_confirm(own: CommandLine) -> None:
     assert own("append", "--store", moved, stdin=b"y").text == f"{own.author}/0/2"
 
 
+def test_confirm_where_entries_are_known_to_be_lost_wants_a_word_more(own: CommandLine) -> None:
+    """By the count of what was signed: the database is gone, and the key is not."""
+    own("append", "--lines", stdin=b"a\nb\n")
+    for each in own.store.glob("store.sqlite3*"):
+        each.unlink()
+    assert own("init").status == 0
+    refused = own("key", "confirm")
+    assert (refused.status, refused.out) == (1, b"")
+    assert "2 entries that this store signed, by its own count, not held" in refused.err
+    assert own("append", stdin=b"x").status == 1
+    assert own("key", "confirm", "--anyway").status == 0
+    assert own("append", "--log-id", 1, stdin=b"x").text == f"{own.author}/1/1"
+
+
+def test_confirm_asks_the_node_that_runs(own: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    own("append", stdin=b"x")
+    moved = own.folder / "moved"
+    shutil.copytree(own.store, moved)
+    behind = {"author": own.author, "log_id": 0, "behind": 3}
+    monkeypatch.setattr("peer.net.serving_state", lambda _: {"logs": [behind]})
+    refused = own("key", "confirm", "--store", moved)
+    assert (refused.status, refused.out) == (1, b"")
+    assert "log 0: peers hold 3 entries more than this store" in refused.err
+    behind["behind"] = 0
+    assert own("key", "confirm", "--store", moved).status == 0
+
+
 def test_confirm_where_nothing_is_to_be_confirmed(own: CommandLine) -> None:
     result = own("key", "confirm", "--json")
     assert (result.status, result.err) == (0, "")
