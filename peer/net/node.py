@@ -65,6 +65,28 @@ def unobserved(_: Mapping[str, object]) -> None:
     """The observer of a node whose events interest nobody."""
 
 
+class _Teller:
+    """Calls an observer. What that raises ends the node, and not the connection it is told of."""
+
+    def __init__(self, observer: Observer, nursery: trio.Nursery) -> None:
+        self._observer = observer
+        self._nursery = nursery
+        self._has_failed = False
+
+    def __call__(self, event: Mapping[str, object]) -> None:
+        if self._has_failed:
+            return
+        try:
+            self._observer(event)
+        except Exception as error:  # noqa: BLE001 - raised again in the node's own task
+            self._has_failed = True
+            self._nursery.start_soon(_raise, error)
+
+
+async def _raise(error: Exception) -> None:
+    raise error
+
+
 @asynccontextmanager
 async def running_node(
     store: Store,
@@ -88,13 +110,14 @@ async def running_node(
         try:
             async with _traced(config, observer) as trace, trio.open_nursery() as outer:
                 inner = await outer.start(_hold_nursery)
+                tell = _Teller(observer, inner)
                 if trace is not None:
                     inner.start_soon(trace.run)
                 try:
                     host = await _started_host(store, config, inner)
                     # Only now, so that nothing that another process changes later is overlooked.
                     book = await trio.to_thread.run_sync(_new_book(store, config).load, store)
-                    node = Node(host, config, book, inner, observer, rng or new_rng(), trace)
+                    node = Node(host, config, book, inner, tell, rng or new_rng(), trace)
                     try:
                         yield node
                     except BaseException as error:  # noqa: BLE001 - raised again below

@@ -325,3 +325,33 @@ async def test_a_store_that_is_only_read_is_not_served(tmp_path: Path) -> None:
     ):
         async with Peer(store, config=CONFIG):
             raise AssertionError
+
+
+@pytest.mark.parametrize("which", ["listening", "connected", "log_advanced", "disconnected"])
+async def test_an_observer_that_raises_ends_the_node(
+    stores: tuple[Store, Store], which: str
+) -> None:
+    """Whatever the event is, and wherever in the node it comes from."""
+    told = []
+
+    def observe(event: Mapping[str, object]) -> None:
+        told.append(event["event"])
+        if event["event"] == which:
+            raise ZeroDivisionError
+
+    async def watched(here: Peer) -> None:
+        async with Peer(stores[1], config=CONFIG, observer=observe) as there:
+            await there.follow(stores[0].author)
+            address = await here.listen()
+            await there.listen()
+            there.connect(address)
+            await here.append([b"1"])
+            await there.wait_for(LogKey(stores[0].author, 0), 1)
+            there.disconnect(address)
+            await trio.sleep_forever()
+
+    with trio.fail_after(PATIENCE_S):
+        async with Peer(stores[0], config=CONFIG) as here:
+            with pytest.raises(ZeroDivisionError):
+                await watched(here)
+    assert told.count(which) == 1
