@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import apsw
 
@@ -103,6 +103,12 @@ class OwnLogsReadOnly(StoreError):
 
 class LogClosed(StoreError):
     """An append to a log that has ended, is forked, invalid or damaged; a `want` behind its end."""
+
+    @classmethod
+    def behind(cls, servable: int, state: object, log: object, remedy: str) -> Self:
+        """For an entry that there will never be, since `servable` is the last valid one."""
+        what = f"the log is {state}: there is no valid entry behind {servable}"
+        return cls(what, str(log), remedy)
 
 
 class PayloadBusy(StoreError):

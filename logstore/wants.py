@@ -24,11 +24,7 @@ def want(db: "apsw.Connection", key: LogKey, first: int, last: int) -> bool:
     """
     row = load_log(db, key)
     if row is not None and first > row.servable:
-        raise LogClosed(
-            f"the log is {row.state}: there is no valid entry behind {row.servable}",
-            str(key),
-            "fetch what is before that",
-        )
+        raise LogClosed.behind(row.servable, row.state, key, "fetch what is before that")
     names = (key.author, pack_u64(key.log_id), pack_u64(first), pack_u64(last))
     db.execute(
         "INSERT INTO wants VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", (*names, row_tag(*names))

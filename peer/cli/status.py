@@ -26,13 +26,11 @@ LINES_SHOWN = 10
 
 State = Mapping[str, Any]
 
-PARTS_SHOWN = 3
-"""Payloads that are arriving, of a fetch."""
 ENDINGS_SHOWN = 3
 """Of connections that ended by somebody's fault."""
 
 PARTS_SHOWN = 5
-"""Of the payloads of a log of which a part is on disk."""
+"""Of the payloads of a log of which a part is on disk, and of those that arrive for a fetch."""
 
 _NOTHING = Shortfall(0, 0)
 

@@ -18,11 +18,7 @@ def held_up_to(store: Store, log: LogKey, seq: int) -> LogInfo | None:
     wanted = wanted or FULL
     goal = seq if wanted.last is None else min(seq, wanted.last)
     if goal > info.servable:
-        raise LogClosed(
-            f"the log is {info.state}: there is no valid entry behind {info.servable}",
-            str(log),
-            "wait for what is before that",
-        )
+        raise LogClosed.behind(info.servable, info.state, log, "wait for what is before that")
     if info.newest < goal:
         return None
     if wanted.kind is PolicyKind.SPARSE:

@@ -28,6 +28,20 @@ def run(store: Path, *arguments: str, stdin: bytes = b"") -> subprocess.Complete
     )
 
 
+def started(
+    store: Path, *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """A command that goes on, its output in pipes."""
+    return subprocess.Popen(
+        [EXECUTABLE, *arguments, "--store", str(store)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+
+
 class Serving:
     """A `serve` process; its events are read one by one."""
 
@@ -53,14 +67,7 @@ class Serving:
 def serving(
     store: Path, *arguments: str, environment: dict[str, str] | None = None
 ) -> Iterator[Serving]:
-    process = subprocess.Popen(
-        [EXECUTABLE, "serve", *arguments, "--store", str(store)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(environment or {})},
-    )
+    process = started(store, "serve", *arguments, environment=environment)
     try:
         yield Serving(process)
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .running import EXECUTABLE, PATIENCE_S, run, serving, until
+from .running import PATIENCE_S, run, serving, started, until
 
 PAYLOAD = bytes(range(256)) * 8192
 SLOW = ("--listen", "127.0.0.1:0", "--json", "--max-rate", "256k", "--window", "0")
@@ -35,13 +35,7 @@ def slow(tmp_path: Path, log: str) -> Iterator[str]:
 
 @contextmanager
 def fetching(store: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [EXECUTABLE, "fetch", *arguments, "--store", str(store)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(store, "fetch", *arguments)
     try:
         yield process
     finally:

@@ -9,6 +9,7 @@ from nacl.signing import SigningKey
 
 from logstore import Store
 from peer import Command, Event, Ingest, Ingested, IngestItem, OpenPayload
+from peer.api import NodeConfig, Peer, SyncError, memory_link
 from peer.net.port import Port
 from peer.net.store_host import StoreHost
 from peer.net.verifier import Verifier
@@ -134,3 +135,22 @@ async def host_without_payload(
             await client.wait_for(Ingested)
             client.events.clear()
             yield store, host, author, client
+
+
+async def synced(giver: Store, taker: Store) -> SyncError | None:
+    """The taker syncs once with the giver, a node: how that failed, None if it did not."""
+    failure = None
+    config = NodeConfig(workers=0, poll_s=1.0)
+    here, there = memory_link()
+    async with (
+        Peer(giver, config=config) as one,
+        Peer(taker, config=config) as other,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(lambda: one.serve_stream(here, proactive=False))
+        try:
+            await other.sync(there)
+        except SyncError as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    return failure

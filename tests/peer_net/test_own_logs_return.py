@@ -6,26 +6,11 @@ Whoever signs before that signs numbers twice, and forks the logs for ever.
 from pathlib import Path
 
 import pytest
-import trio
 
 from logstore import ALL, OwnLogsReadOnly, PolicyKind, Store, Subscription
-from peer.api import NodeConfig, Peer, memory_link
 from wire import LogKey
 
-CONFIG = NodeConfig(workers=0, poll_s=1.0)
-
-
-async def synced(giver: Store, taker: Store) -> None:
-    """The taker syncs once with the giver, a node."""
-    here, there = memory_link()
-    async with (
-        Peer(giver, config=CONFIG) as one,
-        Peer(taker, config=CONFIG) as other,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(lambda: one.serve_stream(here, proactive=False))
-        await other.sync(there)
-        nursery.cancel_scope.cancel()
+from .support import synced
 
 
 async def lost(folder: Path) -> tuple[Store, dict[int, int]]:
@@ -40,21 +25,21 @@ async def lost(folder: Path) -> tuple[Store, dict[int, int]]:
         own.backup(folder / "backup")
         own.append([b"b"] * 3)
         own.append([b"c"] * 2, log_id=5)
-        await synced(own, friend)
+        assert await synced(own, friend) is None
     return friend, {0: 7, 5: 2}
 
 
 async def returns(store: Store, friend: Store, counts: dict[int, int]) -> None:
     with pytest.raises(OwnLogsReadOnly):
         store.append([b"too early"])
-    await synced(friend, store)
+    assert await synced(friend, store) is None
     assert {info.key.log_id: info.height for info in store.logs(store.author)} == counts
     with pytest.raises(OwnLogsReadOnly):
         store.append([b"not confirmed yet"])
     store.confirm_identity()
     for log_id, count in counts.items():
         assert store.append([b"new"], log_id=log_id)[0].seq == count + 1
-    await synced(friend, store)
+    assert await synced(friend, store) is None
     assert not list(friend.forks())
     for log_id, count in counts.items():
         info = friend.log(LogKey(store.author, log_id))
@@ -85,5 +70,5 @@ async def test_who_merely_holds_the_first_log_gives_it_back(tmp_path: Path) -> N
     with Store.open(tmp_path / "own", readonly=True) as own:
         key = own.signing_key()
     with friend, Store.create(tmp_path / "new", signing_key=key, imported=True) as new:
-        await synced(friend, new)
+        assert await synced(friend, new) is None
         assert [(info.key.log_id, info.height) for info in new.logs()] == [(0, 7)]

@@ -14,6 +14,8 @@ from peer.net import StatusFile, read_status, serving_state
 from peer.net.node import LOCK_ATTEMPTS
 from peer.net.seldom import REASONS_MAX
 
+from .support import synced
+
 CONFIG = NodeConfig(workers=0, poll_s=1.0)
 
 
@@ -35,24 +37,6 @@ def failing(times: int, then: Callable[..., object]) -> Callable[..., object]:
         return then(*arguments, **options)
 
     return put_many
-
-
-async def synced(giver: Store, taker: Store) -> SyncError | None:
-    """How a sync failed, None if it did not."""
-    failure = None
-    here, there = memory_link()
-    async with (
-        Peer(giver, config=CONFIG) as one,
-        Peer(taker, config=CONFIG) as other,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(lambda: one.serve_stream(here, proactive=False))
-        try:
-            await other.sync(there)
-        except SyncError as error:
-            failure = error
-        nursery.cancel_scope.cancel()
-    return failure
 
 
 @pytest.mark.parametrize("who", ["giver", "taker"])
