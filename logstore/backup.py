@@ -24,7 +24,7 @@ from .files import PAYLOADS, PayloadFiles, write_all
 from .identity import BACKUP, RESTORED
 from .keyfile import KEY_FILE, read_key_file, write_key_file
 from .opening import Opened, check_path, set_meta
-from .schema import FILE_ATTACHED
+from .schema import FILE_ATTACHED, connect
 from .system import READ_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _write(opened: Opened, files: PayloadFiles, target: Path) -> None:
     with files.kept():
         with opened.database.read_alone() as db:
             db.execute("VACUUM INTO ?", (str(unfinished),))
-        copy = apsw.Connection(str(unfinished))
+        copy = connect(str(unfinished), apsw.SQLITE_OPEN_READWRITE)
         try:
             _copy_files(copy, opened.system, files, target / PAYLOADS)
             _mark(copy)

@@ -24,7 +24,6 @@ import errno
 import os
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +35,7 @@ from .errors import (
     NotAStore,
     StoreClosed,
     StoreDamaged,
+    StoreExists,
     StoreFailed,
     StoreReadOnly,
     StoreTooNew,
@@ -51,17 +51,17 @@ from .schema import (
     PAGE_BYTES,
     check_format,
     check_sqlite,
+    connect,
     create_tables,
     format_of,
     has_tables,
     prepare,
+    wait_for,
 )
 from .system import System
 
 DATABASE: Final = "store.sqlite3"
 _READERS_KEPT: Final = 4
-_CHECKPOINT_ATTEMPTS: Final = 1_000
-_CHECKPOINT_PAUSE_S: Final = 0.02
 _SPENDING_ATTEMPTS: Final = 4
 """Others may take the room that is given back; not all of it is to be lost to them."""
 
@@ -81,18 +81,19 @@ def _checkpoint(db: apsw.Connection) -> bool:
     store to be read. SQLite waits for no other process that is doing the same, so the waiting is
     done here.
     """
-    for attempt in range(_CHECKPOINT_ATTEMPTS):
-        try:
-            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.BusyError:
-            if attempt == _CHECKPOINT_ATTEMPTS - 1:
-                raise
-            time.sleep(_CHECKPOINT_PAUSE_S)
-        except apsw.FullError:
-            return False
-        else:
-            break
+    try:
+        wait_for(lambda: db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE))
+    except apsw.FullError:
+        return False
     return True
+
+
+def _use_log(db: apsw.Connection) -> None:
+    """Turns the write-ahead log on, for which SQLite goes from reading to writing.
+
+    It waits for nobody there, lest two that do so wait for each other.
+    """
+    wait_for(lambda: db.execute("PRAGMA journal_mode = WAL"))
 
 
 def _page_count(db: apsw.Connection) -> int:
@@ -180,26 +181,30 @@ class Database:
         with self._lock, translated(self.where):
             if self._writer is None:
                 self._writer = self._connect(create=True)
-                self._writer.execute("PRAGMA journal_mode = WAL")
+                _use_log(self._writer)
                 self._has_failed = False
             return self._writer
 
     def create_tables(self, rows: list[tuple[str, bytes]]) -> None:
-        """Makes the tables with these rows of `meta`, all or nothing."""
+        """Makes the tables with these rows of `meta`, all or nothing. Raises StoreExists."""
         db = self.create()
         with self._lock, translated(self.where):
             db.execute("BEGIN IMMEDIATE")
             try:
-                create_tables(db)
-                for name, value in rows:
-                    db.execute(
-                        "INSERT INTO meta VALUES (?, ?, ?)", (name, value, row_tag(name, value))
-                    )
-                db.execute("INSERT INTO counters VALUES (?, 0, 0, ?)", (FORMAT, row_tag(0, 0)))
+                self._fill(db, rows)
                 db.execute("COMMIT")
             except BaseException:
                 db.execute("ROLLBACK")
                 raise
+
+    def _fill(self, db: apsw.Connection, rows: list[tuple[str, bytes]]) -> None:
+        if has_tables(db):
+            # Two may make a store at a time, and neither has seen one when it began.
+            raise StoreExists("there is a store already", self.where, "choose another directory")
+        create_tables(db)
+        for name, value in rows:
+            db.execute("INSERT INTO meta VALUES (?, ?, ?)", (name, value, row_tag(name, value)))
+        db.execute("INSERT INTO counters VALUES (?, 0, 0, ?)", (FORMAT, row_tag(0, 0)))
 
     def is_created(self) -> bool:
         """Whether the database has tables."""
@@ -348,12 +353,12 @@ class Database:
         if self._closed:
             raise StoreClosed("the store was closed", self.where, "open it again")
         if self._path is None:
-            db = apsw.Connection(":memory:")
+            db = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         elif self.readonly:
             db = self._connect_readonly(self._path)
         else:
             flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-            db = apsw.Connection(str(self._path), flags=flags, vfs=self._system.vfs)
+            db = connect(str(self._path), flags, self._system.vfs)
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         try:
             prepare(db, exclusive=self._single and self._path is not None, readonly=self.readonly)
@@ -366,7 +371,7 @@ class Database:
 
     def _connect_readonly(self, path: Path) -> apsw.Connection:
         try:
-            db = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY, self._system.vfs)
+            db = connect(str(path), apsw.SQLITE_OPEN_READONLY, self._system.vfs)
             db.execute("SELECT 1 FROM sqlite_schema")
         except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError) as error:
             if isinstance(error, apsw.IOError) and not is_full(error):
@@ -377,7 +382,7 @@ class Database:
             if self._has_log():
                 raise
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-            db = apsw.Connection(f"{path.resolve().as_uri()}?immutable=1", flags, self._system.vfs)
+            db = connect(f"{path.resolve().as_uri()}?immutable=1", flags, self._system.vfs)
         return db
 
     def _open_writer(self) -> apsw.Connection:
@@ -388,7 +393,7 @@ class Database:
             if not self.readonly:
                 try:
                     if db.execute("PRAGMA journal_mode").get != "wal":
-                        db.execute("PRAGMA journal_mode = WAL")
+                        _use_log(db)
                     if self._write_log_again(db):
                         self._empty_log(db)
                     self._pages = _page_count(db)

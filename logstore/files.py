@@ -12,12 +12,17 @@ The order that makes a crash harmless:
 4. an entry takes a whole file over in the transaction that stores the entry;
 5. what goes is first marked as garbage in the transaction that lets go of it, then removed.
 
+What makes other processes harmless: a file is made or taken over (`claim`), and removed
+(`remove`), in a write transaction that has asked for its row's state. There is one writer at a time
+among all processes, so that nothing comes between the question and the act; what was read before is
+a hint, of what to ask for. No other code makes or removes a payload file.
+
 A file being written is locked by its writer, so garbage of the living is told from that of the
 dead. `collect.lock` is shared by a backup while it copies; nothing is removed meanwhile.
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +46,8 @@ COLLECT_LOCK: Final = "collect.lock"
 _ID_BYTES: Final = 16
 _COLLECT_ROWS: Final = 256
 _STAGING_ATTEMPTS: Final = 100
+_REMOVABLE: Final = (FILE_STAGING, FILE_GARBAGE)
+"""The states of files that nothing needs once nobody has locked them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,15 @@ class Staged:
     inline: bytes | None
     id: bytes = b""
     handle: PayloadHandle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A file that is locked, and what its row says of it."""
+
+    handle: PayloadHandle
+    synced: int
+    sources: str
 
 
 def _read_stream(stream: BinaryIO) -> bytes:
@@ -223,7 +239,7 @@ class PayloadFiles:
     def add_row(
         self, transaction: "Transaction", state: int, wanted: PayloadFile | None, source: str
     ) -> bytes:
-        """The row of a new file, which `open_locked` makes once the row is committed."""
+        """The row of a new file, which `claim` makes once the row is committed."""
         id_ = self._system.random_bytes(_ID_BYTES)
         name: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None)
         payload_hash, size = None, None
@@ -238,40 +254,44 @@ class PayloadFiles:
         )
         return id_
 
-    def open_locked(self, id_: bytes) -> PayloadHandle | None:
-        """The file of a row, made if it is not there; None while another has it.
+    def claim(self, id_: bytes, states: Collection[int]) -> Claimed | None:
+        """The file of a row, locked, and made if it is not there; None if it cannot be had.
 
-        Its name is on disk when this returns: a crash may have taken a file and left its row.
+        Either another has it, or its row is gone or in none of the states. The file's name is on
+        disk when this returns: a crash may have taken a file and left its row.
         """
         path = self.path_of(id_)
         with translated(self._database.where), ExitStack() as opened:
-            # Tools that copy a store may leave empty folders out.
-            for folder in (path.parent.parent, path.parent):
-                if self._system.make_folder(folder):
-                    self._system.sync_folder(folder.parent)
-            handle = self._system.open_file(path, create=True)
-            opened.callback(handle.close)
-            if not handle.try_lock():
-                return None
+            with self._database.write() as transaction:
+                row = transaction.db.execute(
+                    "SELECT state, synced, sources FROM files WHERE id = ?", (id_,)
+                ).fetchone()
+                if row is None or row[0] not in states:
+                    return None
+                # Tools that copy a store may leave empty folders out.
+                made = [
+                    folder
+                    for folder in (path.parent.parent, path.parent)
+                    if self._system.make_folder(folder)
+                ]
+                handle = self._system.open_file(path, create=True)
+                opened.callback(handle.close)
+                if not handle.try_lock():
+                    return None
+            for folder in made:
+                self._system.sync_folder(folder.parent)
             self._system.sync_folder(path.parent)
             opened.pop_all()
-            return handle
+            return Claimed(handle, row[1], row[2])
 
     def _make_staging(self) -> tuple[bytes, PayloadHandle]:
         for _ in range(_STAGING_ATTEMPTS):
             with self._database.write() as transaction:
                 id_ = self.add_row(transaction, FILE_STAGING, None, "")
-            handle = self.open_locked(id_)
-            if handle is None:
-                continue
-            # Between the two another process may have taken the row for that of a dead one. Asked
-            # under the write lock, as that one acts; from now on the file's lock says we live.
-            with self._database.write() as transaction:
-                query = "SELECT count(*) FROM files WHERE id = ?"
-                if transaction.db.execute(query, (id_,)).get:
-                    return id_, handle
-            self._system.remove_file(self.path_of(id_))
-            handle.close()
+            # Between the two another process may have taken the row for that of a dead one.
+            claimed = self.claim(id_, (FILE_STAGING,))
+            if claimed is not None:
+                return id_, claimed.handle
         raise StoreLocked(
             "other processes are in the way of a new payload file", self.root, "try again"
         )
@@ -342,32 +362,43 @@ class PayloadFiles:
             with self._database.read() as db:
                 rows = db.execute(
                     "SELECT id FROM files WHERE state <> 3 AND state IN (?, ?) LIMIT ?",
-                    (FILE_STAGING, FILE_GARBAGE, _COLLECT_ROWS),
+                    (*_REMOVABLE, _COLLECT_ROWS),
                 )
                 candidates = [id_ for (id_,) in rows]
-            removed = self._remove(candidates)
+            removed = len(self.remove(candidates))
             collected += removed
             if len(candidates) < _COLLECT_ROWS or not removed:
                 return collected
 
-    def _remove(self, ids: list[bytes]) -> int:
+    def remove(self, ids: Collection[bytes]) -> list[bytes]:
+        """Removes those of the files that nothing needs, with their rows; returns which.
+
+        Asked here, whatever the caller knows: garbage, what a writer left behind that died, and
+        files without a row. Nothing while a backup is made or another process removes files.
+        """
         if not ids:
-            return 0
-        gone = 0
-        with self._collect_lock() as free:
+            return []
+        removed = []
+        with translated(self._database.where), self._collect_lock() as free:
             if not free:
-                return 0
-            # Inside the write lock, so that nobody is just making or adopting one of them.
+                return []
             with self._database.write(frees=True) as transaction:
                 for id_ in ids:
-                    if self._is_free(id_):
-                        self._system.remove_file(self.path_of(id_))
-                        transaction.db.execute(
-                            "DELETE FROM files WHERE id = ? AND state IN (?, ?)",
-                            (id_, FILE_STAGING, FILE_GARBAGE),
-                        )
-                        gone += transaction.db.changes()
-        return gone
+                    query = "SELECT state FROM files WHERE id = ?"
+                    row = transaction.db.execute(query, (id_,)).fetchone()
+                    if (row is None or row[0] in _REMOVABLE) and self._remove_free(id_):
+                        transaction.db.execute("DELETE FROM files WHERE id = ?", (id_,))
+                        removed.append(id_)
+        return removed
+
+    def _remove_free(self, id_: bytes) -> bool:
+        """Removes a file unless somebody has locked it; only `remove` may."""
+        path = self.path_of(id_)
+        with suppress(FileNotFoundError), self._system.open_file(path) as handle:
+            if not handle.try_lock():
+                return False
+            self._system.remove_file(path)
+        return True
 
     def listed(self) -> list[bytes]:
         """The names of all files that there are."""
@@ -388,12 +419,6 @@ class PayloadFiles:
             # What was removed meanwhile was removed before its row.
             sizes = ((id_, self._system.file_size(self.path_of(id_))) for id_ in ids)
             return [id_ for id_, size in sizes if id_ not in known and size is not None]
-
-    def remove_unknown(self, id_: bytes) -> None:
-        """Removes a file if it has no row."""
-        with translated(self._database.where):
-            for stray in self.unknown([id_]):
-                self._system.remove_file(self.path_of(stray))
 
     @contextmanager
     def _collect_lock(self) -> Iterator[bool]:
@@ -425,10 +450,3 @@ class PayloadFiles:
             else:
                 opened.enter_context(lock).share()
             yield
-
-    def _is_free(self, id_: bytes) -> bool:
-        try:
-            with self._system.open_file(self.path_of(id_)) as handle:
-                return handle.try_lock()
-        except FileNotFoundError:
-            return True

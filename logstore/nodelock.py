@@ -2,16 +2,30 @@
 
 import fcntl
 import os
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from .errors import StoreLocked, translated
-from .system import System
+from .system import PayloadHandle, System
 
 NODE_LOCK: Final = "node.lock"
 _PID_BYTES_MAX: Final = 20
+_ATTEMPTS: Final = 10
+_PAUSE_S: Final = 0.02
+"""Whoever only asks has the lock for less."""
+
+
+def _locked(handle: PayloadHandle) -> bool:
+    """Takes the lock, also in the moment in which others ask who has it."""
+    for _ in range(_ATTEMPTS):
+        if handle.try_lock():
+            return True
+        time.sleep(_PAUSE_S)
+    return False
 
 
 class NodeLock:
@@ -26,7 +40,7 @@ class NodeLock:
             handle = system.open_file(path, create=True)
             with ExitStack() as opened:
                 opened.callback(handle.close)
-                if not handle.try_lock():
+                if not _locked(handle):
                     holder = handle.read(_PID_BYTES_MAX, 0).decode("ascii", "replace").strip()
                     raise StoreLocked(
                         f"another node is serving this store (process {holder or 'unknown'})",
@@ -46,19 +60,28 @@ class NodeLock:
         """
         if folder is None:
             return False
+        with NodeLock.kept_free(folder) as free:
+            return not free
+
+    @staticmethod
+    @contextmanager
+    def kept_free(folder: Path) -> Iterator[bool]:
+        """No node begins to serve the store while the block runs; False if one does already.
+
+        Any number may do so at once. Nothing is written, and where no node has ever been, one is
+        not kept from coming. Raises StoreError.
+        """
         path = folder / NODE_LOCK
-        with translated(path):
-            try:
+        free = True
+        with ExitStack() as opened:
+            with translated(path), suppress(FileNotFoundError):
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return False
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            finally:
-                os.close(fd)
-        return False
+                opened.callback(os.close, fd)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    free = False
+            yield free
 
     def close(self) -> None:
         """Lets another node in."""

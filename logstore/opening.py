@@ -1,6 +1,5 @@
 """Making a store, finding one, and whether its own logs may be appended to."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from .identity import (
     write_witness,
 )
 from .keyfile import KEY_FILE, read_key_file, write_key_file
-from .nodelock import NodeLock
+from .nodelock import NODE_LOCK, NodeLock
 from .reserve import OPENING_BYTES, Reserve
 from .rows import row_tag
 from .system import System
@@ -158,15 +157,16 @@ def _migrate(database: Database, folder: Path, system: System) -> None:
 
     Raises StoreLocked.
     """
-    try:
-        lock = NodeLock(folder, system, os.getpid())
-    except StoreLocked:
-        raise StoreLocked(
-            "a node of an earlier version is serving this store, which has another format",
-            folder,
-            "end that node, and start it with this version",
-        ) from None
-    with lock:
+    with translated(folder):
+        system.open_file(folder / NODE_LOCK, create=True).close()
+    # Shared, so that two processes may come to do it at once: one finds it done by the other.
+    with NodeLock.kept_free(folder) as free:
+        if not free:
+            raise StoreLocked(
+                "a node of an earlier version is serving this store, which has another format",
+                folder,
+                "end that node, and start it with this version",
+            )
         database.migrate()
 
 

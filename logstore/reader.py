@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from .files import PayloadFiles
     from .system import PayloadHandle, System
 
-_ATTEMPTS: Final = 2
-
 
 class PayloadReader:
     """An open payload. Stays readable while it is dropped. Not for two threads at a time."""
@@ -83,7 +81,8 @@ def open_payload(
     database: "Database", files: "PayloadFiles", system: "System", key: LogKey, seq: int
 ) -> PayloadReader:
     """A reader of a payload that is held whole. Raises PayloadUnavailable and StoreDamaged."""
-    for _ in range(_ATTEMPTS):
+    gone = None
+    while True:
         with database.read() as db:
             entry, file_id = locate_payload(db, key, seq)
         payload_hash = entry.encoded[PAYLOAD_HASH]
@@ -94,7 +93,9 @@ def open_payload(
             try:
                 handle = system.open_file(files.path_of(file_id), write=False)
             except FileNotFoundError:
-                # Dropped between the two; then looking again says so.
+                if file_id == gone:
+                    raise payload_damaged(key, seq, "the payload's file is missing") from None
+                # Dropped between the two; then looking again says so, or names another file.
+                gone = file_id
                 continue
         return PayloadReader(key, seq, handle, entry.payload_bytes, payload_hash)
-    raise payload_damaged(key, seq, "the payload's file is missing")

@@ -19,6 +19,8 @@ one row for each entry.
 A `tag` is a CRC-32 over those columns of its row that nothing else vouches for (rows.py).
 """
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -166,6 +168,8 @@ INDEX_SINCE_FORMAT_2: Final = (
 )
 
 BUSY_TIMEOUT_MS: Final = 20_000
+"""How long opening, reading, writing and copying the log wait for other processes, each."""
+_BUSY_PAUSE_S: Final = 0.02
 CACHE_KIB: Final = 16_384
 PAGE_BYTES: Final = 4_096
 """SQLite's own choice, with which every store was made."""
@@ -185,9 +189,36 @@ def check_sqlite() -> None:
         )
 
 
+def connect(path: str, flags: int, vfs: str | None = None) -> apsw.Connection:
+    """A connection whose every statement waits for other processes: the only way to get one.
+
+    SQLite waits for nobody unless it is told to, and the very first read may meet a process that
+    recovers the log of one that was killed, or that is just closing the database as the last one.
+    """
+    db = apsw.Connection(path, flags=flags, vfs=vfs)
+    db.set_busy_timeout(BUSY_TIMEOUT_MS)
+    return db
+
+
+def wait_for(act: Callable[[], object]) -> None:
+    """Does what SQLite does not wait for itself, as often as that fails because of others.
+
+    Raises apsw.BusyError after BUSY_TIMEOUT_MS.
+    """
+    end = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            act()
+        except apsw.BusyError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(_BUSY_PAUSE_S)
+        else:
+            return
+
+
 def prepare(db: apsw.Connection, *, exclusive: bool, readonly: bool) -> None:
     """Settings that every connection needs."""
-    db.set_busy_timeout(BUSY_TIMEOUT_MS)
     if exclusive:
         # Without shared memory the WAL works as long as one connection keeps the file locked.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Final, Self
 from wire import LogKey, PayloadHasher
 
 from .errors import PayloadBusy, PayloadDropped, PayloadMismatch, translated
-from .files import ArrivingFile, PayloadFile, PayloadFiles, hash_prefix, set_file_state, write_all
+from .files import (
+    ArrivingFile,
+    Claimed,
+    PayloadFile,
+    PayloadFiles,
+    hash_prefix,
+    set_file_state,
+    write_all,
+)
 from .records import INLINE_BYTES_MAX
 from .rows import pack_u64
 from .schema import FILE_GARBAGE, FILE_PARTIAL, FILE_WHOLE
@@ -239,20 +247,8 @@ class PayloadSink:
         return id_
 
     def _take_over(self, id_: bytes) -> None:
-        handle = self._handle = self._files.open_locked(id_)
-        if handle is None:
-            raise _busy(self._where)
-        with self._database.read() as db:
-            row = db.execute(
-                "SELECT synced, sources FROM files WHERE id = ? AND state IN (?, ?)",
-                (id_, FILE_PARTIAL, FILE_WHOLE),
-            ).fetchone()
-        if row is None:
-            # Finished or given up since it was found; what is gone must not come back.
-            self._files.remove_unknown(id_)
-            raise _busy(self._where)
-        self._file_id = id_
-        synced, sources = row
+        claimed = self._claim(id_, (FILE_PARTIAL, FILE_WHOLE))
+        handle, synced = claimed.handle, claimed.synced
         with translated(self._where):
             hasher = hash_prefix(handle, synced)
             if hasher is None:
@@ -262,17 +258,22 @@ class PayloadSink:
         self._hasher, self._offset, self._synced = hasher, synced, synced
         if synced:
             self._resumed = True
-            self._earlier = tuple(sources.split("\n"))
+            self._earlier = tuple(claimed.sources.split("\n"))
 
     def _make_file(self) -> None:
         with self._database.write() as transaction:
             if self._find(transaction.db) is not None:
                 raise _busy(self._where)
             id_ = self._files.add_row(transaction, FILE_PARTIAL, self._wanted, self._source)
-        self._handle = self._files.open_locked(id_)
-        if self._handle is None:
+        self._claim(id_, (FILE_PARTIAL,))
+
+    def _claim(self, id_: bytes, states: tuple[int, ...]) -> "Claimed":
+        """Raises PayloadBusy; also for what was finished or given up since its row was seen."""
+        claimed = self._files.claim(id_, states)
+        if claimed is None:
             raise _busy(self._where)
-        self._file_id = id_
+        self._handle, self._file_id = claimed.handle, id_
+        return claimed
 
     def _sync(self, state: int) -> None:
         with self._failing():

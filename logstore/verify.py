@@ -30,10 +30,9 @@ from .schema import (
     statements_of,
 )
 from .system import READ_BYTES_MAX
-from .verify_log import FILE_GONE, LogCheck, hash_of
+from .verify_log import LogCheck, hash_of
 
 _PAGE_ROWS: Final = 200
-_ATTEMPTS: Final = 3
 _ROWS_WHERE_TAGGED: Final = {
     "follows": "SELECT author, log_id, tag FROM follows",
     "memory": "SELECT name, value, tag FROM memory",
@@ -151,20 +150,17 @@ class Verifier:
 
     def _check_log(self, row: LogRow) -> list[Fault | LogVerdict]:
         try:
-            found = list(LogCheck(self._database, row, self._hash_file).run())
-            for _ in range(_ATTEMPTS):
-                with self._database.read() as db:
-                    now = load_log(db, row.key)
-                    if len(found) == 1 or now is None or now == row:
-                        break
-                    row = now
-                    found = list(LogCheck(_OneRead(db), row, self._hash_file).run())
-                if not any(isinstance(each, Fault) and each.what == FILE_GONE for each in found):
-                    # Else it may have been dropped since the read began.
-                    break
+            found = list(LogCheck(self._database, self._database, row, self._hash_file).run())
+            if len(found) == 1:
+                return found
+            with self._database.read() as db:
+                now = load_log(db, row.key)
+                if now is None or now == row:
+                    return found
+                read = _OneRead(db)
+                return list(LogCheck(read, self._database, now, self._hash_file).run())
         except StoreError as damage:
             return [Fault(str(row.key), damage.what, row.key), LogVerdict(row.info(), 0, 0, 1)]
-        return found
 
     def _hash_file(self, id_: bytes) -> tuple[int, bytes] | None:
         path = self._files.path_of(id_)
@@ -178,14 +174,13 @@ class Verifier:
 
     def _check_files(self, *, collect: bool) -> Iterator[Fault]:
         yield from self._check_file_rows()
-        for id_ in self._files.unknown(self._files.listed()):
-            path = self._files.path_of(id_)
-            if collect:
-                with translated(path):
-                    self._system.remove_file(path)
-                yield Fault(str(path), "a payload file that belongs to nothing was removed")
-            else:
-                yield Fault(str(path), "the payload file belongs to nothing")
+        strays = self._files.unknown(self._files.listed())
+        removed = set(self._files.remove(strays)) if collect else set()
+        for id_ in strays:
+            what = "the payload file belongs to nothing"
+            if id_ in removed:
+                what = "a payload file that belongs to nothing was removed"
+            yield Fault(str(self._files.path_of(id_)), what)
 
     def _check_file_rows(self) -> Iterator[Fault]:
         with self._database.read() as db:
@@ -207,13 +202,22 @@ class Verifier:
                 yield Fault(str(path), "the file's row is damaged")
             if state == FILE_ATTACHED and id_ not in used:
                 yield Fault(str(path), "the payload file's entry does not name it")
-            if state in (FILE_PARTIAL, FILE_WHOLE) and not self._reaches(id_, synced):
+            if state in (FILE_PARTIAL, FILE_WHOLE) and not self._is_kept(id_, synced):
                 yield Fault(str(path), f"the unfinished payload's file has not its {synced} bytes")
             if state not in (FILE_STAGING, FILE_PARTIAL, FILE_WHOLE, FILE_ATTACHED, FILE_GARBAGE):
                 yield Fault(str(path), f"the file's state is {state}")
         attached = {row[0] for row in rows if row[1] == FILE_ATTACHED}
         for id_ in used - attached:
             yield Fault(str(self._files.path_of(id_)), "the payload's file has no row")
+
+    def _is_kept(self, id_: bytes, synced: int) -> bool:
+        """Whether the unfinished file has what its row says, or its row says that no more."""
+        if self._reaches(id_, synced):
+            return True
+        # It may have been given up since, and removed; never becomes it again what it was.
+        query = "SELECT 1 FROM files WHERE id = ? AND state IN (?, ?)"
+        with self._database.read() as db:
+            return db.execute(query, (id_, FILE_PARTIAL, FILE_WHOLE)).get is None
 
     def _reaches(self, id_: bytes, synced: int) -> bool:
         path = self._files.path_of(id_)

@@ -26,8 +26,6 @@ from .wants import load_wants_of
 if TYPE_CHECKING:
     import apsw
 
-FILE_GONE: Final = "the payload's file is missing"
-
 _ROWS: Final = 256
 
 
@@ -62,6 +60,9 @@ class LogCheck:
     """The check of one log."""
 
     database: Readable
+    """As of when it is checked."""
+    now: Readable
+    """As of now: a file that is missing may have been dropped since."""
     row: LogRow
     hash_file: FileHasher
     _count: _Count = field(default_factory=_Count)
@@ -181,11 +182,21 @@ class LogCheck:
         else:
             found = self.hash_file(payload)
         if found is None:
-            yield self._fault(FILE_GONE, seq)
+            if self._names_still(seq, payload):
+                yield self._fault("the payload's file is missing", seq)
         elif found[1] != entry.payload_hash:
             yield self._fault("the payload is damaged", seq)
         elif found[0] != entry.payload_bytes:
             yield self._fault("the payload has the wrong size", seq)
+
+    def _names_still(self, seq: int, file_id: bytes) -> bool:
+        # A file goes only after its entry has let go of it, so what names it now named it then.
+        query = (
+            "SELECT 1 FROM entries WHERE log = ? AND seq = ? AND payload_state = ? AND payload = ?"
+        )
+        with self.now.read() as db:
+            found = db.execute(query, (self.row.id, pack_u64(seq), PAYLOAD_FILE, file_id)).get
+        return found is not None
 
     def _check_missing(self, db: "apsw.Connection", rows: list[_Row]) -> Iterator[Fault]:
         """The rows of `missing` about these entries."""
