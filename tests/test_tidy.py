@@ -66,6 +66,21 @@ def test_no_marker_is_left_over(word: str) -> None:
     assert list(tidy.check_markers(Source("wire/a.py", f"x = '{word}ES'\n"))) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "broken"),
+    [
+        ("logstore/verify.py", "def f(x):\n    x.remove_file(p)", ["only there"]),
+        ("logstore/files.py", "def tidy(x):\n    x._remove_free(p)", ["only there"]),
+        ("logstore/backup.py", "def f():\n    apsw.Connection(p)", ["only there"]),
+        ("logstore/files.py", "def _remove_free(x):\n    x.remove_file(p)", []),
+        ("logstore/schema.py", "def connect():\n    apsw.Connection(p)", []),
+        ("peer/cli/spool.py", "def f():\n    apsw.Connection(p)", []),
+    ],
+)
+def test_some_calls_are_made_in_one_place_only(path: str, text: str, broken: list[str]) -> None:
+    assert [fault.rule for fault in tidy.check_only_there(Source(path, text))] == broken
+
+
 def test_a_package_says_what_the_layer_is() -> None:
     [fault] = tidy.check_package_docstring(Source("wire/__init__.py", "x = 1\n"))
     assert fault.rule == "package docstring"

@@ -141,6 +141,31 @@ def check_function_lengths(source: Source) -> Iterator[Fault]:
                 yield Fault(source.path, node.lineno, "function length", detail)
 
 
+# What may be called in one function of one file only: there it is that the rule is kept.
+ONLY_THERE = {
+    "remove_file": ("logstore/files.py", "_remove_free"),
+    "_remove_free": ("logstore/files.py", "remove"),
+    "Connection": ("logstore/schema.py", "connect"),
+}
+
+
+def check_only_there(source: Source) -> Iterator[Fault]:
+    """A payload file is removed by who has asked for its state, a database opened by who waits."""
+    if not source.path.startswith("logstore/"):
+        return
+    for function in ast.walk(source.tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            name = node.func.attr
+            place = ONLY_THERE.get(name)
+            if place is not None and place != (source.path, function.name):
+                detail = f"{name} is called in {place[0]}, {place[1]} and nowhere else"
+                yield Fault(source.path, node.lineno, "only there", detail)
+
+
 def check_markers(source: Source) -> Iterator[Fault]:
     for number, line in enumerate(source.text.splitlines(), 1):
         if found := _MARKER.search(line):
@@ -240,6 +265,7 @@ CHECKS: tuple[Check, ...] = (
     check_file_length,
     check_function_lengths,
     check_markers,
+    check_only_there,
     check_package_docstring,
 )
 

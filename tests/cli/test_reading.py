@@ -1,12 +1,15 @@
 """`logs`, `entry`, `cat`, `forks` and `dump`."""
 
 import json
+from pathlib import Path
 
+import apsw
 import pytest
 
+from logstore import Store
 from peer.cli import opening
 from tests.cli.harness import AUTHOR_KEY, CommandLine, Result, lines_of, make_log, words
-from wire import U64_MAX, decode_entry
+from wire import U64_MAX, LogKey, decode_entry
 
 AUTHOR = bytes(AUTHOR_KEY.verify_key).hex()
 READERS = (
@@ -246,3 +249,66 @@ def test_dump_of_a_range_of_which_nothing_is_held(own: CommandLine) -> None:
     result = own("dump", own.author, "2..3")
     assert (result.status, result.out) == (1, b"")
     assert "no entry of this range is held" in result.err
+
+
+def damage_of(name: str, path: Path) -> None:
+    """What may happen to a payload file."""
+    if name == "missing":
+        path.unlink()
+    elif name == "short":
+        path.write_bytes(path.read_bytes()[:1000])
+    else:
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "changed"])
+def test_dump_passes_over_a_damaged_payload_file(own: CommandLine, damage: str) -> None:
+    large = [bytes([n]) * 300_000 for n in range(3)]
+    for data in (large[0], large[1], b"small", large[2]):
+        own("append", stdin=data)
+    with Store.open(own.store) as store:
+        key = LogKey.parse(own.author)
+        with store.open_payload(key, 2) as reader:
+            held = reader.read(0, 300_000)
+    (path,) = (
+        each for each in own.store.glob("payloads/??/*") if each.read_bytes() == held == large[1]
+    )
+    damage_of(damage, path)
+    dumped = own("dump", own.author)
+    assert dumped.status == 1
+    assert dumped.err.count("\n") == 1
+    assert f"{own.author}/0/2" in dumped.err
+    payloads = [record["payload"] for record in dumped.records]
+    assert payloads == [large[0].hex(), None, b"small".hex(), large[2].hex()]
+    # What was rescued goes into another store, and the payload that it lacks is no damage there.
+    other = own.folder / "other"
+    own("init", "--store", other)
+    assert own("import", "--store", other, stdin=dumped.out).status == 0
+    assert own("verify", "--store", other).status == 0
+    with Store.open(other) as store:
+        info = store.log(key)
+    assert info is not None
+    assert (info.height, info.payloads, info.missing_payloads) == (4, 3, 1)
+
+
+@pytest.mark.parametrize("column", ["payload", "encoded"])
+def test_dump_passes_over_entries_whose_rows_are_damaged(own: CommandLine, column: str) -> None:
+    made = make_log(words(600))
+    own("import", stdin=lines_of(made))
+    damaged = [2, 3, 300, 600]
+    database = apsw.Connection(str(own.store / "store.sqlite3"))
+    for seq in damaged:
+        query = f"UPDATE entries SET {column} = CAST('x' AS BLOB) WHERE seq = ?"
+        database.execute(query, (seq.to_bytes(8, "big"),))
+    database.close()
+    dumped = own("dump", AUTHOR)
+    assert dumped.status == 1
+    assert dumped.lines == [each.line() for each in made if each.seq not in damaged]
+    assert [line.split(": ")[1].split(";")[0] for line in dumped.err.splitlines()] == [
+        f"{AUTHOR}/0/{seq}" for seq in damaged
+    ]
+    part = own("dump", AUTHOR, "2..3")
+    assert (part.status, part.out, part.err.count("\n")) == (1, b"", 2)
+    assert own("dump", AUTHOR, "4..9").status == 0

@@ -15,6 +15,7 @@ from logstore import (
     StoreTooNew,
     Subscription,
 )
+from logstore.database import Database
 from logstore.schema import INDEX_OF_FORMAT_1
 from tests.logstore.authors import AuthorLog, signing_key
 
@@ -110,6 +111,27 @@ def test_a_node_of_an_earlier_version_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(StoreLocked, match="node of an earlier version"):
             Store.open(path)
         assert format_of(path) == 1
+
+
+def test_two_processes_may_come_to_bring_it_to_this_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_old(tmp_path / "store")
+    migrate = Database.migrate
+    others: list[Store] = []
+
+    def both(database: Database) -> None:
+        if not others:
+            others.append(Store.memory())
+            others.append(Store.open(path))
+        migrate(database)
+
+    monkeypatch.setattr(Database, "migrate", both)
+    with Store.open(path) as store:
+        check(store)
+        check(others[1])
+    for other in others:
+        other.close()
 
 
 def test_a_process_of_another_version_writes_nothing(tmp_path: Path) -> None:

@@ -23,8 +23,10 @@ from logstore import (
     StoreReadOnly,
     StoreTooNew,
 )
+from logstore.database import Database
 from logstore.errors import from_apsw_error, from_os_error
 from tests.logstore.authors import AuthorLog, signing_key
+from wire import LogKey
 
 
 def pragma(path: Path, statement: str) -> None:
@@ -53,6 +55,22 @@ def test_a_store_is_never_overwritten(store: Store) -> None:
         Store.create(path)
     with Store.open(path) as again:
         assert again.author == store.author
+
+
+def test_of_two_that_make_a_store_at_a_time_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one had seen that there is none."""
+    key = signing_key(1)
+    made = Store.create(tmp_path / "store", signing_key=key)
+    made.append([b"kept"])
+    monkeypatch.setattr(Database, "is_created", lambda _: False)
+    with pytest.raises(StoreExists, match="there is a store already"):
+        Store.create(tmp_path / "store", signing_key=key)
+    assert [
+        each.payload for each in made.read(LogKey(made.author, 0), 1, entries_max=9, bytes_max=99)
+    ] == [b"kept"]
+    made.close()
 
 
 def test_an_interrupted_create_goes_on_with_the_key_it_wrote(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,73 @@ def test_a_killed_receiver_leaves_what_it_synced(tmp_path: Path) -> None:
                 assert sink.offset >= max(offset, told - 110_000)
                 offset = sink.offset
         assert faults(store) == []
+
+
+LARGE_APPENDER = """
+import sys
+from logstore import Store
+store = Store.open(sys.argv[1])
+print("ready", flush=True)
+for n in range(int(sys.argv[2])):
+    for each in store.append([b"%08d" % n * 9_000]):
+        sys.stdout.write(f"{each.seq} {each.hash.hex()}\\n")
+    sys.stdout.flush()
+"""
+
+
+def test_opening_the_store_removes_no_payload_that_another_process_appends(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    Store.create(path).close()
+    process = start(LARGE_APPENDER, path, 100)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    opened = 0
+    while process.poll() is None:
+        Store.open(path).close()
+        opened += 1
+    promised = acknowledged(process.stdout.read())
+    process.stdout.close()
+    assert len(promised) == 100
+    assert opened > 10
+    with Store.open(path) as store:
+        assert faults(store) == []
+        for seq in promised:
+            with store.open_payload(LogKey(store.author, 0), seq) as reader:
+                assert reader.read(0, 1 << 20) == b"%08d" % (seq - 1) * 9_000
+
+
+CLOSER = """
+import sys
+import apsw
+db = apsw.Connection(sys.argv[1])
+db.execute("PRAGMA locking_mode = EXCLUSIVE")
+db.execute("BEGIN EXCLUSIVE")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_whoever_opens_waits_for_a_process_that_has_the_database_for_itself(
+    tmp_path: Path, readonly: bool
+) -> None:
+    """As the last one has that closes it, and whoever recovers the log of one that was killed."""
+    path = tmp_path / "store"
+    Store.create(path).close()
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLOSER, str(path / "store.sqlite3")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(lambda: Store.open(path, readonly=readonly).close())
+        with pytest.raises(TimeoutError):
+            opening.result(timeout=0.3)
+        process.communicate("\n")
+        opening.result(timeout=60)
 
 
 def test_news_of_another_process_is_seen(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from logstore import (
+    Dropped,
     Fault,
     LogVerdict,
     NewEntry,
@@ -19,6 +20,7 @@ from logstore import (
     StoreTooNew,
     Subscription,
 )
+from logstore.verify import Verifier
 from tests.logstore.authors import AuthorLog, signing_key
 from wire import lower_pool, signature_is_valid, yamf_hash
 
@@ -363,3 +365,35 @@ def test_a_payload_that_is_dropped_during_the_check_is_no_fault(
 
         monkeypatch.setattr("logstore.verify_log.signature_is_valid", drops)
         assert faults(store) == []
+
+
+def test_a_payload_that_is_given_up_during_the_check_is_no_fault(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuthorLog()
+    store.put_entries(log.key, [log.add(1, LARGE, held=False)], source="peer")
+    with store.payload_sink(log.key, 1, len(LARGE), yamf_hash(LARGE), source="a") as sink:
+        sink.write(LARGE[:100])
+    reaches = Verifier._reaches
+    given_up: list[Dropped] = []
+
+    def drops(self: Verifier, id_: bytes, synced: int) -> bool:
+        if not given_up:
+            given_up.append(store.drop(log.key))
+        return reaches(self, id_, synced)
+
+    monkeypatch.setattr(Verifier, "_reaches", drops)
+    assert faults(store) == []
+    assert given_up == [Dropped(1, 100)]
+
+
+def test_a_stray_file_stays_while_a_backup_is_made(store: Store) -> None:
+    assert store.path is not None
+    stray = store.path / "payloads/ab" / ("ab" * 16)
+    stray.parent.mkdir()
+    stray.touch()
+    with store._files.kept():
+        assert "belongs to nothing" in str(next(iter(store.verify(collect=True))))
+        assert stray.exists()
+    assert "was removed" in str(next(iter(store.verify(collect=True))))
+    assert not stray.exists()
