@@ -262,27 +262,39 @@ class PayloadFiles:
         """
         path = self.path_of(id_)
         with translated(self._database.where), ExitStack() as opened:
+            found: tuple[list[Path], PayloadHandle] | OSError
             with self._database.write() as transaction:
                 row = transaction.db.execute(
                     "SELECT state, synced, sources FROM files WHERE id = ?", (id_,)
                 ).fetchone()
                 if row is None or row[0] not in states:
                     return None
-                # Tools that copy a store may leave empty folders out.
-                made = [
-                    folder
-                    for folder in (path.parent.parent, path.parent)
-                    if self._system.make_folder(folder)
-                ]
-                handle = self._system.open_file(path, create=True)
-                opened.callback(handle.close)
-                if not handle.try_lock():
-                    return None
-            for folder in made:
-                self._system.sync_folder(folder.parent)
+                try:
+                    found = self._make(path)
+                except OSError as error:
+                    # It says nothing of the database, whose connections would be given up for it.
+                    found = error
+                else:
+                    opened.callback(found[1].close)
+                    if not found[1].try_lock():
+                        return None
+            if isinstance(found, OSError):
+                raise found
+            made, handle = found
+            if self.root in made:
+                self._system.sync_folder(self.root.parent)
+            # Whoever made the folder may have been killed before this.
+            self._system.sync_folder(self.root)
             self._system.sync_folder(path.parent)
             opened.pop_all()
             return Claimed(handle, row[1], row[2])
+
+    def _make(self, path: Path) -> tuple[list[Path], PayloadHandle]:
+        """Opens a file, made if need be, and the folders that had to be made for it."""
+        # Tools that copy a store may leave empty folders out.
+        folders = (path.parent.parent, path.parent)
+        made = [folder for folder in folders if self._system.make_folder(folder)]
+        return made, self._system.open_file(path, create=True)
 
     def _make_staging(self) -> tuple[bytes, PayloadHandle]:
         for _ in range(_STAGING_ATTEMPTS):
