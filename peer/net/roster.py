@@ -267,16 +267,23 @@ class Roster:
             member.connection.tell(event)
 
     async def close(self, timeout_s: float) -> None:
-        """Ends every session in good order, and after some time those that are left."""
+        """Ends every session in good order, and after some time those that are left.
+
+        Returns once all have ended, and so have handed over what they received.
+        """
         try:
             with trio.move_on_after(timeout_s):
                 for member in list(self.members):
                     member.connection.close()
-                while self.members:
-                    await self._left.park()
+                await self._all_left()
         finally:
             for member in self.members:
                 member.connection.abort()
+        await self._all_left()
+
+    async def _all_left(self) -> None:
+        while self.members:
+            await self._left.park()
 
     def _storage_failed(self, reason: str) -> None:
         """Says what cannot be kept, and of what goes on, now and then that it does."""
