@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from wire import Setup, encode_setup
+
 from .node import Node, connect, held, init, read_to_end, run, wait_until
+
+SETUP = Setup(send_greedily=True, accept_greedily=True, send_window=0, receive_window=0)
 
 
 @pytest.fixture
@@ -53,3 +57,21 @@ def test_other_connections_do_not_notice_a_stranger(node: Node, tmp_path: Path) 
         run(node.store, "append", stdin=b"again")
         wait_until(lambda: held(other, author)["height"] == 2, "an entry after the strangers")
     assert node.stop() == 0
+
+
+def test_a_violation_beside_what_the_node_has_to_say_is_no_traceback(node: Node) -> None:
+    """The setup wakes the writer, and a Write without credit comes in the same moment."""
+    offence = encode_setup(SETUP) + bytes.fromhex("2001026162")
+    for pause in (False, True) * 10:
+        with closing(connect(node.address)) as offender:
+            offender.sendall(offence[: -5 if pause else None])
+            if pause:
+                offender.recv(1)
+                offender.sendall(offence[-5:])
+            read_to_end(offender)
+    wait_until(
+        lambda: [event["event"] for event in node.seen()].count("violation") == 20,
+        "the violations",
+    )
+    assert node.stop() == 0
+    assert node.stderr == ""
