@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from wire import Setup, encode_setup
+from wire import (
+    U64_MAX,
+    Eagerness,
+    LogKey,
+    Propose,
+    Setup,
+    encode_control,
+    encode_setup,
+    encode_varu64,
+)
 
 from .node import Node, connect, held, init, read_to_end, run, wait_until
 
@@ -60,14 +69,25 @@ def test_other_connections_do_not_notice_a_stranger(node: Node, tmp_path: Path) 
 
 
 def test_a_violation_beside_what_the_node_has_to_say_is_no_traceback(node: Node) -> None:
-    """The setup wakes the writer, and a Write without credit comes in the same moment."""
-    offence = encode_setup(SETUP) + bytes.fromhex("2001026162")
-    for pause in (False, True) * 10:
+    """A proposal to answer comes in the same moment as a Write without credit."""
+    proposal = encode_control(
+        Propose(
+            request=6,
+            log=LogKey(b"a" * 32, 0),
+            eagerness=Eagerness.ALL,
+            start=1,
+            lower_info=1,
+            starting_hash=None,
+            min_bytes=0,
+            max_bytes=U64_MAX,
+        )
+    )
+    offence = b"\x20\x00" + encode_varu64(len(proposal)) + proposal + bytes.fromhex("2001026162")
+    for _ in range(20):
         with closing(connect(node.address)) as offender:
-            offender.sendall(offence[: -5 if pause else None])
-            if pause:
-                offender.recv(1)
-                offender.sendall(offence[-5:])
+            offender.sendall(encode_setup(SETUP))
+            offender.recv(1)
+            offender.sendall(offence)
             read_to_end(offender)
     wait_until(
         lambda: [event["event"] for event in node.seen()].count("violation") == 20,
