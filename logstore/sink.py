@@ -1,7 +1,12 @@
 """Receiving one payload, piece by piece, across broken connections (point2point.md 8).
 
-A sink takes the bytes in order. Above 64 KiB they go to a file that is locked by its sink; every
-8 MiB they are synced and the row is told, so that at most that much is fetched again after a crash.
+A sink takes the bytes in order. Above 64 KiB they go to a file that is locked by its sink. Now and
+then they are synced and the row is told, which is where it goes on: when the sink is suspended,
+every 8 MiB, and every second in which 1 MiB has gathered. So a process that is killed loses 1 MiB,
+or what came in its last second, and a slow link is not asked again for what took it minutes.
+What a file holds beyond that is cut off, although a killed process has left it intact: a power cut
+leaves anything there, and that would be noticed only by the hash of all of it, in the end.
+
 Small payloads stay in memory until they are finished, and go to a file only to be continued later.
 Bytes count as nothing until `finish` has found their hash to be right. A payload that is dropped
 meanwhile ends its sink at the next sync, or as soon as `is_dropped` is asked.
@@ -35,7 +40,11 @@ if TYPE_CHECKING:
     from .system import PayloadHandle, System
 
 SYNC_BYTES: Final = 8 << 20
-"""How much is written between two syncs."""
+"""How much is written between two syncs at most."""
+CHECKPOINT_BYTES: Final = 1 << 20
+"""So much is synced as well, unless the last sync was..."""
+CHECKPOINT_S: Final = 1.0
+"""... less than so many seconds ago."""
 _SOURCES_MAX: Final = 16
 
 Claim = tuple[LogKey, int, bytes]
@@ -66,6 +75,7 @@ class PayloadSink:
         self._file_id = b""
         self._offset = 0
         self._synced = 0
+        self._synced_at_s = system.monotonic_s()
         self._earlier: tuple[str, ...] = ()
         self._resumed = False
         self._open = True
@@ -113,6 +123,23 @@ class PayloadSink:
         self._hasher.update(data)
         self._offset += len(data)
         if self._memory is None and self._offset - self._synced >= SYNC_BYTES:
+            self._sync(FILE_PARTIAL)
+        else:
+            self.checkpoint()
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether `checkpoint` would sync; from any thread, as a hint."""
+        if not self._open or self._offset - self._synced < CHECKPOINT_BYTES:
+            return False
+        return self._system.monotonic_s() >= self._synced_at_s + CHECKPOINT_S
+
+    def checkpoint(self) -> None:
+        """Syncs if 1 MiB has gathered and a second has passed; `write` does, where bytes come.
+
+        Raises the errors of a disk, and PayloadDropped.
+        """
+        if self.wants_checkpoint:
             self._sync(FILE_PARTIAL)
 
     @property
@@ -292,6 +319,7 @@ class PayloadSink:
                 "the payload was dropped while it was received", self._where, "fetch it again"
             )
         self._synced = self._offset
+        self._synced_at_s = self._system.monotonic_s()
 
     def _file(self) -> "PayloadHandle":
         assert self._handle is not None

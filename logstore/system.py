@@ -111,6 +111,10 @@ class System:
         """The wall clock, microseconds since 1970. For display; nothing is decided by it."""
         return time.time_ns() // 1000
 
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that only goes forward; for pacing work."""
+        return time.monotonic()
+
     def random_bytes(self, count: int) -> bytes:
         """Bytes that nobody can guess."""
         return secrets.token_bytes(count)

@@ -25,6 +25,7 @@ from logstore import (
     ALL,
     Appended,
     Follow,
+    LogClosed,
     LogInfo,
     PayloadState,
     Statistics,
@@ -122,6 +123,8 @@ class SyncSummary:
 
 class Peer:
     """A node on a store, running inside an `async with` block of the caller's program.
+
+    What a method has returned or yielded, every later call knows of, `status` and `why` as well.
 
     `config` sets limits and timeouts. `observer` is called in the event loop with every event of
     the node, a mapping that JSON can hold. `rng` makes the jitter of calls. Entering raises
@@ -338,6 +341,8 @@ class Peer:
                 )
                 with self._pending.waiting():
                     found = await trio.to_thread.run_sync(read)
+                    if found:
+                        await node.host.until_told(found[-1].ingest)
                 for entry in found:
                     position = entry.ingest
                     present = entry.payload_state is PayloadState.PRESENT
@@ -361,8 +366,13 @@ class Peer:
             raise ValueError(f"seq={seq} is no entry: {_ENTRIES}")
         with self._pending.waiting(), news_of(node) as news:
             while True:
-                info = await trio.to_thread.run_sync(held_up_to, self.store, log, seq)
+                try:
+                    info = await trio.to_thread.run_sync(held_up_to, self.store, log, seq)
+                except LogClosed:
+                    await node.host.until_told()
+                    raise
                 if info is not None:
+                    await node.host.until_told()
                     return info
                 await news.wait()
 

@@ -4,8 +4,11 @@ Sans-io like everything it is made of: bytes, events and the time go in; bytes, 
 come out.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 import bymux
 from bymux import CloseReceived, Connection, DataReceived, InitialStream, PongReceived, Role
@@ -29,6 +32,9 @@ _SETUP_BYTES_MAX = 19
 
 _QUEUED_BYTES_MIN = 64 * 1024
 """Data handed to bymux ahead of the transport, so that a write is never short of it."""
+
+P = ParamSpec("P")
+_Input = Callable[Concatenate["Session", P], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +71,34 @@ class Allowances:
     """Whether nothing more may be sent until the other side is done with some of it."""
 
 
+def _final(method: "_Input[P]") -> "_Input[P]":
+    """What raises has ended the session: from then on it takes nothing in and has nothing to say.
+
+    Whoever was about to write, to tell it something or to close it, and has not heard of that yet,
+    may go on without harm; a half of bymux that has failed would refuse.
+    """
+
+    @wraps(method)
+    def guarded(self: "Session", /, *args: P.args, **options: P.kwargs) -> None:
+        if self._lost:
+            return
+        try:
+            method(self, *args, **options)
+        except BaseException:
+            self._lost = True
+            raise
+
+    return guarded
+
+
 class Session:
     """One side of a connection between two peers.
 
     After every call the host takes `commands` and `notices`, and writes `bytes_to_send` until that
-    is empty. Whatever raises RemoteViolation or SessionTimeout ends the connection: the host calls
-    `receive_eof`, carries out the commands that are left, and closes the transport. `claim` says
-    whether a log may be fetched here, `tracer` makes
-    a record of every message.
+    is empty. Whatever raises RemoteViolation or SessionTimeout has ended the session, and nothing
+    but `receive_eof` has an effect any more: the host calls that, carries out the commands that are
+    left, and closes the transport. `claim` says whether a log may be fetched here, `tracer` makes a
+    record of every message.
     """
 
     def __init__(
@@ -186,6 +212,7 @@ class Session:
 
     # What comes in
 
+    @_final
     def receive_bytes(self, data: bytes, now: float) -> None:
         """Bytes from the transport. Raises RemoteViolation."""
         self._at(now)
@@ -212,6 +239,7 @@ class Session:
         if self._engine is not None:
             self._engine.ended()
 
+    @_final
     def handle(self, event: Event, now: float) -> None:
         """A reply to a command, or something that happened on this host.
 
@@ -220,7 +248,7 @@ class Session:
         self._at(now)
         if self._engine is None:
             self._wait(event)
-        elif not self._lost:
+        else:
             self._engine.handle(event)
             self._after_input()
 
@@ -231,6 +259,7 @@ class Session:
         elif not isinstance(event, ArrivalChanged):
             self._waiting.append(event)
 
+    @_final
     def advance(self, now: float) -> None:
         """Time has passed. Raises SessionTimeout, or RemoteViolation as above."""
         self._at(now)
@@ -262,6 +291,7 @@ class Session:
             times.append(engine_deadline)
         return min(times)
 
+    @_final
     def close(self, now: float) -> None:
         """End the session in good order; `closed` tells when that is done."""
         self._at(now)
@@ -300,17 +330,24 @@ class Session:
         """
         if now is not None:
             self._at(now)
+        if self._lost:
+            return b""
         if self._out:
             data = bytes(self._out)
             self._out.clear()
-        elif self._engine is None or self._lost:
+        elif self._engine is None:
             return b""
         else:
-            self._hand_over()
-            self._fill(bytes_max, waited_s)
+            self._pull(bytes_max, waited_s)
             data = self._mux.data_to_send(bytes_max)
         self._bytes_sent += len(data)
         return data
+
+    @_final
+    def _pull(self, bytes_max: int, waited_s: float) -> None:
+        """Has all that there is to say handed to bymux."""
+        self._hand_over()
+        self._fill(bytes_max, waited_s)
 
     def _hand_over(self) -> None:
         """Control bytes have infinite credit and go to bymux at once."""

@@ -279,7 +279,11 @@ def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everyt
         )
 
 
-_FAULTS = {"violation": "broke a rule of the protocol", "internal error": "ended by a fault here"}
+_FAULTS = {
+    "violation": "broke a rule of the protocol",
+    "internal error": "ended by a fault here",
+    "storage": "ended as the store cannot be read",
+}
 
 
 def _connection_line(each: State) -> str:

@@ -6,6 +6,7 @@ another process has committed something.
 
 import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from logstore import Store, StoreError
 from peer import LogChanged
@@ -14,6 +15,13 @@ from wire import LogKey
 from .reading import log_changed
 
 log = logging.getLogger(__name__)
+
+
+class News(NamedTuple):
+    """What is to be told, and up to which ingest number all is then told."""
+
+    changes: list[LogChanged]
+    position: int
 
 
 class ChangeFeed:
@@ -29,7 +37,7 @@ class ChangeFeed:
         """Whether anything was committed since the last `take`. Cheap, blocks for no disk."""
         return self._store.data_version() != self._version
 
-    def take(self, also: Iterable[LogKey] = ()) -> list[LogChanged]:
+    def take(self, also: Iterable[LogKey] = ()) -> News:
         """News of the logs that changed, and of others. Failing to read them delays them."""
         try:
             # In this order: what is committed in between makes the version a stale one.
@@ -40,6 +48,6 @@ class ChangeFeed:
             if self._version is not None:  # else it was said, and nothing was read since
                 log.warning("cannot read what changed: %s", error)
             self._version = None
-            return []
+            return News([], self.position)
         self._version, self.position = version, position
-        return [log_changed(info) for info in infos if info is not None]
+        return News([log_changed(info) for info in infos if info is not None], position)

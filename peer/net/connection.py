@@ -5,7 +5,6 @@ session has to say is pulled from it whenever the stream takes more. Everything 
 connection, bugs included, becomes an `Ending`; no other connection notices.
 """
 
-import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Final
 
 import trio
 
+from logstore import StoreError
 from peer import (
     Event,
     Ingested,
@@ -34,8 +34,6 @@ from .port import Port
 from .sniffing import Sniffer
 from .store_host import StoreHost
 
-log = logging.getLogger(__name__)
-
 RECEIVE_BYTES: Final = 256 * 1024
 SEND_BYTES: Final = 256 * 1024
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -52,6 +50,8 @@ class EndKind(StrEnum):
     VIOLATION = "violation"
     TIMEOUT = "timeout"
     NOT_A_PEER = "not a peer"
+    STORAGE = "storage"
+    """The store here cannot be read."""
     INTERNAL = "internal error"
 
 
@@ -259,8 +259,8 @@ class Connection:
         try:
             self.session.receive_eof(trio.current_time())
             self._turn()
-        except Exception:
-            log.exception("a session of %s cannot be ended", self._source)
+        except Exception as error:  # noqa: BLE001 - it has ended all the same
+            self._fail(error)
         self._host.close_port(port)
 
     # Endings
@@ -284,8 +284,12 @@ class Connection:
                     self._end(EndKind.CLOSED, "closed")
                 else:
                     self._end(EndKind.LOST, f"connection lost: {words_of(error)}")
+            case StoreError():
+                self.not_given = str(error)
+                self._failed(str(error))
+                self._end(EndKind.STORAGE, str(error))
             case _:
-                log.error("connection with %s", self._source, exc_info=error)
+                self._host.faults.tell(f"connection with {self._source}", error)
                 self._end(EndKind.INTERNAL, f"internal error: {error!r}")
 
 

@@ -108,22 +108,30 @@ class Lane:
             for fail in list(self._callers):
                 fail(_ended())
 
+    async def finish(self) -> None:
+        """Does what a lane that has ended was still given, before or behind its end."""
+        while self._jobs:
+            await self._do_some()
+
     async def _run(self) -> None:
         while True:
             while not self._jobs:
                 await self._waiting.park()
-            jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), JOBS_MAX))]
-            self._running = True
-            try:
-                # Shielded: what was taken out of the queue is done, and its outcome is heard of.
-                with trio.CancelScope(shield=True):
-                    outcomes = await self._run_sync(partial(_do_all, jobs))
-            finally:
-                self._running = False
-            for settle in outcomes:
-                settle()
+            await self._do_some()
             if self.idle:
                 self._drained.unpark_all()
+
+    async def _do_some(self) -> None:
+        jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), JOBS_MAX))]
+        self._running = True
+        try:
+            # Shielded: what was taken out of the queue is done, and its outcome is heard of.
+            with trio.CancelScope(shield=True):
+                outcomes = await self._run_sync(partial(_do_all, jobs))
+        finally:
+            self._running = False
+        for settle in outcomes:
+            settle()
 
 
 def _ended() -> RuntimeError:

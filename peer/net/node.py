@@ -109,15 +109,15 @@ async def running_node(
     with await _locked(store) if config.lock else nullcontext():
         try:
             async with _traced(config, observer) as trace, trio.open_nursery() as outer:
-                inner = await outer.start(_hold_nursery)
+                host, inner = await outer.start(_run_host, store, config)
                 tell = _Teller(observer, inner)
                 if trace is not None:
                     inner.start_soon(trace.run)
                 try:
-                    host = await _started_host(store, config, inner)
                     # Only now, so that nothing that another process changes later is overlooked.
                     book = await trio.to_thread.run_sync(_new_book(store, config).load, store)
                     node = Node(host, config, book, inner, tell, rng or new_rng(), trace)
+                    inner.start_soon(_when_cancelled, node.hurry)
                     try:
                         yield node
                     except BaseException as error:  # noqa: BLE001 - raised again below
@@ -153,12 +153,40 @@ def alone(error: BaseException) -> BaseException:
     return error
 
 
-async def _hold_nursery(task_status: trio.TaskStatus[trio.Nursery]) -> None:
-    """A nursery whose tasks go on when the caller is cancelled, until they are told to end."""
+async def _run_host(
+    store: Store,
+    config: NodeConfig,
+    task_status: trio.TaskStatus[tuple[StoreHost, trio.Nursery]],
+) -> None:
+    """The threads of a node, and inside of them a nursery for what makes use of them.
+
+    Its tasks go on when the caller is cancelled, until they are told to end. Sessions end before
+    the threads, which are to keep what they received; and where the threads have ended first, by a
+    fault, the host keeps it behind all of them.
+    """
+    verifier = Verifier(config.workers)
+    host = StoreHost(store, verifier, poll_s=config.poll_s)
     with trio.CancelScope(shield=True):
-        async with trio.open_nursery() as nursery:
-            task_status.started(nursery)
-            await trio.sleep_forever()
+        try:
+            async with trio.open_nursery() as threads:
+                await threads.start(verifier.run)
+                await threads.start(host.run)
+                try:
+                    async with trio.open_nursery() as users:
+                        task_status.started((host, users))
+                        await trio.sleep_forever()
+                finally:
+                    threads.cancel_scope.cancel()
+        finally:
+            await host.end()
+
+
+async def _when_cancelled(then: Callable[[], None]) -> None:
+    """Where the node has ended by a fault there is nobody left to wait for."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        then()
 
 
 @asynccontextmanager
@@ -178,14 +206,6 @@ def _new_book(store: Store, config: NodeConfig) -> InterestBook:
     return InterestBook(
         store.author, serve_held=config.serve_held, fetches_only=config.fetches_only
     )
-
-
-async def _started_host(store: Store, config: NodeConfig, nursery: trio.Nursery) -> StoreHost:
-    verifier = Verifier(config.workers)
-    host = StoreHost(store, verifier, poll_s=config.poll_s)
-    await nursery.start(verifier.run)
-    await nursery.start(host.run)
-    return host
 
 
 def new_rng() -> random.Random:

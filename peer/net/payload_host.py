@@ -76,11 +76,32 @@ class PayloadHost:
             if sink.storing and sink.log in logs:
                 self._put(port, sink, partial(self._look, port, sink))
 
+    def checkpoint(self) -> None:
+        """Keeps what came and would be lost by a kill; to be called several times a second.
+
+        Writing does so where bytes come; this is for payloads of which nothing comes any more.
+        """
+        for (port, _), sink in self._sinks.items():
+            if sink.wants_checkpoint:
+                sink.checkpoint_queued = True
+                self._put(port, sink, partial(self._checkpoint, port, sink))
+
     def suspend(self, port: Port) -> None:
         """Keeps what came for a session that has ended, as far as it has not done so itself."""
         for place in [place for place in self._sinks if place[0] is port]:
             sink = self._sinks.pop(place)
             self._put(port, sink, partial(self._close, sink, discard=False))
+
+    async def end(self) -> None:
+        """Keeps what came for all sessions, however they and the lanes have ended.
+
+        Whoever was the last to know of a payload under way has ended by now, perhaps after the
+        threads, so that what it asked for was not carried out.
+        """
+        for port in {port for port, _ in self._sinks}:
+            self.suspend(port)
+        for lane in self.lanes:
+            await lane.finish()
 
     def _put(self, port: Port, sink: Sink, work: Callable[[], Settle]) -> None:
         self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port, sink)))
@@ -100,6 +121,19 @@ class PayloadHost:
 
     def _take(self, port: Port, sink: Sink) -> Settle:
         count = sink.write()
+        settle = self._written(port, sink)
+
+        def settle_and_tell() -> None:
+            settle()
+            port.deliver(PayloadWritten(sink.command.sink, count))
+
+        return settle_and_tell
+
+    def _checkpoint(self, port: Port, sink: Sink) -> Settle:
+        sink.checkpoint()
+        return self._written(port, sink)
+
+    def _written(self, port: Port, sink: Sink) -> Settle:
         stored, broken, dropped = sink.stored_bytes, sink.broken, sink.dropped
 
         def settle() -> None:
@@ -109,7 +143,6 @@ class PayloadHost:
                 self._arrivals.spoiled(sink)
             else:
                 self._arrivals.grew(sink, stored)
-            port.deliver(PayloadWritten(sink.command.sink, count))
 
         return settle
 

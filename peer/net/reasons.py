@@ -462,4 +462,4 @@ def _ending(each: Mapping[str, Any]) -> Iterator[Reason]:
     elif kind == "closed":
         yield Reason(text)
     else:
-        yield Reason(text, wrong=kind in {"timeout", "internal error", "not a peer"})
+        yield Reason(text, wrong=kind in {"timeout", "internal error", "not a peer", "storage"})

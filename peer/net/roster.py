@@ -1,6 +1,5 @@
 """The connections of a node: running them, counting them, saying how they are."""
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -32,8 +31,6 @@ from .seldom import Seldom
 from .sources import Place, SourceInfo, Sources, Tell
 from .store_host import StoreHost
 from .trace import ConnectionTrace, TraceFile
-
-log = logging.getLogger(__name__)
 
 ENDINGS_MAX: Final = 64
 SYNC_FAILURES_MAX: Final = 3
@@ -231,8 +228,8 @@ class Roster:
         self.members.add(member)
         try:
             member.ending = await member.connection.run()
-        except Exception as error:
-            log.exception("connection with %s", member.address)
+        except Exception as error:  # noqa: BLE001 - no other connection is to notice
+            self._host.faults.tell(f"connection with {member.address}", error)
             member.ending = Ending(EndKind.INTERNAL, f"internal error: {error!r}")
         finally:
             self.members.discard(member)
@@ -267,16 +264,23 @@ class Roster:
             member.connection.tell(event)
 
     async def close(self, timeout_s: float) -> None:
-        """Ends every session in good order, and after some time those that are left."""
+        """Ends every session in good order, and after some time those that are left.
+
+        Returns once all have ended, and so have handed over what they received.
+        """
         try:
             with trio.move_on_after(timeout_s):
                 for member in list(self.members):
                     member.connection.close()
-                while self.members:
-                    await self._left.park()
+                await self._all_left()
         finally:
             for member in self.members:
                 member.connection.abort()
+        await self._all_left()
+
+    async def _all_left(self) -> None:
+        while self.members:
+            await self._left.park()
 
     def _storage_failed(self, reason: str) -> None:
         """Says what cannot be kept, and of what goes on, now and then that it does."""

@@ -6,6 +6,8 @@ wait in one list; the thread takes all that has gathered since it last looked.
 """
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,6 +47,8 @@ class Sink:
     waiting: deque[bytes] = field(default_factory=deque)
     queued: bool = False
     """Whether a `write` that will see what waits is under way to the thread."""
+    checkpoint_queued: bool = False
+    """Whether a `checkpoint` is under way to the thread."""
     storing: bool = False
     broken: bool = False
     """Whether the disk has failed, so that it is not known what the file holds."""
@@ -151,17 +155,35 @@ class Sink:
             skipped = min(self._skip_bytes, count)
             self._skip_bytes -= skipped
             data = data[skipped:]
-        try:
+        with self._failing():
             if self._sink is not None:
                 self._sink.write(data)
             elif self._hasher is not None:
                 self._hasher.update(data)
+        return count
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether `checkpoint` is to be called; a hint, from any thread."""
+        sink = self._sink
+        return sink is not None and not self.checkpoint_queued and sink.wants_checkpoint
+
+    def checkpoint(self) -> None:
+        """Keeps what came, if that is much and a second has passed."""
+        self.checkpoint_queued = False
+        with self._failing():
+            if self._sink is not None:
+                self._sink.checkpoint()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
         except StoreError as error:
             self._failure = str(error)
             self._sink = None
             self.dropped = isinstance(error, PayloadDropped)
             self.broken = not self.dropped
-        return count
 
     def end_if_dropped(self) -> bool:
         """Ends it if the payload was dropped since this was asked last."""

@@ -29,7 +29,7 @@ from peer import (
 from wire import EntryError, LogKey, decode_entry
 
 from .arrivals import Arrivals, Reading
-from .changes import ChangeFeed
+from .changes import ChangeFeed, News
 from .groups import Group, replies
 from .ingestion import Ingestion
 from .interests import Wanted
@@ -37,7 +37,7 @@ from .lane import Job, Lane, RunSync, Settle
 from .payload_host import PayloadHost
 from .port import Deliver, Fail, Port, Replies
 from .read_host import ReadHost
-from .seldom import Seldom
+from .seldom import Faults, Seldom
 from .verifier import Verifier
 
 log = logging.getLogger(__name__)
@@ -76,9 +76,12 @@ class StoreHost:
         """Called with all news of logs, whoever brought them."""
         self.want_watchers: set[Callable[[Wanted], None]] = set()
         """Called with what is wanted, after another process has committed something."""
+        self.faults = Faults()
         self._ports_opened = 0
         self._poll_s = poll_s
         self._feed = ChangeFeed(store)
+        self._told = self._feed.position
+        """What all watchers have been told of, as an ingest number; in the event loop."""
         self._polls = 0
         self._evidence_left: dict[LogKey, CheckEvidence] = {}
         """What a disk that failed did not keep; nobody would send it again. For writing only."""
@@ -141,9 +144,18 @@ class StoreHost:
         Returns what it returns and raises what it raises. `also`: logs of which something changed
         that the change feed does not say. Cancelled, it is done all the same.
         """
-        result, changes = await self._writer.call(lambda: (work(), self._feed.take(also)))
-        self._publish(changes)
+        result, news = await self._writer.call(lambda: (work(), self._feed.take(also)))
+        self._publish(news)
         return result
+
+    async def until_told(self, ingest: int | None = None) -> None:
+        """Returns once everybody here was told of all that is stored, or up to an ingest number.
+
+        Whoever reads the store beside the writing thread may see what nobody was told of yet, and
+        hands it on only behind this: what a call has returned, the overview knows.
+        """
+        if ingest is None or ingest > self._told:
+            await self.call(lambda: None)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the threads' queues until cancelled. Raises StoreClosed if the store is closed."""
@@ -153,6 +165,16 @@ class StoreHost:
             await nursery.start(self._ingestion.run)
             nursery.start_soon(self._poll)
             task_status.started()
+
+    async def end(self) -> None:
+        """Keeps what came of payloads, once `run` and all sessions have ended, however they did.
+
+        Nobody is told of anything any more. It takes as long as the disk for what sessions had
+        under way, 1 MiB of each at most. Not to be cancelled.
+        """
+        self.watchers.clear()
+        self.want_watchers.clear()
+        await self._payloads.end()
 
     @property
     def idle(self) -> bool:
@@ -170,17 +192,17 @@ class StoreHost:
 
     async def _commit(self, groups: list[Group]) -> None:
         work = partial(self._store_groups, groups)
-        settle, changes = await self._writer.call(partial(self._with_changes, work))
-        self._publish(changes, settle())
+        settle, news = await self._writer.call(partial(self._with_news, work))
+        self._publish(news, settle())
 
     def _write_soon(self, work: Work) -> None:
         def do() -> Settle:
-            settle, changes = self._with_changes(work)
-            return lambda: self._publish(changes, settle())
+            settle, news = self._with_news(work)
+            return lambda: self._publish(news, settle())
 
-        self._writer.put(Job(do, _log_failure))
+        self._writer.put(Job(do, partial(self.faults.tell, "the writing thread")))
 
-    def _with_changes(self, work: Work) -> tuple[Callable[[], Replies], list[LogChanged]]:
+    def _with_news(self, work: Work) -> tuple[Callable[[], Replies], News]:
         also: set[LogKey] = set()
         settle = work(also)
         return settle, self._feed.take(also)
@@ -195,9 +217,8 @@ class StoreHost:
                 self._put(batch, source, also)
             except StoreError as error:
                 refuse_all(batch, str(error))
-            except Exception:
-                # A bug must not keep the session waiting for ever.
-                log.exception("entries cannot be stored")
+            except Exception as error:  # noqa: BLE001 - a bug must not keep the session waiting
+                self.faults.tell("entries cannot be stored", error)
                 refuse_all(batch, "an internal error, see the log")
         return partial(replies, groups)
 
@@ -239,8 +260,10 @@ class StoreHost:
 
     # News
 
-    def _publish(self, changes: Sequence[LogChanged], answers: Replies | None = None) -> None:
+    def _publish(self, news: News, answers: Replies | None = None) -> None:
         """Delivers replies, each session's before the news."""
+        changes = news.changes
+        self._told = news.position
         self._reads.note_changes(changes)
         self._payloads.note_changes(changes)
         for port, events in (answers or {}).items():
@@ -263,6 +286,7 @@ class StoreHost:
         troubles = Seldom()
         while True:
             await trio.sleep(self._poll_s)
+            self._payloads.checkpoint()
             try:
                 if self._has_nothing_to_look_for():
                     continue
@@ -301,7 +325,3 @@ def refuse_all(groups: Iterable[Group], detail: str) -> None:
     """Nothing of these groups was stored, for a reason of ours."""
     for group in groups:
         group.refuse_from(0, Refusal.STORAGE, detail)
-
-
-def _log_failure(error: Exception) -> None:
-    log.error("the writing thread failed", exc_info=error)

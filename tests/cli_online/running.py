@@ -76,9 +76,9 @@ def serving(
             process.communicate()
 
 
-def until(done: Callable[[], bool]) -> None:
+def until(done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Returns once something is true that another process brings about."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.05)

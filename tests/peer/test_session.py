@@ -298,3 +298,18 @@ def test_a_lost_connection_keeps_what_is_whole_and_what_can_be_resumed() -> None
     assert not lost.host.sinks
     assert lost.host.store.logs[LOG][1].payload is None
     assert b"x" * 1000 > lost.host.store.partial[LOG, 1] > b""
+
+
+def test_a_session_that_has_failed_says_and_takes_nothing_any_more() -> None:
+    """Whoever is about to write, to tell it something or to close it may not know yet."""
+    session = Session(Role.REACTIVE, CONFIG, 0.0)
+    session.handle(FOLLOWS, 0.0)
+    with pytest.raises(RemoteViolation):
+        session.receive_bytes(SETUP + bytes.fromhex("2001026162"), 0.0)
+    assert session.bytes_to_send(1 << 16) == b""
+    session.advance(2 * CONFIG.idle_timeout_s)
+    session.handle(FOLLOWS, 1.0)
+    session.close(1.0)
+    session.receive_bytes(b"more", 1.0)
+    assert session.bytes_to_send(1 << 16) == b""
+    session.receive_eof(1.0)

@@ -10,7 +10,7 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from logstore import Store
+from logstore import Store, StoreFull
 from peer import (
     Command,
     Event,
@@ -214,9 +214,11 @@ def raising(error: Exception) -> Callable[..., None]:
     return raise_it
 
 
+DISK_FULL = "the disk is full: here; make room"
 ENDINGS = [
     (RemoteViolation("rule 1", "bad thing", 3), EndKind.VIOLATION, "request 3: bad thing (rule 1)"),
     (SessionTimeout("no sign of life"), EndKind.TIMEOUT, "no sign of life"),
+    (StoreFull("the disk is full", "here", "make room"), EndKind.STORAGE, DISK_FULL),
     (ZeroDivisionError("oh"), EndKind.INTERNAL, "internal error: ZeroDivisionError('oh')"),
 ]
 
@@ -231,6 +233,31 @@ async def test_what_bytes_bring_about_ends_the_connection(
         assert await bench.ending() == Ending(kind, reason)
         assert session.ended
         assert await bench.there.receive_some() == b""
+
+
+async def test_a_store_that_fails_is_told_of_and_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[str] = []
+    session = FakeSession(on_bytes=raising(StoreFull("the disk is full", "here", "make room")))
+    async with running(session) as bench:
+        bench.connection._failed = told.append
+        await bench.there.send_all(b"\x03")
+        await bench.ending()
+        assert bench.connection.not_given == DISK_FULL
+    assert told == [DISK_FULL]
+    assert caplog.text == ""
+
+
+async def test_the_same_fault_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(FakeSession()) as bench:
+        for number in range(3):
+            for error in (StoreFull("full", "here", "make room"), ZeroDivisionError(number)):
+                bench.connection._host.faults.tell("somewhere", error)
+    assert [(each.levelname, each.exc_info is not None) for each in caplog.records] == [
+        ("WARNING", False),
+        ("ERROR", True),
+    ]
 
 
 @pytest.mark.parametrize(("error", "kind", "reason"), ENDINGS)

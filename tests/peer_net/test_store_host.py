@@ -31,6 +31,7 @@ from peer import (
     Refusal,
     StorageFailed,
 )
+from peer.net.changes import News
 from peer.net.interests import Wanted
 from wire import LogKey
 
@@ -274,7 +275,7 @@ async def test_news_that_a_look_up_under_way_has_missed_are_told_behind_it() -> 
             client.submit(LookUp(1, author.log))
             # The look-up may have looked already; the news come before its answer is delivered.
             client.port.deliver(LogChanged(author.log, 1, 1))
-            host._publish([LogChanged(author.log, 2, 2)])
+            host._publish(News([LogChanged(author.log, 2, 2)], 2))
             await client.wait_for(LookedUp)
             assert client.events[-1] == LogChanged(author.log, 2, 2)
 

@@ -7,7 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from wire import (
+    U64_MAX,
+    Eagerness,
+    LogKey,
+    Propose,
+    Setup,
+    encode_control,
+    encode_setup,
+    encode_varu64,
+)
+
 from .node import Node, connect, held, init, read_to_end, run, wait_until
+
+SETUP = Setup(send_greedily=True, accept_greedily=True, send_window=0, receive_window=0)
 
 
 @pytest.fixture
@@ -53,3 +66,32 @@ def test_other_connections_do_not_notice_a_stranger(node: Node, tmp_path: Path) 
         run(node.store, "append", stdin=b"again")
         wait_until(lambda: held(other, author)["height"] == 2, "an entry after the strangers")
     assert node.stop() == 0
+
+
+def test_a_violation_beside_what_the_node_has_to_say_is_no_traceback(node: Node) -> None:
+    """A proposal to answer comes in the same moment as a Write without credit."""
+    proposal = encode_control(
+        Propose(
+            request=6,
+            log=LogKey(b"a" * 32, 0),
+            eagerness=Eagerness.ALL,
+            start=1,
+            lower_info=1,
+            starting_hash=None,
+            min_bytes=0,
+            max_bytes=U64_MAX,
+        )
+    )
+    offence = b"\x20\x00" + encode_varu64(len(proposal)) + proposal + bytes.fromhex("2001026162")
+    for _ in range(20):
+        with closing(connect(node.address)) as offender:
+            offender.sendall(encode_setup(SETUP))
+            offender.recv(1)
+            offender.sendall(offence)
+            read_to_end(offender)
+    wait_until(
+        lambda: [event["event"] for event in node.seen()].count("violation") == 20,
+        "the violations",
+    )
+    assert node.stop() == 0
+    assert node.stderr == ""

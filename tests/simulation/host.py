@@ -12,7 +12,7 @@ from functools import partial
 from typing import Generic, TypeVar, cast
 
 from logstore import Store, StoreError
-from peer import LogChanged
+from peer.net.changes import News
 from peer.net.groups import Checked, Group, grouped
 from peer.net.ingestion import GROUP_ENTRIES_MAX, Ingestion
 from peer.net.interests import Wanted
@@ -214,8 +214,8 @@ class SimHost(StoreHost):
         """Like `call`: runs `work` in the writing thread and tells what it changed."""
 
         def do() -> Settle:
-            result, changes = work(), self._feed.take(also)
-            return partial(self._written, result, then, changes)
+            result, news = work(), self._feed.take(also)
+            return partial(self._written, result, then, news)
 
         self._writer.put(Job(do, failed))
 
@@ -234,18 +234,18 @@ class SimHost(StoreHost):
             for watch in list(self.want_watchers):
                 watch(wanted)
 
-    def _written(self, result: T, then: Callable[[T], None], changes: Sequence[LogChanged]) -> None:
+    def _written(self, result: T, then: Callable[[T], None], news: News) -> None:
         then(result)
-        self._publish(changes)
+        self._publish(news)
 
     def _commit_groups(self, groups: list[Group], done: Settle) -> None:
         work = partial(self._store_groups, groups)
 
         def do() -> Settle:
-            settle, changes = self._with_changes(work)
+            settle, news = self._with_news(work)
 
             def tell() -> None:
-                self._publish(changes, settle())
+                self._publish(news, settle())
                 done()
 
             return tell
