@@ -23,7 +23,8 @@ from .errors import StoreExists, StoreLocked, translated
 from .files import PAYLOADS, PayloadFiles, write_all
 from .identity import BACKUP, RESTORED
 from .keyfile import KEY_FILE, read_key_file, write_key_file
-from .opening import Opened, check_path, set_meta
+from .meta import set_meta
+from .opening import Opened, check_path
 from .schema import FILE_ATTACHED, connect
 from .system import READ_BYTES_MAX
 

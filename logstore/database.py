@@ -24,7 +24,7 @@ import errno
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -211,12 +211,16 @@ class Database:
         with self._lock, translated(self.where):
             return has_tables(self.create())
 
-    def open(self) -> None:
-        """Checks that there is a store to open; raises the error that says what is wrong."""
+    def open(self, look: Callable[[apsw.Connection], None]) -> None:
+        """Checks that there is a store to open; raises the error that says what is wrong.
+
+        `look` sees the database as it was found, before anything is written to its files.
+        """
         if self._path is None or not self._is_there(self._path):
             raise NotAStore("there is no store", self.where, "name another directory, or run init")
         with self.read() as db:
             self._is_old = format_of(db) < FORMAT
+            look(db)
         if not self.readonly:
             with self._lock, translated(self.where):
                 self._open_writer()

@@ -1,6 +1,5 @@
 """Making a store, finding one, and whether its own logs may be appended to."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,7 +9,6 @@ from nacl.signing import SigningKey
 from .database import DATABASE, Database
 from .errors import (
     KeyFileWrong,
-    OwnLogsReadOnly,
     StoreDamaged,
     StoreError,
     StoreExists,
@@ -19,19 +17,11 @@ from .errors import (
     translated,
 )
 from .files import PAYLOADS
-from .identity import (
-    IDENTITY,
-    IMPORTED,
-    RESTORED,
-    place_of,
-    read_witness,
-    why_read_only,
-    write_witness,
-)
+from .identity import IDENTITY, IMPORTED, LINEAGE, RESTORED, Identity, new_lineage, place_of
 from .keyfile import KEY_FILE, read_key_file, write_key_file
+from .meta import load_meta
 from .nodelock import NODE_LOCK, NodeLock
 from .reserve import OPENING_BYTES, Reserve
-from .rows import row_tag
 from .system import System
 
 if TYPE_CHECKING:
@@ -52,6 +42,8 @@ class Opened:
     author: bytes
     signing_key: SigningKey | None
     """None: read from the key file when it is needed."""
+    identity: Identity | None = None
+    """None in memory, which nobody restores."""
 
     @property
     def reserve(self) -> Reserve:
@@ -98,13 +90,14 @@ def create_store(
                 (AUTHOR, author),
                 (STORE_ID, system.random_bytes(_STORE_ID_BYTES)),
                 (IDENTITY, place_of(folder, system)),
+                (LINEAGE, new_lineage(system)),
                 *([(RESTORED, IMPORTED)] if imported else []),
             ]
         )
         system.sync_folder(folder)
         system.sync_folder(folder.absolute().parent)
     database.reserve.set_aside()
-    return Opened(database, system, folder, author, key)
+    return Opened(database, system, folder, author, key, Identity(database, folder, system, author))
 
 
 def _new_key(path: Path, signing_key: SigningKey | None) -> SigningKey:
@@ -134,22 +127,29 @@ def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
     """
     check_path(folder)
     database = Database(folder, system, readonly=readonly)
+    identities: list[Identity] = []
+
+    def look(db: "apsw.Connection") -> None:
+        identities.append(Identity(database, folder, system, _author_of(database, db)))
+        if not readonly:
+            identities[-1].settle(db)
+
     try:
         try:
-            database.open()
+            database.open(look)
         except StoreFull:
             if readonly or not database.reserve.spend(OPENING_BYTES):
                 raise
-            database.open()
+            database.open(look)
         if database.is_old and not readonly:
             _migrate(database, folder, system)
-        author = _author_of(database)
     except BaseException:
         database.close()
         raise
     if not readonly:
         database.reserve.set_aside()
-    return Opened(database, system, folder, author, None)
+    identity = identities[-1]
+    return Opened(database, system, folder, identity.author, None, identity)
 
 
 def _migrate(database: Database, folder: Path, system: System) -> None:
@@ -170,63 +170,8 @@ def _migrate(database: Database, folder: Path, system: System) -> None:
         database.migrate()
 
 
-def _author_of(database: Database) -> bytes:
-    with database.read() as db:
-        author = load_meta(db).get(AUTHOR)
+def _author_of(database: Database, db: "apsw.Connection") -> bytes:
+    author = load_meta(db).get(AUTHOR)
     if author is None or len(author) != 32:
         raise StoreDamaged("the store does not say whose it is", database.where, "restore a backup")
     return author
-
-
-def load_meta(db: "apsw.Connection") -> dict[str, bytes]:
-    """What the store says of itself. Raises StoreDamaged where a tag is wrong."""
-    meta = {}
-    for name, value, tag in db.execute("SELECT name, value, tag FROM meta"):
-        if tag != row_tag(name, value):
-            raise StoreDamaged(f"the row {name!r} of meta is damaged", "meta", "restore a backup")
-        meta[name] = value
-    return meta
-
-
-def set_meta(db: "apsw.Connection", values: Mapping[str, bytes | None]) -> None:
-    """Changes what the store says of itself; None removes a row."""
-    for name, value in values.items():
-        db.execute("DELETE FROM meta WHERE name = ?", (name,))
-        if value is not None:
-            db.execute("INSERT INTO meta VALUES (?, ?, ?)", (name, value, row_tag(name, value)))
-
-
-def own_logs_read_only(opened: Opened) -> OwnLogsReadOnly | None:
-    """The reason why own logs must not be appended to, None if they may."""
-    if opened.folder is None:
-        return None
-    with translated(opened.folder):
-        signed = read_witness(opened.folder)
-        with opened.database.read() as db:
-            meta = load_meta(db)
-            authored: int = db.execute("SELECT authored FROM counters").get
-        return why_read_only(opened.folder, opened.system, meta, signed, authored)
-
-
-def own_entries_lost(opened: Opened) -> int:
-    """How many entries were signed here, by the file beside the database, and are not held."""
-    if opened.folder is None:
-        return 0
-    with translated(opened.folder), opened.database.read() as db:
-        query = "SELECT coalesce(sum(entries), 0) FROM logs WHERE author = ?"
-        held: int = db.execute(query, (opened.author,)).get
-        return max(0, read_witness(opened.folder) - held)
-
-
-def confirm_identity(opened: Opened) -> None:
-    """Says that this store is the only one, and as new as its author's peers know."""
-    if opened.folder is None:
-        return
-    with translated(opened.folder):
-        signed = read_witness(opened.folder)
-        with opened.database.write() as transaction:
-            place = place_of(opened.folder, opened.system)
-            set_meta(transaction.db, {IDENTITY: place, RESTORED: None})
-            transaction.count_authored(max(0, signed - transaction.authored))
-            authored = transaction.authored
-        write_witness(opened.folder, authored)

@@ -17,18 +17,9 @@ from .dropping import Dropping
 from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError
 from .files import PayloadFile, Staged
 from .foreign import ReadyEntry, put_log
-from .identity import write_witness
 from .keyfile import KEY_FILE, read_key_file
 from .nodelock import NodeLock
-from .opening import (
-    Opened,
-    confirm_identity,
-    create_in_memory,
-    create_store,
-    open_store,
-    own_entries_lost,
-    own_logs_read_only,
-)
+from .opening import Opened, create_in_memory, create_store, open_store
 from .own import append_entries
 from .payloads import WrongPayloadError, WrongSizeError, fill_payload, let_go
 from .records import (
@@ -61,7 +52,8 @@ class Store(StoreView):
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened)
         self._signing_key = opened.signing_key
-        self._read_only_reason: OwnLogsReadOnly | None = own_logs_read_only(opened)
+        self._identity = opened.identity
+        self._read_only_reason = self._why_read_only()
         self._receiving: set[Claim] = set()
         self._lock = threading.Lock()
 
@@ -99,6 +91,8 @@ class Store(StoreView):
 
     def close(self) -> None:
         """Closes the store; a second time does nothing."""
+        if self._identity is not None:
+            self._identity.close()
         self._database.close()
         self._files.close()
 
@@ -161,15 +155,24 @@ class Store(StoreView):
         """`append` for payloads that were staged; lets go of them, whatever comes of it."""
         try:
             signing_key = self._key_to_sign()
-            with self._database.write() as transaction:
-                appended = append_entries(
-                    transaction, signing_key, log_id, staged, end_of_log=end_of_log
-                )
-                authored = transaction.authored
+            if self._identity is None:
+                with self._database.write() as transaction:
+                    return append_entries(
+                        transaction, signing_key, log_id, staged, end_of_log=end_of_log
+                    )
+            with self._identity.signing() as signing:
+                with self._database.write() as transaction:
+                    signing.begin(transaction, len(staged))
+                    appended = append_entries(
+                        transaction, signing_key, log_id, staged, end_of_log=end_of_log
+                    )
+                    authored = transaction.authored
+                signing.end(authored, appended[-1])
+        except OwnLogsReadOnly as reason:
+            self._read_only_reason = reason
+            raise
         finally:
             self._files.release(staged)
-        if self._opened.folder is not None:
-            write_witness(self._opened.folder, authored)
         return appended
 
     def release(self, staged: Sequence[Staged]) -> None:
@@ -181,13 +184,18 @@ class Store(StoreView):
         """Why `append` is refused, None if it is not (bamboo.md One's own logs)."""
         if self._read_only_reason is not None:
             # Another process may have confirmed it meanwhile.
-            self._read_only_reason = own_logs_read_only(self._opened)
+            self._read_only_reason = self._why_read_only()
         return self._read_only_reason
 
     @property
     def own_entries_lost(self) -> int:
         """How many entries were signed here and are not held, as far as this store knows."""
-        return own_entries_lost(self._opened)
+        return 0 if self._identity is None else self._identity.entries_lost()
+
+    @property
+    def witness_problem(self) -> str | None:
+        """Why this machine cannot remember what is signed, None if it can (witness.py)."""
+        return None if self._identity is None else self._identity.witness.problem
 
     def confirm_identity(self) -> None:
         """Lets own logs be appended to again.
@@ -195,8 +203,12 @@ class Store(StoreView):
         To be called when a peer has told the newest own entries it knows and they are held here,
         or when a person insists.
         """
-        confirm_identity(self._opened)
-        self._read_only_reason = own_logs_read_only(self._opened)
+        if self._identity is not None:
+            self._identity.confirm()
+        self._read_only_reason = self._why_read_only()
+
+    def _why_read_only(self) -> OwnLogsReadOnly | None:
+        return None if self._identity is None else self._identity.why_read_only()
 
     def signing_key(self) -> SigningKey:
         """The author's secret key. Raises KeyFileMissing, KeyFileWrong or KeyFileExposed."""

@@ -5,10 +5,13 @@ disk in a certain order goes through `PayloadHandle.sync` and `System.sync_folde
 own syncs through the VFS.
 """
 
+import ctypes
 import fcntl
 import os
 import secrets
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -18,6 +21,27 @@ READ_BYTES_MAX: Final = 1 << 20
 
 _READ_NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 """Linux's flag for a read that does not wait for the disk."""
+
+
+def _find_statx() -> "ctypes._NamedFuncPointer | None":
+    """Linux's stat that knows when a file was made, which Python's does not."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        found = ctypes.CDLL(None, use_errno=True).statx
+    except (OSError, AttributeError):
+        return None
+    found.argtypes = [
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_int,
+        ctypes.c_uint,
+        ctypes.c_void_p,
+    ]
+    return found
+
+
+_statx: Final = _find_statx()
 
 
 class PayloadHandle:
@@ -119,10 +143,16 @@ class System:
         """Bytes that nobody can guess."""
         return secrets.token_bytes(count)
 
-    def open_file(self, path: Path, *, create: bool = False, write: bool = True) -> PayloadHandle:
-        """Opens a payload file; FileNotFoundError unless it exists or `create` is set."""
+    def open_file(
+        self, path: Path, *, create: bool = False, write: bool = True, private: bool = False
+    ) -> PayloadHandle:
+        """Opens a payload file; FileNotFoundError unless it exists or `create` is set.
+
+        `private`: one that is made can be read by its owner only.
+        """
         flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
-        return PayloadHandle(os.open(path, flags | (os.O_CREAT if create else 0), 0o644))
+        mode = 0o600 if private else 0o644
+        return PayloadHandle(os.open(path, flags | (os.O_CREAT if create else 0), mode))
 
     def make_folder(self, path: Path) -> bool:
         """Makes one folder; False if it is there already."""
@@ -131,6 +161,16 @@ class System:
         except FileExistsError:
             return False
         return True
+
+    def make_private_folder(self, path: Path) -> None:
+        """Makes a folder that its owner alone can enter, and those above it, durably."""
+        missing = []
+        while not path.exists():
+            missing.append(path)
+            path = path.parent
+        for each in reversed(missing):
+            each.mkdir(mode=0o700, exist_ok=True)
+            self.sync_folder(each.parent)
 
     def sync_folder(self, path: Path) -> None:
         """Returns once the names in a folder are on disk."""
@@ -166,6 +206,65 @@ class System:
     def inode(self, path: Path) -> int:
         """A number that a copy of the file or folder does not share."""
         return path.stat().st_ino
+
+    def born_ns(self, path: Path) -> int:
+        """When a file or folder was made, which a later one with its inode does not share.
+
+        Nanoseconds since 1970; 0 where the file system or the platform does not say.
+        """
+        born = getattr(path.stat(), "st_birthtime_ns", None)
+        if born is None and _statx is not None:
+            buffer, mask = ctypes.create_string_buffer(256), 0x800
+            # AT_FDCWD, no flags, STATX_BTIME; the offsets are those of the kernel's struct statx.
+            if _statx(-100, os.fsencode(path), 0, mask, buffer) != 0:
+                return 0
+            found = buffer.raw
+            if int.from_bytes(found[0:4], sys.byteorder) & mask:
+                seconds = int.from_bytes(found[80:88], sys.byteorder, signed=True)
+                born = seconds * 10**9 + int.from_bytes(found[88:92], sys.byteorder)
+        return max(0, min(born or 0, 2**63 - 1))
+
+    def state_folder(self) -> Path | None:
+        """Where this user's programs keep what is not to be restored with a store; None: nowhere.
+
+        `BAMBOO_PEER_STATE` says it, or else what the platform has for it.
+        """
+        if chosen := os.environ.get("BAMBOO_PEER_STATE"):
+            return Path(chosen).absolute()
+        if (xdg := os.environ.get("XDG_STATE_HOME", "")).startswith("/"):
+            return Path(xdg) / "bamboo-peer"
+        try:
+            home = Path.home()
+        except RuntimeError:
+            return None
+        if sys.platform == "darwin":
+            return home / "Library" / "Application Support" / "bamboo-peer"
+        return home / ".local" / "state" / "bamboo-peer"
+
+    def boot_id(self) -> bytes:
+        """Something that is new whenever the machine starts; empty if there is nothing like it."""
+        try:
+            return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+        except OSError:
+            return b""
+
+    def changed_since_boot(self, paths: Sequence[Path], since_us: int) -> bool:
+        """Whether any of these files has changed since the machine started, if that can be known.
+
+        It cannot if the clock is behind `since_us` (microseconds since 1970), a time before that.
+        """
+        if not hasattr(time, "CLOCK_BOOTTIME"):
+            return False
+        started_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        if started_ns // 1000 <= since_us:
+            return False
+        changed = 0
+        for path in paths:
+            try:
+                changed = max(changed, path.stat().st_ctime_ns)
+            except FileNotFoundError:
+                continue
+        return changed >= started_ns
 
     def machine_id(self) -> bytes:
         """Something that another machine does not share; empty if there is nothing like it."""

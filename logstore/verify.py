@@ -17,7 +17,8 @@ from wire import LogKey
 from .errors import KeyFileError, StoreDamaged, StoreError, from_apsw_error, translated
 from .files import PayloadFiles, file_tag
 from .keyfile import KEY_FILE, read_key_file
-from .opening import Opened, load_meta
+from .meta import load_meta
+from .opening import Opened
 from .records import Fault, LogVerdict
 from .rows import LogRow, load_log, load_logs_after, row_tag
 from .schema import (

@@ -1,8 +1,14 @@
 """Hypothesis profiles: quick by default, the same examples in CI, `make fuzz` for more."""
 
 import os
+import tempfile
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+# For what is made outside of a test, by fixtures of a module.
+os.environ["BAMBOO_PEER_STATE"] = tempfile.mkdtemp(prefix="bamboo-state-")
 
 # Neither deadlines nor complaints of slowness: a slow moment of the machine is not a failure.
 settings.register_profile(
@@ -21,3 +27,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fast")
+
+
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory for each test: nothing of the user's, and no author of another test."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("BAMBOO_PEER_STATE", str(folder))
+    return folder

@@ -12,7 +12,7 @@ Creating, deleting and truncating SQLite's own files counts as durable at once.
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -24,6 +24,8 @@ import apsw
 from logstore import PayloadHandle, System
 
 SECTOR = 512
+STATE = Path("/state")
+"""The state directory, which only exists on the simulated disk."""
 _names = count()
 
 
@@ -90,6 +92,9 @@ class SimDisk(System):
         self.fault: Callable[[str, int], None] = lambda kind, number: None
         self.room: int | None = None
         """How many bytes all files may have together, None for any number."""
+        self.boots = 0
+        self.put_back: set[str] = set()
+        """Files that were written since the machine started by something that is not the store."""
         self.vfs = f"sim{next(_names)}"
         self._clock = 1_700_000_000_000_000
         self._registered = SimVFS(self.vfs, self)
@@ -112,6 +117,8 @@ class SimDisk(System):
     def cut_power(self) -> None:
         """What is left after the power was gone."""
         self.fault = lambda kind, number: None
+        self.boots += 1
+        self.put_back.clear()
         self.files = {name: file for name, file in self.files.items() if file.named}
         for file in self.files.values():
             file.cut(self.rng)
@@ -132,7 +139,9 @@ class SimDisk(System):
     def random_bytes(self, count: int) -> bytes:
         return self.rng.randbytes(count)
 
-    def open_file(self, path: Path, *, create: bool = False, write: bool = True) -> PayloadHandle:
+    def open_file(
+        self, path: Path, *, create: bool = False, write: bool = True, private: bool = False
+    ) -> PayloadHandle:
         file = self.files.get(str(path))
         if file is None:
             if not create:
@@ -171,6 +180,21 @@ class SimDisk(System):
     def inode(self, path: Path) -> int:
         return 1
 
+    def born_ns(self, path: Path) -> int:
+        return 0
+
+    def state_folder(self) -> Path:
+        return STATE
+
+    def make_private_folder(self, path: Path) -> None:
+        return
+
+    def boot_id(self) -> bytes:
+        return b"%d" % self.boots
+
+    def changed_since_boot(self, paths: Sequence[Path], since_us: int) -> bool:
+        return any(str(path) in self.put_back for path in paths)
+
     def machine_id(self) -> bytes:
         return b"simulated"
 
@@ -187,8 +211,10 @@ class SimHandle(PayloadHandle):
 
     def write(self, data: bytes | memoryview, offset: int) -> int:
         self._disk.grow("write", self._file, offset + len(data))
-        # A disk may take less than it was given.
-        part = bytes(data[: max(1, self._disk.rng.randint(len(data) // 2, len(data)))])
+        # A disk may take less than it was given, though not of a sector.
+        part = bytes(data)
+        if len(part) > SECTOR:
+            part = part[: max(1, self._disk.rng.randint(len(data) // 2, len(data)))]
         self._file.write(part, offset)
         return len(part)
 

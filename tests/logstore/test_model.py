@@ -1,5 +1,6 @@
 """The store equals a naive model of it under any sequence of operations."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -65,6 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize(in_memory=st.booleans())
     def create(self, in_memory: bool) -> None:
         self.folder = tempfile.TemporaryDirectory()
+        os.environ["BAMBOO_PEER_STATE"] = f"{self.folder.name}/state"
         self.model = ModelStore()
         self.path = None if in_memory else Path(self.folder.name) / "store"
         if self.path is None:

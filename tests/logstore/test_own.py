@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,20 @@ from logstore import (
     LogState,
     NewEntry,
     OwnLogsReadOnly,
+    PayloadHandle,
     Store,
     StoreDamaged,
     StoreExists,
+    StoreFailed,
     StoreFull,
     read_key_file,
     write_key_file,
 )
+from logstore.meta import load_meta, set_meta
+from logstore.rows import pack_u64
+from logstore.witness import Noted
 from tests.logstore.authors import AuthorLog, signing_key
+from tests.logstore.disk import PowerCutError, SimDisk, SimFile
 from wire import LogKey, decode_entry, lipmaa, signature_is_valid, yamf_hash
 
 
@@ -115,15 +122,25 @@ def test_a_sparse_log_goes_on_from_its_newest_entry(store: Store) -> None:
     assert len(list(store.verify())) == 1
 
 
-def test_a_damaged_tail_is_not_signed_upon(store: Store) -> None:
-    key = store.append([b"a", b"b"])[0].key
-    with store._database.write() as transaction:
+def test_a_damaged_tail_is_not_signed_upon(memory: Store) -> None:
+    key = memory.append([b"a", b"b"])[0].key
+    with memory._database.write() as transaction:
         transaction.db.execute("UPDATE entries SET hash = zeroblob(66) WHERE ingest = 2")
     with pytest.raises(StoreDamaged, match=f"{key}/2"):
-        store.append([b"c"])
-    with store._database.write() as transaction:
+        memory.append([b"c"])
+    with memory._database.write() as transaction:
         transaction.db.execute("DELETE FROM entries WHERE ingest = 2")
     with pytest.raises(StoreDamaged, match="newest own entry"):
+        memory.append([b"c"])
+
+
+def test_a_tail_that_the_witness_knows_and_the_database_does_not_is_not_signed_upon(
+    store: Store,
+) -> None:
+    store.append([b"a", b"b"])
+    with store._database.write() as transaction:
+        transaction.db.execute("UPDATE entries SET hash = zeroblob(66) WHERE ingest = 2")
+    with pytest.raises(OwnLogsReadOnly, match="lacks the newest own entry"):
         store.append([b"c"])
 
 
@@ -189,14 +206,164 @@ def test_an_older_database_put_back_in_place_is_noticed(store: Store) -> None:
         assert restored.own_logs_read_only is None
 
 
-@pytest.mark.parametrize("content", [b"", b"torn", bytes(16), b"\xff" * 16])
-def test_a_torn_witness_stops_nobody(store: Store, content: bytes) -> None:
-    assert store.path is not None
+@pytest.mark.parametrize("content", [b"", bytes(300)])
+def test_a_witness_that_was_made_and_not_written_stops_nobody(
+    store: Store, state_folder: Path, content: bytes
+) -> None:
+    path = state_folder / "authors" / store.author.hex()
+    path.parent.mkdir()
+    path.write_bytes(content)
+    assert store.append([b"b"])[0].seq == 1
+
+
+def test_a_damaged_witness_stops_appending_until_it_is_confirmed(
+    store: Store, state_folder: Path
+) -> None:
     store.append([b"a"])
+    (path,) = (state_folder / "authors").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(OwnLogsReadOnly, match="is damaged"):
+        store.append([b"b"])
+    store.confirm_identity()
+    assert store.append([b"b"])[0].seq == 2
+
+
+def test_of_two_stores_of_one_author_the_one_behind_is_refused(
+    store: Store, tmp_path: Path
+) -> None:
+    store.append([b"a"])
+    assert store.path is not None
+    target = copy(store, tmp_path / "copy")
+    with Store.open(target) as second, Store.open(store.path) as first:
+        second.confirm_identity()
+        with pytest.raises(OwnLogsReadOnly, match="another store"):
+            first.append([b"b"])
+        assert second.append([b"b"])[0].seq == 2
+        with pytest.raises(OwnLogsReadOnly, match="has signed 2 entries"):
+            first.append([b"c"])
+
+
+def test_a_key_that_has_signed_here_is_told_so_where_it_is_imported(
+    store: Store, tmp_path: Path
+) -> None:
+    store.append([b"a", b"b"])
+    with Store.create(tmp_path / "second", signing_key=signing_key(99), imported=True) as second:
+        assert "2 entries were signed on this machine" in str(second.own_logs_read_only)
+        assert second.own_entries_lost == 2
+    with Store.create(tmp_path / "third", signing_key=signing_key(99)) as third:
+        assert "has signed 2 entries" in str(third.own_logs_read_only)
+
+
+def test_a_store_of_an_earlier_version_goes_on_and_is_witnessed_from_then_on(
+    store: Store, state_folder: Path
+) -> None:
+    """It remembers inodes only, counts beside its database, and has no lineage."""
+    assert store.path is not None
+    store.append([b"a", b"b"])
+    with store._database.write() as transaction:
+        place = load_meta(transaction.db)["identity"]
+        set_meta(transaction.db, {"identity": place[:32], "lineage": None})
     store.close()
-    (store.path / "authored").write_bytes(content)
+    shutil.rmtree(state_folder)
+    count = store.path / "authored"
+    count.write_bytes(pack_u64(3) + pack_u64(2**64 - 1 - 3))
+    with (
+        Store.open(store.path) as again,
+        pytest.raises(OwnLogsReadOnly, match="knows 2 own entries of 3"),
+    ):
+        again.append([b"c"])
+    count.write_bytes(pack_u64(2) + pack_u64(2**64 - 1 - 2))
     with Store.open(store.path) as again:
-        assert again.append([b"b"])[0].seq == 2
+        assert again.append([b"c"])[0].seq == 3
+        assert not count.exists()
+    assert len(list((state_folder / "authors").iterdir())) == 1
+
+
+def test_without_a_state_directory_appending_goes_on_and_says_so_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    assert store.path is not None
+    store.close()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BAMBOO_PEER_STATE", str(tmp_path / "file" / "state"))
+    with Store.open(store.path) as again:
+        again.append([b"a"])
+        again.append([b"b"])
+        assert again.witness_problem is not None
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "a restored copy of this store may go unnoticed"
+    ]
+
+
+def test_a_thousand_entries_cost_one_sync_of_the_witness(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = 0
+    sync = PayloadHandle.sync
+
+    def count(self: PayloadHandle) -> None:
+        nonlocal syncs
+        syncs += 1
+        sync(self)
+
+    monkeypatch.setattr(PayloadHandle, "sync", count)
+    for _ in range(1000):
+        store.append([b"a"])
+    assert syncs == 1
+    store.close()
+    assert syncs == 2
+
+
+def test_a_failed_sync_of_the_witness_signs_nothing_and_is_made_good(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: PayloadHandle) -> None:
+        raise OSError(errno.EIO, "simulated")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PayloadHandle, "sync", fail)
+        with pytest.raises(StoreFailed):
+            store.append([b"a"])
+    assert list(store.logs()) == []
+    assert store.append([b"a"])[0].seq == 1
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_what_a_power_cut_left_is_taken_and_what_was_put_back_since_is_not(
+    tmp_path: Path, put_back: bool
+) -> None:
+    disk = SimDisk(3)
+    store = Store.create(tmp_path / "store", signing_key=signing_key(9), system=disk)
+    store.append([b"a"])
+    image = {name: file.seen[:] for name, file in disk.files.items() if "/state/" not in name}
+    for _ in range(20):
+        store.append([b"b"])
+    disk.fault = lambda kind, number: (_ for _ in ()).throw(PowerCutError(errno.EIO, "no power"))
+    store.close()
+    disk.cut_power()
+    # The worst that can have become of what was not synced.
+    (witness,) = (file for name, file in disk.files.items() if name.startswith("/state/"))
+    found = Noted.unpack(bytes(witness.seen))
+    assert found is not None
+    assert not found.is_exact
+    data = replace(found, signed=0, newest=None).pack()
+    witness.seen[:] = witness.platter[:] = data
+    if put_back:
+        for name, content in image.items():
+            disk.files[name] = SimFile(bytearray(content), bytearray(content))
+            disk.put_back.add(name)
+    with Store.open(tmp_path / "store", system=disk) as again:
+        if put_back:
+            with pytest.raises(OwnLogsReadOnly, match="the machine stopped"):
+                again.append([b"c"])
+        else:
+            assert again.append([b"c"])[0].seq == 22
+            assert again.own_logs_read_only is None
+    disk.unregister()
 
 
 def test_another_machine_is_noticed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

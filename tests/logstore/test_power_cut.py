@@ -168,7 +168,7 @@ def run_until_cut(world: World, operations: int) -> None:
 
 def cut_often(world: World, cuts: int) -> None:
     for _ in range(cuts):
-        run_until_cut(world, world.rng.randint(1, 60))
+        run_until_cut(world, world.rng.randint(1, 80))
         world.reopen()
 
 

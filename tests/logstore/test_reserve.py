@@ -1,14 +1,14 @@
 """Room set aside for what frees space when the disk is full: logstore/reserve.py."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
 import pytest
 
 from logstore import Store, StoreFull
-from logstore.database import DATABASE
+from logstore.database import DATABASE, Database
 from logstore.errors import from_apsw_error
 from logstore.reserve import (
     FREEING_BYTES,
@@ -109,12 +109,14 @@ def test_a_store_is_opened_at_the_cost_of_a_part_of_the_reserve(
 ) -> None:
     Store.create(tmp_path).close()
     attempts = 0
+    really_open = Database.open
 
-    def has_no_room(self: object) -> None:
+    def has_no_room(self: Database, look: Callable[[apsw.Connection], None]) -> None:
         nonlocal attempts
         attempts += 1
         if attempts == 1:
             raise StoreFull("the disk is full", tmp_path, "free space")
+        really_open(self, look)
 
     monkeypatch.setattr("logstore.database.Database.open", has_no_room)
     monkeypatch.setattr(System, "free_bytes", lambda *_: 0)
