@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -11,7 +11,7 @@ from nacl.signing import SigningKey
 
 from wire import U64_MAX, LogKey
 
-from . import following, proofs, upkeep, wants
+from . import following, proofs, sharing, upkeep, wants
 from .backup import write_backup
 from .dropping import Dropping
 from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError
@@ -162,6 +162,8 @@ class Store(StoreView):
         try:
             signing_key = self._key_to_sign()
             with self._database.write() as transaction:
+                where = self.path or "memory"
+                sharing.check_uncontested(transaction.db, self.author, log_id, where)
                 appended = append_entries(
                     transaction, signing_key, log_id, staged, end_of_log=end_of_log
                 )
@@ -182,7 +184,10 @@ class Store(StoreView):
         if self._read_only_reason is not None:
             # Another process may have confirmed it meanwhile.
             self._read_only_reason = own_logs_read_only(self._opened)
-        return self._read_only_reason
+        if self._read_only_reason is not None:
+            return self._read_only_reason
+        with self._database.read() as db:
+            return sharing.why_contested(db, self.author, self.path or "memory")
 
     @property
     def own_entries_lost(self) -> int:
@@ -196,7 +201,15 @@ class Store(StoreView):
         or when a person insists.
         """
         confirm_identity(self._opened)
+        with self._database.write() as transaction:
+            sharing.confirm_contested(transaction.db, self.author)
         self._read_only_reason = own_logs_read_only(self._opened)
+
+    def note_shared(self, shared: Mapping[LogKey, int]) -> None:
+        """Remembers up to which entries others have own logs, or may have them."""
+        with self._database.write() as transaction:
+            for key, seq in shared.items():
+                sharing.note_shared(transaction.db, key.log_id, seq)
 
     def signing_key(self) -> SigningKey:
         """The author's secret key. Raises KeyFileMissing, KeyFileWrong or KeyFileExposed."""
@@ -233,7 +246,10 @@ class Store(StoreView):
         try:
             ready = [(key, [self._ready(entry, staged) for entry in new]) for key, new in batches]
             with self._database.write() as transaction:
-                return [put_log(transaction, key, new, source) for key, new in ready]
+                return [
+                    put_log(transaction, key, new, source, own=key.author == self.author)
+                    for key, new in ready
+                ]
         finally:
             self._files.release(staged)
 
@@ -309,14 +325,21 @@ class Store(StoreView):
 
     # --- forks ----------------------------------------------------------------------------------
 
-    def record_fork(self, key: LogKey, first: bytes, second: bytes) -> ForkProof:
+    def record_fork(
+        self, key: LogKey, first: bytes, second: bytes, *, source: str = ""
+    ) -> ForkProof:
         """Keeps a fork proof, of a log that need not be held; returns the earliest of the log.
 
-        Checks both signatures. Raises NotAFork.
+        Checks both signatures. Raises NotAFork. Where the one half of it was signed here and has
+        reached nobody, the own log is contested, and there is no fork (`contested`).
         """
         proof = proofs.check_fork(key, first, second)
         with self._database.write() as transaction:
             row = load_log(transaction.db, key) or create_log(transaction.db, key)
+            if key.author == self.author and sharing.contest_by_proof(
+                transaction.db, row, proof, source
+            ):
+                return proof
             if proofs.store_fork(transaction, row, proof):
                 wants.settle(transaction.db, row)
                 save_log(transaction.db, row)

@@ -469,12 +469,13 @@ async def _sync_once(
     greedy: Greedy | None = None,
 ) -> SyncSummary:
     started = trio.current_time()
+    address: Address | None = None
     if isinstance(target, trio.abc.Stream):
         name, stream = "stream", target
     else:
         address = _address(target)
         name, stream = str(address), await open_stream(address)
-    member = node.sync(name, stream, greedy=greedy)
+    member = node.sync(name, stream, greedy=greedy, address=address)
     await member.ended.wait()
     reason = "ended by us" if member.ending is None else member.ending.reason
     if member.connection.not_kept is not None:
