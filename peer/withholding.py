@@ -186,7 +186,9 @@ class Withholding:
             elif contact.request is None and not contact.looking:
                 if contact.stage is _Stage.NEWEST:
                     self._propose(contact, PROBE, LogView(log))
-                elif contact.stage is _Stage.COMPARE:
+                elif contact.stage is _Stage.COMPARE and self._may_propose(
+                    log, contact.compared, contact.compared
+                ):
                     self._compare(log, contact, ())
 
     def _compare(self, log: LogKey, contact: _Contact, named: tuple[int, ...]) -> None:
@@ -208,10 +210,14 @@ class Withholding:
         else:
             self._propose(contact, ask, view)
 
+    def _may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
+        actions = self._actions
+        return bool(actions.request_credit) and actions.may_propose(log, start, end)
+
     def _propose(self, contact: _Contact, ask: Ask, view: LogView) -> None:
         actions = self._actions
         proposal = proposal_of(actions.next_number(), view.log, ask, view.hashes)
-        if actions.request_credit and actions.may_propose(view.log, proposal.start, proposal.end):
+        if self._may_propose(view.log, proposal.start, proposal.end):
             contact.request = actions.propose(proposal, view)
             self._owned.add(contact.request)
 

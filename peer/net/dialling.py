@@ -79,6 +79,11 @@ class Dialler:
             self._member.connection.close()
 
     @property
+    def attempts(self) -> int:
+        """Calls since the last connection."""
+        return self._attempts
+
+    @property
     def member(self) -> Member | None:
         """The connection, if there is one."""
         return self._member

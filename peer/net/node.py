@@ -312,6 +312,11 @@ class Node:
             dialler.stop()
 
     @property
+    def diallers(self) -> list[Dialler]:
+        """Those who keep the peers connected that are called."""
+        return list(self._diallers.values())
+
+    @property
     def called(self) -> dict[str, Greedy | None]:
         """Who is called again and again, and how greedy that connection may be."""
         return {name: dialler.greedy for name, dialler in self._diallers.items()}
@@ -400,6 +405,11 @@ class Node:
         self._stopping.cancel()
 
     # What is wanted
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether others have any own log from this store."""
+        return any(self._book.current.interests.shared.values())
 
     @property
     def follows(self) -> list[Follow]:
