@@ -84,7 +84,12 @@ def friend(tmp_path: Path) -> Iterator[tuple[Machine, Serving, str]]:
     friend = Machine(tmp_path / "friend")
     friend.run("init")
     with serving(
-        friend.store, "--listen", "127.0.0.1:0", "--follow-all", "--json", environment=friend.environment
+        friend.store,
+        "--listen",
+        "127.0.0.1:0",
+        "--follow-all",
+        "--json",
+        environment=friend.environment,
     ) as node:
         yield friend, node, node.event()["address"]
 
