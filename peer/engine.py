@@ -55,6 +55,7 @@ from .table import RequestTable
 from .tickets import Tickets
 from .timers import Timers
 from .tracing import Tracer
+from .withholding import Withholding
 
 if TYPE_CHECKING:
     from .policy import Policy
@@ -110,7 +111,6 @@ class Engine:
             self,
             proactive=proactive,
         )
-        self._withholding = self.actor.withholding
         self._decoder = DataDecoder(negotiated.decompression_window)
         self._inbound = Inbound(
             self._decoder,
@@ -131,7 +131,7 @@ class Engine:
             config,
             self._packer,
             self.actor,
-            self._withholding,
+            self.actor.withholding,
             tracer,
             send_greedily=negotiated.send_greedily,
         )
@@ -140,6 +140,10 @@ class Engine:
         self._table.open_credit()
 
     # Time
+
+    @property
+    def _withholding(self) -> Withholding:
+        return self.actor.withholding
 
     @property
     def now(self) -> float:
