@@ -54,7 +54,13 @@ class _Node:
         self._verifier = Verifier(0)
         self._host = StoreHost(self.store, self._verifier, poll_s=1e9, run_sync=_at_once)
         book = InterestBook(self.store.author).load(self.store)
-        self._roster = Roster(self._host, SessionConfig(), lambda: book.current, lambda _: None)
+        self._roster = Roster(
+            self._host,
+            SessionConfig(),
+            lambda: book.current,
+            lambda _: None,
+            spread=lambda _, __: None,
+        )
 
     async def run(self, stream: MemoryStream, direction: Direction) -> None:
         """Runs one connection to its end, and that of the node."""

@@ -7,7 +7,8 @@ and so has the link of a held entry that names the new one.
 
 A different encoding under a number that is held is a fork, whatever its links (and even if they are
 wrong): both encodings are the proof. What is at or after the fork is kept, and never served again.
-The same number twice in one call counts the same.
+The same number twice in one call counts the same. Of an own log that goes for what others may have
+of it; what contradicts the rest contests the log instead (sharing.py).
 
 Nothing here looks at more rows than the entries given have links, however large the store is. New
 entries in order, the usual case, need one look-up per lipmaalink that leaves the batch.
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from wire import (
     HASH_BYTES,
     SIGNATURE_BYTES,
+    U64_MAX,
     LogKey,
     decode_varu64,
     encode_varu64,
@@ -45,6 +47,7 @@ from .records import EntryRejectedInfo, ForkProof, NewEntry, PutResult
 from .rows import LogRow, create_log, entry_tag, load_log, pack_u64, save_log
 from .runs import add_run, limit_log
 from .schema import PAYLOAD_INLINE, PAYLOAD_MISSING
+from .sharing import contest, load_shared, note_shared
 from .wants import settle
 
 if TYPE_CHECKING:
@@ -79,10 +82,15 @@ class _ContradictionError(_RejectedError):
 
 
 def put_log(
-    transaction: "Transaction", key: LogKey, entries: Sequence[NewEntry | ReadyEntry], source: str
+    transaction: "Transaction",
+    key: LogKey,
+    entries: Sequence[NewEntry | ReadyEntry],
+    source: str,
+    *,
+    own: bool = False,
 ) -> PutResult:
-    """Stores the entries of one log up to the first that breaks a rule."""
-    return _Batch(transaction, key).put(entries, source)
+    """Stores the entries of one log up to the first that breaks a rule. `own`: we sign the log."""
+    return _Batch(transaction, key, own=own).put(entries, source)
 
 
 class _Batch:
@@ -95,17 +103,22 @@ class _Batch:
         "_held_newest",
         "_known",
         "_missing",
+        "_own",
         "_prefix",
         "_row",
         "_rows",
         "_runs",
+        "_shared",
         "_stored",
         "_transaction",
     )
 
-    def __init__(self, transaction: "Transaction", key: LogKey) -> None:
+    def __init__(self, transaction: "Transaction", key: LogKey, *, own: bool) -> None:
         self._transaction = transaction
         self._db = transaction.db
+        self._own = own
+        self._shared = load_shared(self._db, key.log_id) if own else U64_MAX
+        """Up to which entry others may have what is held."""
         self._row: LogRow = load_log(self._db, key) or create_log(self._db, key)
         self._held_newest = self._row.newest
         self._prefix = key.author + encode_varu64(key.log_id)
@@ -124,16 +137,20 @@ class _Batch:
         row = self._row
         newest = row.newest
         rejected = None
+        contested = False
         for entry in entries:
             try:
                 self._take(entry)
             except _RejectedError as reason:
                 rejected = EntryRejectedInfo(entry.seq, str(reason), reason.contradicts)
+                contested = reason.contradicts and self._contest(entry, source)
                 break
             except WrongPayloadError as reason:
                 rejected = EntryRejectedInfo(entry.seq, str(reason))
                 break
         self._flush()
+        if self._own:
+            note_shared(self._db, row.key.log_id, self._shared)
         if row.newest > newest:
             row.newest_at = self._transaction.now_us
             row.newest_from = source
@@ -143,7 +160,16 @@ class _Batch:
         else:
             self._db.execute("DELETE FROM logs WHERE id = ?", (row.id,))
         fork = None if row.fork_seq is None else load_fork(self._db, row)
-        return PutResult(row.key, self._stored, self._known, fork, row.height, row.newest, rejected)
+        return PutResult(
+            row.key, self._stored, self._known, fork, row.height, row.newest, rejected, contested
+        )
+
+    def _contest(self, entry: NewEntry | ReadyEntry, source: str) -> bool:
+        """Keeps an entry that contradicts what only this store has; False if others have it too."""
+        if not self._shared < min(entry.seq, self._held_newest):
+            return False
+        contest(self._db, self._row.key, entry.encoded, source)
+        return True
 
     def _take(self, entry: NewEntry | ReadyEntry) -> None:
         row, seq, encoded = self._row, entry.seq, entry.encoded
@@ -167,14 +193,22 @@ class _Batch:
         if seq < self._held_newest:
             self._check_links_to(seq, entry.hash)
         self._add(entry, tail)
+        self._note_shared(seq)
+
+    def _note_shared(self, seq: int) -> None:
+        """Whoever brought it has it; and by its links all that is before it is the same there."""
+        self._shared = max(self._shared, seq)
 
     def _take_held(self, entry: NewEntry | ReadyEntry, held: bytes) -> None:
         row, seq = self._row, entry.seq
         if held != entry.encoded:
+            if seq > self._shared and seq <= self._held_newest:
+                raise _ContradictionError(f"entry {seq} was signed here too, and is another one")
             self._flush()
             store_fork(self._transaction, row, ForkProof(row.key, seq, held, entry.encoded))
             return
         self._known += 1
+        self._note_shared(seq)
         if entry.payload is not None:
             self._flush()
             fill_payload(self._transaction, row, seq, entry.payload)

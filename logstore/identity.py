@@ -4,7 +4,8 @@ Signing a number twice forks a log for ever, and the usual ways to it are a stor
 another machine, a backup that was put back, and a tail that was lost. So the database remembers its
 place: the machine, and the inodes of its folder and of itself with the times when they were made,
 as an inode is given to the next file. And the machine remembers what was signed (witness.py). If
-the place differs or the database is behind, own logs are read-only until `Store.confirm_identity`.
+the place differs or the database is behind, own logs are read-only until `Store.confirm_identity`;
+a database in its place that was behind goes on by itself once peers have brought back all of it.
 
 The generation number of an inode is not part of the place: asking for it takes a descriptor of the
 database, and to close one lets go of all locks that SQLite has on the file. The times say the same.
@@ -128,9 +129,7 @@ class Identity:
         with translated(self._folder):
             found = self.witness.read()
             with self._database.read() as db:
-                query = "SELECT coalesce(sum(entries), 0) FROM logs WHERE author = ?"
-                held: int = db.execute(query, (self.author,)).get
-                return max(0, self._signed_before(found) - held)
+                return max(0, self.signed_before(found) - _held(db, self.author))
 
     @contextmanager
     def signing(self) -> Iterator["Signing"]:
@@ -159,7 +158,7 @@ class Identity:
     def confirm(self) -> None:
         """Says that this store is the only one, and as new as its author's peers know."""
         with translated(self._folder), self.witness.locked() as held:
-            signed = self._signed_before(held.read())
+            signed = self.signed_before(held.read())
             with self._database.write() as transaction:
                 lineage = new_lineage(self._system)
                 place = place_of(self._folder, self._system)
@@ -198,7 +197,7 @@ class Identity:
     ) -> OwnLogsReadOnly | None:
         """The reason by what was found in the database and in the witness, None if all is well."""
         if meta.get(RESTORED) == IMPORTED:
-            signed = self._signed_before(found)
+            signed = self.signed_before(found)
             known = f", with which {signed} entries were signed on this machine" if signed else ""
             return self._refusal(f"the store's key was imported{known}")
         if RESTORED in meta:
@@ -218,13 +217,13 @@ class Identity:
         """The table of witness.py."""
         if isinstance(found, Damaged):
             return self._refusal(f"what was signed here is damaged in {self.witness.path}")
-        signed = self._signed_before(found)
+        signed = self.signed_before(found)
         if found is not None and meta.get(LINEAGE) != found.lineage:
             return self._refusal(
                 f"another store, or a later state of this one, has signed {signed} entries of this"
                 " author on this machine"
             )
-        if authored < signed:
+        if authored < signed and _held(db, self.author) < signed:
             return self._refusal(
                 f"the database knows {authored} own entries of {signed} that were signed here"
             )
@@ -246,7 +245,8 @@ class Identity:
         paths = [self._folder / name for name in (DATABASE, f"{DATABASE}-wal")]
         return self._system.changed_since_boot(paths, found.written_at)
 
-    def _signed_before(self, found: Noted | Damaged | None) -> int:
+    def signed_before(self, found: Noted | Damaged | None) -> int:
+        """How many own entries were signed on this machine, as far as is known."""
         return found.signed if isinstance(found, Noted) else self._old_count()
 
     def _old_count(self) -> int:
@@ -273,11 +273,14 @@ class Signing:
 
     def begin(self, transaction: "Transaction", count: int) -> None:
         """Compares, under the database's lock too, and reserves. Raises OwnLogsReadOnly."""
-        identity, db, authored = self._identity, transaction.db, transaction.authored
+        identity, db = self._identity, transaction.db
         found, meta = self._held.read(), load_meta(db)
-        reason = identity.judge(db, meta, authored, found)
+        reason = identity.judge(db, meta, transaction.authored, found)
         if reason is not None:
             raise reason
+        # What was lost and has come back from peers was signed here too.
+        transaction.count_authored(max(0, identity.signed_before(found) - transaction.authored))
+        authored = transaction.authored
         lineage = meta[LINEAGE]
         if isinstance(found, Noted):
             # More than is reserved: another account has signed.
@@ -299,6 +302,12 @@ class Signing:
 def _authored(db: "apsw.Connection") -> int:
     authored: int = db.execute("SELECT authored FROM counters").get
     return authored
+
+
+def _held(db: "apsw.Connection", author: bytes) -> int:
+    query = "SELECT coalesce(sum(entries), 0) FROM logs WHERE author = ?"
+    held: int = db.execute(query, (author,)).get
+    return held
 
 
 def _newest(db: "apsw.Connection", author: bytes) -> Newest | None:

@@ -79,6 +79,29 @@ class ForkProof:
 
 
 @dataclass(frozen=True, slots=True)
+class Contested:
+    """An own log of which somebody else holds an entry that contradicts what was signed here.
+
+    What was signed here from `seq` on has not been given to anybody. `encoded`: the other entry;
+    `source`: whom it came from; `confirmed`: whether the operator has let the other logs go on.
+    """
+
+    key: LogKey
+    seq: int
+    encoded: bytes
+    source: str
+    confirmed: bool
+
+    @property
+    def what(self) -> str:
+        """What has happened, in words."""
+        return (
+            f"entry {self.seq} of log {self.key.log_id} was signed elsewhere too, and is another"
+            f" one there (from {self.source or 'a peer'})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PutResult:
     """What became of the entries of one log that were put."""
 
@@ -93,6 +116,8 @@ class PutResult:
     newest: int
     rejected: "EntryRejectedInfo | None" = None
     """The first entry that breaks a rule; it and what followed it was not stored."""
+    contested: bool = False
+    """Of an own log: that entry contradicts what was signed here and has reached nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -11,8 +11,9 @@ from nacl.signing import SigningKey
 
 from wire import U64_MAX, LogKey
 
-from . import following, proofs, upkeep, wants
+from . import following, proofs, sharing, upkeep, wants
 from .backup import write_backup
+from .database import Transaction
 from .dropping import Dropping
 from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError
 from .files import PayloadFile, Staged
@@ -53,7 +54,6 @@ class Store(StoreView):
         super().__init__(opened)
         self._signing_key = opened.signing_key
         self._identity = opened.identity
-        self._read_only_reason = self._why_read_only()
         self._receiving: set[Claim] = set()
         self._lock = threading.Lock()
 
@@ -157,23 +157,28 @@ class Store(StoreView):
             signing_key = self._key_to_sign()
             if self._identity is None:
                 with self._database.write() as transaction:
-                    return append_entries(
-                        transaction, signing_key, log_id, staged, end_of_log=end_of_log
-                    )
+                    return self._sign(transaction, signing_key, log_id, staged, end_of_log)
             with self._identity.signing() as signing:
                 with self._database.write() as transaction:
                     signing.begin(transaction, len(staged))
-                    appended = append_entries(
-                        transaction, signing_key, log_id, staged, end_of_log=end_of_log
-                    )
+                    appended = self._sign(transaction, signing_key, log_id, staged, end_of_log)
                     authored = transaction.authored
                 signing.end(authored, appended[-1])
-        except OwnLogsReadOnly as reason:
-            self._read_only_reason = reason
-            raise
         finally:
             self._files.release(staged)
         return appended
+
+    def _sign(
+        self,
+        transaction: Transaction,
+        signing_key: SigningKey,
+        log_id: int,
+        staged: Sequence[Staged],
+        end_of_log: bool,
+    ) -> list[Appended]:
+        where = self.path or "memory"
+        sharing.check_uncontested(transaction.db, self.author, log_id, where)
+        return append_entries(transaction, signing_key, log_id, staged, end_of_log=end_of_log)
 
     def release(self, staged: Sequence[Staged]) -> None:
         """Lets go of staged payloads that are not to be appended."""
@@ -182,10 +187,11 @@ class Store(StoreView):
     @property
     def own_logs_read_only(self) -> OwnLogsReadOnly | None:
         """Why `append` is refused, None if it is not (bamboo.md One's own logs)."""
-        if self._read_only_reason is not None:
-            # Another process may have confirmed it meanwhile.
-            self._read_only_reason = self._why_read_only()
-        return self._read_only_reason
+        reason = None if self._identity is None else self._identity.why_read_only()
+        if reason is not None:
+            return reason
+        with self._database.read() as db:
+            return sharing.why_contested(db, self.author, self.path or "memory")
 
     @property
     def own_entries_lost(self) -> int:
@@ -205,10 +211,14 @@ class Store(StoreView):
         """
         if self._identity is not None:
             self._identity.confirm()
-        self._read_only_reason = self._why_read_only()
+        with self._database.write() as transaction:
+            sharing.confirm_contested(transaction.db, self.author)
 
-    def _why_read_only(self) -> OwnLogsReadOnly | None:
-        return None if self._identity is None else self._identity.why_read_only()
+    def note_shared(self, shared: Mapping[LogKey, int]) -> None:
+        """Remembers up to which entries others have own logs, or may have them."""
+        with self._database.write() as transaction:
+            for key, seq in shared.items():
+                sharing.note_shared(transaction.db, key.log_id, seq)
 
     def signing_key(self) -> SigningKey:
         """The author's secret key. Raises KeyFileMissing, KeyFileWrong or KeyFileExposed."""
@@ -245,7 +255,10 @@ class Store(StoreView):
         try:
             ready = [(key, [self._ready(entry, staged) for entry in new]) for key, new in batches]
             with self._database.write() as transaction:
-                return [put_log(transaction, key, new, source) for key, new in ready]
+                return [
+                    put_log(transaction, key, new, source, own=key.author == self.author)
+                    for key, new in ready
+                ]
         finally:
             self._files.release(staged)
 
@@ -321,14 +334,21 @@ class Store(StoreView):
 
     # --- forks ----------------------------------------------------------------------------------
 
-    def record_fork(self, key: LogKey, first: bytes, second: bytes) -> ForkProof:
+    def record_fork(
+        self, key: LogKey, first: bytes, second: bytes, *, source: str = ""
+    ) -> ForkProof:
         """Keeps a fork proof, of a log that need not be held; returns the earliest of the log.
 
-        Checks both signatures. Raises NotAFork.
+        Checks both signatures. Raises NotAFork. Where the one half of it was signed here and has
+        reached nobody, the own log is contested, and there is no fork (`contested`).
         """
         proof = proofs.check_fork(key, first, second)
         with self._database.write() as transaction:
             row = load_log(transaction.db, key) or create_log(transaction.db, key)
+            if key.author == self.author and sharing.contest_by_proof(
+                transaction.db, row, proof, source
+            ):
+                return proof
             if proofs.store_fork(transaction, row, proof):
                 wants.settle(transaction.db, row)
                 save_log(transaction.db, row)

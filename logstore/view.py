@@ -6,12 +6,12 @@ from typing import Final
 
 from wire import U64_MAX, LogKey
 
-from . import feed, following, proofs, reading, upkeep, wants
+from . import feed, following, proofs, reading, sharing, upkeep, wants
 from .errors import translated
 from .files import PayloadFiles
 from .opening import Opened
 from .reader import PayloadReader, open_payload
-from .records import Change, Follow, ForkProof, LogInfo, Statistics, StoredEntry
+from .records import Change, Contested, Follow, ForkProof, LogInfo, Statistics, StoredEntry
 from .rows import load_changed_logs, load_log, load_logs_after
 from .runs import is_held, load_runs
 from .shortfall import Holding, Shortfall, count_holding, count_shortfall
@@ -207,6 +207,18 @@ class StoreView:
         """All values kept under names that begin with `prefix`."""
         with self._database.read() as db:
             return upkeep.recall_all(db, prefix)
+
+    # --- own logs and others --------------------------------------------------------------------
+
+    def shared(self) -> dict[LogKey, int]:
+        """Up to which entry others have each own log, or may have it, as far as is known."""
+        with self._database.read() as db:
+            return sharing.load_all_shared(db, self.author)
+
+    def contested(self) -> list[Contested]:
+        """Own logs of which somebody else holds an entry that contradicts what was signed here."""
+        with self._database.read() as db:
+            return sharing.load_contested(db, self.author)
 
     # --- sizes ----------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from .sourcing import Claim, Fetches, confirmation, told_by
 from .table import RequestTable
 from .tickets import Tickets
 from .timers import Timers
+from .withholding import Withholding
 
 
 class ActorListener(Protocol):
@@ -56,8 +57,11 @@ class Actor:
         notices: list[Notice],
         claim: Claim,
         listener: ActorListener,
+        *,
+        proactive: bool,
     ) -> None:
         self.claim = claim
+        self.withholding = Withholding(self, proactive=proactive)
         self._table = table
         self._by_ident = by_ident
         self._timers = timers
@@ -114,6 +118,7 @@ class Actor:
 
     def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
         if request.cancel_sent is None:
+            cancel = self.withholding.before_cancel(request, cancel)
             self._table.cancel(request, cancel, paced=paced)
             self.note_cancelled(request, cancel.reason, by_us=True)
 
@@ -139,6 +144,10 @@ class Actor:
     def note_holds(self, log: LogKey, newest: int, held: int) -> None:
         self._notices.append(PeerHolds(log, newest, held))
         self._fetches.waits(log)
+
+    def send_again(self, log: LogKey) -> None:
+        for request in self._table.of_log(log):
+            self._listener.wake(request)
 
     def check_evidence(self, log: LogKey, entries: tuple[bytes, ...], *, wanted: bool) -> None:
         self._commands.append(CheckEvidence(log, entries, wanted))
@@ -180,6 +189,7 @@ class Actor:
 
     def note_confirmed(self, request: Request) -> None:
         """Either side has confirmed."""
+        self.withholding.active(request)
         request.progress_at = self.now
         end = request.lowest_end()
         if end is not None:

@@ -27,13 +27,14 @@ from logstore import (
     Follow,
     LogClosed,
     LogInfo,
+    OwnLogsReadOnly,
     PayloadState,
     Statistics,
     Store,
     StoredEntry,
     Subscription,
 )
-from peer import Interests
+from peer import Interests, counted
 from peer.net import (
     Address,
     CannotConnectError,
@@ -53,6 +54,7 @@ from peer.net import (
     Overview,
     PendingCalls,
     Reason,
+    hear_first,
     held_up_to,
     lack_of,
     memory_link,
@@ -132,7 +134,7 @@ class Peer:
     SignatureLibraryError if the installed libsodium judges signatures by another rule, and
     StoreError if the store cannot be read. Leaving ends all connections in good order, in 5 s at
     most; the store stays open. What other tasks still wait for then raises RuntimeError, as what is
-    called outside of the block does, and entering again.
+    called outside of the block does, and entering again. `ask_first`: see `append`.
     """
 
     def __init__(
@@ -142,8 +144,10 @@ class Peer:
         config: NodeConfig | None = None,
         observer: Observer = unobserved,
         rng: random.Random | None = None,
+        ask_first: bool = True,
     ) -> None:
         self.store = store
+        self._ask_first = ask_first
         self._running: AbstractAsyncContextManager[Node] = running_node(
             store, config, observer=observer, rng=rng
         )
@@ -242,10 +246,16 @@ class Peer:
 
         All or none are stored. A file or stream is read beside everything else, and no further if
         the caller is cancelled; once it has been read, the entries may be stored all the same.
-        Raises what `Store.append` raises, ValueError for no log id.
+        Where others have had own logs from this store, the first call waits until those who are
+        called by `connect` have said what they hold of this log, 3 s at most; what they hold and
+        this store does not is waited for in any call. `ask_first=False` of the Peer does neither.
+        Raises what `Store.append` raises, OwnLogsReadOnly also if peers hold more than has come,
+        ValueError for no log id.
         """
         _check_log_id(log_id)
         store, host = self.store, self.node.host
+        if self._ask_first and self.node.has_shared:
+            await self._hear_first(LogKey(store.author, log_id))
         append = partial(store.append, payloads)
         if isinstance(payloads, list | tuple) and not all(
             isinstance(each, bytes) for each in payloads
@@ -253,6 +263,16 @@ class Peer:
             with self._pending.waiting():
                 append = partial(store.append_staged, await stage(store, payloads))
         return await host.call(partial(append, log_id=log_id, end_of_log=end_of_log))
+
+    async def _hear_first(self, log: LogKey) -> None:
+        with self._pending.waiting():
+            missing = await hear_first(self.node, log)
+        if missing:
+            raise OwnLogsReadOnly(
+                f"peers hold {counted(missing, 'entry')} more than this store",
+                str(log),
+                "append again once they have come",
+            )
 
     async def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
         """Follows a log, an author (32 bytes) or `ALL`, from now on and after a restart.
@@ -479,12 +499,13 @@ async def _sync_once(
     greedy: Greedy | None = None,
 ) -> SyncSummary:
     started = trio.current_time()
+    address: Address | None = None
     if isinstance(target, trio.abc.Stream):
         name, stream = "stream", target
     else:
         address = _address(target)
         name, stream = str(address), await open_stream(address)
-    member = node.sync(name, stream, greedy=greedy)
+    member = node.sync(name, stream, greedy=greedy, address=address)
     await member.ended.wait()
     reason = "ended by us" if member.ending is None else member.ending.reason
     if member.connection.not_kept is not None:

@@ -55,6 +55,7 @@ from .table import RequestTable
 from .tickets import Tickets
 from .timers import Timers
 from .tracing import Tracer
+from .withholding import Withholding
 
 if TYPE_CHECKING:
     from .policy import Policy
@@ -108,6 +109,7 @@ class Engine:
             self._notices,
             claim,
             self,
+            proactive=proactive,
         )
         self._decoder = DataDecoder(negotiated.decompression_window)
         self._inbound = Inbound(
@@ -129,6 +131,7 @@ class Engine:
             config,
             self._packer,
             self.actor,
+            self.actor.withholding,
             tracer,
             send_greedily=negotiated.send_greedily,
         )
@@ -137,6 +140,10 @@ class Engine:
         self._table.open_credit()
 
     # Time
+
+    @property
+    def _withholding(self) -> Withholding:
+        return self.actor.withholding
 
     @property
     def now(self) -> float:
@@ -186,8 +193,9 @@ class Engine:
     def data_to_send(self, bytes_max: int) -> bytes:
         """At most `bytes_max` bytes, which count as sent."""
         data = self._outbound.take_bytes(bytes_max)
-        if self._released:
-            # Our packet 32 was the last of four messages: what is next may be due at once.
+        if self._released or self._withholding.is_due:
+            # Our packet 32 was the last of four messages: what is next may be due at once. Or
+            # something would be sent, were it known that it contradicts nothing over there.
             self._settle()
         return data
 
@@ -243,7 +251,7 @@ class Engine:
 
         Only once all that it has to say has left: a ping passes what waits for credit.
         """
-        over = self.drained and not self._outbound.unsent
+        over = self.drained and not (self._outbound.unsent or self._withholding.is_asking)
         return isinstance(self._policy, SyncPolicy) and self._policy.wants_pong and over
 
     def ping_sent(self) -> None:
@@ -296,6 +304,7 @@ class Engine:
     def _settle(self) -> None:
         self._released = False
         self._policy.advance()
+        self._withholding.advance()
 
     # Events of the host
 
@@ -326,6 +335,7 @@ class Engine:
             case ArrivalChanged():
                 self._arrival_changed(event)
             case InterestsChanged():
+                self._withholding.interests_changed(event)
                 self._policy.interests_changed(event)
             case SourceChanged():
                 if not self._policy.source_changed(event):
@@ -365,7 +375,9 @@ class Engine:
         if event.refusal is Refusal.FORKED:
             self.discard(request)
             self.actor.cancel_for(request, CancelReason.NOT_WANTED)
-            self._policy.contradicted(request, event.seq)
+            self._withholding.contradicted(request.log)
+            if not self._withholding.owns(request):
+                self._policy.contradicted(request, event.seq)
         else:
             self._give_up(request, f"entry {event.seq}: {event.detail}")
 
@@ -390,7 +402,8 @@ class Engine:
     def _give_up(self, request: Request, detail: str) -> None:
         """We cannot go on with it, for a reason of ours; it may be over but for what it brought."""
         self.actor.give_up(request, detail)
-        self._policy.given_up(request)
+        if not self._withholding.owns(request):
+            self._policy.given_up(request)
 
     def _log_changed(self, event: LogChanged) -> None:
         for request in list(self._table.of_log(event.log)):
@@ -418,7 +431,9 @@ class Engine:
         self._timers.answered(request)
         self.actor.note_confirmed(request)
         self.actor.note_newest(request)
-        self._policy.request_confirmed(request)
+        self._withholding.confirmed(request)
+        if not self._withholding.owns(request):
+            self._policy.request_confirmed(request)
         self.actor.keep_inside_log(request)
         self.wake(request)
 
@@ -432,16 +447,26 @@ class Engine:
         self._timers.over(request)
         if cancel.reason is not CancelReason.YOU_CANCELLED:
             self.actor.note_cancelled(request, cancel.reason, by_us=False)
-        self._policy.request_cancelled(request, cancel)
+        self._withholding.cancelled(request, cancel)
+        if not self._withholding.owns(request):
+            self._policy.request_cancelled(request, cancel)
+        elif cancel.entries:
+            self.actor.check_evidence(request.log, cancel.entries, wanted=True)
 
     def request_lost(self, request: Request) -> None:
         self._forget(request)
-        self._policy.request_lost(request)
+        if self._withholding.owns(request):
+            self._withholding.lost(request)
+        else:
+            self._policy.request_lost(request)
 
     def request_released(self, request: Request) -> None:
         self._released = True
         self._forget(request)
-        self._policy.request_released(request)
+        if self._withholding.owns(request):
+            self._withholding.released(request)
+        else:
+            self._policy.request_released(request)
 
     def _forget(self, request: Request) -> None:
         self._by_ident.pop(request.ident, None)

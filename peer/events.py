@@ -221,6 +221,11 @@ class Interests:
     never had. `serve_held`: give out logs that are merely held. `subscriptions`: what of it is
     wanted, by what is followed; in full where nothing is said. `fetches`: entries of a log, with
     their payloads, that are asked for once, whatever else is wanted of it; both ends included.
+    `shared`: up to which entry others have own logs. What is behind that is withheld from a peer
+    until it has shown that it holds nothing else (withholding.py); of a log that is not named all
+    may be sent. It is read whenever it matters, so that it may grow. `contested`: own logs of which
+    somebody does hold something else, so that nothing behind it is ever sent. `asked`: own logs
+    of which every peer is asked what it holds, whether anything is about to be sent or not.
     """
 
     logs: frozenset[LogKey] = frozenset()
@@ -231,6 +236,9 @@ class Interests:
     serve_held: bool = True
     subscriptions: Mapping[Follow, Subscription] = field(default_factory=dict)
     fetches: Mapping[LogKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    shared: Mapping[LogKey, int] = field(default_factory=dict)
+    contested: frozenset[LogKey] = frozenset()
+    asked: frozenset[LogKey] = frozenset()
 
     def wants(self, log: LogKey) -> bool:
         """Whether new entries of this log are taken in."""

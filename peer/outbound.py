@@ -29,6 +29,7 @@ from .sending_payloads import (
 )
 from .table import RequestTable
 from .tracing import Tracer
+from .withholding import Withholding
 
 
 class OutboundListener(Protocol):
@@ -49,6 +50,7 @@ class Outbound:
         config: SessionConfig,
         packer: Packer,
         listener: OutboundListener,
+        withholding: Withholding,
         tracer: Tracer | None = None,
         *,
         send_greedily: bool,
@@ -66,7 +68,9 @@ class Outbound:
             inside=lambda: len(self._inside),
             may_begin_unverified=lambda: len(self._unproved) < config.inside_payloads_max,
         )
-        self._sender = Sender(commands, notices, config, packer, self._payloads, tracer)
+        self._sender = Sender(
+            commands, notices, config, packer, self._payloads, withholding, tracer
+        )
         self._out = bytearray()
         self._turns: deque[Request] = deque()
         self._inside_turns: deque[Request] = deque()

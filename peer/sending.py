@@ -25,6 +25,7 @@ from .request import Request
 from .sending_payloads import PayloadSender, pass_over, payload_bytes, skip_packet
 from .sequence import METADATA, Sequence
 from .tracing import Tracer
+from .withholding import Withholding
 
 _READ_AHEAD_ROWS = 128
 """With fewer rows than this at hand the next ones are read while these are sent."""
@@ -40,9 +41,11 @@ class Sender:
         config: SessionConfig,
         packer: Packer,
         payloads: PayloadSender,
+        withholding: Withholding,
         tracer: Tracer | None = None,
     ) -> None:
         self._tracer = tracer
+        self._withholding = withholding
         self._packer = packer
         self._payloads = payloads
         self._commands = commands
@@ -81,6 +84,10 @@ class Sender:
             if notify is not None:
                 return notify
         piece = base.piece(outgoing.position)
+        may_send = self._withholding.limit_of(request)
+        if piece.seq > may_send:
+            self._withholding.held_back(request)
+            return b""
         row = self._row(request, base, piece.seq)
         if row is None:
             return b""
@@ -88,7 +95,7 @@ class Sender:
             return self._payloads.piece(request, row, bytes_max)
         if request.their_interest.eagerness is Eagerness.NOTIFY:
             return self._notifies(request, base)
-        run = self._run(request, base, bytes_max)
+        run = self._run(request, base, bytes_max, may_send)
         if run:
             return run
         return self._metadata(request, base, row)
@@ -221,7 +228,7 @@ class Sender:
 
     # Metadata
 
-    def _run(self, request: Request, base: Sequence, bytes_max: int) -> bytes:
+    def _run(self, request: Request, base: Sequence, bytes_max: int, may_send: int) -> bytes:
         """Many whole entries with small payloads at once, if that is what comes next."""
         outgoing, interest = request.outgoing, request.their_interest
         if (
@@ -234,7 +241,8 @@ class Sender:
         ):
             return b""
         seq = base.piece(outgoing.position).seq
-        last = request.lowest_end()
+        end = request.lowest_end()
+        last = may_send if end is None else min(end, may_send)
         raw_max = self._packer.run_payload_bytes_max(outgoing.trial)
         rows: list[tuple[int, bytes, bytes]] = []
         size = payloads_size = 0
@@ -243,7 +251,7 @@ class Sender:
                 row.seq != seq + len(rows)
                 or row.payload is None
                 or len(row.payload) > raw_max
-                or (last is not None and row.seq > last)
+                or row.seq > last
                 or size >= bytes_max
             ):
                 break

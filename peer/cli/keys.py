@@ -112,6 +112,12 @@ def _check_lost(store: Store) -> None:
                 f"log {each.get('log_id')}: peers hold {counted(int(each['behind']), 'entry')} more"
                 f" than this store; {remedy}"
             )
+    for contested in store.contested():
+        raise Problem(
+            f"{contested.what}; leave the key to the other machine, and give this one a key of its"
+            " own (`init` makes another store); if the key has to stay here too, --anyway lets the"
+            " logs with other ids be appended to, and no two machines may append to the same one"
+        )
     if lost := store.own_entries_lost:
         raise Problem(
             f"{counted(lost, 'entry')} that this store signed, by its own count, not held; {remedy}"

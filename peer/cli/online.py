@@ -110,6 +110,9 @@ def describe(event: Mapping[str, object]) -> str:
         if name == "fork":
             return f"FORK: {log} was signed twice at entry {event['seq']}; see `forks`"
         return f"{log}: {counted(int(str(event['height'])), 'entry')}"
+    if name == "contested":
+        log = f"{event['author']}/{event['log_id']}"
+        return f"SIGNED ELSEWHERE: {log}: {event['reason']}; see `status`"
     if name == "exported":
         left_out = event.get("left_out")
         missing = f", {len(left_out)} left out" if isinstance(left_out, list) and left_out else ""

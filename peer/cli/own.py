@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from logstore import Appended, Store, StoreError
 from peer import json_number, log_fields
 
+from .asking import Asker
 from .errors import DONE, Problem, WrongUsage
 from .keys import IMPORTED
 from .lines import LineBytes, Readable, line_batches
@@ -50,6 +51,12 @@ def _append_arguments(parser: Parser) -> None:
     parser.add_argument("--log-id", metavar="N", type=u64, default=0, help="the log (default: 0)")
     parser.add_argument("--lines", action="store_true", help="every line of stdin is an entry")
     parser.add_argument("--end-of-log", action="store_true", help="the last entry ends the log")
+    parser.add_argument(
+        "--ask-first",
+        action="store_true",
+        help="sign only after a peer has said what it holds of the log",
+    )
+    parser.add_argument("--offline", action="store_true", help="sign without asking any peer")
 
 
 def _append(args: "Namespace", terminal: "Terminal") -> int:
@@ -58,19 +65,25 @@ def _append(args: "Namespace", terminal: "Terminal") -> int:
         raise WrongUsage("append --lines reads standard input and takes no FILE")
     if files.count("-") > 1:
         raise WrongUsage("append: standard input (-) can be one entry only")
+    if args.ask_first and args.offline:
+        raise WrongUsage("append: --ask-first asks peers, and --offline does not; choose one")
+    always = True if args.ask_first else False if args.offline else None
     with opened_store(args) as store:
+        asker = Asker(store, args.log_id, terminal, always=always)
         if args.lines:
-            return _append_lines(store, args, terminal)
+            return _append_lines(store, args, terminal, asker)
+        asker.ask()
         payloads = [_payload(name, terminal) for name in files]
         added = store.append(payloads, log_id=args.log_id, end_of_log=args.end_of_log)
         _print(added, terminal)
     return DONE
 
 
-def _append_lines(store: Store, args: "Namespace", terminal: "Terminal") -> int:
+def _append_lines(store: Store, args: "Namespace", terminal: "Terminal", asker: Asker) -> int:
     ended = False
     for lines, is_last in _batches(terminal.input, hold_last=args.end_of_log):
         ended = args.end_of_log and is_last
+        asker.ask()
         # On disk when it returns; only then does anybody read its name.
         _print(store.append(lines, log_id=args.log_id, end_of_log=ended), terminal)
         terminal.flush()

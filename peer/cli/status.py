@@ -205,8 +205,10 @@ def _record(
     store: Store, node: State | None, logs: list[_Log], waiting: list[Follow]
 ) -> Mapping[str, object]:
     shown = None if node is None else {name: node[name] for name in node if name != "logs"}
+    reason = store.own_logs_read_only
     return {
         "author": store.author.hex(),
+        "own_logs_read_only": None if reason is None else str(reason),
         "serving": node is not None,
         "node": shown,
         "logs": [log.fields() for log in logs],
@@ -255,6 +257,8 @@ def _show_fetches(
 
 def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everything: bool) -> None:
     terminal.line(f"author {store.author.hex()}")
+    if (reason := store.own_logs_read_only) is not None:
+        terminal.line(f"own logs are read-only: {reason.what}; {reason.remedy}")
     if node is None:
         terminal.line("not serving (`serve` starts the node): what peers hold is not known")
         return

@@ -5,6 +5,8 @@ Everything that waits is here. The engine below (peer) asks, this layer carries 
 
 from .addresses import DEFAULT_PORT, Address, PeerAddress
 from .arriving import Part, arriving_fields, part_of_payload, parts_of
+from .asking import Asked, ask_peers, hear_first
+from .calls import addresses_reached
 from .connection import Ending, EndKind
 from .dialling import CannotConnectError, Dialler, open_stream
 from .exporting import Export, run_export
@@ -30,6 +32,7 @@ from .trace import CannotTraceError
 __all__ = [
     "DEFAULT_PORT",
     "Address",
+    "Asked",
     "CannotConnectError",
     "CannotListenError",
     "CannotTraceError",
@@ -58,8 +61,11 @@ __all__ = [
     "StatusFile",
     "StoreHost",
     "Terms",
+    "addresses_reached",
     "arriving_fields",
+    "ask_peers",
     "greedy_words",
+    "hear_first",
     "held_up_to",
     "lack_of",
     "memory_link",

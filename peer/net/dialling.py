@@ -39,7 +39,8 @@ async def open_stream(address: Address) -> trio.SocketStream:
 class Dialler:
     """Keeps one address connected, for as long as `run` runs.
 
-    `greedy` goes for the connections that are made from now on; None: what the node has.
+    `greedy` goes for the connections that are made from now on; None: what the node has. `reached`
+    is called with each connection that is established.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class Dialler:
         rng: random.Random,
         observer: Observer,
         greedy: Greedy | None = None,
+        reached: Callable[[], None] = lambda: None,
     ) -> None:
+        self._reached = reached
         self.address = address
         self.greedy = greedy
         self._connect = connect
@@ -74,6 +77,11 @@ class Dialler:
             self._scope.cancel()
         else:
             self._member.connection.close()
+
+    @property
+    def attempts(self) -> int:
+        """Calls since the last connection."""
+        return self._attempts
 
     @property
     def member(self) -> Member | None:
@@ -114,7 +122,11 @@ class Dialler:
             self._failed(str(error), told=False)
             return
         member = self._member = self._roster.make(
-            stream, Direction.OUTGOING, self.address, greedy=self.greedy
+            stream,
+            Direction.OUTGOING,
+            self.address,
+            greedy=self.greedy,
+            on_established=self._reached,
         )
         try:
             ending = await self._roster.run(member)

@@ -1,9 +1,9 @@
 """What this node wants and offers, kept in step with the store (point2point.md 10)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from logstore import ALL, Follow, Store, Subscription
+from logstore import ALL, Contested, Follow, Store, Subscription
 from peer import Interests, InterestsChanged, LogChanged
 from wire import LogKey
 
@@ -14,12 +14,14 @@ class Wanted:
 
     subscriptions: Mapping[Follow, Subscription] = field(default_factory=dict)
     fetches: Mapping[LogKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    contested: tuple[Contested, ...] = ()
+    """Own logs that are signed elsewhere too, and of which nothing new is given out."""
 
     @classmethod
     def load(cls, store: Store) -> "Wanted":
         """What it says now."""
         fetches = {log: tuple(ranges) for log, ranges in store.wants().items()}
-        return cls(store.subscriptions(), fetches)
+        return cls(store.subscriptions(), fetches, tuple(store.contested()))
 
     @property
     def follows(self) -> list[Follow]:
@@ -31,13 +33,22 @@ class InterestBook:
     """Own logs, what is followed, and which held logs that makes.
 
     Built by `load` in a thread, since it reads a row of every log; then kept up with `note` and
-    `take`. `fetches_only`: nothing is wanted or offered but what is fetched.
+    `take`. `fetches_only`: nothing is wanted or offered but what is fetched. `only`: nothing but
+    this own log, and peers are asked at once what they hold of it.
     """
 
     def __init__(
-        self, author: bytes, *, serve_held: bool = True, fetches_only: bool = False
+        self,
+        author: bytes,
+        *,
+        serve_held: bool = True,
+        fetches_only: bool = False,
+        only: LogKey | None = None,
     ) -> None:
         self._author = author
+        self._only = only
+        self._shared: dict[LogKey, int] = {}
+        """Up to which entry others have each own log; what interests name, so that it is one."""
         self._serve_held = serve_held
         self._fetches_only = fetches_only
         self._wanted = Wanted()
@@ -60,9 +71,23 @@ class InterestBook:
     def load(self, store: Store) -> "InterestBook":
         """A new book of what the store says now."""
         book = InterestBook(
-            self._author, serve_held=self._serve_held, fetches_only=self._fetches_only
+            self._author,
+            serve_held=self._serve_held,
+            fetches_only=self._fetches_only,
+            only=self._only,
         )
         wanted = Wanted.load(store)
+        known, own = store.shared(), frozenset(info.key for info in store.logs(self._author))
+        for log in own:
+            book._shared[log] = max(known.get(log, 0), self._shared.get(log, 0))
+        book._interests = replace(book._interests, shared=book._shared)
+        if self._only is not None:
+            book._shared.setdefault(self._only, 0)
+            asked = frozenset((self._only,))
+            book._interests = replace(book._interests, own=asked, asked=asked)
+            book._offers = {self._only}
+            book._take_wants(wanted)
+            return book
         if self._fetches_only:
             book._take_wants(wanted)
             return book
@@ -70,8 +95,14 @@ class InterestBook:
         logs = frozenset(target for target in follows if isinstance(target, LogKey))
         authors = frozenset(target for target in follows if isinstance(target, bytes))
         everything = ALL in follows
-        own = frozenset(info.key for info in store.logs(self._author))
-        book._interests = Interests(logs, authors, everything, own, self._author, self._serve_held)
+        book._interests = replace(
+            book._interests,
+            logs=logs,
+            authors=authors,
+            everything=everything,
+            own=own,
+            author=self._author,
+        )
         book._take_wants(wanted)
         # Of an author who is followed, log 0 is asked for at once.
         book._offers = {*logs, *own, *(LogKey(author, 0) for author in authors)}
@@ -87,25 +118,42 @@ class InterestBook:
 
     def take(self, wanted: Wanted) -> bool:
         """Takes in what is wanted now; False if other logs are followed: `load` has to look."""
-        if not self._fetches_only and wanted.follows != self._wanted.follows:
+        if not self._is_narrow and wanted.follows != self._wanted.follows:
             return False
         self._take_wants(wanted)
         return True
 
     def _take_wants(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        subscriptions = {} if self._fetches_only else wanted.subscriptions
+        contested = frozenset(each.key for each in wanted.contested)
         self._interests = replace(
-            self._interests, subscriptions=subscriptions, fetches=wanted.fetches
+            self._interests,
+            subscriptions={} if self._is_narrow else wanted.subscriptions,
+            fetches={} if self._only is not None else wanted.fetches,
+            contested=contested,
         )
         self._current = None
 
-    def note(self, changes: Iterable[LogChanged]) -> bool:
+    @property
+    def _is_narrow(self) -> bool:
+        return self._fetches_only or self._only is not None
+
+    def note_shared(self, log: LogKey, seq: int) -> bool:
+        """Others may have an own log up to this entry from now on; False if that was known."""
+        if log.author != self._author or seq <= self._shared.get(log, 0):
+            return False
+        self._shared[log] = seq
+        return True
+
+    def note(self, changes: Sequence[LogChanged]) -> bool:
         """Takes news of logs. True if sessions have to be told: there is a new log of our own.
 
         Other new logs that are wanted find their way by the news themselves.
         """
-        if self._fetches_only:
+        for change in changes:
+            if change.log.author == self._author:
+                self._shared.setdefault(change.log, 0)
+        if self._is_narrow:
             return False
         interests = self._interests
         new_own = set()

@@ -17,6 +17,7 @@ from wire import LogKey, signature_self_test
 
 from .addresses import Address
 from .backoff import Backoff
+from .calls import Calls
 from .connection import Ending
 from .dialling import Connect, Dialler, open_stream
 from .greedy import Greedy, with_greedy
@@ -36,6 +37,8 @@ STOP_TIMEOUT_S: Final = 5.0
 FLUSH_TIMEOUT_S: Final = 5.0
 LOCK_ATTEMPTS: Final = 4
 LOCK_RETRY_S: Final = 0.05
+REMEMBER_S: Final = 1.0
+"""How long what has spread of own logs is gathered before it is remembered."""
 LOOK_AGAIN_S: Final = 1.0
 """How long to wait when what is wanted could not be read."""
 
@@ -47,8 +50,9 @@ class NodeConfig:
     `workers`: verification processes at most, one for each core if None. `poll_s`: how often
     commits of other processes are looked for, in seconds. `lock`: whether it is the one node that
     serves its store. `serve_held`: whether logs are given out that are merely held. `fetches_only`:
-    nothing is followed or offered, only what `Store.want` has recorded is asked for. `trace`: a
-    file for a record of every message of every connection.
+    nothing is followed or offered, only what `Store.want` has recorded is asked for. `only`: an own
+    log, which alone is brought into step, and of which every peer is asked what it holds. `trace`:
+    a file for a record of every message of every connection.
     """
 
     session: SessionConfig = field(default_factory=SessionConfig)
@@ -58,6 +62,7 @@ class NodeConfig:
     lock: bool = True
     serve_held: bool = True
     fetches_only: bool = False
+    only: LogKey | None = None
     trace: Path | None = None
 
 
@@ -204,8 +209,15 @@ async def _traced(config: NodeConfig, observer: Observer) -> AsyncIterator[Trace
 
 def _new_book(store: Store, config: NodeConfig) -> InterestBook:
     return InterestBook(
-        store.author, serve_held=config.serve_held, fetches_only=config.fetches_only
+        store.author,
+        serve_held=config.serve_held,
+        fetches_only=config.fetches_only,
+        only=config.only,
     )
+
+
+def _nothing() -> None:
+    """What there is to do where nothing is."""
 
 
 def new_rng() -> random.Random:
@@ -236,8 +248,20 @@ class Node:
         self._observer = observer
         self._rng = rng
         self._roster = Roster(
-            host, config.session, lambda: self._book.current, observer, trace, config.limits
+            host,
+            config.session,
+            lambda: self._book.current,
+            observer,
+            trace,
+            config.limits,
+            spread=self._note_spread,
         )
+        self.calls = Calls(host)
+        """The addresses that were reached, for whoever wants to ask the same peers."""
+        self._spread: dict[LogKey, int] = {}
+        """What others may have of own logs by now, and the store does not remember yet."""
+        self._remembering = False
+        self._contests_told: set[LogKey] = set()
         self._reception = Reception(self._roster, self.gate)
         self._diallers: dict[str, Dialler] = {}
         self._accepting = trio.CancelScope()
@@ -250,6 +274,7 @@ class Node:
         """Called when what is wanted may have changed, also because some of it has come."""
         self._looking_at_wants = False
         host.want_watchers.add(self._wanted_read)
+        self._tell_contests()
 
     # Connections
 
@@ -270,16 +295,31 @@ class Node:
         of one that is called already, it goes for the next connection. Raises ValueError for
         another word.
         """
-        return self.dial(str(address), partial(open_stream, address), greedy=greedy)
+        reached = partial(self.calls.reached, address)
+        return self.dial(
+            str(address), partial(open_stream, address), greedy=greedy, reached=reached
+        )
 
-    def dial(self, name: str, connect: Connect, *, greedy: Greedy | None = None) -> Dialler:
-        """Like `connect`, by any transport; the name is shown to people."""
+    def dial(
+        self,
+        name: str,
+        connect: Connect,
+        *,
+        greedy: Greedy | None = None,
+        reached: Callable[[], None] | None = None,
+    ) -> Dialler:
+        """Like `connect`, by any transport; the name is shown to people.
+
+        `reached` is called whenever somebody who answers there has turned out to be a peer.
+        """
         with_greedy(self.config.session.setup, greedy)  # else it would fail once connected
         found = self._diallers.get(name)
         if found is not None:
             found.greedy = greedy
         else:
-            found = Dialler(name, connect, self._roster, self._rng, self._observer, greedy)
+            found = Dialler(
+                name, connect, self._roster, self._rng, self._observer, greedy, reached or _nothing
+            )
             self._diallers[name] = found
             self.gate.outgoing += 1
             self._nursery.start_soon(self._run_dialler, found)
@@ -292,6 +332,11 @@ class Node:
             dialler.stop()
 
     @property
+    def diallers(self) -> list[Dialler]:
+        """Those who keep the peers connected that are called."""
+        return list(self._diallers.values())
+
+    @property
     def called(self) -> dict[str, Greedy | None]:
         """Who is called again and again, and how greedy that connection may be."""
         return {name: dialler.greedy for name, dialler in self._diallers.items()}
@@ -300,10 +345,20 @@ class Node:
         """Delays between attempts, with this node's jitter."""
         return Backoff(self._rng)
 
-    def sync(self, name: str, stream: trio.abc.Stream, *, greedy: Greedy | None = None) -> Member:
-        """Starts a one-time sync over a stream that was opened from here."""
+    def sync(
+        self,
+        name: str,
+        stream: trio.abc.Stream,
+        *,
+        greedy: Greedy | None = None,
+        address: Address | None = None,
+    ) -> Member:
+        """Starts a one-time sync over a stream that was opened from here, to `address` if any."""
         outgoing = Direction.OUTGOING
-        member = self._roster.make(stream, outgoing, name, policy="sync", greedy=greedy)
+        reached = _nothing if address is None else partial(self.calls.reached, address)
+        member = self._roster.make(
+            stream, outgoing, name, policy="sync", greedy=greedy, on_established=reached
+        )
         self._nursery.start_soon(self._roster.run, member)
         return member
 
@@ -362,6 +417,7 @@ class Node:
                 dialler.stop()
             await self._roster.close(STOP_TIMEOUT_S)
             with trio.move_on_after(FLUSH_TIMEOUT_S):
+                await self._remember_spread()
                 await self.host.wait_idle()
 
     def hurry(self) -> None:
@@ -369,6 +425,11 @@ class Node:
         self._stopping.cancel()
 
     # What is wanted
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether others have any own log from this store."""
+        return any(self._book.current.interests.shared.values())
 
     @property
     def follows(self) -> list[Follow]:
@@ -490,5 +551,43 @@ class Node:
         if not self._book.take(wanted):
             self._book = await self.host.call(partial(self._book.load, self.host.store))
         self._roster.tell(self._book.current)
+        self._tell_contests()
         for watch in list(self.want_watchers):
             watch()
+
+    # Own logs and others
+
+    def _note_spread(self, log: LogKey, seq: int) -> None:
+        """An entry of a log has left, or has come."""
+        if self._book.note_shared(log, seq):
+            self._spread[log] = seq
+            if not self._remembering and not self._stopping_begun:
+                self._remembering = True
+                self._nursery.start_soon(self._remember_soon)
+
+    async def _remember_soon(self) -> None:
+        # One write for all that leaves in a while: what is lost of it costs a question.
+        await trio.sleep(REMEMBER_S)
+        self._remembering = False
+        await self._remember_spread()
+
+    async def _remember_spread(self) -> None:
+        spread, self._spread = self._spread, {}
+        if spread:
+            try:
+                await self.host.call(partial(self.host.store.note_shared, spread))
+            except StoreError as error:
+                log.warning("what others have of own logs cannot be kept: %s", error)
+
+    def _tell_contests(self) -> None:
+        for each in self._book.wanted.contested:
+            if each.key not in self._contests_told:
+                self._contests_told.add(each.key)
+                self._observer(
+                    {
+                        "event": "contested",
+                        **log_fields(each.key),
+                        "seq": json_number(each.seq),
+                        "reason": each.what,
+                    }
+                )

@@ -9,6 +9,8 @@ import trio
 
 from bymux import Role
 from peer import (
+    EntriesReceived,
+    EntriesSent,
     Event,
     InterestsChanged,
     Notice,
@@ -152,7 +154,11 @@ class Roster:
         observer: Observer,
         trace: TraceFile | None = None,
         limits: Limits | None = None,
+        *,
+        spread: Callable[[LogKey, int], None],
     ) -> None:
+        """`spread` is called with every entry of a log that left or came, or a later one."""
+        self._spread = spread
         limits = limits or Limits()
         self.pacer = Pacer(limits)
         self.allowance = Allowance(limits.data_credit_bytes_max)
@@ -199,7 +205,7 @@ class Roster:
             self._host,
             source=address,
             interests=self._interests(),
-            noticed=lambda notice: member.take(notice),  # noqa: PLW0108 - it is made below
+            noticed=lambda notice: self._noticed(member, notice),
             send_bytes=self.pacer.piece_bytes or SEND_BYTES,
             failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
             failed=self._storage_failed,
@@ -222,6 +228,11 @@ class Roster:
             place=place,
         )
         return member
+
+    def _noticed(self, member: Member, notice: Notice) -> None:
+        if isinstance(notice, EntriesSent | EntriesReceived):
+            self._spread(notice.log, notice.newest)
+        member.take(notice)
 
     async def run(self, member: Member) -> Ending:
         """Runs a connection to its end."""

@@ -83,8 +83,9 @@ class StoreHost:
         self._told = self._feed.position
         """What all watchers have been told of, as an ingest number; in the event loop."""
         self._polls = 0
-        self._evidence_left: dict[LogKey, CheckEvidence] = {}
-        """What a disk that failed did not keep; nobody would send it again. For writing only."""
+        self._evidence_left: dict[LogKey, tuple[CheckEvidence, str]] = {}
+        """What a disk that failed did not keep, and its source; nobody would send it again. For
+        writing only."""
         self._writer = Lane(run_sync=run_sync)
         self._ingestion = Ingestion(verifier, self._commit)
         self.arrivals = Arrivals(self._read_behind, self._arrival_changed)
@@ -118,7 +119,7 @@ class StoreHost:
                 case LookUp() | ReadEntries() | ReadPayload() | StopReading():
                     self._reads.submit(port, command)
                 case CheckEvidence():
-                    self._write_soon(partial(self._check_evidence, command))
+                    self._write_soon(partial(self._check_evidence, command, port.source))
                 case _:
                     self._payloads.submit(port, command)
 
@@ -176,6 +177,15 @@ class StoreHost:
         self.want_watchers.clear()
         await self._payloads.end()
 
+    def write_soon(self, work: Callable[[], None]) -> None:
+        """Runs `work` in the writing thread in its turn."""
+
+        def do(_: set[LogKey]) -> Callable[[], Replies]:
+            work()
+            return dict
+
+        self._write_soon(do)
+
     @property
     def idle(self) -> bool:
         """Whether everything handed in is stored."""
@@ -212,17 +222,28 @@ class StoreHost:
         for group in groups:
             if group.good:
                 by_source.setdefault(group.book.port.source, []).append(group)
+        contested = False
         for source, batch in by_source.items():
             try:
-                self._put(batch, source, also)
+                contested = self._put(batch, source, also) or contested
             except StoreError as error:
                 refuse_all(batch, str(error))
             except Exception as error:  # noqa: BLE001 - a bug must not keep the session waiting
                 self.faults.tell("entries cannot be stored", error)
                 refuse_all(batch, "an internal error, see the log")
+        if contested:
+            return partial(self._tell_wanted, Wanted.load(self.store), partial(replies, groups))
         return partial(replies, groups)
 
-    def _put(self, groups: list[Group], source: str, also: set[LogKey]) -> None:
+    def _tell_wanted(self, wanted: Wanted, settle: Callable[[], Replies]) -> Replies:
+        """An own log is contested: sessions have to know before they go on."""
+        for watch in list(self.want_watchers):
+            watch(wanted)
+        return settle()
+
+    def _put(self, groups: list[Group], source: str, also: set[LogKey]) -> bool:
+        """Whether an own log is contested by what came."""
+        contested = False
         batches = [(group.book.log, group.new_entries()) for group in groups]
         for group, result in zip(groups, self.store.put_many(batches, source=source), strict=True):
             invalid_seq = None
@@ -232,8 +253,12 @@ class StoreHost:
             group.take_result(result, invalid_seq=invalid_seq)
             if result.fork is not None:
                 also.add(result.key)
+            contested = contested or result.contested
+        return contested
 
-    def _check_evidence(self, command: CheckEvidence, also: set[LogKey]) -> Callable[[], Replies]:
+    def _check_evidence(
+        self, command: CheckEvidence, source: str, also: set[LogKey]
+    ) -> Callable[[], Replies]:
         """Records a fork if what a peer sent, with what is held, proves one."""
         entries = list(command.entries)
         try:
@@ -244,7 +269,7 @@ class StoreHost:
                 held = self.store.entry(command.log, decode_entry(entries[0]).seq)
                 entries += [] if held is None else [held.encoded]
             if len(entries) == 2:
-                self.store.record_fork(command.log, entries[1], entries[0])
+                self.store.record_fork(command.log, entries[1], entries[0], source=source)
                 also.add(command.log)
         except (EntryError, NotAFork) as error:
             self._evidence_left.pop(command.log, None)
@@ -253,9 +278,11 @@ class StoreHost:
             if command.log not in self._evidence_left:
                 log.warning("evidence against %s cannot be kept yet: %s", command.log, error)
             if len(self._evidence_left) < _EVIDENCE_MAX:
-                self._evidence_left[command.log] = command
+                self._evidence_left[command.log] = (command, source)
         else:
             self._evidence_left.pop(command.log, None)
+            if command.log.author == self.store.author:
+                return partial(self._tell_wanted, Wanted.load(self.store), dict)
         return dict
 
     # News
@@ -316,8 +343,8 @@ class StoreHost:
 
         Adds the logs of which evidence was kept at last.
         """
-        for command in list(self._evidence_left.values()):
-            self._check_evidence(command, also)
+        for command, source in list(self._evidence_left.values()):
+            self._check_evidence(command, source, also)
         return Wanted.load(self.store) if self._feed.is_stale() else None
 
 

@@ -141,10 +141,18 @@ class Scheduler:
 class SteppedSystem(System):
     """The operating system, with a step in front of each call."""
 
-    def open_file(self, path: Path, *, create: bool = False, write: bool = True) -> PayloadHandle:
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    def state_folder(self) -> Path:
+        return self._state
+
+    def open_file(
+        self, path: Path, *, create: bool = False, write: bool = True, private: bool = False
+    ) -> PayloadHandle:
         step()
-        flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
-        return SteppedHandle(os.open(path, flags | (os.O_CREAT if create else 0), 0o644))
+        with super().open_file(path, create=create, write=write, private=private) as handle:
+            return SteppedHandle(os.dup(handle._fd))
 
     def make_folder(self, path: Path) -> bool:
         step()
@@ -192,7 +200,11 @@ class SteppedHandle(PayloadHandle):
 
     def try_lock(self) -> bool:
         step()
-        return super().try_lock()
+        if super().try_lock():
+            return True
+        # Some try again until it is theirs.
+        step(waits=True)
+        return False
 
     def share(self) -> None:
         while True:

@@ -45,9 +45,14 @@ class World:
     faults: list[str] = field(default_factory=list)
     backups: int = 0
 
+    @property
+    def system(self) -> SteppedSystem:
+        """The operating system of each process."""
+        return SteppedSystem(self.path.with_name("state"))
+
     def prepare(self) -> None:
         """One own entry, one foreign payload that is held, and one that was begun."""
-        with Store.create(self.path, signing_key=signing_key(9)) as store:
+        with Store.create(self.path, signing_key=signing_key(9), system=self.system) as store:
             store.append([LARGE[0]])
             store.put_entries(
                 FOREIGN.key, [NewEntry(e.seq, e.encoded, e.hash) for e in ENTRIES], source="peer"
@@ -182,7 +187,7 @@ def run(
         world.prepare()
 
         def process(program: list[str]) -> Callable[[], None]:
-            store = stores.enter_context(Store.open(world.path, system=SteppedSystem()))
+            store = stores.enter_context(Store.open(world.path, system=world.system))
 
             def act() -> None:
                 for name in program:

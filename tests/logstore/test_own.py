@@ -98,6 +98,7 @@ def test_a_forked_log_of_one_s_own_is_not_appended_to(store: Store) -> None:
     store.append([b"a", b"b"])
     elsewhere = AuthorLog(99)
     elsewhere.add_all([1, 2])
+    store.note_shared({LogKey(store.author, 0): 2})
     store.put_entries(LogKey(store.author, 0), [elsewhere.entries[2]], source="peer")
     with pytest.raises(LogClosed, match="forked at entry 2"):
         store.append([b"c"])

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from logstore import OwnLogsReadOnly, Store
+from logstore import NewEntry, OwnLogsReadOnly, Store
+from wire import LogKey
 
 TIMES = 10
 DISKS = {"disk": Path("/var/tmp"), "memory": Path("/dev/shm")}
@@ -105,3 +106,25 @@ def test_a_database_that_is_put_back_under_a_running_process_is_noticed_before_i
         removed_and_copied(store, old)
         with pytest.raises(OwnLogsReadOnly):
             running.append([b"three"])
+
+
+def test_what_comes_back_from_a_peer_is_appended_to_without_a_confirmation(tmp_path: Path) -> None:
+    store, old = tmp_path / "store", tmp_path / "old"
+    with Store.create(store) as made:
+        made.append([b"one"])
+    subprocess.run(["cp", "-a", store, old], check=True)
+    with Store.open(store) as again:
+        again.append([b"two", b"three"])
+        key = LogKey(again.author, 0)
+        lost = again.read(key, 2, entries_max=9, bytes_max=9999)
+    written_over(store, old)
+    with Store.open(store) as restored:
+        back = [NewEntry(each.seq, each.encoded, each.hash, each.payload) for each in lost]
+        restored.put_entries(key, back[:1], source="peer")
+        with pytest.raises(OwnLogsReadOnly, match="1 own entries of 3"):
+            restored.append([b"four"])
+        assert restored.own_entries_lost == 1
+        restored.put_entries(key, back[1:], source="peer")
+        assert restored.append([b"four"])[0].seq == 4
+    with Store.open(store) as restored:
+        assert restored.append([b"five"])[0].seq == 5

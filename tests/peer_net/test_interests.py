@@ -34,6 +34,7 @@ def test_own_logs_and_those_followed_are_offered_in_order() -> None:
             own=frozenset({own}),
             author=store.author,
             subscriptions={held[1]: FULL, held[2].author: FULL},
+            shared={own: 0},
         )
         assert book.current.offers == tuple(sorted([own, held[1], held[2], held[3]]))
         assert book.wanted.follows == store.follows()
@@ -115,9 +116,43 @@ def test_a_node_for_fetches_only_wants_and_offers_nothing_else() -> None:
         store.want(log, 3, 4)
         book = InterestBook(store.author, fetches_only=True).load(store)
         assert book.current.offers == ()
-        assert book.current.interests == Interests(fetches={log: ((3, 4),)})
+        shared = {LogKey(store.author, 0): 0}
+        assert book.current.interests == Interests(fetches={log: ((3, 4),)}, shared=shared)
         assert not book.note([LogChanged(LogKey(store.author, 0), 1, 1)])
         store.unwant(log, 3, 4)
         store.follow(log)
         assert book.take(Wanted.load(store))
-        assert book.current.interests == Interests()
+        assert book.current.interests == Interests(shared=shared)
+
+
+def test_what_others_have_of_own_logs_is_remembered_and_grows() -> None:
+    with Store.memory() as store:
+        first, second = LogKey(store.author, 0), LogKey(store.author, 1)
+        store.append([b"1", b"2"])
+        store.note_shared({first: 2})
+        book = loaded(store)
+        interests = book.current.interests
+        assert interests.shared == {first: 2}
+        book.note([LogChanged(second, 1, 1)])
+        assert interests.shared == {first: 2, second: 0}
+        assert book.note_shared(second, 1)
+        assert not book.note_shared(second, 1)
+        assert not book.note_shared(Author(2).log, 1)
+        assert interests.shared == {first: 2, second: 1}
+        assert book.load(store).current.interests.shared == {first: 2}
+
+
+def test_a_book_of_one_own_log_asks_for_it_and_for_nothing_else() -> None:
+    with Store.memory() as store:
+        log = LogKey(store.author, 4)
+        store.append([b"another"])
+        store.follow(ALL)
+        store.want(Author(2).log, 3, 4)
+        book = InterestBook(store.author, only=log).load(store)
+        assert book.current.offers == (log,)
+        assert book.current.interests == Interests(
+            own=frozenset({log}),
+            shared={log: 0, LogKey(store.author, 0): 0},
+            asked=frozenset({log}),
+        )
+        assert book.take(Wanted.load(store))

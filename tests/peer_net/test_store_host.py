@@ -350,11 +350,11 @@ async def test_evidence_is_kept_once_the_disk_lets_it(monkeypatch: pytest.Monkey
             await stored(client, honest, 1)
             record, tries = store.record_fork, []
 
-            def fail(log: LogKey, first: bytes, second: bytes) -> ForkProof:
+            def fail(log: LogKey, first: bytes, second: bytes, *, source: str) -> ForkProof:
                 tries.append(log)
                 if len(tries) < 3:
                     raise StoreFull("the disk is full", "here", "free space")
-                return record(log, first, second)
+                return record(log, first, second, source=source)
 
             monkeypatch.setattr(store, "record_fork", fail)
             client.submit(CheckEvidence(honest.log, (forger.encoded[1],)))
