@@ -1,13 +1,12 @@
 """A key that two machines sign with: the second one notices before its entries have spread."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 from nacl.signing import SigningKey
 
 from logstore import ALL, OwnLogsReadOnly, Store
@@ -70,18 +69,24 @@ async def connected(left: Store, right: Store, *, giving_nothing: Store | None =
     `giving_nothing`: no entry and no payload of this one leaves.
     """
     ends = memory_link()
+    noticed = trio.Event()
+
+    def observe(event: Mapping[str, object]) -> None:
+        if event["event"] == "contested":
+            noticed.set()
+
+    config = NodeConfig(workers=1)
     async with (
-        Peer(left, config=NodeConfig(workers=1)) as caller,
-        Peer(right, config=NodeConfig(workers=1)) as called,
+        Peer(left, config=config, observer=observe) as caller,
+        Peer(right, config=config, observer=observe) as called,
         trio.open_nursery() as nursery,
     ):
         for peer, end, proactive in ((caller, ends[0], True), (called, ends[1], False)):
             serve = partial(peer.serve_stream, end, proactive=proactive, name="the other")
             nursery.start_soon(serve)
         with trio.fail_after(PATIENCE_S):
-            while not (left.contested() or right.contested()):
-                await trio.testing.wait_all_tasks_blocked(0.01)
-        await trio.testing.wait_all_tasks_blocked(0.2)  # what would spread would do so now
+            await noticed.wait()
+        await trio.sleep(0.2)  # what would spread would do so now
         for peer in (caller, called):
             if peer.store is giving_nothing:
                 (info,) = peer.connections()
