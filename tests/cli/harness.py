@@ -70,6 +70,7 @@ class CommandLine:
         for name in list(os.environ):
             if name.startswith(("BAMBOO_PEER_", "XDG_")):
                 monkeypatch.delenv(name)
+        (folder / "home").mkdir(exist_ok=True)
         monkeypatch.setenv("HOME", str(folder / "home"))
         monkeypatch.setenv("BAMBOO_PEER_STORE", str(folder / "store"))
         return cls(folder, monkeypatch)
