@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from logstore import Store, StoredEntry
+from logstore import Store, StoredEntry, wall_clock_us
 
 from .errors import ExportBusy, OtherExport
 from .extras import require
@@ -58,7 +58,7 @@ class Exporter:
         settings: Settings | None = None,
         *,
         file_bytes_max: int = FILE_BYTES_MAX,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = lambda: _EPOCH + timedelta(microseconds=wall_clock_us()),
     ) -> None:
         require("pyarrow")
         self._source = Source.of(store, settings or Settings())

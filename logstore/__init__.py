@@ -64,7 +64,7 @@ from .shortfall import Holding, Shortfall
 from .sink import PayloadSink
 from .store import Store
 from .subscriptions import FULL, PolicyKind, Subscription, subscription_of
-from .system import PayloadHandle, System
+from .system import PayloadHandle, System, wall_clock_us
 
 __all__ = [
     "ALL",
@@ -129,5 +129,6 @@ __all__ = [
     "check_path",
     "read_key_file",
     "subscription_of",
+    "wall_clock_us",
     "write_key_file",
 ]

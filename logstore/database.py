@@ -162,6 +162,10 @@ class Database:
         self._commits = 0
         self._pages = 0
         """The pages for which there is room, in the database or in the reserve."""
+        self.look: Callable[[apsw.Connection], None] = lambda _: None
+        """Sees the database each time it is opened, before the rest of this process does: at first
+        before its files are written to, and again after each failure.
+        """
         self._closed = False
         self._is_old = False
         self._has_failed = not readonly
@@ -211,16 +215,13 @@ class Database:
         with self._lock, translated(self.where):
             return has_tables(self.create())
 
-    def open(self, look: Callable[[apsw.Connection], None]) -> None:
-        """Checks that there is a store to open; raises the error that says what is wrong.
-
-        `look` sees the database as it was found, before anything is written to its files.
-        """
+    def open(self) -> None:
+        """Checks that there is a store to open; raises the error that says what is wrong."""
         if self._path is None or not self._is_there(self._path):
             raise NotAStore("there is no store", self.where, "name another directory, or run init")
         with self.read() as db:
             self._is_old = format_of(db) < FORMAT
-            look(db)
+            self.look(db)
         if not self.readonly:
             with self._lock, translated(self.where):
                 self._open_writer()
@@ -401,6 +402,8 @@ class Database:
                     if self._write_log_again(db):
                         self._empty_log(db)
                     self._pages = _page_count(db)
+                    if self._generation:
+                        self.look(db)
                 except BaseException as error:
                     self._note_failure(error)
                     close_now(db)

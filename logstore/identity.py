@@ -89,27 +89,43 @@ class Identity:
         self.witness: Final = Witness(system, author)
 
     def settle(self, db: "apsw.Connection") -> None:
-        """At opening, before anything is written: what a power cut has left is looked at.
+        """Brings the witness up to what the database shows, whenever that may be news.
 
-        `db` sees the database as it was found. Whoever writes changes the times of the files, so
-        that nobody can look after him.
+        At opening, before anything is written: whoever writes changes the times of the files, so
+        that nobody can look after him. And after a failure, before anything is read: a commit that
+        was reported as failed may have happened, and what others get to see has been signed.
         """
-        if not self._is_open_question(self.witness.read()):
+        found, authored = self.witness.read(), _authored(db)
+        if not isinstance(found, Noted):
             return
-        with self.witness.locked() as held:
-            found = held.read()
-            if not isinstance(found, Noted) or not self._is_open_question(found):
+        behind = self._why_behind(db, load_meta(db), authored, found)
+        is_ahead = authored > found.signed
+        is_settled = not self._is_open_question(found) and not is_ahead
+        if is_settled if behind is None else found.is_exact:
+            return
+        with self.witness.locked(wait=False) as held:
+            # Whoever signs or has signed meanwhile looks for himself.
+            if held is None or held.read() != found:
                 return
-            if self._why_behind(db, load_meta(db), _authored(db), found) is None:
-                authored = _authored(db)
-                settled = replace(
-                    found,
-                    signed=max(found.signed, authored),
-                    reserved=max(found.reserved, authored),
-                    newest=_newest(db, self.author) or found.newest,
-                )
-                held.write(settled, sync=authored > found.reserved)
-                self.witness.looked_at = found
+            if behind is None:
+                self._take_as_found(db, held, found)
+            elif self._is_open_question(found):
+                # Nobody can tell any more once the machine has started again.
+                held.write(replace(found, lineage=new_lineage(self._system)), sync=True)
+            else:
+                # It was in memory only, and what refuses the store has to outlast a power cut.
+                held.write(found, sync=True)
+
+    def _take_as_found(self, db: "apsw.Connection", held: Held, found: Noted) -> None:
+        authored = _authored(db)
+        settled = replace(
+            found,
+            signed=max(found.signed, authored),
+            reserved=max(found.reserved, authored),
+            newest=_newest(db, self.author) or found.newest,
+        )
+        held.write(settled, sync=authored > found.reserved)
+        self.witness.looked_at = found
 
     def _is_open_question(self, found: Noted | Damaged | None) -> bool:
         if not isinstance(found, Noted) or found.is_exact:
@@ -138,6 +154,7 @@ class Identity:
         Raises StoreLocked.
         """
         with translated(self._folder), self.witness.locked() as held:
+            assert held is not None
             self._draw_lineage()
             yield Signing(self, held)
 
@@ -158,6 +175,7 @@ class Identity:
     def confirm(self) -> None:
         """Says that this store is the only one, and as new as its author's peers know."""
         with translated(self._folder), self.witness.locked() as held:
+            assert held is not None
             signed = self.signed_before(held.read())
             with self._database.write() as transaction:
                 lineage = new_lineage(self._system)
@@ -182,8 +200,8 @@ class Identity:
             return
         self._has_signed = False
         with suppress(StoreLocked), self.witness.locked() as held:
-            found = held.read()
-            if isinstance(found, Noted) and not found.is_exact:
+            found = None if held is None else held.read()
+            if held is not None and isinstance(found, Noted) and not found.is_exact:
                 held.write(replace(found, reserved=found.signed), sync=True)
 
     # --- what is wrong --------------------------------------------------------------------------
@@ -285,6 +303,8 @@ class Signing:
         if isinstance(found, Noted):
             # More than is reserved: another account has signed.
             base = replace(found, signed=authored, reserved=max(found.reserved, authored))
+            if authored > found.signed:
+                self._held.write(base, sync=False)
         else:
             newest = _newest(db, identity.author)
             base = Noted(lineage, b"", authored, authored, newest, 0)

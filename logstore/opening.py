@@ -97,7 +97,9 @@ def create_store(
         system.sync_folder(folder)
         system.sync_folder(folder.absolute().parent)
     database.reserve.set_aside()
-    return Opened(database, system, folder, author, key, Identity(database, folder, system, author))
+    identity = Identity(database, folder, system, author)
+    database.look = identity.settle
+    return Opened(database, system, folder, author, key, identity)
 
 
 def _new_key(path: Path, signing_key: SigningKey | None) -> SigningKey:
@@ -127,20 +129,22 @@ def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
     """
     check_path(folder)
     database = Database(folder, system, readonly=readonly)
-    identities: list[Identity] = []
+    identity: Identity | None = None
 
     def look(db: "apsw.Connection") -> None:
-        identities.append(Identity(database, folder, system, _author_of(database, db)))
+        nonlocal identity
+        identity = identity or Identity(database, folder, system, _author_of(database, db))
         if not readonly:
-            identities[-1].settle(db)
+            identity.settle(db)
 
+    database.look = look
     try:
         try:
-            database.open(look)
+            database.open()
         except StoreFull:
             if readonly or not database.reserve.spend(OPENING_BYTES):
                 raise
-            database.open(look)
+            database.open()
         if database.is_old and not readonly:
             _migrate(database, folder, system)
     except BaseException:
@@ -148,7 +152,7 @@ def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
         raise
     if not readonly:
         database.reserve.set_aside()
-    identity = identities[-1]
+    assert identity is not None
     return Opened(database, system, folder, identity.author, None, identity)
 
 

@@ -23,6 +23,22 @@ _READ_NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 """Linux's flag for a read that does not wait for the disk."""
 
 
+LATEST_US: Final = 253_402_214_400_000_000
+"""The last day that dates can say: 9999-12-31T00:00:00Z."""
+
+
+def wall_clock_us() -> int:
+    """Microseconds since 1970, however wrong the clock is: at most `LATEST_US`.
+
+    Python's own functions raise OverflowError from the year 2262 on (63 bits of nanoseconds).
+    """
+    try:
+        now_us = time.time_ns() // 1000
+    except OverflowError:
+        now_us = int(time.clock_gettime(time.CLOCK_REALTIME) * 1e6)
+    return min(now_us, LATEST_US)
+
+
 def _find_statx() -> "ctypes._NamedFuncPointer | None":
     """Linux's stat that knows when a file was made, which Python's does not."""
     if not sys.platform.startswith("linux"):
@@ -133,7 +149,7 @@ class System:
 
     def now_us(self) -> int:
         """The wall clock, microseconds since 1970. For display; nothing is decided by it."""
-        return time.time_ns() // 1000
+        return wall_clock_us()
 
     def monotonic_s(self) -> float:
         """Seconds of a clock that only goes forward; for pacing work."""
@@ -255,8 +271,8 @@ class System:
         """
         if not hasattr(time, "CLOCK_BOOTTIME"):
             return False
-        started_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        if started_ns // 1000 <= since_us:
+        started_us = self.now_us() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+        if started_us <= since_us:
             return False
         changed = 0
         for path in paths:
@@ -264,7 +280,7 @@ class System:
                 changed = max(changed, path.stat().st_ctime_ns)
             except FileNotFoundError:
                 continue
-        return changed >= started_ns
+        return changed // 1000 >= started_us
 
     def machine_id(self) -> bytes:
         """Something that another machine does not share; empty if there is nothing like it."""

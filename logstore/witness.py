@@ -34,12 +34,19 @@ what has left a process while the machine runs. A clean end syncs `signed` and g
 Without a state directory that can be written (no home, read-only, full) appending goes on, with a
 warning, and a store that is put back is noticed by its place alone (identity.py).
 
-What this leaves open: another process sees a commit some microseconds before the write; kill the
-appending process in between, put back the image of exactly the entry before, and nobody knows.
+Whoever finds a store behind makes that durable: what tells may be in memory only.
+
+What this leaves open:
+
+- A process is killed, an image put back, and the power goes, all before the system has written
+  `signed` to the disk by itself (some 30 s) and before anybody opens the store.
+- The power goes while entries are signed, an image is put back, and the machine starts once more
+  before anybody opens the store.
+- Another process sees a commit some microseconds before `signed` is written; the appending one is
+  killed in between, and what is put back is the image of exactly the entry before.
 """
 
 import errno
-import logging
 import os
 import struct
 import time
@@ -62,7 +69,6 @@ _DIGEST_BYTES: Final = 16
 _RECORD_BYTES: Final = _RECORD.size + _DIGEST_BYTES
 _LOCK_WAIT_S: Final = 20.0
 _LOCK_PAUSE_S: Final = 0.002
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +148,11 @@ class Witness:
         """What was found to be no older than the files when this store was opened."""
 
     @contextmanager
-    def locked(self) -> Iterator["Held"]:
+    def locked(self, *, wait: bool = True) -> Iterator["Held | None"]:
         """The file, for this caller alone across processes; made if there is none.
 
-        Never refused for what is wrong with the state directory. Raises StoreLocked where somebody
-        has held it for 20 s.
+        Never refused for what is wrong with the state directory. Where somebody has held it for
+        20 s, raises StoreLocked; None at once if it is not to be waited for.
         """
         handle = self._open(create=True)
         if handle is None:
@@ -155,6 +161,9 @@ class Witness:
         with handle:
             give_up = time.monotonic() + _LOCK_WAIT_S
             while not handle.try_lock():
+                if not wait:
+                    yield None
+                    return
                 if time.monotonic() > give_up:
                     raise StoreLocked(
                         "another process has been signing for too long",
@@ -203,7 +212,10 @@ class Witness:
         """There is no witness, or none that can be written to: said once."""
         if self.problem is None:
             self.problem = f"{self.path or 'the state directory'}: {reason}"
-            _log.warning(
+            # Not at the top: it cannot be imported where the clock is beyond the year 2262.
+            import logging
+
+            logging.getLogger(__name__).warning(
                 "a restored copy of this store may go unnoticed: what is signed cannot be"
                 " remembered outside of it (%s); set BAMBOO_PEER_STATE to a directory that can be"
                 " written",
@@ -233,8 +245,8 @@ class Held:
         try:
             self._write(reserved, sync=True)
         except OSError as error:
-            self._witness.fail(error.strerror or str(error))
             if is_full(error) or error.errno in READ_ONLY:
+                self._witness.fail(error.strerror or str(error))
                 return found
             # Others see what may not be on the disk, and would not sync it again.
             with suppress(OSError):
@@ -257,7 +269,7 @@ class Held:
         if self._handle is None:
             return
         witness = self._witness
-        found = replace(found, boot=witness.boot, written_at=witness.system.now_us() % 2**63)
+        found = replace(found, boot=witness.boot, written_at=witness.system.now_us())
         data = found.pack()
         is_new = self._handle.size() == 0
         if self._handle.write(data, 0) != len(data):

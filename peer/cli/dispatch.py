@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NoReturn
@@ -30,6 +31,7 @@ def dispatch(argv: Sequence[str] | None) -> int:
     terminal = Terminal()
     try:
         try:
+            _check_clock()
             status = _run(list(sys.argv[1:] if argv is None else argv), terminal)
         except WrongUsage as error:
             terminal.note(f"{PROGRAM}: {error}")
@@ -53,6 +55,17 @@ def dispatch(argv: Sequence[str] | None) -> int:
         _discard_standard_output()
         return FAILED
     return status
+
+
+def _check_clock() -> None:
+    """Raises Problem for a clock of which Python's own libraries cannot even be loaded."""
+    try:
+        time.time()
+    except OverflowError:
+        raise Problem(
+            "the machine's clock is beyond the year 2262, which is as far as Python counts;"
+            " set the clock, nothing was done"
+        ) from None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from logstore import PolicyKind, Store
+from logstore import PolicyKind, Store, wall_clock_us
 from peer import Interests, LogChanged, json_number, log_fields
 from wire import U64_MAX, LogKey
 
@@ -45,7 +45,7 @@ class Overview:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._started = datetime.now(UTC)
+        self._started = _now()
         self._held: dict[LogKey, _Held] = {}
         self._version = 0
         self._told: tuple[object, list[tuple[LogKey, int]]] = (None, [])
@@ -147,11 +147,18 @@ class Overview:
         }
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _now() -> datetime:
+    return _EPOCH + timedelta(microseconds=wall_clock_us())
+
+
 class _Moments:
     """Turns Trio's clock into times of day."""
 
     def __init__(self) -> None:
-        self._now = datetime.now(UTC)
+        self._now = _now()
         self._clock = trio.current_time()
 
     def text(self, moment: datetime) -> str:

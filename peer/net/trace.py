@@ -10,14 +10,14 @@ file that cannot be written any more ends the trace, not the node.
 import json
 import os
 import stat
-import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import trio
 
+from logstore import wall_clock_us
 from peer import Tracer
 
 from .connection import Ending, EndKind, words_of
@@ -25,6 +25,7 @@ from .records import Direction, Observer
 
 Record = Mapping[str, object]
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TRACE_VERSION: Final = 1
 INTERVAL_S: Final = 1.0
 WRITE_BYTES: Final = 256 * 1024
@@ -46,7 +47,7 @@ class TraceFile:
     """
 
     def __init__(
-        self, path: Path, observer: Observer, *, clock: Callable[[], float] = time.time
+        self, path: Path, observer: Observer, *, clock: Callable[[], int] = wall_clock_us
     ) -> None:
         self._path = path
         self._observer = observer
@@ -113,7 +114,7 @@ class TraceFile:
         self._waiting += json.dumps(fields).encode() + b"\n"
 
     def _time(self) -> str:
-        moment = datetime.fromtimestamp(self._clock(), UTC)
+        moment = _EPOCH + timedelta(microseconds=self._clock())
         return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -359,7 +359,7 @@ def test_what_a_power_cut_left_is_taken_and_what_was_put_back_since_is_not(
             disk.put_back.add(name)
     with Store.open(tmp_path / "store", system=disk) as again:
         if put_back:
-            with pytest.raises(OwnLogsReadOnly, match="the machine stopped"):
+            with pytest.raises(OwnLogsReadOnly, match="a later state of this one"):
                 again.append([b"c"])
         else:
             assert again.append([b"c"])[0].seq == 22

@@ -1,7 +1,7 @@
 """Room set aside for what frees space when the disk is full: logstore/reserve.py."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -111,12 +111,12 @@ def test_a_store_is_opened_at_the_cost_of_a_part_of_the_reserve(
     attempts = 0
     really_open = Database.open
 
-    def has_no_room(self: Database, look: Callable[[apsw.Connection], None]) -> None:
+    def has_no_room(self: Database) -> None:
         nonlocal attempts
         attempts += 1
         if attempts == 1:
             raise StoreFull("the disk is full", tmp_path, "free space")
-        really_open(self, look)
+        really_open(self)
 
     monkeypatch.setattr("logstore.database.Database.open", has_no_room)
     monkeypatch.setattr(System, "free_bytes", lambda *_: 0)

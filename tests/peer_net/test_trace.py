@@ -64,7 +64,7 @@ async def test_only_its_owner_reads_a_trace_and_a_former_one_is_replaced(tmp_pat
     path = tmp_path / "trace"
     path.touch(mode=0o644)
     for _ in range(2):
-        trace = TraceFile(path, ignored, clock=lambda: 0.0)
+        trace = TraceFile(path, ignored, clock=lambda: 0)
         await trace.close()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert records(path) == [{"bamboo_peer_trace": 1, "time": "1970-01-01T00:00:00.000000Z"}]

@@ -5,6 +5,7 @@ import argparse
 import sys
 import time
 
+from . import restoring
 from .plan import TROUBLES, draw_plan
 from .run import SimulationFailed, run_world
 
@@ -20,7 +21,11 @@ def main() -> int:
     parser.add_argument("--without", action="append", default=[], choices=TROUBLES)
     parser.add_argument("--only", action="append", default=[], choices=TROUBLES)
     parser.add_argument("--keep-going", action="store_true", help="do not end at a failure")
+    parser.add_argument(
+        "--restores", action="store_true", help="stores are put back (restoring.py)"
+    )
     options = parser.parse_args()
+    restored = restoring.Outcome()
     seed, steps, virtual_s, failures = options.seed, 0, 0.0, 0
     lies: dict[str, str] = {}
     began = time.monotonic()
@@ -33,16 +38,21 @@ def main() -> int:
             only=tuple(options.only),
         )
         try:
-            outcome = run_world(plan, trace=options.trace)
+            if options.restores:
+                restored.add(restoring.run_restoring(plan, trace=options.trace))
+                outcome = None
+            else:
+                outcome = run_world(plan, trace=options.trace)
         except SimulationFailed as failed:
             failures += 1
             print(failed)
             if not options.keep_going:
                 return 1
         else:
-            steps += outcome.steps
-            virtual_s += outcome.virtual_s
-            lies |= outcome.lies
+            if outcome is not None:
+                steps += outcome.steps
+                virtual_s += outcome.virtual_s
+                lies |= outcome.lies
         seed += 1
         done = seed - options.seed
         elapsed_s = time.monotonic() - began
@@ -54,6 +64,8 @@ def main() -> int:
         f"{done} worlds, {failures} failed, {steps} steps, {virtual_s:.0f} virtual seconds,"
         f" {elapsed_s:.1f} s, {steps / elapsed_s:.0f} steps a second"
     )
+    if options.restores:
+        print(restored)
     for lie, rule in sorted(lies.items()):
         print(f"found out: {lie} ({rule})")
     return 1 if failures else 0

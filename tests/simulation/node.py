@@ -62,6 +62,8 @@ class SimNode:
         self.drops = Counter[LogKey]()
         """How often payloads of a log were, or were to be, deleted."""
         self.power_cut_at: int | None = None
+        self.is_restored = False
+        """Whether its store was put back as it once was, and nobody has confirmed it since."""
         self._folder = folder / name
         self.pace = Pace(world.clock, random.Random(self.rng.random()), 0.0)
         self.store = Store.create(self._folder, signing_key=_key(name), system=self.disk)
@@ -76,7 +78,7 @@ class SimNode:
         self.power_cut_at = None
         self.disk.fault = lambda kind, number: None
         self.store = Store.open(self._folder, system=self.disk)
-        if self.store.own_logs_read_only is not None:
+        if self.store.own_logs_read_only is not None and not self.is_restored:
             raise Broken(f"{self.name} may not sign: {self.store.own_logs_read_only}")
         self.disk.fault = self._disk_fault
         self.pace = Pace(self.world.clock, self.pace.rng, self.world.plan.host_delay_s)
@@ -89,7 +91,8 @@ class SimNode:
         self.host.want_watchers.add(self._others_wanted)
         self._poll_later()
         self.alive = True
-        self._check_own_logs()
+        if not self.is_restored:
+            self._check_own_logs()
 
     def crash(self, *, power: bool) -> None:
         """The process is gone at once; with the power also what was not synced."""
@@ -113,10 +116,30 @@ class SimNode:
         old.fault = _gone
         self._old_disks.append(old)
         self.disk = SimDisk(self.rng.randrange(1 << 30))
+        self.disk.boots, self.disk.put_back = old.boots, set(old.put_back)
         for name, file in old.files.items():
             self.disk.files[name] = SimFile(
                 bytearray(file.seen), bytearray(file.platter), list(file.pending), file.named
             )
+
+    def image(self, *, whole: bool) -> dict[str, bytes]:
+        """What a copy of the store has, or one of the whole machine."""
+        inside = str(self._folder)
+        files = self.disk.files.items()
+        return {name: bytes(f.seen) for name, f in files if whole or name.startswith(inside)}
+
+    def put_back(self, image: dict[str, bytes]) -> None:
+        """Gives the disk what an image has, while no process runs; the inodes stay the same."""
+        inside = str(self._folder)
+        for name in [name for name in self.disk.files if name.startswith(inside)]:
+            del self.disk.files[name]
+        for name, content in image.items():
+            self.disk.files[name] = SimFile(bytearray(content), bytearray(content))
+        self.disk.put_back |= self.disk.files.keys()
+        self.is_restored = True
+        self.acknowledged.clear()
+        self.seen.clear()
+        self.checked = 0
 
     def close(self) -> None:
         """The end of the world."""

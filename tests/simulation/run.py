@@ -44,7 +44,7 @@ def run_world(plan: Plan, *, trace: bool = False) -> Outcome:
         try:
             world.run()
         except Exception as error:
-            raise SimulationFailed(_report(world, error)) from error
+            raise SimulationFailed(report(world, error)) from error
         return Outcome(
             plan.seed,
             world.steps,
@@ -55,13 +55,14 @@ def run_world(plan: Plan, *, trace: bool = False) -> Outcome:
         )
 
 
-def _report(world: World, error: Exception) -> str:
+def report(world: World, error: Exception, *options: str) -> str:
+    """What went wrong, what came before it, and the command that shows it again."""
     plan = world.plan
     return "\n".join(
         (
             f"seed {plan.seed}, step {world.steps}, {world.clock.now:.6f} s: {error!r}",
             *world.lines,
-            f"again: {replay_command(plan)}",
+            " ".join((f"again: {replay_command(plan)}", *options)),
         )
     )
 

@@ -174,8 +174,8 @@ class World:
     def run(self) -> None:
         """The whole story. Raises Broken, or whatever the product raises."""
         while self.clock.step(self.plan.duration_s):
-            self._after_step()
-        self._heal()
+            self.after_step()
+        self.heal()
         forks = None
         while forks != (known := self._forks()):
             # One that is found late makes a log shorter, and what was too old in it is due again.
@@ -222,9 +222,10 @@ class World:
     def run_for(self, seconds: float) -> None:
         until = self.clock.now + seconds
         while self.clock.step(until):
-            self._after_step()
+            self.after_step()
 
-    def _after_step(self) -> None:
+    def after_step(self) -> None:
+        """Looks whether what must always hold does. Raises Broken."""
         self.steps += 1
         at, count = self._at_once
         count = count + 1 if at == self.clock.now else 0
@@ -238,7 +239,7 @@ class World:
         for node in self.nodes:
             node.check_store()
 
-    def _heal(self) -> None:
+    def heal(self) -> None:
         """The trouble is over: everything runs, and fails no more."""
         self.note("the trouble is over")
         for node in self.nodes:
