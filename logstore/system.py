@@ -254,7 +254,8 @@ class System:
         except RuntimeError:
             return None
         if sys.platform == "darwin":
-            return home / "Library" / "Application Support" / "bamboo-peer"
+            # Not "bamboo-peer": a store is there by default, and would take this along.
+            return home / "Library" / "Application Support" / "bamboo-peer.state"
         return home / ".local" / "state" / "bamboo-peer"
 
     def boot_id(self) -> bytes:
