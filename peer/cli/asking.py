@@ -5,10 +5,9 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from logstore import Store
+from logstore import Store, System
 from peer import counted, json_number
 from wire import LogKey
 
@@ -24,7 +23,6 @@ HOLDS_S: Final = 60.0
 HEARD_AFTER_S: Final = 2.0
 """A node that is connected for so long has been told what the other side holds."""
 _ASKED: Final = "asked/"
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Asker:
@@ -128,8 +126,8 @@ class Asker:
         again, or, restored with its memory, its two clocks have not gone on alike.
         """
         value = self._store.recall(f"{_ASKED}{self._log.log_id}")
-        boot, now = _boot_id(), _clocks()
-        if value is None or boot is None:
+        boot, now = System().boot_id().hex(), _clocks()
+        if value is None or not boot:
             return False
         then = json.loads(value)
         ages = [clock - at for clock, at in zip(now, then["at"], strict=True)]
@@ -138,18 +136,11 @@ class Asker:
 
     def _remember(self) -> None:
         self._asked_at = time.monotonic()
-        boot = _boot_id()
-        if boot is not None:
+        # Where nothing names this run of the machine, it is always asked.
+        boot = System().boot_id().hex()
+        if boot:
             value = json.dumps({"boot": boot, "at": _clocks()}).encode()
             self._store.remember(f"{_ASKED}{self._log.log_id}", value)
-
-
-def _boot_id() -> str | None:
-    """What names this run of the machine; None where nothing does, so that it is always asked."""
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
 
 
 def _clocks() -> tuple[float, float]:
