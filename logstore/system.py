@@ -250,7 +250,8 @@ class System:
         except RuntimeError:
             return None
         if sys.platform == "darwin":
-            return home / "Library" / "Application Support" / "bamboo-peer"
+            # Not that of the default store, with which it would be restored.
+            return home / "Library" / "Application Support" / "bamboo-peer-state"
         return home / ".local" / "state" / "bamboo-peer"
 
     def boot_id(self) -> bytes:
