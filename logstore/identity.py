@@ -86,6 +86,7 @@ class Identity:
         self.author: Final = author
         self._has_signed = False
         self._has_lineage = False
+        self._place: tuple[int, bytes] | None = None
         self.witness: Final = Witness(system, author)
 
     def settle(self, db: "apsw.Connection") -> None:
@@ -95,6 +96,7 @@ class Identity:
         that nobody can look after him. And after a failure, before anything is read: a commit that
         was reported as failed may have happened, and what others get to see has been signed.
         """
+        self._place = None
         found, authored = self.witness.read(), _authored(db)
         if not isinstance(found, Noted):
             return
@@ -220,7 +222,7 @@ class Identity:
             return self._refusal(f"the store's key was imported{known}")
         if RESTORED in meta:
             return self._refusal("the store is a backup")
-        differs = _differs(meta.get(IDENTITY, b""), place_of(self._folder, self._system))
+        differs = _differs(meta.get(IDENTITY, b""), self._current_place())
         if differs is not None:
             return self._refusal(differs)
         return self._why_behind(db, meta, authored, found)
@@ -255,6 +257,15 @@ class Identity:
                 " changed since"
             )
         return None
+
+    def _current_place(self) -> bytes:
+        """Looked at anew when another file has the database's name: while it is open, no other
+        file can have its inode.
+        """
+        inode = self._system.inode(self._folder / DATABASE)
+        if self._place is None or self._place[0] != inode:
+            self._place = inode, place_of(self._folder, self._system)
+        return self._place[1]
 
     def _refusal(self, what: str) -> OwnLogsReadOnly:
         return OwnLogsReadOnly(what, f"{self._folder} (own logs are read-only)", _REMEDY)

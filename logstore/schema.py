@@ -3,7 +3,6 @@
     store.sqlite3       what this file describes
     payloads/ab/abcd..  payloads above 64 KiB and unfinished ones; every file has a row in `files`
     author.key          the secret key, readable by its owner only
-    authored            how many entries were ever signed here (identity.py)
     node.lock, collect.lock   lock files
 
 Sequence numbers, log ids and sizes take all of u64, which SQLite's integers do not: they are 8-byte

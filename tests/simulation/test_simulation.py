@@ -11,6 +11,7 @@ import pytest
 
 from .lies import CONTROL_LIES, DATA_LIES
 from .plan import draw_plan
+from .restoring import Outcome, run_restoring
 from .run import SEEDS, SimulationFailed, replay_command, run_world
 
 FOUND_SOMETHING = (
@@ -60,6 +61,23 @@ def test_what_made_a_world_smaller_is_part_of_the_command_that_shows_it_again() 
     options = "--seed 3 --nodes 2 --without cuts --without kills"
     assert replay_command(plan).endswith(f"-m tests.simulation {options}")
     assert replay_command(draw_plan(3, only=("appends",))).endswith("--seed 3 --only appends")
+
+
+@pytest.mark.parametrize("seed", [1, 3, 8, 5000008, 5000022, 5000032, 5000047])
+def test_a_store_that_is_put_back_signs_nothing_twice(seed: int) -> None:
+    """The last four have found something."""
+    assert run_restoring(draw_plan(seed)).restores > 0
+
+
+@pytest.mark.long
+def test_stores_that_are_put_back_sign_nothing_twice() -> None:
+    """As many seeds as fit into SOAK_MINUTES."""
+    until = time.monotonic() + 60 * SOAK_MINUTES
+    seeds = count(time.time_ns() // 10**9 * 1000)
+    counted = Outcome()
+    while time.monotonic() < until:
+        counted.add(run_restoring(draw_plan(next(seeds))))
+    assert counted.behind > 0
 
 
 @pytest.mark.long
