@@ -271,13 +271,14 @@ class Held:
         witness = self._witness
         found = replace(found, boot=witness.boot, written_at=witness.system.now_us())
         data = found.pack()
-        is_new = self._handle.size() == 0
+        if self._handle.size() == 0 and witness.path is not None:
+            # Before there is anything in it: were the name synced last and that failed, nobody
+            # would do it again, and a power cut would take all that the file says.
+            witness.system.sync_folder(witness.path.parent)
         if self._handle.write(data, 0) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if sync:
             self._handle.sync()
-            if is_new and witness.path is not None:
-                witness.system.sync_folder(witness.path.parent)
 
 
 def _read(handle: PayloadHandle) -> "Noted | Damaged | None":
