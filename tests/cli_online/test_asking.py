@@ -22,7 +22,7 @@ class Machine:
         self.environment = {
             **os.environ,
             "HOME": str(folder),
-            "XDG_STATE_HOME": str(folder / "state"),
+            "BAMBOO_PEER_STATE": str(folder / "state"),
             "XDG_DATA_HOME": str(folder / "data"),
         }
 

@@ -11,6 +11,7 @@ from nacl.signing import SigningKey
 
 from logstore import ALL, OwnLogsReadOnly, Store
 from peer.api import NodeConfig, Peer, memory_link
+from tests.machines import Machine
 from wire import LogKey
 
 from .support import PATIENCE_S, synced
@@ -24,8 +25,9 @@ class Machines:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.first = stack.enter_context(Store.create(folder / "first", signing_key=KEY))
+        elsewhere = Machine(folder / "state of the second")
         self.second = stack.enter_context(
-            Store.create(folder / "second", signing_key=KEY, imported=True)
+            Store.create(folder / "second", signing_key=KEY, imported=True, system=elsewhere)
         )
         self.friend = stack.enter_context(Store.create(folder / "friend"))
         self.friend.follow(ALL)
@@ -97,9 +99,18 @@ async def connected(left: Store, right: Store, *, giving_nothing: Store | None =
 HEIGHTS = [0, 1, 4, 6, 7, 12]
 
 
-@pytest.mark.parametrize("newest", HEIGHTS)
-@pytest.mark.parametrize(("firsts", "seconds"), [(1, 1), (3, 1), (1, 3)])
-@pytest.mark.parametrize("calls", [True, False])
+@pytest.mark.parametrize(
+    ("newest", "firsts", "seconds", "calls"),
+    [
+        pytest.param(*case, marks=() if number % 5 == 0 else pytest.mark.long)
+        for number, case in enumerate(
+            (newest, firsts, seconds, calls)
+            for newest in HEIGHTS
+            for firsts, seconds in [(1, 1), (3, 1), (1, 3)]
+            for calls in (True, False)
+        )
+    ],
+)
 async def test_a_node_notices_at_its_first_contact_with_who_has_the_others(
     machines: Machines, newest: int, firsts: int, seconds: int, calls: bool
 ) -> None:
@@ -119,9 +130,10 @@ async def test_a_node_notices_at_its_first_contact_with_who_has_the_others(
     assert machines.friend.log(LOG).height == newest + firsts + 1  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("newest", [0, 4, 7])
-@pytest.mark.parametrize("calls", [True, False])
-@pytest.mark.parametrize("spread", [True, False])
+@pytest.mark.parametrize(
+    ("newest", "calls", "spread"),
+    [(0, True, True), (4, False, True), (7, True, False), (4, True, False), (0, False, False)],
+)
 async def test_of_two_machines_that_meet_each_other_one_notices_and_one_goes_on(
     machines: Machines, newest: int, calls: bool, spread: bool
 ) -> None:
@@ -145,7 +157,7 @@ async def test_of_two_machines_that_meet_each_other_one_notices_and_one_goes_on(
     assert machines.friend.log(LOG).height == newest + 2  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("newest", HEIGHTS)
+@pytest.mark.parametrize("newest", [0, 4, 7])
 async def test_a_one_time_sync_gives_nothing_either(machines: Machines, newest: int) -> None:
     await machines.agree(newest)
     machines.first.append([b"first", b"first"])
