@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 EXECUTABLE = str(Path(sys.executable).with_name("bamboo-peer"))
@@ -68,9 +69,13 @@ def serving(
     store: Path, *arguments: str, environment: dict[str, str] | None = None
 ) -> Iterator[Serving]:
     process = started(store, "serve", *arguments, environment=environment)
+    # Whoever waits for a line that never comes reads the end of the output instead.
+    patience = Timer(2 * PATIENCE_S, process.kill)
+    patience.start()
     try:
         yield Serving(process)
     finally:
+        patience.cancel()
         if process.returncode is None:
             process.kill()
             process.communicate()
