@@ -140,7 +140,9 @@ class Store(StoreView):
                 raise TypeError(f"a payload is bytes, a Path or a binary file, not {each!r:.60}")
         if not payloads:
             raise ValueError("nothing to append")
-        self._key_to_sign()
+        if not all(isinstance(each, bytes | bytearray | memoryview) for each in payloads):
+            # A hint, so that no stream is read in vain: the transaction that signs asks again.
+            self._key_to_sign()
         staged: list[Staged] = []
         try:
             staged.extend(self._files.stage(payload) for payload in payloads)
@@ -154,7 +156,7 @@ class Store(StoreView):
     ) -> list[Appended]:
         """`append` for payloads that were staged; lets go of them, whatever comes of it."""
         try:
-            signing_key = self._key_to_sign()
+            signing_key = self.signing_key()
             if self._identity is None:
                 with self._database.write() as transaction:
                     return self._sign(transaction, signing_key, log_id, staged, end_of_log)
