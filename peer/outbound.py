@@ -18,7 +18,7 @@ from .events import EntriesRead, PayloadRead, PayloadWithdrawn
 from .notices import Notice
 from .packing import Packer
 from .request import NOTHING, Request
-from .sending import Sender
+from .sending import MaySend, Sender
 from .sending_payloads import (
     PayloadSender,
     apology,
@@ -29,7 +29,6 @@ from .sending_payloads import (
 )
 from .table import RequestTable
 from .tracing import Tracer
-from .withholding import Withholding
 
 
 class OutboundListener(Protocol):
@@ -50,7 +49,7 @@ class Outbound:
         config: SessionConfig,
         packer: Packer,
         listener: OutboundListener,
-        withholding: Withholding,
+        may_send: MaySend,
         tracer: Tracer | None = None,
         *,
         send_greedily: bool,
@@ -68,9 +67,7 @@ class Outbound:
             inside=lambda: len(self._inside),
             may_begin_unverified=lambda: len(self._unproved) < config.inside_payloads_max,
         )
-        self._sender = Sender(
-            commands, notices, config, packer, self._payloads, withholding, tracer
-        )
+        self._sender = Sender(commands, notices, config, packer, self._payloads, may_send, tracer)
         self._out = bytearray()
         self._turns: deque[Request] = deque()
         self._inside_turns: deque[Request] = deque()

@@ -5,13 +5,13 @@ the beginning is tried first, and a request in which nothing shrank sends the ne
 trying, ever more of them.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from wire import U64_MAX, LZFooEncoder, encode_compressed, encode_payload_header
 
 from .config import Compression
 from .link_speed import LinkSpeed, Pull
+from .request import TRIAL_PAUSE_BYTES_MIN, Trial
 
 SMALL_BYTES: Final = 1024
 """With "auto", payloads below this size go raw: their metadata outweighs what could be saved."""
@@ -22,18 +22,7 @@ PACKET_BYTES_MAX: Final = 64 * 1024
 _SAMPLE_BYTES: Final = 4096
 _SAVING_BYTES_MIN: Final = 4
 """The second length of a compressed packet; beyond that 3 % have to be saved."""
-_PAUSE_BYTES_MIN: Final = PACKET_BYTES_MAX
 _PAUSE_BYTES_MAX: Final = 16 * PACKET_BYTES_MAX
-
-
-@dataclass(slots=True)
-class Trial:
-    """What is known of one request's payloads."""
-
-    raw_bytes: int = 0
-    """Payload bytes that go raw before the next ones are tried."""
-    next_pause_bytes: int = _PAUSE_BYTES_MIN
-    """How many bytes that will be if the next ones do not shrink either."""
 
 
 class Packer:
@@ -109,7 +98,7 @@ class Packer:
             trial.raw_bytes = trial.next_pause_bytes
             trial.next_pause_bytes = min(2 * trial.next_pause_bytes, _PAUSE_BYTES_MAX)
             return packet
-        trial.next_pause_bytes = _PAUSE_BYTES_MIN
+        trial.next_pause_bytes = TRIAL_PAUSE_BYTES_MIN
         if self._speed is not None:
             self._speed.packed(len(data), len(compressed), shrinking=True)
         self.saved_bytes += len(data) - len(compressed)

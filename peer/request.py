@@ -14,7 +14,6 @@ from wire import Adjust, CancelReason, LogKey, Propose, in_upper_pool, shortest_
 from .errors import Violation
 from .events import HeldEntry
 from .interest import Interest
-from .packing import Trial
 from .sequence import Sequence, sequence_of
 
 OPEN_END = 2**64
@@ -25,6 +24,19 @@ NEVER = 2**66
 
 NOTHING: Final[deque[Any]] = deque(maxlen=0)
 """Stands for an empty deque, which would take 760 bytes, in every request. It takes nothing in."""
+
+TRIAL_PAUSE_BYTES_MIN: Final = 64 * 1024
+"""After payload bytes that did not shrink, so many go raw before the next are tried."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """What is known of how one request's payloads compress."""
+
+    raw_bytes: int = 0
+    """Payload bytes that go raw before the next ones are tried."""
+    next_pause_bytes: int = TRIAL_PAUSE_BYTES_MIN
+    """How many bytes that will be if the next ones do not shrink either."""
 
 
 @dataclass(slots=True)

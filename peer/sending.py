@@ -6,6 +6,7 @@ Metadata is sent once it is verified; payloads have a module of their own (sendi
 """
 
 from collections import deque
+from typing import Protocol
 
 from wire import (
     U64_MAX,
@@ -25,10 +26,19 @@ from .request import Request
 from .sending_payloads import PayloadSender, pass_over, payload_bytes, skip_packet
 from .sequence import METADATA, Sequence
 from .tracing import Tracer
-from .withholding import Withholding
 
 _READ_AHEAD_ROWS = 128
 """With fewer rows than this at hand the next ones are read while these are sent."""
+
+
+class MaySend(Protocol):
+    """How much of a log may leave in this session, whatever is held and asked for."""
+
+    def limit_of(self, request: Request) -> int:
+        """Up to which entry."""
+
+    def held_back(self, request: Request) -> None:
+        """More would be sent in this request if it might leave."""
 
 
 class Sender:
@@ -41,11 +51,11 @@ class Sender:
         config: SessionConfig,
         packer: Packer,
         payloads: PayloadSender,
-        withholding: Withholding,
+        may_send: MaySend,
         tracer: Tracer | None = None,
     ) -> None:
         self._tracer = tracer
-        self._withholding = withholding
+        self._may_send = may_send
         self._packer = packer
         self._payloads = payloads
         self._commands = commands
@@ -84,9 +94,9 @@ class Sender:
             if notify is not None:
                 return notify
         piece = base.piece(outgoing.position)
-        may_send = self._withholding.limit_of(request)
+        may_send = self._may_send.limit_of(request)
         if piece.seq > may_send:
-            self._withholding.held_back(request)
+            self._may_send.held_back(request)
             return b""
         row = self._row(request, base, piece.seq)
         if row is None:
