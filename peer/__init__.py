@@ -9,7 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .commands import (
+    from peer.planner.log_table import LogTable
+    from peer.planner.source_book import SourceBook
+    from peer.planner.source_seat import SourceSeat
+    from peer.planner.sourcing import claim_all
+    from peer.protocol.commands import (
         CheckEvidence,
         ClosePayload,
         Command,
@@ -23,9 +27,9 @@ if TYPE_CHECKING:
         StopReading,
         WritePayload,
     )
-    from .config import Compression, SessionConfig, default_setup
-    from .errors import LocalMisuse, RemoteViolation, SessionTimeout, Violation
-    from .events import (
+    from peer.protocol.config import Compression, SessionConfig, default_setup
+    from peer.protocol.errors import LocalMisuse, RemoteViolation, SessionTimeout, Violation
+    from peer.protocol.events import (
         ArrivalChanged,
         EntriesRead,
         Event,
@@ -47,8 +51,7 @@ if TYPE_CHECKING:
         StorageFailed,
         Verdict,
     )
-    from .log_table import LogTable
-    from .notices import (
+    from peer.protocol.notices import (
         Arriving,
         EntriesReceived,
         EntriesSent,
@@ -63,26 +66,24 @@ if TYPE_CHECKING:
         SetUp,
         SyncFinished,
     )
-    from .plain import counted, json_number, log_fields, seq_span
+    from peer.protocol.plain import counted, json_number, log_fields, seq_span
+    from peer.protocol.tracing import Tracer
+
     from .session import Allowances, Session, SessionStatistics
-    from .source_book import SourceBook
-    from .source_seat import SourceSeat
-    from .sourcing import claim_all
-    from .tracing import Tracer
 
 _HOMES = (
-    "plain",
-    "commands",
-    "config",
-    "errors",
-    "events",
-    "log_table",
-    "notices",
+    "protocol.plain",
+    "protocol.commands",
+    "protocol.config",
+    "protocol.errors",
+    "protocol.events",
+    "planner.log_table",
+    "protocol.notices",
     "session",
-    "source_book",
-    "source_seat",
-    "sourcing",
-    "tracing",
+    "planner.source_book",
+    "planner.source_seat",
+    "planner.sourcing",
+    "protocol.tracing",
 )
 _IN_API = frozenset(("Peer", "sync"))
 

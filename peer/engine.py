@@ -10,15 +10,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from wire import Cancel, CancelReason, ControlDecoder, DataDecoder, Negotiated
-from wire import Violation as WireViolation
-
-from .acting import Actor
-from .apologies import Apologies
-from .commands import Command
-from .config import SessionConfig
-from .errors import RemoteViolation, Violation
-from .events import (
+from peer.data.apologies import Apologies
+from peer.data.inbound import Inbound
+from peer.data.link_speed import Pull
+from peer.data.links import links_are_ours
+from peer.data.outbound import Outbound
+from peer.data.packing import Packer
+from peer.data.proving import Prover
+from peer.data.receiving import Receiver
+from peer.planner.acting import Actor
+from peer.planner.follow_policy import FollowPolicy
+from peer.planner.retries import earliest
+from peer.planner.sourcing import Claim, Fetches, claim_all
+from peer.planner.sync_policy import SyncPolicy
+from peer.planner.withholding import Withholding
+from peer.protocol.commands import Command
+from peer.protocol.config import SessionConfig
+from peer.protocol.errors import RemoteViolation, Violation
+from peer.protocol.events import (
     ArrivalChanged,
     EntriesRead,
     Event,
@@ -37,28 +46,18 @@ from .events import (
     StorageFailed,
     Verdict,
 )
-from .follow_policy import FollowPolicy
-from .idle import IdleWork
-from .inbound import Inbound
-from .link_speed import Pull
-from .links import links_are_ours
-from .notices import Notice
-from .outbound import Outbound
-from .packing import Packer
-from .proving import Prover
-from .receiving import Receiver
-from .request import Request
-from .retries import earliest
-from .sourcing import Claim, Fetches, claim_all
-from .sync_policy import SyncPolicy
-from .table import RequestTable
-from .tickets import Tickets
-from .timers import Timers
-from .tracing import Tracer
-from .withholding import Withholding
+from peer.protocol.idle import IdleWork
+from peer.protocol.notices import Notice
+from peer.protocol.request import Request
+from peer.protocol.table import RequestTable
+from peer.protocol.tickets import Tickets
+from peer.protocol.timers import Timers
+from peer.protocol.tracing import Tracer
+from wire import Cancel, CancelReason, ControlDecoder, DataDecoder, Negotiated
+from wire import Violation as WireViolation
 
 if TYPE_CHECKING:
-    from .policy import Policy
+    from peer.planner.policy import Policy
 
 
 class Engine:

@@ -12,17 +12,17 @@ from typing import Concatenate, ParamSpec
 
 import bymux
 from bymux import CloseReceived, Connection, DataReceived, InitialStream, PongReceived, Role
+from peer.data.link_speed import Pull
+from peer.planner.sourcing import Claim, claim_all
+from peer.protocol.commands import Command
+from peer.protocol.config import SessionConfig
+from peer.protocol.errors import RemoteViolation, SessionTimeout
+from peer.protocol.events import ArrivalChanged, Event, LogChanged
+from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
+from peer.protocol.tracing import Tracer
 from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
-from .commands import Command
-from .config import SessionConfig
 from .engine import Engine
-from .errors import RemoteViolation, SessionTimeout
-from .events import ArrivalChanged, Event, LogChanged
-from .link_speed import Pull
-from .notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
-from .sourcing import Claim, claim_all
-from .tracing import Tracer
 
 CONTROL = 0
 DATA = 1

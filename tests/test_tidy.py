@@ -16,6 +16,8 @@ FILES = frozenset(
         "peer/cli/__init__.py",
         "peer/net/__init__.py",
         "peer/net/node.py",
+        "peer/protocol/__init__.py",
+        "peer/protocol/events.py",
         "peer/session.py",
         "wire/__init__.py",
         "wire/entry.py",
@@ -100,6 +102,10 @@ def test_a_package_says_what_the_layer_is() -> None:
         ("peer/__init__.py", "def f():\n    from peer.cli import main"),
         ("analytics/export.py", "from peer import Session"),
         ("peer/net/node.py", "from peer.cli import main"),
+        ("peer/protocol/request.py", "from peer.data.packing import Packer"),
+        ("peer/protocol/table.py", "from peer import Session"),
+        ("peer/data/sending.py", "from peer.planner.withholding import Withholding"),
+        ("peer/planner/acting.py", "from peer import Session"),
     ],
 )
 def test_nothing_imports_upward(path: str, text: str) -> None:
@@ -133,6 +139,8 @@ def test_imports_inside_a_package_are_relative(path: str, text: str) -> None:
 def test_imports_across_packages_are_absolute() -> None:
     assert rules_broken("peer/net/node.py", "from ..session import Session") == ["absolute across"]
     assert rules_broken("peer/cli/status.py", "from ..net import Node") == ["absolute across"]
+    outside = rules_broken("peer/data/sending.py", "from ..protocol.events import Event")
+    assert outside == ["absolute across"]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +154,15 @@ def test_imports_across_packages_are_absolute() -> None:
 )
 def test_imports_across_packages_go_through_the_root(path: str, text: str) -> None:
     assert rules_broken(path, text) == ["package root"]
+
+
+def test_the_folders_inside_the_session_are_its_own() -> None:
+    text = "from peer.protocol.events import Event"
+    for path in ("peer/engine.py", "peer/data/sending.py", "peer/planner/acting.py"):
+        assert rules_broken(path, text) == []
+    for path in ("peer/net/node.py", "peer/api.py", "peer/cli/status.py"):
+        assert rules_broken(path, text) == ["layer arrows", "package root"]
+    assert rules_broken("peer/protocol/table.py", text) == ["relative inside"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 What has restored a whole machine has restored everything that could tell; only others know then
 that a number was signed already. All are asked at once, and whoever answers first does not make the
 others wait for whoever does not. What they hold and this store does not is brought, and what both
-hold is compared (peer.withholding), before anything is said to be in order.
+hold is compared (peer.planner.withholding), before anything is said to be in order.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The trace of a node's connections: a file with one JSON object per line, for `trace show`.
 
 The first line says what the file is. A connection has a number, a line when it begins, one for each
-message in either direction (peer.tracing), and one that says how it ended. Lines are made in the
+message in either direction (peer.Tracer), and one that says how it ended. Lines are made in the
 event loop and written in a thread, at least once a second and at the end of each connection. What
 a slow disk leaves waiting is bounded: lines beyond it are dropped, and a line says how many. A
 file that cannot be written any more ends the trace, not the node.

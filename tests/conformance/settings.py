@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from peer.request import Request
-from peer.table import RequestTable
+from peer.protocol.request import Request
+from peer.protocol.table import RequestTable
 from wire import Adjust, LogKey
 
 CHOSEN: dict[LogKey, Adjust] = {}

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 from nacl.signing import SigningKey
 
-from peer.config import SessionConfig
 from peer.engine import Engine
-from peer.events import Interests, InterestsChanged
-from peer.tracing import Tracer
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import Interests, InterestsChanged
+from peer.protocol.tracing import Tracer
 from wire import (
     U64_MAX,
     Adjust,

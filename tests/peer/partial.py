@@ -7,8 +7,8 @@ from functools import cache
 from nacl.signing import SigningKey
 
 from logstore import PolicyKind, Subscription
-from peer.commands import Command, FinishPayload, Ingest
-from peer.events import Event, Interests
+from peer.protocol.commands import Command, FinishPayload, Ingest
+from peer.protocol.events import Event, Interests
 from wire import LogKey, lower_pool
 
 from .rig import Author, Held, Host, Pair, Store

@@ -7,7 +7,8 @@ is written into a store by one host wakes the reads of the other ones.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from peer.commands import (
+from peer.engine import Engine
+from peer.protocol.commands import (
     ClosePayload,
     Command,
     FinishPayload,
@@ -17,10 +18,9 @@ from peer.commands import (
     StopReading,
     WritePayload,
 )
-from peer.config import SessionConfig
-from peer.engine import Engine
-from peer.errors import RemoteViolation
-from peer.events import (
+from peer.protocol.config import SessionConfig
+from peer.protocol.errors import RemoteViolation
+from peer.protocol.events import (
     ArrivalChanged,
     EntriesRead,
     Event,

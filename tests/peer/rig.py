@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from nacl.signing import SigningKey
 
-from peer import commands
-from peer.commands import (
+from peer.engine import Engine
+from peer.planner.sourcing import Claim, claim_all
+from peer.protocol import commands
+from peer.protocol.commands import (
     CheckEvidence,
     ClosePayload,
     Command,
@@ -23,9 +25,8 @@ from peer.commands import (
     StopReading,
     WritePayload,
 )
-from peer.config import SessionConfig
-from peer.engine import Engine
-from peer.events import (
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import (
     EntriesRead,
     Event,
     HeldEntry,
@@ -43,8 +44,7 @@ from peer.events import (
     Refusal,
     Verdict,
 )
-from peer.notices import Notice
-from peer.sourcing import Claim, claim_all
+from peer.protocol.notices import Notice
 from wire import (
     Entry,
     LogKey,

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from peer.config import SessionConfig
-from peer.errors import RemoteViolation
+from peer.protocol.config import SessionConfig
+from peer.protocol.errors import RemoteViolation
 from wire import (
     Adjust,
     Cancel,

@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 
 from logstore import Subscription
-from peer.commands import Ingest, WritePayload
-from peer.errors import RemoteViolation, SessionTimeout
-from peer.events import Interests, InterestsChanged, SourceChanged
-from peer.follow_policy import FollowPolicy
-from peer.notices import PeerHolds
+from peer.planner.follow_policy import FollowPolicy
+from peer.protocol.commands import Ingest, WritePayload
+from peer.protocol.errors import RemoteViolation, SessionTimeout
+from peer.protocol.events import Interests, InterestsChanged, SourceChanged
+from peer.protocol.notices import PeerHolds
 from wire import (
     U64_MAX,
     Adjust,

@@ -3,7 +3,7 @@
 import pytest
 
 from logstore import PolicyKind, Subscription
-from peer.events import Interests, InterestsChanged
+from peer.protocol.events import Interests, InterestsChanged
 from wire import (
     Adjust,
     Cancel,

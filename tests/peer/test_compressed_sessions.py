@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
-from peer.commands import ClosePayload, FinishPayload, OpenPayload, WritePayload
-from peer.config import Compression, SessionConfig
-from peer.errors import RemoteViolation
-from peer.events import Interests, PayloadOpened, PayloadWritten
+from peer.protocol.commands import ClosePayload, FinishPayload, OpenPayload, WritePayload
+from peer.protocol.config import Compression, SessionConfig
+from peer.protocol.errors import RemoteViolation
+from peer.protocol.events import Interests, PayloadOpened, PayloadWritten
 from wire import (
     Cancel,
     CancelReason,

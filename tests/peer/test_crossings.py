@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from peer.config import SessionConfig
-from peer.request import Request
-from peer.table import RequestTable
+from peer.protocol.config import SessionConfig
+from peer.protocol.request import Request
+from peer.protocol.table import RequestTable
 from wire import (
     U64_MAX,
     Adjust,

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from peer.errors import RemoteViolation
+from peer.protocol.errors import RemoteViolation
 from wire import (
     Adjust,
     Cancel,

@@ -5,9 +5,9 @@ import random
 import pytest
 from nacl.signing import SigningKey
 
-from peer.commands import FinishPayload
-from peer.events import Event, Interests, PayloadFinished, Verdict
-from peer.notices import RequestGivenUp
+from peer.protocol.commands import FinishPayload
+from peer.protocol.events import Event, Interests, PayloadFinished, Verdict
+from peer.protocol.notices import RequestGivenUp
 from wire import LogKey
 
 from .rig import Author, Pair, Store

@@ -3,8 +3,8 @@
 import pytest
 
 from logstore import PolicyKind, Subscription
-from peer.events import Interests, InterestsChanged
-from peer.notices import SyncFinished
+from peer.protocol.events import Interests, InterestsChanged
+from peer.protocol.notices import SyncFinished
 from wire import Eagerness
 
 from .partial import LOG, Counting, closed, interests_of, pair_of, replica, settle

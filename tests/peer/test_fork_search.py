@@ -3,8 +3,8 @@
 import pytest
 from nacl.signing import SigningKey
 
-from peer.events import Interests
-from peer.fork_search import differs_at
+from peer.planner.fork_search import differs_at
+from peer.protocol.events import Interests
 from wire import Cancel, Grant, LogKey
 
 from . import impolite

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.events import LogView
-from peer.follow_policy import FollowPolicy
-from peer.gaps import cut_at_gap
-from peer.request import Request
+from peer.planner.follow_policy import FollowPolicy
+from peer.planner.gaps import cut_at_gap
+from peer.protocol.events import LogView
+from peer.protocol.request import Request
 from wire import Cancel, CancelReason, lower_pool
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle

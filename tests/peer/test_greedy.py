@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from peer.config import SessionConfig
-from peer.errors import RemoteViolation
-from peer.events import Interests, InterestsChanged, LogChanged
+from peer.protocol.config import SessionConfig
+from peer.protocol.errors import RemoteViolation
+from peer.protocol.events import Interests, InterestsChanged, LogChanged
 from wire import (
     Adjust,
     Apology,

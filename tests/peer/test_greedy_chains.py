@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
-from peer.config import SessionConfig
+from peer.protocol.config import SessionConfig
 from wire import LogKey, decode_entry, yamf_hash
 
 from .relay import SAFE, Link, RelayStore, run_all

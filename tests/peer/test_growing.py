@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.log_state import LogState
-from peer.planning import metadata_of, proposal_of
+from peer.planner.log_state import LogState
+from peer.planner.planning import metadata_of, proposal_of
 from wire import lower_pool, upper_pool
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle

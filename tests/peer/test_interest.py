@@ -2,8 +2,8 @@
 
 import pytest
 
-from peer.errors import Violation
-from peer.interest import Interest
+from peer.protocol.errors import Violation
+from peer.protocol.interest import Interest
 from wire import U64_MAX, Adjust, Eagerness
 
 

@@ -1,4 +1,4 @@
-"""What a node wants of a log follows from what it follows: peer/events.py."""
+"""What a node wants of a log follows from what it follows: peer/protocol/events.py."""
 
 from logstore import ALL, FULL, Follow, PolicyKind, Subscription
 from peer import Interests

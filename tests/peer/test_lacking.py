@@ -3,9 +3,9 @@
 import pytest
 from nacl.signing import SigningKey
 
-from peer.events import ArrivalChanged, Interests, SourceChanged
-from peer.lacking import Lacking
-from peer.sourcing import Claim, claim_all
+from peer.planner.lacking import Lacking
+from peer.planner.sourcing import Claim, claim_all
+from peer.protocol.events import ArrivalChanged, Interests, SourceChanged
 from wire import LogKey
 
 from .rig import Author, Held, Pair, Store

@@ -6,11 +6,11 @@ import pytest
 
 from logstore import PolicyKind, Subscription
 from peer import claim_all
-from peer.answering import answer, is_offer
-from peer.events import Interests, InterestsChanged, LogView
-from peer.log_state import LogState
-from peer.planning import Ask, AskKind, Settings, Wants, offers, plan
-from peer.sourcing import Claim
+from peer.planner.answering import answer, is_offer
+from peer.planner.log_state import LogState
+from peer.planner.planning import Ask, AskKind, Settings, Wants, offers, plan
+from peer.planner.sourcing import Claim
+from peer.protocol.events import Interests, InterestsChanged, LogView
 from wire import Cancel, CancelReason, Eagerness, Propose
 
 from .partial import AUTHOR, LOG, history, interests_of, pair_of, replica, settle

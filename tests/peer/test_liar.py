@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from peer.errors import RemoteViolation, SessionTimeout
+from peer.protocol.errors import RemoteViolation, SessionTimeout
 from wire import (
     U64_MAX,
     Adjust,

@@ -1,10 +1,10 @@
-"""When compressing is worth it, on links in virtual time (peer/link_speed.py)."""
+"""When compressing is worth it, on links in virtual time (peer/data/link_speed.py)."""
 
 from dataclasses import dataclass, field
 
 import pytest
 
-from peer.link_speed import LinkSpeed, Pull
+from peer.data.link_speed import LinkSpeed, Pull
 
 PIECE = 65536
 CREDIT = 1 << 20

@@ -1,6 +1,6 @@
 """A log that ends while the other side wants to be notified only."""
 
-from peer.events import Interests, InterestsChanged
+from peer.protocol.events import Interests, InterestsChanged
 from tests.peer.impolite import AUTHOR, LOG, Impolite, log_of
 from wire import (
     Adjust,

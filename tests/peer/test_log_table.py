@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peer.log_table import LogTable
+from peer.planner.log_table import LogTable
 from wire import LogKey
 
 LOGS = [LogKey(bytes([author]) * 32, number) for author in range(3) for number in range(3)]

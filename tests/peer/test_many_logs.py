@@ -2,10 +2,10 @@
 
 from nacl.signing import SigningKey
 
-from peer.config import SessionConfig
-from peer.events import Interests, InterestsChanged
-from peer.follow_policy import FollowPolicy
-from peer.notices import RequestConfirmed
+from peer.planner.follow_policy import FollowPolicy
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import Interests, InterestsChanged
+from peer.protocol.notices import RequestConfirmed
 from wire import LogKey
 
 from .rig import Author, Pair, Store

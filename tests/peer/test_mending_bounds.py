@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import cast
 
-from peer.commands import LookUp
-from peer.events import LogView
-from peer.follow_policy import FollowPolicy
-from peer.interest import Interest
-from peer.log_state import RANGES_MAX
-from peer.mending import Mender
-from peer.policy import Actions
-from peer.request import Request
-from peer.settling import Settling
+from peer.planner.follow_policy import FollowPolicy
+from peer.planner.log_state import RANGES_MAX
+from peer.planner.mending import Mender
+from peer.planner.policy import Actions
+from peer.planner.settling import Settling
+from peer.protocol.commands import LookUp
+from peer.protocol.events import LogView
+from peer.protocol.interest import Interest
+from peer.protocol.request import Request
 from wire import (
     Adjust,
     Cancel,

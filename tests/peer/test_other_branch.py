@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
-from peer.events import Interests
+from peer.protocol.events import Interests
 from wire import LogKey, Setup, yamf_hash
 
 from .impolite import GREEDY, SAFE, SMALL

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peer.engine import Engine
-from peer.events import Interests, InterestsChanged
-from peer.notices import RequestGivenUp
-from peer.sourcing import claim_all
+from peer.planner.sourcing import claim_all
+from peer.protocol.events import Interests, InterestsChanged
+from peer.protocol.notices import RequestGivenUp
 from wire import LogKey, Setup, negotiate, yamf_hash
 
 from .impolite import GREEDY, SAFE, SMALL

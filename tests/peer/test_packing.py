@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peer.config import WINDOW_BYTES_MAX, Compression, SessionConfig
-from peer.packing import PACKET_BYTES_MAX, SMALL_BYTES, Packer
-from peer.request import Trial
+from peer.data.packing import PACKET_BYTES_MAX, SMALL_BYTES, Packer
+from peer.protocol.config import WINDOW_BYTES_MAX, Compression, SessionConfig
+from peer.protocol.request import Trial
 from wire import DataDecoder, PayloadBytes, PayloadStart, Setup
 
 TEXT = b"".join(b"line %d of a text that shrinks\n" % n for n in range(8000))

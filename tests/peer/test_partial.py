@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.notices import SyncFinished
+from peer.protocol.notices import SyncFinished
 from wire import U64_MAX
 
 from .partial import (

@@ -1,6 +1,6 @@
 """Values as JSON readers get them right."""
 
-from peer.plain import json_number, log_fields
+from peer.protocol.plain import json_number, log_fields
 from wire import LogKey
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.events import LogView
-from peer.planning import (
+from peer.planner.planning import (
     PROBE,
     Ask,
     AskKind,
@@ -24,8 +23,9 @@ from peer.planning import (
     pool_of,
     proposal_of,
 )
-from peer.ranges import Ranges, meet, minus, range_with, union
-from peer.request import OPEN_END
+from peer.planner.ranges import Ranges, meet, minus, range_with, union
+from peer.protocol.events import LogView
+from peer.protocol.request import OPEN_END
 from wire import U64_MAX, LogKey, lipmaa, lower_pool, shortest_path, upper_pool
 
 from .partial import closed, wanted_of

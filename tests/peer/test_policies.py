@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from nacl.signing import SigningKey
 
-from peer.commands import FinishPayload
-from peer.config import SessionConfig
-from peer.events import Event, Interests, PayloadFinished, Refusal, Verdict
-from peer.follow_policy import FollowPolicy
-from peer.notices import SyncFinished
+from peer.planner.follow_policy import FollowPolicy
+from peer.protocol.commands import FinishPayload
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import Event, Interests, PayloadFinished, Refusal, Verdict
+from peer.protocol.notices import SyncFinished
 from wire import CancelReason, Grant, LogKey, Propose, encode_control, encode_request_cancelled
 
 from .impolite import Impolite, cancel, log_of, propose

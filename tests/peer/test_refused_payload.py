@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from peer.notices import FetchEnded
+from peer.protocol.notices import FetchEnded
 from tests.peer.impolite import (
     AUTHOR,
     LOG,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from peer.config import SessionConfig
-from peer.events import Interests
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import Interests
 from wire import Adjust, Cancel, CancelReason, Eagerness, Grant, LogKey, Propose
 
 from .impolite import AUTHOR, Impolite

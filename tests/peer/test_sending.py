@@ -2,7 +2,7 @@
 
 import pytest
 
-from peer.events import EntriesRead, LogChanged, LogView, LookedUp, PayloadRead
+from peer.protocol.events import EntriesRead, LogChanged, LogView, LookedUp, PayloadRead
 from wire import (
     Adjust,
     Cancel,

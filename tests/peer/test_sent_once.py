@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.events import Interests
-from peer.notices import Arriving
+from peer.protocol.events import Interests
+from peer.protocol.notices import Arriving
 
 from .partial import AUTHOR, LOG, Counting, interests_of, pair_of, settle
 from .rig import Held, Pair, Store

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peer.sequence import METADATA, PAYLOAD, Piece, Sequence, sequence_of
+from peer.protocol.sequence import METADATA, PAYLOAD, Piece, Sequence, sequence_of
 from wire import U64_MAX, Propose, lower_pool, shortest_path, upper_pool
 
 from .impolite import propose

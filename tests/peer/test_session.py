@@ -4,10 +4,10 @@ import pytest
 from nacl.signing import SigningKey
 
 from bymux import Role
-from peer.config import SessionConfig
-from peer.errors import RemoteViolation, SessionTimeout
-from peer.events import Interests, InterestsChanged, LogChanged
-from peer.notices import SetUp
+from peer.protocol.config import SessionConfig
+from peer.protocol.errors import RemoteViolation, SessionTimeout
+from peer.protocol.events import Interests, InterestsChanged, LogChanged
+from peer.protocol.notices import SetUp
 from peer.session import Session
 from wire import LogKey, encode_setup
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from nacl.signing import SigningKey
 
-from peer.events import Interests
-from peer.source_book import SourceBook
-from peer.source_seat import SourceSeat
-from peer.sourcing import Claim
+from peer.planner.source_book import SourceBook
+from peer.planner.source_seat import SourceSeat
+from peer.planner.sourcing import Claim
+from peer.protocol.events import Interests
 from wire import LogKey
 
 from .rig import Author, Pair, Store

@@ -6,8 +6,9 @@ from random import Random
 import pytest
 from nacl.signing import SigningKey
 
-from peer.events import Interests, InterestsChanged, LogView, SourceChanged
-from peer.notices import (
+from peer.planner.sourcing import Claim, Fetches, claim_all, told_by
+from peer.protocol.events import Interests, InterestsChanged, LogView, SourceChanged
+from peer.protocol.notices import (
     Arriving,
     EntriesReceived,
     FetchEnded,
@@ -15,8 +16,7 @@ from peer.notices import (
     PeerHolds,
     RequestCancelled,
 )
-from peer.request import OPEN_END
-from peer.sourcing import Claim, Fetches, claim_all, told_by
+from peer.protocol.request import OPEN_END
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .impolite import propose

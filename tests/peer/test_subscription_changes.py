@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from nacl.signing import SigningKey
 
 from logstore import PolicyKind, Subscription
-from peer.commands import LookUp
-from peer.events import Interests, InterestsChanged, LogView
-from peer.sourcing import claim_all
+from peer.planner.sourcing import claim_all
+from peer.protocol.commands import LookUp
+from peer.protocol.events import Interests, InterestsChanged, LogView
 from wire import LogKey
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle, wanted_of

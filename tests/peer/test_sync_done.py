@@ -4,9 +4,9 @@ import pytest
 from nacl.signing import SigningKey
 
 from logstore import Subscription
-from peer.config import SessionConfig
-from peer.events import Interests, InterestsChanged
-from peer.notices import SyncFinished
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import Interests, InterestsChanged
+from peer.protocol.notices import SyncFinished
 from wire import LogKey
 
 from .rig import Author, Pair, Store

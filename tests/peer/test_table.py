@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from peer.errors import RemoteViolation
+from peer.protocol.errors import RemoteViolation
 from wire import (
     U64_MAX,
     Adjust,

@@ -1,8 +1,8 @@
-"""Each look-up gets its own answer: peer/tickets.py."""
+"""Each look-up gets its own answer: peer/protocol/tickets.py."""
 
-from peer.commands import Command, LookUp
-from peer.events import LogView, LookedUp
-from peer.tickets import Tickets
+from peer.protocol.commands import Command, LookUp
+from peer.protocol.events import LogView, LookedUp
+from peer.protocol.tickets import Tickets
 from wire import LogKey
 
 LOGS = [LogKey(bytes([n]) * 32, 0) for n in range(2)]

@@ -4,12 +4,12 @@ import pytest
 from nacl.signing import SigningKey
 
 from bymux import Role
-from peer.config import SessionConfig
 from peer.engine import Engine
-from peer.errors import RemoteViolation
-from peer.events import Interests, InterestsChanged
+from peer.protocol.config import SessionConfig
+from peer.protocol.errors import RemoteViolation
+from peer.protocol.events import Interests, InterestsChanged
+from peer.protocol.tracing import Record, Tracer
 from peer.session import Session
-from peer.tracing import Record, Tracer
 from wire import (
     Cancel,
     CancelReason,

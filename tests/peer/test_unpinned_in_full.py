@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 
 from logstore import FULL, Subscription
-from peer.errors import RemoteViolation
-from peer.events import Interests, InterestsChanged
+from peer.protocol.errors import RemoteViolation
+from peer.protocol.events import Interests, InterestsChanged
 from wire import (
     Adjust,
     Cancel,

@@ -6,7 +6,7 @@ entries from 5 on. Neither sizes nor ends of payloads mean anything then (point2
 
 import pytest
 
-from peer.errors import RemoteViolation
+from peer.protocol.errors import RemoteViolation
 from wire import (
     Adjust,
     Cancel,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from peer.commands import Ingest
-from peer.errors import RemoteViolation
-from peer.interest import Interest
-from peer.links import add_own_hashes, links_are_ours
-from peer.request import Request
+from peer.data.links import add_own_hashes, links_are_ours
+from peer.protocol.commands import Ingest
+from peer.protocol.errors import RemoteViolation
+from peer.protocol.interest import Interest
+from peer.protocol.request import Request
 from tests.peer.impolite import (
     AUTHOR,
     LOG,

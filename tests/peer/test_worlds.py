@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from nacl.signing import SigningKey
 
-from peer.events import Interests
+from peer.protocol.events import Interests
 from wire import LogKey
 
 from .rig import Author, Pair, Store

@@ -4,8 +4,8 @@ import pytest
 
 from logstore import NewEntry, Store
 from peer import LogView, LookUp
-from peer.commands import MISSING_NAMED
 from peer.net.reading import RUNS_NAMED, look_up
+from peer.protocol.commands import MISSING_NAMED
 from wire import LogKey, decode_entry, lipmaa, lower_pool
 
 from .support import Author

@@ -1,7 +1,7 @@
 """What must hold of a session after every step, seen from one end or, where possible, from both."""
 
 from peer.engine import Engine
-from peer.request import Request
+from peer.protocol.request import Request
 
 from .link import End, Link, SplitEnd
 from .truth import Broken

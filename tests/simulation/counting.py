@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from logstore import PayloadState
 from peer import SessionConfig
-from peer.tracing import Record, Tracer
+from peer.protocol.tracing import Record, Tracer
 from wire import CancelReason, LogKey
 
 from .pipe import CAPACITY_BYTES

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .world import World
 
 REST_S = 240.0
-"""After so long, what is tried again is tried once a minute (peer/lacking.py)."""
+"""After so long, what is tried again is tried once a minute (peer/planner/lacking.py)."""
 WATCHED_S = 150.0
 TIMES_MAX = 8
 """Once a minute by who is asked for what nobody else brings, and as often by the source of a log,

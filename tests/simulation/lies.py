@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from peer.engine import Engine
-from peer.request import Request
-from peer.sequence import METADATA, PAYLOAD, PieceKind
+from peer.protocol.request import Request
+from peer.protocol.sequence import METADATA, PAYLOAD, PieceKind
 from wire import (
     U64_MAX,
     Adjust,

@@ -23,12 +23,12 @@ from peer import (
     SyncFinished,
     claim_all,
 )
-from peer.commands import Command
 from peer.engine import Engine
 from peer.net.backoff import Backoff
 from peer.net.port import Port
 from peer.net.sources import Place
-from peer.notices import Arriving, Notice
+from peer.protocol.commands import Command
+from peer.protocol.notices import Arriving, Notice
 from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, negotiate
 
 from .clock import Clock, Life

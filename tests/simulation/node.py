@@ -23,7 +23,7 @@ from logstore import (
 from peer import LogChanged
 from peer.net.interests import InterestBook, Wanted
 from peer.net.sources import Place
-from peer.tracing import Tracer
+from peer.protocol.tracing import Tracer
 from tests.logstore.disk import PowerCutError, SimDisk, SimFile
 from wire import LogKey
 

@@ -9,15 +9,15 @@ from unittest import mock
 import pytest
 
 from logstore.payloads import WrongSizeError
-from peer.inbound import Inbound
-from peer.lacking import Lacking
-from peer.outbound import Outbound
-from peer.planning import Ask, Wants
-from peer.policy import Policy
-from peer.proving import Prover
-from peer.receiving import Receiver
-from peer.request import OpenEntry, Request
-from peer.table import RequestTable
+from peer.data.inbound import Inbound
+from peer.data.outbound import Outbound
+from peer.data.proving import Prover
+from peer.data.receiving import Receiver
+from peer.planner.lacking import Lacking
+from peer.planner.planning import Ask, Wants
+from peer.planner.policy import Policy
+from peer.protocol.request import OpenEntry, Request
+from peer.protocol.table import RequestTable
 from wire import LogKey
 
 from .plan import draw_plan
@@ -175,25 +175,33 @@ class Worlds:
 
 
 KINDS = (
-    Worlds("peer.follow_policy.plan", fill_no_gaps, "subscriptions", range(3, 6), "has not got"),
-    Worlds("peer.sync_policy.SyncPolicy._move", move_nothing, "once", range(1, 3), "has synced"),
+    Worlds(
+        "peer.planner.follow_policy.plan", fill_no_gaps, "subscriptions", range(3, 6), "has not got"
+    ),
+    Worlds(
+        "peer.planner.sync_policy.SyncPolicy._move", move_nothing, "once", range(1, 3), "has synced"
+    ),
     Worlds("peer.engine.Engine._give_up", keep_what_failed, "reads", range(6, 8), "not settled"),
-    Worlds("peer.policy.Policy.wants_of", fetch_nothing, "fetches", range(1, 3), "has not got"),
+    Worlds(
+        "peer.planner.policy.Policy.wants_of", fetch_nothing, "fetches", range(1, 3), "has not got"
+    ),
     Worlds("peer.net.sources.Place.claim", fetch_everywhere, "large", range(1, 3), "payload bytes"),
     Worlds("logstore.payloads.check_payload", take_any_size, "sizes", range(7, 9), "lied about"),
-    Worlds("peer.lacking.Lacking.due", never_tire, "drops", range(6, 7), "asks 30 times"),
-    Worlds("peer.outbound.Outbound.end_due", end_nothing, "adjusts", range(1, 3), "not settled"),
+    Worlds("peer.planner.lacking.Lacking.due", never_tire, "drops", range(6, 7), "asks 30 times"),
+    Worlds(
+        "peer.data.outbound.Outbound.end_due", end_nothing, "adjusts", range(1, 3), "not settled"
+    ),
 )
 """One for each check that only worlds with some kind of trouble put to the test."""
 
 
 CANARIES: dict[str, Plant] = {
-    "peer.table.RequestTable._grant": lose_a_grant,
-    "peer.inbound.Inbound.credit_to_release": keep_data_credit,
-    "peer.outbound.Outbound.log_changed": never_wake,
+    "peer.protocol.table.RequestTable._grant": lose_a_grant,
+    "peer.data.inbound.Inbound.credit_to_release": keep_data_credit,
+    "peer.data.outbound.Outbound.log_changed": never_wake,
     "peer.engine.Engine._forget": forget_nothing,
-    "peer.receiving.Receiver._payload_whole": skip_a_piece,
-    "peer.proving.Prover._settle": drop_the_memory,
+    "peer.data.receiving.Receiver._payload_whole": skip_a_piece,
+    "peer.data.proving.Prover._settle": drop_the_memory,
     "tests.logstore.disk.SimFile.sync": acknowledge_before_disk,
 }
 

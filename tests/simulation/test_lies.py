@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from peer.sequence import PAYLOAD
+from peer.protocol.sequence import PAYLOAD
 from tests.peer.impolite import Impolite, log_of
 
 from .lies import DATA_LIES, Liar

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore import FULL, Follow
-from peer.request import Request
+from peer.protocol.request import Request
 from wire import Adjust, Cancel, CancelReason, LogKey, shortest_path
 
 from .subscribing import draw_subscription, narrowed

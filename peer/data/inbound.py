@@ -1,0 +1,500 @@
+"""The data channel, incoming half: packets move the other side's cursors (point2point.md 4, 6, 8).
+
+The half reads packets as long as it can judge them. It stops reading, for all requests, while
+
+- the current request is a proposal of ours that has no answer yet (section 8),
+- links or sizes that only the store knows are being looked up,
+- an apology waits for the verdict on the piece that it is about,
+- as much as the data credit is decompressed or rebuilt and not durable yet.
+
+What is read but not yet durable is counted by the prover; credit for it is given back only once it
+is, so that what the other side sends costs no more memory than the data credit.
+"""
+
+from collections import deque
+from typing import Protocol, assert_never
+
+from peer.protocol.commands import Command, LookUp
+from peer.protocol.config import SessionConfig
+from peer.protocol.errors import Violation
+from peer.protocol.events import HeldEntry, LookedUp
+from peer.protocol.request import Request
+from peer.protocol.sequence import METADATA
+from peer.protocol.table import RequestTable
+from peer.protocol.tracing import Tracer
+from wire import (
+    PIECE_BYTES_MAX,
+    U64_MAX,
+    Apology,
+    DataDecoder,
+    DataPacket,
+    Metadata,
+    Notify,
+    PayloadBytes,
+    PayloadStart,
+    RequestCancelled,
+    SkipAbove,
+    SkipBelow,
+    SkipBytes,
+    SkipUnavailable,
+    Switch,
+)
+from wire import Violation as WireViolation
+
+from .apologies import Apologies
+from .links import (
+    GivenUp,
+    Lacking,
+    add_own_hashes,
+    forget_hashes,
+    remember_hash,
+    set_looked_up_entry,
+)
+from .proving import Prover
+from .receiving import Receiver
+
+RUN_ENTRIES_MAX = 1024
+
+_PACKET_WORK_BYTES = 4096
+"""What reading a packet counts for, beside its bytes: it takes as long as so many payload bytes."""
+
+_ENTRIES_AHEAD = 64
+"""So many entries are looked up at once where the payloads of consecutive ones are to come."""
+
+_METADATA_BYTES = (128, 129)
+"""First bytes of metadata packets."""
+
+_READ_WHILE_HELD = (0, 32)
+"""First bytes of a switch and of the end of a request: nothing holds them up (section 8)."""
+
+
+class FedBytes:
+    """Where in the stream a decoder is, so that the first byte of its next packet can be seen."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._begin = 0
+
+    def feed(self, data: bytes, consumed: int) -> None:
+        self._forget(consumed)
+        self._chunks.append(data)
+
+    def byte_at(self, consumed: int) -> int | None:
+        """The first byte that is not consumed, or None if there is none yet."""
+        self._forget(consumed)
+        return self._chunks[0][consumed - self._begin] if self._chunks else None
+
+    def _forget(self, consumed: int) -> None:
+        while self._chunks and self._begin + len(self._chunks[0]) <= consumed:
+            self._begin += len(self._chunks.popleft())
+
+
+class InboundListener(Protocol):
+    """Who is told what the data channel brought."""
+
+    def request_given_up(self, request: Request, detail: str) -> None:
+        """We cannot take in what comes for this request, and why."""
+
+    def peer_holds(self, request: Request, seq: int) -> None:
+        """The other side notified of an entry that we have not sent it."""
+
+    def payload_skipped(self, request: Request) -> None:
+        """The other side passed a payload that it does not have."""
+
+    def arriving(self, request: Request, data_bytes: int) -> None:
+        """So many bytes of metadata and payloads have come for a request."""
+
+    def cursor_moved(self, request: Request) -> None:
+        """The other side's cursor moved; perhaps ours may now."""
+
+    def idle_work(self) -> None:
+        """The other side sent something that costs us work and moves nothing."""
+
+    def new_ticket(self) -> int:
+        """A ticket for a look-up."""
+
+
+class Inbound:
+    """Reads the data channel of a session."""
+
+    def __init__(
+        self,
+        decoder: DataDecoder,
+        table: RequestTable,
+        prover: Prover,
+        receiver: Receiver,
+        apologies: Apologies,
+        commands: list[Command],
+        config: SessionConfig,
+        listener: InboundListener,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._decoder = decoder
+        self._table = table
+        self._prover = prover
+        self._receiver = receiver
+        self._apologies = apologies
+        self._commands = commands
+        self._config = config
+        self._listener = listener
+        self._current: Request | None = None
+        self._ended = False
+        self._retry: DataPacket | None = None
+        self._ticket: int | None = None
+        self._credit_released = 0
+        self._fed = FedBytes()
+        self._discarded_bytes = 0
+        self._has_switched = False
+        """Whether the last packet was a switch."""
+        self._packet_bytes = 0
+        """What the last packet took on the wire, as far as it has come."""
+        self._arrived_bytes = 0
+        """Metadata and payloads of the current request since its listener was told."""
+        self._ahead: dict[int, HeldEntry] = {}
+        """Entries whose payloads come next in the current request, and that were looked up."""
+        self._notified = False
+        """Whether its listener has to be told what the other side has notified of."""
+        self.paused = False
+        """Whether reading stopped only to let other work have its turn."""
+        self.held_for: Request | None = None
+        """The own proposal whose answer has to come before reading goes on."""
+
+    def feed(self, data: bytes) -> None:
+        self._fed.feed(data, self._decoder.consumed)
+        self._decoder.feed(data)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that wait to be read."""
+        return self._decoder.buffered
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything that came has been read as far as it goes."""
+        return self._retry is None and self._ticket is None and not self.paused
+
+    @property
+    def expects_reply(self) -> bool:
+        """Whether reading goes on by itself, once the host has answered or time has passed."""
+        waits = self._ticket is not None or self._retry is not None
+        return waits or self.paused or self._prover.is_full
+
+    def credit_to_release(self) -> int:
+        """Bytes that are done with since the last call."""
+        free = self._decoder.consumed - self._prover.in_flight_bytes - self._credit_released
+        if free <= 0:
+            return 0
+        self._credit_released += free
+        return free
+
+    def run(self) -> None:
+        """Read as far as possible. Raises Violation."""
+        work = 0
+        self.paused = False
+        while self._ticket is None and not self._prover.is_full:
+            if self.held_for is not None and not self._released_hold():
+                break
+            if work > self._config.read_work_bytes_max:
+                self.paused = True
+                break
+            metadata = self._fed.byte_at(self._decoder.consumed) in _METADATA_BYTES
+            if self._retry is None and metadata and self._take_run():
+                self._has_switched = False
+                continue
+            packet = self._retry or self._next_packet(metadata=metadata)
+            if packet is None:
+                break
+            self._retry = None
+            if not self._apply(packet):
+                self._retry = packet
+                break
+            work += _PACKET_WORK_BYTES
+            if isinstance(packet, PayloadBytes):
+                work += len(packet.data)
+        self._tell_news()
+        self._prover.flush()
+
+    def _released_hold(self) -> bool:
+        """Whether reading may go on although the current request was not answered when it began."""
+        held = self.held_for
+        if held is None or held.answered:
+            self.held_for = None
+            return True
+        if self._table.get(held.number) is not held:
+            raise Violation(
+                "point2point.md 7", "data for a proposal that gave way to another", held.number
+            )
+        return self._fed.byte_at(self._decoder.consumed) in _READ_WHILE_HELD
+
+    def _next_packet(self, *, metadata: bool) -> DataPacket | None:
+        current = self._current
+        with_backlink = metadata and current is not None and self._receiver.with_backlink(current)
+        before = self._decoder.consumed
+        try:
+            packet = self._decoder.next_packet(with_backlink)
+        except WireViolation as violation:
+            number = None if current is None else current.number
+            raise Violation(violation.rule, violation.finding, number) from None
+        self._packet_bytes = self._decoder.consumed - before
+        if self._tracer is not None and packet is not None:
+            if isinstance(packet, Switch | RequestCancelled):
+                current = self._table.get(packet.request)
+            self._tracer.packet_received(current, packet)
+        return packet
+
+    def _apply(self, packet: DataPacket) -> bool:
+        """Apply a packet; False if it has to be tried again later."""
+        match packet:
+            case Switch():
+                self._switch(packet.request)
+                self._has_switched = True
+                return True
+            case RequestCancelled():
+                self._has_switched = False
+                self._end(packet.request)
+                return True
+            case _:
+                pass
+        self._has_switched = False
+        request = self._current
+        if request is None:
+            where = "after the end of the current request" if self._ended else "before a switch"
+            raise Violation("point2point.md 9, Data", f"{type(packet).__name__} {where}")
+        if request.base is None:
+            raise Violation(
+                "point2point.md 8", "data for a request that is not confirmed", request.number
+            )
+        try:
+            return self._apply_to(request, packet)
+        except Lacking as lacking:
+            if lacking.entry is None:
+                request.incoming.hashes_looked_up_for = lacking.seq
+            else:
+                request.incoming.looked_up = lacking.entry
+                if (held := self._ahead.pop(lacking.entry, None)) is not None:
+                    set_looked_up_entry(request, held.seq, held.encoded, held.hash)
+                    return self._apply(packet)
+            self._look_up(request, lacking)
+            return False
+        except GivenUp as given_up:
+            if not request.incoming.discarding:
+                self.discard(request)
+                self._listener.request_given_up(request, str(given_up))
+            return self._apply_to(request, packet)
+
+    def _look_up(self, request: Request, lacking: Lacking) -> None:
+        behind = 0
+        if lacking.entry is not None and request.proposal.payloads_only:
+            last = request.lowest_end()
+            behind = _ENTRIES_AHEAD if last is None else min(last - lacking.entry, _ENTRIES_AHEAD)
+        self._ticket = self._listener.new_ticket()
+        wanted = LookUp(
+            self._ticket, request.log, lacking.hashes_of, lacking.entry, behind=max(behind, 0)
+        )
+        self._commands.append(wanted)
+
+    def _apply_to(self, request: Request, packet: DataPacket) -> bool:
+        receiver = self._receiver
+        match packet:
+            case PayloadBytes():
+                self._arrived_bytes += len(packet.data)
+                receiver.payload_bytes(request, packet.data)
+                if request.incoming.discarding:
+                    self._count_discarded(self._packet_bytes)
+            case PayloadStart():
+                receiver.payload_start(request, packet)
+            case Metadata():
+                receiver.metadata(request, packet)
+                self._arrived_bytes += len(packet.tail)
+            case Notify():
+                if packet.count == 0:
+                    self._listener.idle_work()
+                else:
+                    receiver.notify(request, packet.count)
+                    self._notified = True
+            case SkipBelow():
+                receiver.skip(request, 4)
+            case SkipAbove():
+                receiver.skip(request, 5)
+            case SkipUnavailable():
+                receiver.skip(request, 6)
+                self._listener.payload_skipped(request)
+            case SkipBytes():
+                receiver.skip_bytes(request, packet.count)
+            case Apology():
+                if not self._apologies.take(request):
+                    return False
+                self._listener.idle_work()
+            case Switch() | RequestCancelled():
+                raise AssertionError("handled before")
+            case _:
+                assert_never(packet)
+        self._listener.cursor_moved(request)
+        return True
+
+    def _tell_news(self) -> None:
+        """Tell what came for the current request: once, however many packets it took."""
+        request = self._current
+        if request is None:
+            return
+        if self._notified:
+            self._notified = False
+            position = request.incoming.position
+            if request.base is not None and position > request.outgoing.position:
+                self._listener.peer_holds(request, request.base.piece(position - 1).seq)
+        if self._arrived_bytes:
+            arrived, self._arrived_bytes = self._arrived_bytes, 0
+            self._listener.arriving(request, arrived)
+
+    def _count_discarded(self, size: int) -> None:
+        """Bytes thrown away cost us work: each 64 KiB of them is idle work.
+
+        As they came: of a payload that shrinks well an honest side may have a thousand times as
+        much under way when we give it up.
+        """
+        self._discarded_bytes += size
+        while self._discarded_bytes >= PIECE_BYTES_MAX:
+            self._discarded_bytes -= PIECE_BYTES_MAX
+            self._listener.idle_work()
+
+    def _take_run(self) -> bool:
+        """The fast way: many whole entries with small payloads at once."""
+        request = self._current
+        if request is None or request.base is None or not request.base.is_full:
+            return False
+        if self._tracer is not None:
+            return False
+        incoming, base = request.incoming, request.base
+        length = base.length
+        if (
+            incoming.in_piece
+            or incoming.entry is not None
+            or incoming.discarding
+            or incoming.invalid is not None
+            or request.our_interest.data_up_to != U64_MAX
+            or (length is not None and incoming.position + 2 > length - len(base.upper))
+            or incoming.position < len(base.lower)
+        ):
+            return False
+        kind, seq = base.piece(incoming.position)
+        if kind is not METADATA:
+            return False
+        before = self._decoder.consumed
+        run = self._decoder.next_run(
+            request.log,
+            seq,
+            incoming.hashes,
+            entries_max=RUN_ENTRIES_MAX
+            if base.end is None
+            else min(RUN_ENTRIES_MAX, base.end - seq + 1),
+            payload_bytes_max=self._config.small_payload_bytes_max,
+            with_backlink=self._receiver.with_backlink(request),
+        )
+        if not run.entries:
+            return False
+        self._arrived_bytes += self._decoder.consumed - before
+        last = len(run.entries) - 1
+        for index, entry in enumerate(run.entries):
+            position = incoming.position
+            incoming.position = position + 2
+            if run.mismatch is not None and index == last:
+                row = (entry.seq, entry.encoded, entry.entry_hash, None)
+                self._prover.ingest_whole(request, position, position + 1, row)
+                self._receiver.sent_wrong_payload(request, position, entry)
+            else:
+                self._prover.ingest_whole(request, position, position + 2, entry)
+        incoming.last_was_sent = incoming.last_was_checked = True
+        incoming.metadata_at = incoming.position - 2
+        if run.mismatch is None:
+            incoming.last_entry = None
+        remember_hash(request, run.entries[-1].seq, run.entries[-1].entry_hash)
+        self._listener.cursor_moved(request)
+        return True
+
+    def _switch(self, number: int) -> None:
+        request = self._table.get(number)
+        if request is None or request.end_received:
+            raise Violation("point2point.md 9, Data", "switch to a request not active", number)
+        if not request.ours and not request.confirmed and request.cancel_sent is None:
+            raise Violation(
+                "point2point.md 8", "switch to an own request that is not confirmed", number
+            )
+        if request is self._current or self._has_switched:
+            self._listener.idle_work()
+        if self._current is not None and request is not self._current:
+            self._leave(self._current)
+        self._current = request
+        self._ended = False
+        self.held_for = request if request.ours and not request.answered else None
+
+    def _leave(self, request: Request) -> None:
+        if request is self._current:
+            self._tell_news()
+        self._ahead.clear()
+        try:
+            self._receiver.leave(request)
+        except GivenUp as given_up:
+            self.discard(request)
+            self._listener.request_given_up(request, str(given_up))
+        forget_hashes(request)
+
+    def _end(self, number: int) -> None:
+        current = self._current
+        if self._ended:
+            raise Violation(
+                "point2point.md 6", "only a switch may follow the end of a request", number
+            )
+        request, invalid = self._table.get(number), None
+        if request is not None and not request.end_received:
+            self._leave(request)
+            self._close_sinks(request)
+            if not request.incoming.discarding and request.incoming.invalid is not None:
+                # Nobody apologises for it any more, as after a cancel of its sender (section 8).
+                invalid = request.incoming.invalid[1]
+                self.discard(request)
+        request = self._table.receive_end(number)
+        if request is current:
+            self._current = None
+            self._ended = True
+            self.held_for = None
+        if invalid is not None:
+            self._listener.request_given_up(request, invalid)
+
+    def _close_sinks(self, request: Request) -> None:
+        sink, request.incoming.sink = request.incoming.sink, None
+        if sink is not None:
+            self._prover.close_sink(sink, discard=request.incoming.adrift)
+
+    def discard(self, request: Request) -> None:
+        """From now on what comes for this request is only read past."""
+        self._close_sinks(request)
+        request.incoming.discarding = True
+        request.incoming.gathered.clear()
+        request.incoming.skipped.clear()
+
+    def looked_up(self, event: LookedUp) -> bool:
+        """The answer to a look-up of ours; False if it is somebody else's."""
+        if event.ticket != self._ticket:
+            return False
+        self._ticket = None
+        request = self._current
+        if request is None:
+            raise AssertionError("the current request cannot change during a look-up")
+        add_own_hashes(request, event.view.hashes)
+        if isinstance(self._retry, Metadata):
+            return True
+        entry = event.view.entry
+        if entry is not None:
+            set_looked_up_entry(request, request.incoming.looked_up, entry.encoded, entry.hash)
+            self._ahead = {each.seq: each for each in event.view.behind}
+        return True
+
+    def ended(self, *, lost: bool) -> None:
+        """No more data comes: keep what is whole, and unfinished payloads for resuming."""
+        current = self._current
+        if current is not None and not current.incoming.discarding:
+            incoming = current.incoming
+            if incoming.entry is not None and not incoming.entry.ingested:
+                self._leave(current)
+        self._prover.suspend(lost=lost)

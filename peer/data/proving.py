@@ -1,0 +1,355 @@
+"""What was received and is not proved yet: entries being checked, payloads coming in pieces.
+
+A request's `pending` names the positions at which something unproved begins; the books kept here
+say what each of them costs in memory and which command will prove it.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from peer.protocol.commands import (
+    ClosePayload,
+    Command,
+    FinishPayload,
+    Ingest,
+    IngestItem,
+    OpenPayload,
+    WritePayload,
+)
+from peer.protocol.config import SessionConfig
+from peer.protocol.errors import Violation
+from peer.protocol.events import (
+    Ingested,
+    IngestFailed,
+    PayloadFinished,
+    PayloadWritten,
+    Refusal,
+    Verdict,
+)
+from peer.protocol.notices import EntriesReceived, Notice, PayloadReceived
+from peer.protocol.request import OpenEntry, Request
+from wire import PIECE_BYTES_MAX
+
+from .pinning import doubt, is_pinned
+
+_RULE = "point2point.md 8"
+
+
+@dataclass(slots=True)
+class _Sent:
+    """An entry that was handed to the host."""
+
+    begin: int
+    memory_bytes: int
+    seq: int
+    payload_bytes: int
+
+
+@dataclass(slots=True)
+class _Sink:
+    request: Request
+    position: int
+    entry: OpenEntry
+    unwritten: bytearray = field(default_factory=bytearray)
+    """Bytes that came in this go, to be written together."""
+    in_flight_bytes: int = 0
+    complete: bool = False
+    finishing: bool = False
+
+
+class Prover:
+    """Hands received entries and payloads to the host and books its verdicts."""
+
+    def __init__(
+        self,
+        commands: list[Command],
+        notices: list[Notice],
+        config: SessionConfig,
+        *,
+        receive_greedily: bool,
+    ) -> None:
+        self._commands = commands
+        self._notices = notices
+        self._config = config
+        self._greedy = receive_greedily
+        self._batch: list[IngestItem] = []
+        self._sent: dict[int, tuple[Request, deque[_Sent]]] = {}
+        self._sinks: dict[int, _Sink] = {}
+        self._unwritten: dict[int, _Sink] = {}
+        self._complete: set[int] = set()
+        self._next_sink = 0
+        self.in_flight_bytes = 0
+        """Memory held by what is not durable yet."""
+
+    def inside_offers(self) -> list[Request]:
+        """Those in which the other side came to bring something, and is inside a payload of it."""
+        requests = (sink.request for sink in self._sinks.values())
+        return [
+            each
+            for each in requests
+            if each.active and not each.ours and each.incoming.sink is not None
+            if each.lowest_end() is not None
+        ]
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything received is durable or refused."""
+        return not self._sent and not self._batch and not self._sinks
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is not durable yet that nothing more should be read.
+
+        That goes for files too: of payloads that shrink well, many come in few bytes.
+        """
+        return (
+            self.in_flight_bytes >= self._config.data_credit_bytes
+            or 2 * len(self._complete) >= self._config.sinks_max
+        )
+
+    # Entries
+
+    def ingest(self, request: Request, entry: OpenEntry, payload: bytes | None, end: int) -> None:
+        """Hand over an entry; `end` is the position behind what it proves."""
+        entry.ingested = True
+        self.ingest_whole(
+            request, entry.begin, end, (entry.seq, entry.encoded, entry.hash, payload)
+        )
+
+    def ingest_whole(
+        self, request: Request, begin: int, end: int, row: tuple[int, bytes, bytes, bytes | None]
+    ) -> None:
+        """Hand over (seq, encoding, hash, payload or None) that begins at position `begin`."""
+        seq, encoded, entry_hash, payload = row
+        payload_bytes = 0 if payload is None else len(payload)
+        memory = len(encoded) + payload_bytes
+        request.incoming.pending[begin] = None
+        booked = self._sent.get(request.ident)
+        if booked is None:
+            booked = self._sent[request.ident] = (request, deque())
+        booked[1].append(_Sent(begin, memory, seq, payload_bytes))
+        self.in_flight_bytes += memory
+        self._batch.append(
+            IngestItem(request.ident, end, request.log, seq, encoded, entry_hash, payload)
+        )
+
+    def keep_entry(self, request: Request, entry: OpenEntry, end: int) -> None:
+        """The entry goes on without its payload, if it has not done so already."""
+        if not entry.ingested:
+            self.ingest(request, entry, None, end)
+
+    def flush(self) -> None:
+        """Emit what was gathered: entries as one command, payload bytes as one for each sink."""
+        if self._batch:
+            self._commands.append(Ingest(self._batch))
+            self._batch = []
+        for ident in list(self._unwritten):
+            self._flush_sink(ident)
+
+    def _flush_sink(self, ident: int) -> None:
+        sink = self._unwritten.pop(ident, None)
+        if sink is not None:
+            self._commands.append(WritePayload(ident, bytes(sink.unwritten)))
+            sink.unwritten.clear()
+
+    def ingested(self, event: Ingested) -> Request | None:
+        """Some entries are durable; returns their request."""
+        return self._settle(event.request, event.items, proved=True)
+
+    def sender_of(self, ident: int) -> Request | None:
+        """The request in which entries came that are not all stored or refused."""
+        booked = self._sent.get(ident)
+        return None if booked is None else booked[0]
+
+    def failed(self, event: IngestFailed) -> Request | None:
+        """An entry was refused, and those behind it. Raises Violation if the sender is to blame.
+
+        Returns the request if it has to be given up for another reason.
+        """
+        booked = self._sent.get(event.request)
+        if booked is None:
+            return None
+        request, sent = booked
+        begin = sent[0].begin
+        self._settle(event.request, event.items, proved=False)
+        self._close_refused(request, begin)
+        if event.refusal is not Refusal.INVALID:
+            return request
+        detail = f"entry {event.seq}: {event.detail}"
+        return request if self._blame(request, begin, detail, pinned=True) else None
+
+    def _close_refused(self, request: Request, begin: int) -> None:
+        """Payloads that are all there, whose entries will never be stored."""
+        for ident in self.sinks_of(request):
+            sink = self._sinks[ident]
+            if sink.complete and not sink.finishing and sink.entry.begin >= begin:
+                self.close_sink(ident, discard=False)
+
+    def _settle(self, ident: int, items: int, *, proved: bool) -> Request | None:
+        booked = self._sent.get(ident)
+        if booked is None:
+            return None
+        request, sent = booked
+        pending = request.incoming.pending
+        done = [sent.popleft() for _ in range(min(items, len(sent)))]
+        for item in done:
+            self.in_flight_bytes -= item.memory_bytes
+            if proved:
+                pending.pop(item.begin, None)
+        if not sent:
+            del self._sent[ident]
+        if proved and done:
+            total = sum(item.payload_bytes for item in done)
+            self._notices.append(EntriesReceived(request.log, done[-1].seq, len(done), total))
+            self._finish_ready(request)
+        return request
+
+    def _blame(self, request: Request, position: int, detail: str, *, pinned: bool) -> bool:
+        """A piece is wrong and came whole from the other side. Raises Violation.
+
+        True if it may be right there all the same, or nobody can say any more that it is not: the
+        request is to be given up.
+        """
+        incoming = request.incoming
+        over = self._greedy and request.end_received
+        if incoming.discarding:
+            return False
+        if over and pinned:
+            # No apology can follow any more, and none is needed.
+            return True
+        if not pinned and not request.proposal.payloads_only:
+            # Whoever holds it has nothing to apologise for, so that there is nothing to wait for.
+            doubt(request, detail, position)
+            return True
+        moved_on = incoming.position > position + 1 or incoming.in_piece
+        if self._greedy and not moved_on and not over:
+            incoming.invalid = (position, detail)
+            return False
+        if pinned:
+            raise Violation(_RULE, f"invalid data: {detail}", request.number)
+        incoming.adrift = True
+        return True
+
+    # Payloads in pieces
+
+    def sinks_of(self, request: Request) -> list[int]:
+        return [ident for ident, sink in self._sinks.items() if sink.request is request]
+
+    def open_sink(self, request: Request, entry: OpenEntry, offset: int) -> bool:
+        """Begin a payload in pieces at the cursor; False if there are too many already."""
+        if len(self._sinks) >= self._config.sinks_max:
+            return False
+        incoming = request.incoming
+        self._next_sink += 1
+        incoming.sink = self._next_sink
+        incoming.pending[incoming.position] = None
+        self._sinks[self._next_sink] = _Sink(request, incoming.position, entry)
+        self._commands.append(
+            OpenPayload(
+                self._next_sink,
+                request.log,
+                entry.seq,
+                entry.payload_bytes,
+                entry.payload_hash,
+                offset,
+            )
+        )
+        return True
+
+    def write(self, ident: int, data: bytes) -> None:
+        sink = self._sinks[ident]
+        sink.in_flight_bytes += len(data)
+        self.in_flight_bytes += len(data)
+        sink.unwritten += data
+        self._unwritten[ident] = sink
+        if len(sink.unwritten) >= PIECE_BYTES_MAX:
+            self._flush_sink(ident)
+
+    def written(self, event: PayloadWritten) -> None:
+        sink = self._sinks.get(event.sink)
+        if sink is not None:
+            sink.in_flight_bytes -= event.bytes_written
+            self.in_flight_bytes -= event.bytes_written
+
+    def complete(self, ident: int) -> None:
+        """All bytes of a payload have come; it is finished once its entry is durable."""
+        sink = self._sinks[ident]
+        sink.complete = True
+        self._complete.add(ident)
+        self._finish_ready(sink.request)
+
+    def _finish_ready(self, request: Request) -> None:
+        pending = request.incoming.pending
+        for ident in self.sinks_of(request):
+            sink = self._sinks[ident]
+            if sink.complete and not sink.finishing and sink.entry.begin not in pending:
+                sink.finishing = True
+                self._flush_sink(ident)
+                self._commands.append(FinishPayload(ident))
+
+    def close_sink(self, ident: int, *, discard: bool) -> None:
+        """A payload ends before it is whole."""
+        self._flush_sink(ident)
+        sink = self._sinks.pop(ident)
+        self._complete.discard(ident)
+        self.in_flight_bytes -= sink.in_flight_bytes
+        sink.request.incoming.pending.pop(sink.position, None)
+        self._commands.append(ClosePayload(ident, discard))
+
+    def drop_partial(self, request: Request, *, discard: bool) -> None:
+        """What has come of the payload at the other side's cursor is not gone on with."""
+        incoming = request.incoming
+        incoming.gathered.clear()
+        if incoming.sink is not None:
+            sink, incoming.sink = incoming.sink, None
+            self.close_sink(sink, discard=discard)
+
+    def request_of(self, ident: int) -> Request | None:
+        sink = self._sinks.get(ident)
+        return None if sink is None else sink.request
+
+    def finished(self, event: PayloadFinished) -> Request | None:
+        """A verdict on a payload. Raises Violation if the sender is to blame.
+
+        Returns the request if it has to be given up for another reason.
+        """
+        sink = self._sinks.get(event.sink)
+        if sink is None:
+            return None
+        if event.verdict is Verdict.DROPPED and not sink.finishing:
+            # It is closed with its request, or finished if nothing is left to be stopped.
+            return None if sink.complete else sink.request
+        del self._sinks[event.sink]
+        self._complete.discard(event.sink)
+        self.in_flight_bytes -= sink.in_flight_bytes
+        request, entry = sink.request, sink.entry
+        if event.verdict in {Verdict.VALID, Verdict.DROPPED}:
+            request.incoming.pending.pop(sink.position, None)
+        if event.verdict is Verdict.DROPPED:
+            return None
+        if event.verdict is Verdict.VALID:
+            self._notices.append(PayloadReceived(request.log, entry.seq, entry.payload_bytes))
+            return None
+        if event.verdict is Verdict.INVALID:
+            detail = f"payload of entry {entry.seq}: {event.detail}"
+            pinned = entry.begin >= 0 or is_pinned(request, sink.position)
+            return request if self._blame(request, sink.position, detail, pinned=pinned) else None
+        return request
+
+    def wrong_payload(self, request: Request, position: int, seq: int) -> None:
+        """A payload that was gathered here, as its metadata has come, has the wrong hash."""
+        request.incoming.pending[position] = None
+        detail = f"payload of entry {seq}: its hash does not match"
+        self._blame(request, position, detail, pinned=True)
+
+    def suspend(self, *, lost: bool) -> None:
+        """No more data comes: keep what came of unfinished payloads for resuming.
+
+        `lost`: no reply comes either, so that what waits for its entry cannot be finished.
+        """
+        self.flush()
+        for ident, sink in list(self._sinks.items()):
+            if not sink.finishing and (lost or not sink.complete):
+                if sink.request.incoming.sink == ident:
+                    sink.request.incoming.sink = None
+                self.close_sink(ident, discard=False)

@@ -1,0 +1,235 @@
+"""Carries out what is decided about requests, and what follows from it.
+
+Who decides is a policy, a clock or the data channel; what follows is the same: the host is told,
+clocks run, our cursor wakes, and no request reaches behind the end of its log or over a fork.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from peer.protocol.commands import CheckEvidence, Command, LookUp
+from peer.protocol.events import LogView
+from peer.protocol.notices import (
+    Arriving,
+    NewestLearned,
+    Notice,
+    PeerHolds,
+    RequestCancelled,
+    RequestConfirmed,
+    RequestGivenUp,
+    SyncFinished,
+)
+from peer.protocol.request import Request
+from peer.protocol.table import RequestTable
+from peer.protocol.tickets import Tickets
+from peer.protocol.timers import Timers
+from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey, Propose
+
+from .answering import Answer
+from .sourcing import Claim, Fetches, confirmation, told_by
+from .withholding import Withholding
+
+
+class ActorListener(Protocol):
+    """Who has the two halves of the data channel."""
+
+    def discard(self, request: Request) -> None:
+        """Nothing more of it is taken in."""
+
+    def wake(self, request: Request) -> None:
+        """It may have something to send now."""
+
+
+class Actor:
+    """What a policy can do in its session (`policy.Actions`), and what the engine does like it.
+
+    `by_ident` are all requests of the session.
+    """
+
+    def __init__(
+        self,
+        table: RequestTable,
+        by_ident: dict[int, Request],
+        timers: Timers,
+        tickets: Tickets,
+        fetches: Fetches,
+        commands: list[Command],
+        notices: list[Notice],
+        claim: Claim,
+        listener: ActorListener,
+        *,
+        proactive: bool,
+    ) -> None:
+        self.claim = claim
+        self.withholding = Withholding(self, proactive=proactive)
+        self._table = table
+        self._by_ident = by_ident
+        self._timers = timers
+        self._tickets = tickets
+        self._fetches = fetches
+        self._commands = commands
+        self._notices = notices
+        self._listener = listener
+
+    @property
+    def now(self) -> float:
+        return self._table.now
+
+    @property
+    def request_credit(self) -> int:
+        return self._table.credit
+
+    def look_up(self, wanted: LookUp, then: Callable[[LogView], None]) -> None:
+        self._tickets.look_up(wanted, then)
+
+    def requests_of(self, log: LogKey) -> list[Request]:
+        return self._table.of_log(log)
+
+    def may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
+        return self._table.may_propose(log, start, end)
+
+    def next_number(self) -> int:
+        return self._table.next_number()
+
+    def propose(self, proposal: Propose, view: LogView) -> Request:
+        request = self._table.propose(proposal)
+        _note_view(request, view)
+        self._by_ident[request.ident] = request
+        self._timers.proposed(request)
+        return request
+
+    def answer(self, request: Request, view: LogView, decision: Answer) -> None:
+        _note_view(request, view)
+        if (told := told_by(request.proposal, view)) is not None:
+            self._notices.append(told)
+        if decision.confirm is not None:
+            self._table.confirm(request, confirmation(request, decision.confirm, self.claim))
+            self.note_confirmed(request)
+            self.keep_inside_log(request)
+            self._listener.wake(request)
+        elif decision.cancel is not None:
+            self.cancel(request, decision.cancel, paced=not decision.take_over)
+
+    def adjust(self, request: Request, adjust: Adjust) -> None:
+        self._table.adjust(request, adjust)
+        if request.lowest_end() is not None:
+            self._timers.became_finite(request)
+        self._listener.wake(request)
+
+    def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
+        if request.cancel_sent is None:
+            cancel = self.withholding.before_cancel(request, cancel)
+            self._table.cancel(request, cancel, paced=paced)
+            self.note_cancelled(request, cancel.reason, by_us=True)
+
+    def cancel_for(self, request: Request, reason: CancelReason) -> None:
+        """Cancel for a reason that says it all."""
+        self.cancel(request, Cancel(request.number, reason))
+
+    def give_up(self, request: Request, detail: str) -> None:
+        """Take in no more of it, and cancel it for a reason of ours if it is not over."""
+        self._listener.discard(request)
+        self._notices.append(RequestGivenUp(request.number, request.log, detail))
+        self.cancel_for(request, CancelReason.NO_RESOURCES)
+
+    def stop_fetching(self, request: Request) -> None:
+        """Ask for notifications only. Inside a large payload that takes a cancel."""
+        if request.incoming.sink is not None:
+            self._listener.discard(request)
+            self.cancel_for(request, CancelReason.NOT_WANTED)
+        elif request.active:
+            self._table.adjust(request, Adjust(request.number, eagerness=Eagerness.NOTIFY))
+            self._fetches.declined(request.log)
+
+    def note_holds(self, log: LogKey, newest: int, held: int) -> None:
+        self._notices.append(PeerHolds(log, newest, held))
+        self._fetches.waits(log)
+
+    def send_again(self, log: LogKey) -> None:
+        for request in self._table.of_log(log):
+            self._listener.wake(request)
+
+    def check_evidence(self, log: LogKey, entries: tuple[bytes, ...], *, wanted: bool) -> None:
+        self._commands.append(CheckEvidence(log, entries, wanted))
+
+    def finished_sync(self, logs: int) -> None:
+        self._notices.append(SyncFinished(logs))
+
+    # What follows
+
+    def keep_inside_log(self, request: Request) -> None:
+        """The log may have ended, or turned out to be forked."""
+        self._cut_at_end(request)
+        self._stop_at_fork(request)
+
+    def _cut_at_end(self, request: Request) -> None:
+        """An open range of a log that has ended is finite after all."""
+        end = request.log_end
+        if end is None or request.lowest_end() is not None or not request.active:
+            return
+        if end < request.proposal.start:
+            self.cancel(request, Cancel(request.number, CancelReason.LOG_ENDED, seq=end))
+        else:
+            self.adjust(request, Adjust(request.number, end=end))
+
+    def _stop_at_fork(self, request: Request) -> None:
+        """End what reaches the fork, with the proof."""
+        if not request.log_forked or not request.active:
+            return
+
+        def cancel(view: LogView) -> None:
+            end = request.lowest_end()
+            reaches = view.fork is not None and (end is None or end >= view.fork)
+            if reaches and view.fork_proof is not None and request.cancel_sent is None:
+                self._listener.discard(request)
+                reason = CancelReason.FORKED
+                self.cancel(request, Cancel(request.number, reason, entries=view.fork_proof))
+
+        self.look_up(LookUp(0, request.log), cancel)
+
+    def note_confirmed(self, request: Request) -> None:
+        """Either side has confirmed."""
+        self.withholding.active(request)
+        request.progress_at = self.now
+        end = request.lowest_end()
+        if end is not None:
+            self._timers.became_finite(request)
+        self._notices.append(
+            RequestConfirmed(request.number, request.log, request.ours, request.proposal.start, end)
+        )
+
+    def note_newest(self, request: Request) -> None:
+        """The other side has confirmed a sparse request of ours, and so named its newest entry."""
+        if request.proposal.sparse and request.base is not None and request.base.end is not None:
+            self._notices.append(NewestLearned(request.log, request.base.end))
+
+    def note_cancelled(self, request: Request, reason: CancelReason, *, by_us: bool) -> None:
+        """Either side has cancelled."""
+        self._timers.over(request)
+        self._fetches.over(request)
+        self._notices.append(RequestCancelled(request.number, request.log, reason, by_us))
+
+    def note_peer_holds(self, request: Request, seq: int) -> None:
+        """The other side has said, or shown, that it holds an entry."""
+        held = request.outgoing.known
+        if request.ours and request.proposal.offset is not None:
+            # What we asked for begins in a payload that we lack.
+            held = min(held, request.proposal.start - 1)
+        self._notices.append(PeerHolds(request.log, seq, held))
+
+    def note_arriving(self, request: Request, data_bytes: int) -> None:
+        """Bytes of the data channel have come for it."""
+        incoming, base = request.incoming, request.base
+        if base is None or incoming.discarding:
+            return
+        inside = incoming.sink is not None
+        position = incoming.position if incoming.in_piece else incoming.position - 1
+        newest = base.piece(position).seq if position >= 0 else base.start
+        self._notices.append(Arriving(request.log, data_bytes, newest, inside))
+
+
+def _note_view(request: Request, view: LogView) -> None:
+    """Take over what a look-up says, unless something newer has been heard since."""
+    request.outgoing.known = max(request.outgoing.known, view.newest)
+    if request.log_end is None:
+        request.log_end = view.end

@@ -1,0 +1,120 @@
+"""What a session does about forks: passes proofs on, and looks for the earliest fork of a log.
+
+Entries whose links contradict what is held are no proof, but the other side's version of what they
+link to is one. So ranges that go back further and further are asked for, metadata only, until one
+agrees with ours.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from peer.data.links import links_are_ours
+from peer.protocol.events import LogView
+from peer.protocol.request import Request
+from wire import Cancel, CancelReason, LogKey, decode_entry
+
+from .answering import link_target
+from .log_state import FORK_RANGES_MAX, LogState
+from .planning import Ask, offer_of, proposal_of
+
+if TYPE_CHECKING:
+    from .policy import Actions
+
+
+class Enqueue(Protocol):
+    """Puts a log in line: `first` before all others, `look` to look it up whatever is open."""
+
+    def __call__(self, log: LogKey, *, first: bool = False, look: bool = False) -> None: ...
+
+
+class Forking:
+    """Finds forks together with the other side, for a policy that plans what is asked for next."""
+
+    def __init__(
+        self,
+        actions: "Actions",
+        enqueue: Enqueue,
+        covered: Callable[[LogKey], bool],
+        wanted: Callable[[LogKey], bool],
+    ) -> None:
+        """`covered`: whether some request brings, or asks for, everything new of a log; `wanted`:
+        whether new entries of it are taken in.
+        """
+        self._actions = actions
+        self._enqueue = enqueue
+        self._covered = covered
+        self._wanted = wanted
+
+    # What we know
+
+    def to_tell(self, view: LogView, state: LogState) -> list[Ask]:
+        """The proposal to end with a proof that the other side does not know, if there is one."""
+        if view.fork is None or view.fork_proof is None or view.fork >= state.told_fork:
+            return []
+        return [] if self._covered(view.log) else [offer_of(view.fork, view.fork)]
+
+    def tell(self, view: LogView, state: LogState) -> None:
+        """Pass a proof on. Only so can that be done to a side that does not ask."""
+        log = view.log
+        for ask in self.to_tell(view, state):
+            if view.fork_proof is None:
+                continue
+            if self._actions.request_credit == 0:
+                self._enqueue(log, look=True)
+            elif not self._actions.may_propose(log, ask.start, ask.end):
+                state.blocked = True
+            else:
+                state.told_fork = ask.start
+                number = self._actions.next_number()
+                request = self._actions.propose(proposal_of(number, log, ask, view.hashes), view)
+                proof = Cancel(number, CancelReason.FORKED, entries=view.fork_proof)
+                self._actions.cancel(request, proof)
+
+    def search(self, view: LogView, state: LogState) -> None:
+        """Where a proof names two histories, go on looking for where they part.
+
+        It may come from somebody who has only one of them, or from before a connection was lost.
+        """
+        before = state.fork_to_search(view)
+        if before is not None:
+            self._ask_before(view.log, state, before)
+
+    # What the other side tells
+
+    def cancelled(self, request: Request, cancel: Cancel, state: LogState) -> None:
+        """The other side cancelled a request with entries, or with the end of the log."""
+        log = request.log
+        match cancel.reason:
+            case CancelReason.HASH_MISMATCH:
+                state.refuse(request)
+                target = link_target(request.proposal)
+                if request.ours and target is not None:
+                    self._ask_before(log, state, target)
+            case CancelReason.FORKED:
+                if request.ours:
+                    state.refuse(request)
+                self._ask_before(log, state, decode_entry(cancel.entries[0]).seq)
+            case CancelReason.LOG_ENDED:
+                if request.ours and cancel.seq is not None and cancel.seq < request.proposal.start:
+                    state.refuse(request)
+                    self._ask_metadata(log, state, (cancel.seq, cancel.seq))
+            case _:
+                pass
+
+    def contradicted(self, request: Request, seq: int, state: LogState) -> None:
+        """An entry `seq` with a valid signature does not fit what is held of its log."""
+        # Behind the start of what was asked for, the entry before agreed if it was sent: nothing
+        # earlier is wrong.
+        if seq <= request.proposal.start or links_are_ours(request, seq):
+            self._ask_before(request.log, state, seq)
+        if state.fork_ranges >= FORK_RANGES_MAX:
+            state.refuse(request)
+
+    def _ask_before(self, log: LogKey, state: LogState, seq: int) -> None:
+        """Ask for the other side's version of what is before `seq`, further back each time."""
+        if seq > 1:
+            self._ask_metadata(log, state, (max(1, seq - 4**state.fork_ranges), seq - 1))
+
+    def _ask_metadata(self, log: LogKey, state: LogState, entries: tuple[int, int]) -> None:
+        if entries[0] > 0 and self._wanted(log) and state.search_metadata(entries):
+            self._enqueue(log, first=True)

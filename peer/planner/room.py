@@ -1,0 +1,113 @@
+"""Room for logs that wait, where the other side takes few requests at a time (point2point.md 2, 6).
+
+A log that is followed keeps its request open, so that a peer that takes fewer requests than there
+are logs would never be asked for the others. What is at rest ends for a while then, and the logs
+take turns.
+"""
+
+from collections.abc import Iterable
+
+from peer.protocol.config import SessionConfig
+from peer.protocol.request import Request
+from wire import Cancel, CancelReason, LogKey
+
+from .coverage import covers, is_stored
+from .policy import Actions
+
+_AT_ONCE_MAX = 64
+"""So many requests are ended at one turn, at most."""
+_TURNS_UNTIL_LOOKED_AT = 12
+"""After so many turns room is made for logs, too, of which nobody knows what they wait for."""
+
+
+class Room:
+    """Ends requests of ours that are at rest while others wait for credit."""
+
+    def __init__(self, actions: Actions, config: SessionConfig) -> None:
+        self._actions = actions
+        self._patience_s = config.stalled_after_s
+        self._short_since: float | None = None
+        """Since when something has waited without any credit, or since the last turn."""
+        self._turns_passed = 0
+        """Turns at which all logs that waited had a request, and perhaps needed no other."""
+        self._at_once = 1
+        """So many are ended at the next turn: one until it is seen that credit comes of it."""
+        self._in_vain = False
+        """Requests were ended, and no credit has come since."""
+        self._ended: set[Request] = set()
+        self._had_turn: set[LogKey] = set()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether logs take turns, so that credit is never plenty."""
+        return self._at_once > 1
+
+    def next_deadline(self) -> float | None:
+        """When it is time for a turn unless credit comes before, or None."""
+        if self._short_since is None or self._in_vain:
+            return None
+        return self._short_since + self._patience_s
+
+    def is_due(self, *, waits: bool) -> bool:
+        """Whether it is time for a turn; to be asked after whatever happens.
+
+        `waits`: whether anything has no request, perhaps for lack of credit.
+        """
+        if self._actions.request_credit > 0:
+            self._in_vain = False
+        if self._actions.request_credit > 0 or not waits:
+            self._short_since, self._turns_passed = None, 0
+            return False
+        if self._short_since is None:
+            self._short_since = self._actions.now
+        due = self.next_deadline()
+        return due is not None and due <= self._actions.now
+
+    def make(self, waiting: int, ours: Iterable[Request]) -> None:
+        """End as many of our requests as are at rest and have others waiting for their place.
+
+        `waiting`: how many logs or pieces of logs certainly need a request.
+        """
+        now = self._actions.now
+        self._short_since = now
+        self._turns_passed += 1
+        if not waiting and self._turns_passed < _TURNS_UNTIL_LOOKED_AT:
+            return
+        idle = [request for request in ours if _is_at_rest(request, now - self._patience_s)]
+        idle.sort(key=lambda request: request.progress_at)
+        for request in idle[: min(max(waiting, 1), self._at_once)]:
+            self._ended.add(request)
+            self._in_vain = True
+            # Not 128: the other side may ask for this log, which takes none of our credit.
+            self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
+        if idle:
+            self._turns_passed = 0
+            self._at_once = min(2 * self._at_once, _AT_ONCE_MAX)
+
+    def released(self, request: Request) -> bool:
+        """Whether a request that is over had to make room for others."""
+        if request not in self._ended:
+            return False
+        self._ended.discard(request)
+        self._had_turn.add(request.log)
+        return True
+
+    def has_had_turn(self, log: LogKey) -> bool:
+        """Whether the last request of a log made room for others: it stands behind them."""
+        return log in self._had_turn
+
+    def proposed(self, log: LogKey) -> None:
+        """A log has its turn again."""
+        self._had_turn.discard(log)
+
+
+def _is_at_rest(request: Request, since: float) -> bool:
+    """Whether an open request of ours has moved nothing `since` then, and nothing is to be sent.
+
+    What is read ahead may wait for long: for a payload that is held nowhere, for instance.
+    """
+    incoming, outgoing = request.incoming, request.outgoing
+    inside = incoming.in_piece or outgoing.in_piece or incoming.sink is not None
+    sends = outgoing.queued or outgoing.reading
+    quiet = request.active and request.progress_at <= since
+    return quiet and covers(request) and is_stored(request) and not (inside or sends)

@@ -1,0 +1,402 @@
+"""Which session of a node fetches a log, when several peers offer it (point2point.md 4 and 5).
+
+One session, the *source*, asks for entries and payloads; the others ask for notifications, so that
+each payload crosses the network once. The first session that wants a log is its source. It stays
+that until it ends, or until others hold what we lack and it brings nothing, or next to nothing.
+While nobody is known to hold anything that we lack, nothing changes hands.
+
+No clock and no timers per log: the caller says the time, and `deadline` is when `advance` has
+something to look at. Logs of which nothing is lacking cost nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from typing import Final
+
+from peer.protocol.events import SourceChanged
+from peer.protocol.notices import (
+    Arriving,
+    EntriesReceived,
+    FetchEnded,
+    Notice,
+    PayloadReceived,
+    PeerHolds,
+)
+from wire import LogKey
+
+from .source_log import SILENCE_S, Offer, SourceLog
+from .source_seat import WINDOW_S, SourceSeat, Standing
+
+GRACE_S: Final = 0.25
+"""How long a source may be quiet that is not known to hold what another one holds."""
+START_S: Final = 1.0
+"""What a new source gets in addition, to answer its first proposal."""
+QUEUE_S: Final = 5.0
+"""How long a log may wait for a source that is busy with other logs."""
+MOVING_S: Final = 5.0
+"""A source that brought something so lately and leaves may have left it unfinished."""
+BEHIND_MAX_S: Final = 60.0
+"""How long a source may be quiet because what it sent waits for this host."""
+
+
+class SourceBook:
+    """Who fetches what, of all sessions of a node."""
+
+    def __init__(self) -> None:
+        self._logs: dict[LogKey, SourceLog] = {}
+        self._line: list[tuple[float, LogKey]] = []
+        self._changes: list[tuple[SourceSeat, SourceChanged]] = []
+        self._seats = 0
+        self.switches = 0
+        """How often a log was taken from a source."""
+
+    def join(self, name: str, is_behind: Callable[[], bool]) -> SourceSeat:
+        """A place for a new session; `is_behind`: whether what came there waits for this host."""
+        self._seats += 1
+        return SourceSeat(self, name, self._seats, is_behind)
+
+    def take_changes(self) -> list[tuple[SourceSeat, SourceChanged]]:
+        """What sessions have to be told, in order; taken once."""
+        taken, self._changes = self._changes, []
+        return taken
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether some session has to be told something."""
+        return bool(self._changes)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `advance` has something to do."""
+        return self._line[0][0] if self._line else None
+
+    def standing(self, seat: SourceSeat, log: LogKey) -> Standing | None:
+        """See `SourceSeat.standing`."""
+        state = self._logs.get(log)
+        if state is None:
+            return None
+        if state.source is seat:
+            moved = state.moved_at if state.moved_at > 0 else None
+            return Standing(fetching=True, peer_newest=state.source_newest, progress_at=moved)
+        newest = state.waiting.get(seat)
+        if newest is None:
+            return None
+        return Standing(fetching=False, peer_newest=newest, progress_at=None)
+
+    # What sessions say
+
+    def claim(self, seat: SourceSeat, log: LogKey, now: float) -> bool:
+        """See `SourceSeat.claim`."""
+        state = self._logs.get(log)
+        if state is None:
+            state = self._logs[log] = SourceLog(log)
+        seat.logs[log] = None
+        if state.source is None:
+            self._appoint(state, seat, now)
+        elif state.source is not seat:
+            newest = state.waiting.setdefault(seat, 0)
+            idle = now - max(state.moved_at, state.since + START_S) > GRACE_S
+            idle = idle and not state.source.note_behind(now)
+            if idle and state.lacks(newest) and not state.lacks(state.source_newest):
+                # It is certain to bring more than the source has.
+                old = state.source
+                self._appoint(state, seat, now)
+                self._changes.append((old, SourceChanged(log, fetch=False)))
+        return state.source is seat
+
+    def took(self, seat: SourceSeat, notice: Notice, now: float) -> None:
+        """See `SourceSeat.took`."""
+        match notice:
+            case Arriving():
+                seat.came(notice.data_bytes, now)
+                state = self._logs.get(notice.log)
+                if state is not None:
+                    self._arriving(state, seat, notice, now)
+            case EntriesReceived():
+                self.held(notice.log, notice.newest, now)
+            case PayloadReceived():
+                state = self._logs.get(notice.log)
+                if state is not None and state.inside <= notice.seq:
+                    state.inside, state.offer = 0, None
+                    self._look(state, now)
+            case PeerHolds():
+                self._peer_holds(seat, notice, now)
+            case FetchEnded():
+                state = self._logs.get(notice.log)
+                if state is not None:
+                    self._fetch_ended(state, seat, notice, now)
+            case _:
+                pass
+
+    def held(self, log: LogKey, newest: int, now: float) -> None:
+        """Entries up to `newest` are held, whoever brought them."""
+        state = self._logs.get(log)
+        if state is not None and newest > state.held:
+            state.held = newest
+            self._look(state, now)
+
+    def leave(self, seat: SourceSeat, now: float) -> None:
+        """See `SourceSeat.leave`."""
+        logs, seat.logs = seat.logs, {}
+        for log in logs:
+            state = self._logs.get(log)
+            if state is None:
+                continue
+            for noted in (state.held_down, state.spent):
+                if noted is not None:
+                    noted.pop(seat, None)
+            if state.offer is not None and state.offer.seat is seat:
+                state.offer = None
+            if state.source is seat:
+                moving = state.moved_at > 0 and now - state.moved_at < MOVING_S
+                if not self._vacate(state, now) and moving:
+                    self._go_on(state, now)
+            else:
+                state.waiting.pop(seat, None)
+                state.most = max(state.waiting.values(), default=0)
+                state.nothing_comes()
+                self._look(state, now)
+            if state.source is None and not state.waiting:
+                del self._logs[log]
+        self._changes = [change for change in self._changes if change[0] is not seat]
+
+    def advance(self, now: float) -> None:
+        """Look at what is due."""
+        while self._line and self._line[0][0] <= now:
+            due, log = heappop(self._line)
+            state = self._logs.get(log)
+            if state is not None and state.check_at == due:
+                state.check_at = None
+                self._look(state, now)
+
+    # Inside
+
+    def _arriving(self, state: SourceLog, seat: SourceSeat, notice: Arriving, now: float) -> None:
+        if notice.newest > state.coming:
+            state.coming, state.coming_from = notice.newest, seat
+        if seat in state.waiting:
+            state.waiting[seat] = max(state.waiting[seat], notice.newest)
+            state.most = max(state.most, notice.newest)
+        if notice.inside:
+            state.inside = notice.newest
+            self._note_offer(state, seat, notice, now)
+        if state.source is seat:
+            state.moved_at = now
+            state.source_newest = max(state.source_newest, notice.newest)
+            if state.spent is not None:
+                state.spent.pop(seat, None)
+        self._look(state, now)
+
+    def _note_offer(self, state: SourceLog, seat: SourceSeat, notice: Arriving, now: float) -> None:
+        """A part of a payload came."""
+        offer = state.offer
+        if seat is state.source:
+            state.offer = None
+        elif offer is None or (offer.seat, offer.seq) != (seat, notice.newest):
+            state.offer = Offer(seat, notice.newest, now, now)
+            self._check_again(state, now + SILENCE_S)
+        else:
+            offer.came(notice.data_bytes, now)
+
+    def _judge_offer(self, state: SourceLog, offer: Offer, now: float) -> None:
+        """Is it time to have a payload brought by who is better at it?"""
+        source = state.source
+        if source is offer.seat or source is None or state.source_newest < offer.seq:
+            return
+        due = offer.due(source, now)
+        if due > now:
+            self._check_again(state, due)
+            return
+        state.offer = None
+        state.hold_down(offer.seat, now)
+        self._changes.append((offer.seat, SourceChanged(state.key, fetch=False)))
+        # It was left to the one that offered it.
+        self._changes.append((source, SourceChanged(state.key, fetch=True)))
+        state.since = now
+
+    def _peer_holds(self, seat: SourceSeat, notice: PeerHolds, now: float) -> None:
+        state = self._logs.get(notice.log)
+        if state is None:
+            return
+        state.held = max(state.held, notice.held)
+        if state.source is seat:
+            state.source_newest = max(state.source_newest, notice.newest)
+        elif seat in state.waiting:
+            if notice.held < notice.newest <= state.held:
+                # We hold the entry, and its payload not whole.
+                state.inside = notice.newest
+            nobody = self._best(state, now) is None
+            state.hears(seat, notice.newest)
+            state.waiting[seat] = max(state.waiting[seat], notice.newest)
+            state.most = max(state.most, notice.newest)
+            if nobody and self._best(state, now) is not None:
+                # That was to be looked at when one of the others may be asked again.
+                state.check_at = None
+        self._look(state, now)
+
+    def _fetch_ended(
+        self, state: SourceLog, seat: SourceSeat, notice: FetchEnded, now: float
+    ) -> None:
+        was_source, newest = state.source is seat, state.source_newest
+        if was_source:
+            self._vacate(state, now)
+            if state.lacks(newest):
+                # Also if it forgets the log: it may come to want it again.
+                state.note_spent(seat, now, newest)
+        elif state.coming_from is seat:
+            # It may have been given up; if not, it is soon stored.
+            state.nothing_comes()
+            self._look(state, now)
+        if not notice.listens:
+            self._forget(state, seat, now)
+        elif was_source:
+            state.waiting[seat] = newest
+            state.most = max(state.most, newest)
+            if state.lacks(newest):
+                self._look(state, now)
+
+    def _forget(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
+        """A session wants a log no more."""
+        if not state.rests(seat):
+            # Else it is to be found when the session ends.
+            seat.logs.pop(state.key, None)
+        if state.waiting.pop(seat, None) is not None:
+            state.most = max(state.waiting.values(), default=0)
+            self._look(state, now)
+        if state.source is None and not state.waiting:
+            self._logs.pop(state.key, None)
+
+    def _look(self, state: SourceLog, now: float) -> None:
+        """Something has changed, or it is time: does the log need another source?"""
+        source = state.source
+        lacking = state.lacks(max(state.most, state.source_newest))
+        if lacking is (state.lacking_since is None):
+            state.lacking_since = now if lacking else None
+            self._count_busy(source, 1 if lacking else -1, now)
+        due = state.check_at is None or state.check_at <= now
+        if due and state.offer is not None:
+            self._judge_offer(state, state.offer, now)
+        if not state.lacks(state.most):
+            return
+        if source is None:
+            best = self._best(state, now)
+            if best is None:
+                self._check_when_free(state, now)
+            else:
+                self._hand_over(state, best, now)
+        elif due:
+            self._judge(state, source, now)
+
+    def _judge(self, state: SourceLog, source: SourceSeat, now: float) -> None:
+        """Others hold what the source has not brought: is it time to take the log from it?"""
+        best = self._best(state, now)
+        if best is None:
+            self._check_when_free(state, now)
+            return
+        source.note_behind(now)
+        due = self._due(state, source, best, now)
+        if due <= now:
+            if state.source_has_it(now):
+                state.hold_down(source, now)
+            self.switches += 1
+            self._hand_over(state, best, now)
+            due = now + START_S + GRACE_S
+        self._check_again(state, due)
+
+    def _due(self, state: SourceLog, source: SourceSeat, best: SourceSeat, now: float) -> float:
+        """When this source has been quiet or slow for too long, if nothing changes until then."""
+        lacking_since = now if state.lacking_since is None else state.lacking_since
+        moved_at = max(state.moved_at, state.since + START_S, lacking_since)
+        quiet_since = max(moved_at, min(source.behind_at, moved_at + BEHIND_MAX_S))
+        due = quiet_since + (SILENCE_S if state.source_has_it(now) else GRACE_S)
+        queued = source.busy > 1 and source.busy <= best.busy + 1
+        if queued and now - source.moved_at < SILENCE_S:
+            # It brings other logs, and this one would have to wait elsewhere too.
+            due = quiet_since + QUEUE_S
+        slow_from = max(lacking_since, state.since + START_S) + WINDOW_S
+        if now < slow_from:
+            return min(due, slow_from)
+        if source.is_slow_beside(best, now):
+            return now
+        return min(due, now + WINDOW_S / 2)
+
+    def _best(self, state: SourceLog, now: float) -> SourceSeat | None:
+        """Who is to bring it next: whoever has the least to do of those that hold it."""
+        able = state.able(now)
+        free = [seat for seat in able if state.may_get(seat, now)]
+        if state.source is None:
+            free = free or able
+        return min(
+            free, key=lambda seat: (seat.busy, -state.waiting[seat], seat.number), default=None
+        )
+
+    def _go_on(self, state: SourceLog, now: float) -> None:
+        """The source left in the middle of something, which may be more than we know of."""
+
+        def rank(seat: SourceSeat) -> tuple[bool, int, int]:
+            return (state.waiting[seat] < state.held, seat.busy, seat.number)
+
+        seat = min(state.waiting, key=rank, default=None)
+        if seat is not None:
+            self._hand_over(state, seat, now)
+
+    def _hand_over(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
+        old = state.source
+        self._appoint(state, seat, now)
+        if old is not None:
+            self._changes.append((old, SourceChanged(state.key, fetch=False)))
+        self._changes.append((seat, SourceChanged(state.key, fetch=True)))
+
+    def _appoint(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
+        """A new source; the old one waits from now on."""
+        old = state.source
+        lacking = state.lacking_since is not None
+        if old is not None:
+            state.waiting[old] = state.source_newest
+            if lacking:
+                self._count_busy(old, -1, now)
+        state.source = seat
+        state.source_newest = state.waiting.pop(seat, 0)
+        state.most = max(state.waiting.values(), default=0)
+        state.since, state.moved_at = now, 0.0
+        state.nothing_comes()
+        if lacking:
+            self._count_busy(seat, 1, now)
+
+    def _vacate(self, state: SourceLog, now: float) -> bool:
+        """The source fetches this log no more. False if nobody has taken over."""
+        if state.lacking_since is not None:
+            self._count_busy(state.source, -1, now)
+            state.lacking_since = None
+        state.source = None
+        state.source_newest = 0
+        state.nothing_comes()
+        self._look(state, now)
+        return state.source is not None
+
+    def _count_busy(self, seat: SourceSeat | None, change: int, now: float) -> None:
+        if seat is None:
+            return
+        if not seat.busy:
+            seat.begin_window(now)
+        seat.busy += change
+        if not seat.busy:
+            seat.end_window(now)
+
+    def _check_when_free(self, state: SourceLog, now: float) -> None:
+        free_at = state.next_free_at(now)
+        if free_at is not None:
+            self._check_again(state, free_at)
+
+    def _check_again(self, state: SourceLog, at: float) -> None:
+        if state.check_at is None or at < state.check_at:
+            state.check_at = at
+            heappush(self._line, (at, state.key))
+
+    # For tests and people
+
+    def sources(self) -> Iterator[tuple[LogKey, SourceSeat]]:
+        """Every log that has a source, and the source."""
+        for log, state in self._logs.items():
+            if state.source is not None:
+                yield log, state.source

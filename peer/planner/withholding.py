@@ -1,0 +1,285 @@
+"""Own entries that nobody else has yet leave only once the other side has said what it holds.
+
+A key that two machines sign with makes two entries of one number, and as soon as both have spread
+the log is forked for everybody. So a session sends of an own log only what others have already
+(`Interests.shared`), until the contact has *shown* that the rest contradicts nothing there:
+
+- the other side asks for all that follows an entry which others have: it holds no more than that;
+- it has confirmed our own request for what follows such an entry, and brings what it has;
+- or it is asked: for its newest entry, and then for its version of the newest that both hold.
+  An entry names all before it by its links, so one that is the same says so of all.
+
+Only what is about to leave is asked about: nothing is sent in a session that has nothing to hold
+back. Hashes and numbers may leave, entries and payloads may not. Where it turns out that the other
+side's entry is another one, nothing more of the log is given to it, and the store contests the log
+(logstore.sharing). Two machines with one key that meet each other first, and hold each an entry
+that nobody else has, would wait for each other: there the reactive side answers first.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Protocol
+
+from peer.protocol.commands import LookUp
+from peer.protocol.events import InterestsChanged, LogView
+from peer.protocol.request import Request
+from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, decode_entry
+
+from .answering import goes_on
+from .coverage import is_stored
+from .planning import PROBE, Ask, lacking_hashes, metadata_of, named_for, proposal_of
+
+
+class Asking(Protocol):
+    """What this needs of a session, as a policy does (`policy.Actions`)."""
+
+    @property
+    def request_credit(self) -> int: ...
+
+    def look_up(self, wanted: LookUp, then: Callable[[LogView], None]) -> None: ...
+
+    def requests_of(self, log: LogKey) -> list[Request]: ...
+
+    def may_propose(self, log: LogKey, start: int, end: int | None) -> bool: ...
+
+    def next_number(self) -> int: ...
+
+    def propose(self, proposal: Propose, view: LogView) -> Request: ...
+
+    def send_again(self, log: LogKey) -> None:
+        """What was held back of a log may leave."""
+
+
+class _Stage(Enum):
+    NEWEST = auto()
+    """To be asked for its newest entry."""
+    COMPARE = auto()
+    """To be asked for its version of an entry that both hold."""
+    STORING = auto()
+    """That has come, and is being compared by the store."""
+    SHOWN = auto()
+    """What is held there does not contradict what is held here."""
+    CONTRADICTS = auto()
+    """It does. Nothing that others have not seen leaves any more."""
+
+
+@dataclass(slots=True)
+class _Contact:
+    """How far the other side has shown what it holds of one log."""
+
+    stage: _Stage = _Stage.NEWEST
+    request: Request | None = None
+    """The question that is open."""
+    compared: int = 0
+    """The entry that both hold, as far as is known."""
+    looking: bool = False
+
+
+class Withholding:
+    """Says how much of a log may be sent in this session, and finds out whether all may."""
+
+    def __init__(self, actions: Asking, *, proactive: bool) -> None:
+        self._actions = actions
+        self._proactive = proactive
+        self._shared: Mapping[LogKey, int] = {}
+        self._contested: frozenset[LogKey] = frozenset()
+        self._contacts: dict[LogKey, _Contact] = {}
+        self._newest: dict[LogKey, int] = {}
+        """What the other side has said of own logs before anything of them was held back."""
+        self._owned: set[Request] = set()
+        self._changed = False
+
+    def interests_changed(self, event: InterestsChanged) -> None:
+        """What others have of own logs, as the node knows it."""
+        self._shared = event.interests.shared
+        self._contested = event.interests.contested
+        for log in event.interests.asked:
+            self._ask(log)
+
+    # What may be sent
+
+    def limit(self, log: LogKey) -> int:
+        """Up to which entry a log may be sent in this session now."""
+        shared = self._shared.get(log)
+        if shared is None:
+            return U64_MAX
+        contact = self._contacts.get(log)
+        shown = contact is not None and contact.stage is _Stage.SHOWN
+        return U64_MAX if shown and log not in self._contested else shared
+
+    def limit_of(self, request: Request) -> int:
+        """The same for a request; whoever only listens is told all, as nothing leaves by that."""
+        if not self._shared or request.their_interest.eagerness is Eagerness.NOTIFY:
+            return U64_MAX
+        if not self._proactive and self._is_comparison(request):
+            return U64_MAX if request.log not in self._contested else self.limit(request.log)
+        return self.limit(request.log)
+
+    def held_back(self, request: Request) -> None:
+        """Something would be sent in this request if the other side had shown what it holds."""
+        self._ask(request.log)
+
+    def active(self, request: Request) -> None:
+        """Either side has confirmed. Whoever is in step with what nobody has seen has seen it, or
+        something else: that is asked although nothing is about to leave."""
+        shared = self._shared.get(request.log)
+        if shared is not None and goes_on(request.proposal) and not self._shows(request, shared):
+            self._ask(request.log)
+
+    def before_cancel(self, request: Request, cancel: Cancel) -> Cancel:
+        """A cancel that shows what may not leave, without that."""
+        if cancel.reason is not CancelReason.HASH_MISMATCH:
+            return cancel
+        limit = self.limit(request.log)
+        if all(decode_entry(each).seq <= limit for each in cancel.entries):
+            return cancel
+        self._ask(request.log)
+        return Cancel(request.number, CancelReason.NOT_WANTED)
+
+    def _is_comparison(self, request: Request) -> bool:
+        """Whether the other side asks for one entry without its payload, as we do here."""
+        proposal, interest = request.proposal, request.their_interest
+        one = proposal.start == proposal.end and not (proposal.sparse or proposal.payloads_only)
+        return not request.ours and one and interest.data_up_to == 0
+
+    # What the other side shows
+
+    def _ask(self, log: LogKey) -> None:
+        if log not in self._contacts and log not in self._contested:
+            self._contacts[log] = contact = _Contact()
+            self._changed = True
+            shared, newest = self._shared.get(log, 0), self._newest.get(log)
+            if any(self._shows(each, shared) for each in self._actions.requests_of(log)):
+                self._shown(log, contact)
+            elif newest is not None:
+                self._learned(log, contact, newest)
+
+    @staticmethod
+    def _shows(request: Request, shared: int) -> bool:
+        """Whether a request means that the other side holds nothing that others have not seen."""
+        proposal = request.proposal
+        if not goes_on(proposal) or (request.ours and not request.confirmed):
+            return False
+        holds = proposal.start if proposal.offset is not None else proposal.start - 1
+        return holds <= shared
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `advance` has something to do."""
+        return self._changed
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the other side has still to show what it holds of some log."""
+        over = (_Stage.SHOWN, _Stage.CONTRADICTS)
+        return any(contact.stage not in over for contact in self._contacts.values())
+
+    def advance(self) -> None:
+        """Asks what can be asked now."""
+        self._changed = False
+        for log, contact in self._contacts.items():
+            if contact.stage is _Stage.STORING and contact.request is not None:
+                if is_stored(contact.request):
+                    self._shown(log, contact)
+            elif contact.request is None and not contact.looking:
+                if contact.stage is _Stage.NEWEST:
+                    self._propose(contact, PROBE, LogView(log))
+                elif contact.stage is _Stage.COMPARE and self._may_propose(
+                    log, contact.compared, contact.compared
+                ):
+                    self._compare(log, contact, ())
+
+    def _compare(self, log: LogKey, contact: _Contact, named: tuple[int, ...]) -> None:
+        contact.looking = True
+        then = partial(self._looked, contact, named)
+        self._actions.look_up(LookUp(0, log, named), then)
+
+    def _looked(self, contact: _Contact, named: tuple[int, ...], view: LogView) -> None:
+        contact.looking = False
+        if contact.stage is not _Stage.COMPARE:
+            return
+        contact.compared = min(contact.compared, view.newest)
+        if contact.compared <= self._shared.get(view.log, 0):
+            self._shown(view.log, contact)
+            return
+        ask = metadata_of((contact.compared, contact.compared))
+        if lacking_hashes([ask], view.hashes, named):
+            self._compare(view.log, contact, named_for(ask))
+        else:
+            self._propose(contact, ask, view)
+
+    def _may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
+        actions = self._actions
+        return bool(actions.request_credit) and actions.may_propose(log, start, end)
+
+    def _propose(self, contact: _Contact, ask: Ask, view: LogView) -> None:
+        actions = self._actions
+        proposal = proposal_of(actions.next_number(), view.log, ask, view.hashes)
+        if self._may_propose(view.log, proposal.start, proposal.end):
+            contact.request = actions.propose(proposal, view)
+            self._owned.add(contact.request)
+
+    def _learned(self, log: LogKey, contact: _Contact, newest: int) -> None:
+        """The other side has told its newest entry."""
+        contact.request, contact.compared = None, newest
+        if newest <= self._shared.get(log, 0):
+            self._shown(log, contact)
+        else:
+            contact.stage, self._changed = _Stage.COMPARE, True
+
+    def _shown(self, log: LogKey, contact: _Contact) -> None:
+        contact.stage, contact.request = _Stage.SHOWN, None
+        self._actions.send_again(log)
+
+    # What became of requests
+
+    def owns(self, request: Request) -> bool:
+        """Whether a request was made here, so that it is nobody else's business."""
+        contact = self._contacts.get(request.log)
+        return request in self._owned or (contact is not None and contact.request is request)
+
+    def confirmed(self, request: Request) -> None:
+        """The other side confirmed a proposal of ours; one for a path tells its newest entry."""
+        log = request.log
+        if log not in self._shared or not request.proposal.sparse or request.base is None:
+            return
+        self._told(request, request.base.end or 0)
+
+    def cancelled(self, request: Request, cancel: Cancel) -> None:
+        """The other side cancelled a request. Where it says nothing, there is nothing to notice."""
+        log = request.log
+        if log not in self._shared or not request.ours or request.confirmed:
+            return
+        if cancel.reason is CancelReason.HASH_MISMATCH:
+            self.contradicted(log)
+        elif request.proposal.sparse:
+            self._told(request, 0)
+        elif request in self._owned:
+            self._shown(log, self._contacts[log])
+
+    def _told(self, request: Request, newest: int) -> None:
+        contact = self._contacts.get(request.log)
+        if contact is None:
+            self._newest[request.log] = newest
+        elif contact.request is request and contact.stage is _Stage.NEWEST:
+            self._learned(request.log, contact, newest)
+
+    def released(self, request: Request) -> None:
+        """One of ours is over."""
+        self._owned.discard(request)
+        contact = self._contacts[request.log]
+        if contact.request is request and contact.stage is _Stage.COMPARE:
+            contact.stage, self._changed = _Stage.STORING, True
+
+    def lost(self, request: Request) -> None:
+        """One of ours gave way to one of the other side's: it is made again."""
+        self._owned.discard(request)
+        self._contacts[request.log].request = None
+        self._changed = True
+
+    def contradicted(self, log: LogKey) -> None:
+        """An entry of the other side does not go with what is held here."""
+        if log in self._shared:
+            self._contacts.setdefault(log, _Contact()).stage = _Stage.CONTRADICTS

@@ -1,0 +1,138 @@
+"""Every limit of a session in one place, with where its number is from."""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from wire import Setup
+
+MIB = 1024 * 1024
+
+DEFAULT_WINDOW_BYTES = 65_536
+
+WINDOW_BYTES_MAX = 16 * MIB
+"""point2point.md 1: the largest compression window that may be asked for; each connection may have
+to hold one for each direction."""
+
+Compression = Literal["auto", "always", "never"]
+"""What is compressed of what this side sends, if the other side takes it (peer/data/packing.py)."""
+
+
+def default_setup() -> Setup:
+    """Greedy wanted and accepted, windows of 65,536 bytes both ways (point2point.md 1)."""
+    return Setup(
+        send_greedily=True,
+        accept_greedily=True,
+        send_window=DEFAULT_WINDOW_BYTES,
+        receive_window=DEFAULT_WINDOW_BYTES,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """How a session behaves. Times in seconds, sizes in bytes.
+
+    Raises ValueError for a window above `WINDOW_BYTES_MAX` and an unknown `compression`.
+
+    `policy`: "follow" keeps all wanted logs in step for as long as the connection lasts, "sync"
+    brings both sides to what they have now and reports `SyncFinished` (point2point.md 10).
+    """
+
+    policy: Literal["follow", "sync"] = "follow"
+    setup: Setup = field(default_factory=default_setup)
+    compression: Compression = "auto"
+
+    setup_timeout_s: float = 10.0
+    """point2point.md 1: from accept or connect to the end of the other side's setup."""
+    ping_after_s: float = 30.0
+    """Silence after which we ask whether the other side is alive."""
+    idle_timeout_s: float = 60.0
+    """Silence after which the connection is taken for dead."""
+    close_timeout_s: float = 5.0
+    """point2point.md 1: how long the closer waits for the other side's Close."""
+
+    data_credit_bytes: int = MIB
+    """point2point.md 1: what we are ready to buffer on the data channel."""
+    write_ahead_bytes: int = 256 * 1024
+    """Encoded data waiting for the transport; bounds how late an urgent change can be."""
+    quantum_bytes: int = 64 * 1024
+    """How much one request sends before the next one gets its turn."""
+    read_entries_max: int = 512
+    read_bytes_max: int = 256 * 1024
+    read_payloads_bytes_max: int = MIB
+    """Bytes of large payloads that are read at once, divided among those sent side by side..."""
+    read_bytes_min: int = 128 * 1024
+    """... but no less than this of each."""
+    small_payload_bytes_max: int = 64 * 1024
+    """Payloads up to this size are gathered in memory and stored together with their entry."""
+    skipped_max: int = 100_000
+    """Skipped payloads ahead of our own cursors that are remembered in one session."""
+    inside_payloads_max: int = 16
+    """Large payloads that we send side by side; the other side needs a file for each."""
+    unfed_timeout_s: float = 30.0
+    """A payload that was sent in part, unverified, and that nobody brings any more, is given up
+    after so long if something waits behind it."""
+    sinks_max: int = 64
+    """Payloads that one peer may have under way in pieces; each holds a file."""
+
+    request_credit: int = 64
+    """point2point.md 2: proposals that may be unanswered."""
+    requests_max: int = 65_536
+    """point2point.md 2: active requests of the other side for which credit is given back."""
+    refused_credit_per_s: float = 20.0
+    """Pace at which credit for refused proposals is given back (Rapid Reset)."""
+    refusals_in_a_row_max: int = 1024
+    """Cancels that a peer makes us send without one confirmed request between them; they fade at
+    the pace of their credit, so that an honest peer with many logs of no interest is not dropped.
+    """
+    unpaced_refusals_max: int = 512
+    """How many refusals in a row, faded likewise, do not delay credit, where we propose what we
+    need ourselves. They cost us a look-up each and may be all that an honest peer has to get.
+    """
+    dropped_max: int = 4096
+    """Proposals that gave way to ours (point2point.md 7) whose numbers have to be remembered."""
+    requests_per_log_max: int = 64
+    """Requests of the other side about one log; more are refused with 129."""
+    hasty_cancel_s: float = 1.0
+    """A request that its proposer cancels sooner, and that moved nothing, is idle work."""
+    idle_work_max: float = 1000.0
+    idle_work_per_s: float = 33.0
+    """Bucket for packets that cost us work and move nothing."""
+    read_work_bytes_max: int = 4 * MIB
+    """Payload bytes, decompressed, and packets, that are read in one go before other work gets its
+    turn."""
+    payload_bytes_max: int = 2**63
+    """Larger payloads are not taken in: the request is cancelled with 129."""
+
+    unanswered_timeout_s: float = 60.0
+    """An own proposal without an answer for so long ends the connection."""
+    held_data_timeout_s: float = 30.0
+    """point2point.md 8: data waiting for the answer to an own proposal."""
+    complete_timeout_s: float = 5.0
+    """point2point.md 6: a finite request in which nothing moves is ended by its proposer."""
+    retry_first_s: float = 1.0
+    retry_max_s: float = 60.0
+    """Back-off after a cancel 129."""
+    keep_again_s: float = 0.25
+    """The first delay after what came could not be stored. Less than `sync_settle_s`: the other
+    side does not know of it and may leave."""
+    look_again_s: float = 1.0
+    """The least time between two look-ups of a log that only changes somewhere else bring about."""
+    stalled_after_s: float = 5.0
+    """How long a gap that another session may fill is left to it before it is asked for here."""
+    payload_wait_s: float = 10.0
+    """How long the newest entry of a log is kept back, for one that may want its payload, while
+    the payload is not here and nobody brings it."""
+    sync_settle_s: float = 0.5
+    """How long a sync waits for further proposals when all else is done and the peer answers; a
+    peer that took long to answer is given more time, at most ten times as much."""
+    offered_logs_max: int = 10_000
+    """Logs taken in from one peer because it offered them, not because they are followed."""
+
+    def __post_init__(self) -> None:
+        if self.compression not in get_args(Compression):
+            raise ValueError(f"{self.compression!r:.40} is neither auto, always nor never")
+        largest = max(self.setup.send_window, self.setup.receive_window)
+        if largest > WINDOW_BYTES_MAX:
+            raise ValueError(
+                f"a compression window of {largest} bytes, {WINDOW_BYTES_MAX} are allowed at most"
+            )
