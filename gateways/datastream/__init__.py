@@ -1,0 +1,1 @@
+"""Data streams with bookmarks over our logs: served to, and relayed from, other programs."""
