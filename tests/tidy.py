@@ -69,8 +69,10 @@ LAYERS = {
     "peer.net": _layer("bymux bymux.trio_streams logstore peer wire", "nacl outcome trio"),
     "peer.api": _layer("bymux logstore peer peer.net wire", "nacl trio"),
     "peer.cli": _layer(
-        "analytics bymux gateways gateways.datastream gateways.datastream.codec"
-        " gateways.declaration logstore peer peer.api peer.net wire",
+        "analytics bymux gateways gateways.datastream gateways.datastream.codec gateways.ockam"
+        " gateways.ockam.bare gateways.ockam.client gateways.ockam.codec gateways.ockam.declared"
+        " gateways.ockam.ledger gateways.ockam.server gateways.declaration logstore"
+        " peer peer.api peer.net wire",
         "apsw nacl rich trio",
     ),
     "gateways": _layer("gateways.declaration logstore peer peer.api peer.net wire", "apsw trio"),
@@ -82,8 +84,23 @@ LAYERS = {
     ),
     "gateways.datastream.codec": _layer("gateways.declaration", sans_io=True),
     "gateways.datastream.sessions": _layer("gateways.datastream.codec", sans_io=True),
+    "gateways.ockam": _layer(
+        "gateways gateways.declaration gateways.ockam.bare gateways.ockam.client"
+        " gateways.ockam.codec gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server"
+        " logstore peer peer.api peer.net wire",
+        "apsw trio",
+    ),
+    "gateways.ockam.bare": _layer("", sans_io=True),
+    "gateways.ockam.codec": _layer("gateways.ockam.bare", sans_io=True),
+    "gateways.ockam.declared": _layer("gateways.declaration gateways.ockam.codec", sans_io=True),
+    "gateways.ockam.ledger": _layer("gateways.ockam.bare", sans_io=True),
+    "gateways.ockam.server": _layer(
+        "gateways.ockam.bare gateways.ockam.codec gateways.ockam.declared", sans_io=True
+    ),
+    "gateways.ockam.client": _layer("gateways.ockam.bare gateways.ockam.codec", sans_io=True),
     "analytics": _layer(
-        "gateways.declaration gateways.datastream.codec logstore wire",
+        "gateways.declaration gateways.datastream.codec gateways.ockam.bare gateways.ockam.codec"
+        " gateways.ockam.declared gateways.ockam.ledger logstore wire",
         "numpy pandas py4j pyarrow pyspark",
     ),
     "pyspark_bamboo": _layer("analytics logstore wire", "pandas pyarrow pyspark"),
