@@ -23,6 +23,7 @@ from .keyfile import KEY_FILE, read_key_file
 from .nodelock import NodeLock
 from .opening import Opened, create_in_memory, create_store, open_store
 from .own import append_entries
+from .own_many import append_batches, check_batches
 from .payloads import WrongPayloadError, WrongSizeError, fill_payload, let_go
 from .records import (
     INLINE_BYTES_MAX,
@@ -181,6 +182,25 @@ class Store(StoreView):
         finally:
             self._files.release(staged)
         return appended
+
+    def append_many(self, batches: Sequence[tuple[int, Sequence[bytes]]]) -> list[list[Appended]]:
+        """`append` to several own logs: (log id, payloads) each, all on disk or none of them.
+
+        One list of entries for each batch; a log may come more than once. Raises as `append` does,
+        naming the log.
+        """
+        check_batches(batches)
+        staged: list[Staged] = []
+        try:
+            ready = []
+            for log_id, payloads in batches:
+                found = self.stage(payloads)
+                staged += found
+                ready.append((log_id, found))
+            where = self.path or "memory"
+            return append_batches(self._database, self._identity, self.signing_key, ready, where)
+        finally:
+            self._files.release(staged)
 
     def _sign(
         self,

@@ -1,0 +1,70 @@
+"""Appending to several own logs at once: one right to sign, one transaction, all or none."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nacl.signing import SigningKey
+
+from .own import append_entries
+from .sharing import check_uncontested
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .database import Database, Transaction
+    from .files import Staged
+    from .identity import Identity
+    from .records import Appended
+
+Batches = Sequence[tuple[int, Sequence["Staged"]]]
+"""A log id, and what is to be its next payloads."""
+
+
+def append_batches(
+    database: "Database",
+    identity: "Identity | None",
+    signing_key: Callable[[], SigningKey],
+    batches: Batches,
+    where: "Path | str",
+) -> list[list["Appended"]]:
+    """Signs and stores the batches in order; one list of entries for each.
+
+    A log may come more than once, and goes on where it was left. Raises as `Store.append` does;
+    then nothing of any batch is stored.
+    """
+    key = signing_key()
+    sign = partial(_sign, key=key, batches=batches, where=where)
+    if identity is None:
+        with database.write() as transaction:
+            return sign(transaction)
+    count = sum(len(payloads) for _, payloads in batches)
+    with identity.signing() as signing:
+        with database.write() as transaction:
+            signing.begin(transaction, count)
+            appended = sign(transaction)
+            authored = transaction.authored
+        # The last one signed has the largest ingest number of all: the witness knows this store
+        # by it, as after a single append.
+        signing.end(authored, appended[-1][-1])
+    return appended
+
+
+def _sign(
+    transaction: "Transaction", *, key: SigningKey, batches: Batches, where: "Path | str"
+) -> list[list["Appended"]]:
+    author = bytes(key.verify_key)
+    appended = []
+    for log_id, payloads in batches:
+        check_uncontested(transaction.db, author, log_id, where)
+        appended.append(append_entries(transaction, key, log_id, payloads, end_of_log=False))
+    return appended
+
+
+def check_batches(batches: Sequence[tuple[int, Sequence[object]]]) -> None:
+    """Raises ValueError where there is nothing to append, in all or in one batch."""
+    if not batches:
+        raise ValueError("nothing to append")
+    for log_id, payloads in batches:
+        if not payloads:
+            raise ValueError(f"nothing to append to log {log_id}")

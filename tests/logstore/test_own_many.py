@@ -1,0 +1,76 @@
+"""Several own logs are appended to at once: all of it, or nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from logstore import Appended, LogClosed, LogVerdict, OwnLogsReadOnly, Store
+from logstore.witness import Noted
+from wire import LogKey
+
+
+def held(store: Store) -> dict[int, list[bytes | None]]:
+    """The payloads of each own log."""
+    return {
+        info.key.log_id: [
+            entry.payload for entry in store.read(info.key, 1, entries_max=1_000, bytes_max=1 << 30)
+        ]
+        for info in store.logs(store.author)
+    }
+
+
+def test_each_log_gets_its_payloads_in_order(store: Store) -> None:
+    store.append([b"before"], log_id=2)
+    appended = store.append_many([(2, [b"a", b"b"]), (9, [b"c"]), (2, [b"d"])])
+    assert [[(each.key.log_id, each.seq) for each in batch] for batch in appended] == [
+        [(2, 2), (2, 3)],
+        [(9, 1)],
+        [(2, 4)],
+    ]
+    assert held(store) == {2: [b"before", b"a", b"b", b"d"], 9: [b"c"]}
+    verdicts = list(store.verify())
+    assert all(isinstance(each, LogVerdict) and not each.faults for each in verdicts)
+    assert store.append([b"after"], log_id=9) == [
+        Appended(LogKey(store.author, 9), 2, store.hashes(LogKey(store.author, 9), [2])[2])
+    ]
+    assert store.own_logs_read_only is None
+    assert store.own_entries_lost == 0
+
+
+def test_nothing_is_appended_if_one_log_cannot_be(store: Store) -> None:
+    store.append([b"last"], log_id=3, end_of_log=True)
+    before, position = held(store), store.position()
+    with pytest.raises(LogClosed, match="/3"):
+        store.append_many([(1, [b"a"]), (3, [b"b"]), (4, [b"c"])])
+    assert (held(store), store.position()) == (before, position)
+    store.append_many([(1, [b"a"])])
+    assert held(store)[1] == [b"a"]
+
+
+def test_a_copied_store_is_not_appended_to(store: Store, tmp_path: Path) -> None:
+    store.append([b"x"])
+    store.backup(tmp_path / "copy")
+    with Store.open(tmp_path / "copy") as copy:
+        with pytest.raises(OwnLogsReadOnly, match="read-only"):
+            copy.append_many([(0, [b"y"])])
+        assert held(copy) == {0: [b"x"]}
+
+
+def test_nothing_to_append_is_an_error(store: Store) -> None:
+    with pytest.raises(ValueError, match="nothing to append"):
+        store.append_many([])
+    with pytest.raises(ValueError, match="log 7"):
+        store.append_many([(1, [b"x"]), (7, [])])
+    with pytest.raises(TypeError, match="list of payloads"):
+        store.append_many([(1, b"x")])  # type: ignore[list-item]
+    assert held(store) == {}
+
+
+def test_the_witness_reserves_and_notes_all_of_it_before_anybody_may_see_it(store: Store) -> None:
+    store.append_many([(1, [b"x"] * 800), (2, [b"y"] * 800)])
+    assert store._identity is not None
+    noted = store._identity.witness.read()
+    assert isinstance(noted, Noted)
+    assert noted.signed == 1_600 <= noted.reserved
+    assert noted.newest is not None
+    assert (noted.newest.log_id, noted.newest.seq) == (2, 800)
