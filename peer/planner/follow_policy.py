@@ -339,6 +339,9 @@ class FollowPolicy(Policy):
     # What the other side proposed
 
     def request_proposed(self, request: Request) -> None:
+        if request.log.log_id == 0:
+            # Who follows an author asks for this one, and cannot name the others.
+            self._line.prefer(request.log.author)
         state = self._logs.get(request.log)
         if state is None and self.wants(request.log):
             state = self._state(request.log)

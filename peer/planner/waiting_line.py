@@ -4,6 +4,7 @@ A node offers each peer thousands of logs, and most of them wait for request cre
 put in line one by one: the line keeps its place among them.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ class WaitingLine:
         self._offers_left = 0
         self._offered: tuple[LogKey, ...] = ()
         self._last: OrderedDict[LogKey, None] = OrderedDict()
+        self._preferred: set[bytes] = set()
 
     def __bool__(self) -> bool:
         return bool(self._pushed or self._last) or self._offers_left > 0
@@ -57,6 +59,17 @@ class WaitingLine:
         self._offered = logs
         self._offers.append(reversed(new) if backwards else iter(new))
         self._offers_left += len(new)
+
+    def prefer(self, author: bytes) -> None:
+        """The offered logs of an author go ahead of all that is only offered, once."""
+        place = bisect_left(self._offered, LogKey(author, 0))
+        if author in self._preferred or place == len(self._offered):
+            return
+        if self._offered[place].author == author:
+            self._preferred.add(author)
+        while place < len(self._offered) and self._offered[place].author == author:
+            self._pushed.setdefault(self._offered[place])
+            place += 1
 
     def pop(self) -> LogKey:
         """The next one; the line must not be empty."""

@@ -290,7 +290,7 @@ def test_a_request_whose_end_has_not_left_counts() -> None:
 
 def test_honest_refusals_at_the_pace_of_their_credit_go_on_for_ever() -> None:
     """A node with many logs that we neither hold nor want is not dropped for offering them."""
-    peer = Impolite(follows=False, config=replace(SMALL, refusals_in_a_row_max=30))
+    peer = Impolite(follows=False, config=replace(SMALL, refused_credit_max=30.0))
     refused = []
     for index in range(300):
         number = 2 * index

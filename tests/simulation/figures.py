@@ -36,8 +36,10 @@ def compare(before: list[Figures], after: list[Figures]) -> list[str]:
             sorted(float(getattr(each, field.name)) for each in one) for one in (before, after)
         ]
         rows = [("sum", sum(values[0]), sum(values[1]))]
-        for share in QUANTILES:
-            rows.append((f"{share} %", _quantile(values[0], share), _quantile(values[1], share)))
+        rows += [
+            (f"{share} %", _quantile(values[0], share), _quantile(values[1], share))
+            for share in QUANTILES
+        ]
         for name, old, new in rows:
             ratio = f"{new / old:.3f}" if old else "-"
             lines.append(f"{field.name:14} {name:>6} {old:14.1f} {new:14.1f} {ratio:>8}")

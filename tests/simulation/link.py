@@ -263,6 +263,7 @@ class SplitEnd(End):
             now=self._clock.now,
             tracer=node.tracer(self.place),
             claim=self.claim,
+            pace=node.refusals,
         )
         self.credit = config.data_credit_bytes
         """What may still be sent."""
@@ -416,7 +417,12 @@ class SessionEnd(End):
         role = Role.PROACTIVE if side == 0 else Role.REACTIVE
         config = replace(link.config_of(policy), setup=setups[side])
         self.session = Session(
-            role, config, self._clock.now, tracer=node.tracer(self.place), claim=self.claim
+            role,
+            config,
+            self._clock.now,
+            tracer=node.tracer(self.place),
+            claim=self.claim,
+            pace=node.refusals,
         )
         self.stream = Pipe(self._clock, self._rng, link.plan, self._arrived)
 
