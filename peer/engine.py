@@ -95,12 +95,7 @@ class Engine:
         self._prover = Prover(
             self._commands, self._notices, config, receive_greedily=negotiated.receive_greedily
         )
-        self._timers = Timers(
-            self._table,
-            config,
-            Pace.of(config) if pace is None else pace,
-            lambda request: self.actor.cancel_for(request, CancelReason.COMPLETE),
-        )
+        self._timers = Timers(self._table, config, pace or Pace.of(config), self._complete)
         self.actor = Actor(
             self._table,
             self._by_ident,
@@ -477,6 +472,9 @@ class Engine:
 
     def end_due(self, request: Request) -> None:
         self._outbound.end_due(request)
+
+    def _complete(self, request: Request) -> None:
+        self.actor.cancel_for(request, CancelReason.COMPLETE)
 
     def idle_work(self) -> None:
         self._idle.add(self.now)

@@ -81,10 +81,10 @@ class InterestBook:
         wanted = Wanted.load(store)
         # The same set: sessions read it all the time, and news come while this runs in a thread.
         book._held = self._held
-        logs = {info.key for info in store.logs()}
-        book._held.update(logs)
+        stored = {info.key for info in store.logs()}
+        book._held.update(stored)
         known = store.shared()
-        own = frozenset(log for log in logs if log.author == self._author)
+        own = frozenset(log for log in stored if log.author == self._author)
         for log in own:
             book._shared[log] = max(known.get(log, 0), self._shared.get(log, 0))
         book._interests = replace(book._interests, shared=book._shared, held=book._held)
@@ -116,7 +116,7 @@ class InterestBook:
         if store.own_logs_read_only is not None:
             # Our own first log may be elsewhere, though nothing of it is here.
             book._offers.add(LogKey(self._author, 0))
-        book._offers.update(log for log in logs if everything or log.author in authors)
+        book._offers.update(log for log in stored if everything or log.author in authors)
         return book
 
     def take(self, wanted: Wanted) -> bool:

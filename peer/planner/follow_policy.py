@@ -156,8 +156,7 @@ class FollowPolicy(Policy):
         view: LogView,
     ) -> None:
         log, state = view.log, self._logs[view.log]
-        state.looking = False
-        self._looking -= 1
+        state.looking, self._looking = False, self._looking - 1
         if state.must_look:  # asked for during the look-up
             self._enqueue(log)
         outdated = fork_range is None and (state.stale or log in self._settling)
@@ -339,9 +338,7 @@ class FollowPolicy(Policy):
     # What the other side proposed
 
     def request_proposed(self, request: Request) -> None:
-        if request.log.log_id == 0:
-            # Who follows an author asks for this one, and cannot name the others.
-            self._line.prefer(request.log.author)
+        self._line.asked_for(request.log)
         state = self._logs.get(request.log)
         if state is None and self.wants(request.log):
             state = self._state(request.log)

@@ -60,8 +60,15 @@ class WaitingLine:
         self._offers.append(reversed(new) if backwards else iter(new))
         self._offers_left += len(new)
 
-    def prefer(self, author: bytes) -> None:
-        """The offered logs of an author go ahead of all that is only offered, once."""
+    def asked_for(self, log: LogKey) -> None:
+        """The other side has proposed a log.
+
+        Who follows an author proposes log 0, and cannot name the others: those that are offered go
+        ahead of all else that is only offered, once.
+        """
+        author = log.author
+        if log.log_id != 0:
+            return
         place = bisect_left(self._offered, LogKey(author, 0))
         if author in self._preferred or place == len(self._offered):
             return

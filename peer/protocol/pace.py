@@ -56,24 +56,19 @@ class Pace:
 class Refunds:
     """What one session gives back, tick by tick."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Pace, now: float) -> None:
         self._pace = pace
-        self._tick_at: float | None = None
+        self._tick_at = now + TICK_S
 
-    def next_at(self, owed: int, now: float) -> float | None:
+    def next_at(self, owed: int) -> float | None:
         """When something may go back, None if nothing is owed."""
-        if not owed:
-            self._tick_at = None
-        elif self._tick_at is None:
-            self._tick_at = now + TICK_S
-        return self._tick_at
+        return self._tick_at if owed else None
 
     def due(self, owed: int, now: float) -> int:
         """How much goes back now."""
-        at = self.next_at(owed, now)
-        if at is None or now < at:
+        if not owed or now < self._tick_at:
             return 0
-        self._tick_at = None
+        self._tick_at = now + TICK_S
         return self._pace.take(self, owed, now)
 
     def over(self) -> None:

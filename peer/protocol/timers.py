@@ -30,7 +30,7 @@ class Timers:
         self._quiet: list[tuple[float, int]] = []
         self._finite: dict[int, Request] = {}
         self._held_since: float | None = None
-        self._refunds = Refunds(pace)
+        self._refunds = Refunds(pace, table.now)
 
     # What the engine says
 
@@ -103,7 +103,7 @@ class Timers:
             times.append(oldest.created_at + config.unanswered_timeout_s)
         if self._held_since is not None:
             times.append(self._held_since + config.held_data_timeout_s)
-        refund_at = self._refunds.next_at(self._table.credit_owed, self._table.now)
+        refund_at = self._refunds.next_at(self._table.credit_owed)
         if refund_at is not None:
             times.append(refund_at)
         if self._quiet:

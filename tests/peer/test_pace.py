@@ -18,16 +18,16 @@ from .test_many_logs import AUTHOR, logs
 
 
 def test_what_is_in_the_bucket_goes_back_at_the_next_tick() -> None:
-    refunds = Refunds(Pace(100.0, 10.0))
-    assert refunds.next_at(0, 5.0) is None
-    assert refunds.next_at(70, 5.0) == 5.0 + TICK_S
+    refunds = Refunds(Pace(100.0, 10.0), 5.0)
+    assert refunds.next_at(0) is None
+    assert refunds.next_at(70) == 5.0 + TICK_S
     assert refunds.due(70, 5.0) == 0
     assert refunds.due(70, 5.0 + TICK_S) == 70
 
 
 def test_an_empty_bucket_fills_with_time_and_no_further_than_its_size() -> None:
     pace = Pace(100.0, 10.0)
-    one = Refunds(pace)
+    one = Refunds(pace, 0.0)
     assert pace.take(one, 500, 0.0) == 100
     assert pace.take(one, 400, 1.0) == 10
     assert pace.take(one, 390, 1000.0) == 100
@@ -39,7 +39,7 @@ def test_no_session_waits_for_ever_and_none_gets_more_than_its_share(
 ) -> None:
     """Whoever waits gets something before another one gets something twice."""
     pace, now = Pace(float(size), 20.0), 0.0
-    sessions = [Refunds(pace) for _ in owed]
+    sessions = [Refunds(pace, 0.0) for _ in owed]
     left = dict(zip(sessions, owed, strict=True))
     given_at = dict.fromkeys(sessions, 0.0)
     given_in_all = 0
@@ -58,7 +58,7 @@ def test_no_session_waits_for_ever_and_none_gets_more_than_its_share(
 
 def test_who_has_left_takes_no_share() -> None:
     pace = Pace(10.0, 10.0)
-    one, other = Refunds(pace), Refunds(pace)
+    one, other = Refunds(pace, 0.0), Refunds(pace, 0.0)
     pace.take(one, 100, 0.0)
     one.over()
     assert pace.take(other, 100, 1.0) == 10
@@ -70,8 +70,7 @@ def test_sessions_of_a_node_share_one_bucket() -> None:
     pace = Pace.of(config)
     refunded = 0
     for _ in range(20):
-        session = Refunds(pace)
-        session.next_at(30, 0.0)
+        session = Refunds(pace, 0.0)
         refunded += session.due(30, TICK_S)
     assert refunded == 40
 
