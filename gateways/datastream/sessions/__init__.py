@@ -1,0 +1,17 @@
+"""State machines of data streams: no socket, clock or disk.
+
+Bytes and answers go in; bytes, questions and decisions come out.
+"""
+
+from .client import ClientSession
+from .operation import OpenOperation, OperationError
+from .server import Question, QuestionKind, ServerSession
+
+__all__ = [
+    "ClientSession",
+    "OpenOperation",
+    "OperationError",
+    "Question",
+    "QuestionKind",
+    "ServerSession",
+]
