@@ -60,10 +60,13 @@ class LogHost:
         )
         return await trio.to_thread.run_sync(append)
 
-    async def watch(self, look: Callable[[], object]) -> None:
+    async def watch(
+        self, look: Callable[[], T], told: Callable[[T], object] = lambda _: None
+    ) -> None:
         """Runs `look` in a thread now, and whenever anything was committed, until cancelled.
 
-        Commits that come while it runs make it run again once.
+        Commits that come while it runs make it run again once. `told` is called in the event loop
+        with what it returned.
         """
         version: int | None = None
         with self._news() as wait:
@@ -72,7 +75,7 @@ class LogHost:
                 current = await trio.to_thread.run_sync(self.store.data_version)
                 if current != version:
                     version = current
-                    await trio.to_thread.run_sync(look)
+                    told(await trio.to_thread.run_sync(look))
                 else:
                     with trio.move_on_after(LOOK_S):
                         await wait()

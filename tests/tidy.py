@@ -70,7 +70,7 @@ LAYERS = {
     "peer.api": _layer("bymux logstore peer peer.net wire", "nacl trio"),
     "peer.cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"
-        " gateways.declaration logstore peer peer.api peer.net wire",
+        " gateways.datastream.sessions gateways.declaration logstore peer peer.api peer.net wire",
         "apsw nacl rich trio",
     ),
     "gateways": _layer("gateways.declaration logstore peer peer.api peer.net wire", "apsw trio"),

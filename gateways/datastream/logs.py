@@ -6,6 +6,7 @@ from any thread. What is visible is decided by the log's bytes alone.
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 import apsw
@@ -283,13 +284,7 @@ class StreamLog:
         None at the end of the stream. Raises PayloadUnavailable for what was dropped.
         """
 
-        def load(db: apsw.Connection) -> tuple[StreamRow | None, list[Anchor]]:
-            row = index.load_stream(db, self.key)
-            if row is None or number >= row.entries:
-                return row, []
-            return row, index.anchors_from(db, row.id, number, _ANCHORS_READ)
-
-        row, anchors = self._reads.look(load)
+        row, anchors = self._reads.look(partial(self._load_anchors, number=number))
         if row is None or not anchors:
             return None
         spans: list[Anchor] = []
@@ -315,6 +310,30 @@ class StreamLog:
         payloads.close()
         parts[0] = _skip(parts[0], spans[0].number, number)
         return Piece(b"".join(parts), number, end, row.cuts)
+
+    def spans(self) -> Iterator[tuple[Anchor, bytes]]:
+        """All of the visible stream with the places where it lies. Raises PayloadUnavailable."""
+        number = 0
+        while True:
+            row, anchors = self._reads.look(partial(self._load_anchors, number=number))
+            if row is None or number >= row.entries:
+                return
+            # The first one is the one before, of the page before.
+            fresh = anchors[1:] if number else anchors
+            payloads = _Payloads(self.store, self.key, len(fresh))
+            for anchor in fresh:
+                yield anchor, payloads.slice(anchor)
+            if len(anchors) < _ANCHORS_READ:
+                return
+            number = anchors[-1].number
+
+    def _load_anchors(
+        self, db: apsw.Connection, *, number: int
+    ) -> tuple[StreamRow | None, list[Anchor]]:
+        row = index.load_stream(db, self.key)
+        if row is None or number >= row.entries:
+            return row, []
+        return row, index.anchors_from(db, row.id, number, _ANCHORS_READ)
 
     def entry(self, number: int) -> Entry | None:
         """One entry; None if it is not there, or its payload was dropped."""
