@@ -1,6 +1,7 @@
 """Reading a stream in a program: any replica of its log (5.1)."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 
 import trio
@@ -71,11 +72,12 @@ class DataStream:
                 "the second bookmark stands before the first", str(self.log), "swap them"
             )
         parts: list[bytes] = []
-        async for entry in self.entries(start.number):
-            if entry.number >= end.number:
-                break
-            if not entry.is_bookmark:
-                parts.append(entry.data)
+        async with aclosing(self.entries(start.number)) as entries:
+            async for entry in entries:
+                if entry.number >= end.number:
+                    break
+                if not entry.is_bookmark:
+                    parts.append(entry.data)
         return b"".join(parts)
 
     async def entries(self, start: int = 0, *, live: bool = False) -> AsyncGenerator[Entry, None]:
