@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .auditing import KINDS, Audit, audit
     from .continuous import ContinuousExport
-    from .datastreams import datastream_current, datastream_entries, datastreams
+    from .datastream_rows import datastream_current, datastream_entries, datastreams
     from .describe import Payloads, activity, entries, logs, payloads, replication_delay
     from .errors import (
         AnalyticsError,
@@ -49,7 +49,7 @@ _HOMES = {
     "stages": ("Stage", "analyze"),
     "auditing": ("KINDS", "Audit", "audit"),
     "continuous": ("ContinuousExport",),
-    "datastreams": ("datastream_current", "datastream_entries", "datastreams"),
+    "datastream_rows": ("datastream_current", "datastream_entries", "datastreams"),
     "describe": ("Payloads", "activity", "entries", "logs", "payloads", "replication_delay"),
     "export": ("Exporter",),
     "java": ("ensure_java",),
