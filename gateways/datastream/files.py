@@ -264,6 +264,12 @@ class _Walk:
         return page[offset : offset + size]
 
 
+def walk_file(path: Path, source: BinaryIO) -> tuple[int, Iterator[bytes]]:
+    """How many entries a stream file has, and these. Raises FileRefused, also while they come."""
+    walk = _Walk(path, source)
+    return walk.header.total_entries, walk.entries()
+
+
 async def import_file(peer_or_store: Peer | Store, file: Path, *, log_id: int = 0) -> ImportedFile:
     """Makes a stream file a log, or adds what a log that was made from it has not.
 
