@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Touched when everything in the lock file is installed; `make setup` has nothing to do until an input changes.
 STAMP := $(VENV)/.installed
-PACKAGES := $(wildcard analytics bench bymux fuzz logstore peer pyspark_bamboo scripts tests wire)
+PACKAGES := $(wildcard analytics bench bymux fuzz gateways logstore peer pyspark_bamboo scripts tests wire)
 FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wildcard fuzz/*.py))
 BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
 # Arguments for the tool that is run: make test ARGS="tests/wire -k lipmaa"

@@ -111,6 +111,10 @@ class LogClosed(StoreError):
         return cls(what, str(log), remedy)
 
 
+class LogMoved(StoreError):
+    """An append that named the number it expects, to a log that others have appended to."""
+
+
 class PayloadBusy(StoreError):
     """Another connection or process is receiving this payload."""
 

@@ -12,7 +12,7 @@ from nacl.signing import SigningKey
 
 from wire import U64_MAX, LogKey, lipmaa, sign_entry, yamf_hash
 
-from .errors import LogClosed, StoreDamaged
+from .errors import LogClosed, LogMoved, StoreDamaged
 from .files import Staged, attach_file
 from .records import Appended
 from .rows import LogRow, create_log, entry_tag, load_log, pack_u64, save_log, unpack_u64
@@ -35,16 +35,23 @@ def append_entries(
     payloads: Sequence[Staged],
     *,
     end_of_log: bool,
+    expected_seq: int | None = None,
 ) -> list[Appended]:
     """Signs and inserts one entry for each payload, the last one ending the log if asked to.
 
-    Raises LogClosed if the log cannot go on.
+    Raises LogClosed if the log cannot go on, LogMoved if the first is not to be `expected_seq`.
     """
     key = LogKey(bytes(signing_key.verify_key), log_id)
     db = transaction.db
     row = load_log(db, key) or create_log(db, key)
     _check_open(row, len(payloads))
     seq, back = _tail(db, row)
+    if expected_seq is not None and expected_seq != seq + 1:
+        raise LogMoved(
+            f"the log holds {seq} entries, and {expected_seq - 1} were expected",
+            str(key),
+            "read what was appended meanwhile, then append again",
+        )
     hashes = {seq: back} if back is not None else {}
     ingest = transaction.take_ingest(len(payloads))
     now = transaction.now_us

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -115,14 +116,19 @@ class Store(StoreView):
         *,
         log_id: int = 0,
         end_of_log: bool = False,
+        expected_seq: int | None = None,
     ) -> list[Appended]:
         """Signs one entry for each payload: all of them are on disk, or none exists.
 
-        `end_of_log` makes the last one the last of the log. Files are read in pieces. Raises
-        LogClosed, OwnLogsReadOnly, KeyFileError; ValueError without payloads to sign; TypeError for
-        one payload that is not in a list, whose parts would be signed one by one.
+        `end_of_log` makes the last one the last of the log. `expected_seq`: the number that the
+        first one is to get, compared in the transaction that signs. Files are read in pieces.
+        Raises LogMoved if another one is the next, LogClosed, OwnLogsReadOnly, KeyFileError;
+        ValueError without payloads to sign; TypeError for one payload that is not in a list, whose
+        parts would be signed one by one.
         """
-        return self.append_staged(self.stage(payloads), log_id=log_id, end_of_log=end_of_log)
+        return self.append_staged(
+            self.stage(payloads), log_id=log_id, end_of_log=end_of_log, expected_seq=expected_seq
+        )
 
     def stage(self, payloads: Sequence[bytes | Path | BinaryIO]) -> list[Staged]:
         """Reads and hashes payloads; `append_staged` or `release` takes what this returns.
@@ -152,18 +158,24 @@ class Store(StoreView):
         return staged
 
     def append_staged(
-        self, staged: Sequence[Staged], *, log_id: int = 0, end_of_log: bool = False
+        self,
+        staged: Sequence[Staged],
+        *,
+        log_id: int = 0,
+        end_of_log: bool = False,
+        expected_seq: int | None = None,
     ) -> list[Appended]:
         """`append` for payloads that were staged; lets go of them, whatever comes of it."""
+        sign = partial(self._sign, log_id=log_id, end_of_log=end_of_log, expected_seq=expected_seq)
         try:
             signing_key = self.signing_key()
             if self._identity is None:
                 with self._database.write() as transaction:
-                    return self._sign(transaction, signing_key, log_id, staged, end_of_log)
+                    return sign(transaction, signing_key, staged)
             with self._identity.signing() as signing:
                 with self._database.write() as transaction:
                     signing.begin(transaction, len(staged))
-                    appended = self._sign(transaction, signing_key, log_id, staged, end_of_log)
+                    appended = sign(transaction, signing_key, staged)
                     authored = transaction.authored
                 signing.end(authored, appended[-1])
         finally:
@@ -174,13 +186,22 @@ class Store(StoreView):
         self,
         transaction: Transaction,
         signing_key: SigningKey,
-        log_id: int,
         staged: Sequence[Staged],
+        *,
+        log_id: int,
         end_of_log: bool,
+        expected_seq: int | None,
     ) -> list[Appended]:
         where = self.path or "memory"
         sharing.check_uncontested(transaction.db, self.author, log_id, where)
-        return append_entries(transaction, signing_key, log_id, staged, end_of_log=end_of_log)
+        return append_entries(
+            transaction,
+            signing_key,
+            log_id,
+            staged,
+            end_of_log=end_of_log,
+            expected_seq=expected_seq,
+        )
 
     def release(self, staged: Sequence[Staged]) -> None:
         """Lets go of staged payloads that are not to be appended."""

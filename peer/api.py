@@ -241,6 +241,7 @@ class Peer:
         *,
         log_id: int = 0,
         end_of_log: bool = False,
+        expected_seq: int | None = None,
     ) -> list[Appended]:
         """Signs one entry of one's own for each payload; returns when all are on disk.
 
@@ -262,7 +263,9 @@ class Peer:
         ):
             with self._pending.waiting():
                 append = partial(store.append_staged, await stage(store, payloads))
-        return await host.call(partial(append, log_id=log_id, end_of_log=end_of_log))
+        return await host.call(
+            partial(append, log_id=log_id, end_of_log=end_of_log, expected_seq=expected_seq)
+        )
 
     async def _hear_first(self, log: LogKey) -> None:
         with self._pending.waiting():

@@ -71,9 +71,23 @@ LAYERS = {
     ),
     "peer.api": _layer("bymux logstore peer peer.net wire", "nacl trio"),
     "peer.cli": _layer(
-        "analytics bymux logstore peer peer.api peer.net wire", "apsw nacl rich trio"
+        "analytics bymux gateways gateways.datastream gateways.datastream.codec"
+        " gateways.datastream.sessions gateways.declaration logstore peer peer.api peer.net wire",
+        "apsw nacl rich trio",
     ),
-    "analytics": _layer("logstore wire", "numpy pandas py4j pyarrow pyspark"),
+    "gateways": _layer("gateways.declaration logstore peer peer.api peer.net wire", "apsw trio"),
+    "gateways.declaration": _layer("", sans_io=True),
+    "gateways.datastream": _layer(
+        "gateways gateways.declaration gateways.datastream.codec gateways.datastream.sessions"
+        " logstore peer peer.api peer.net wire",
+        "apsw plyvel trio",
+    ),
+    "gateways.datastream.codec": _layer("gateways.declaration", sans_io=True),
+    "gateways.datastream.sessions": _layer("gateways.datastream.codec", sans_io=True),
+    "analytics": _layer(
+        "gateways.declaration gateways.datastream.codec logstore wire",
+        "numpy pandas py4j pyarrow pyspark",
+    ),
     "pyspark_bamboo": _layer("analytics logstore wire", "pandas pyarrow pyspark"),
 }
 # The folders inside the session, which is nobody else's: they name each other's modules, since a

@@ -1,0 +1,63 @@
+"""Other systems' streams over our logs: what every gateway needs, once.
+
+A gateway is a view on logs: what its clients write becomes entries of the node's own author, and
+what they read comes from any replica. Each one is a package in here; this root is the frame that
+they stand on. Names are loaded when they are first used, so that sans-io modules of a gateway can
+be taken without Trio and SQLite. Nothing below imports `gateways`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .hosting import LogHost, store_of
+    from .locks import WriterLock
+    from .log_ids import create_log
+    from .prefix import Prefix, Standing, entries_from, holds_still, standing_of
+    from .reception import CannotListenError, Ended, Reception, receive_some, send_bounded
+    from .side_table import SideTable
+
+_HOMES = {
+    "CannotListenError": "reception",
+    "Ended": "reception",
+    "LogHost": "hosting",
+    "Prefix": "prefix",
+    "Reception": "reception",
+    "SideTable": "side_table",
+    "Standing": "prefix",
+    "WriterLock": "locks",
+    "create_log": "log_ids",
+    "entries_from": "prefix",
+    "holds_still": "prefix",
+    "receive_some": "reception",
+    "send_bounded": "reception",
+    "standing_of": "prefix",
+    "store_of": "hosting",
+}
+
+__all__ = [
+    "CannotListenError",
+    "Ended",
+    "LogHost",
+    "Prefix",
+    "Reception",
+    "SideTable",
+    "Standing",
+    "WriterLock",
+    "create_log",
+    "entries_from",
+    "holds_still",
+    "receive_some",
+    "send_bounded",
+    "standing_of",
+    "store_of",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = value
+        return value

@@ -1,0 +1,62 @@
+"""The lock that who writes one thing of a gateway holds: a source its log, a gateway its area.
+
+A file in the store's directory, locked as long as it is open: it ends with the process, however
+that ends. What it holds is the number of the process, for whoever is refused.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from logstore import StoreFailed, StoreLocked, StoreReadOnly
+
+_PID_BYTES_MAX: Final = 20
+
+
+class WriterLock:
+    """Held until `close`. Raises StoreLocked, naming the process that has it.
+
+    `folder`: the store's, None for one in memory, which no other process has. `name`: of the file,
+    with the gateway's name first. `what`: for the message, what it is that others are kept from.
+    """
+
+    def __init__(self, folder: Path | None, name: str, what: str) -> None:
+        self._fd: int | None = None
+        if folder is None:
+            return
+        path = folder / name
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except PermissionError:
+            raise StoreReadOnly("no permission", path, "use an account that has it") from None
+        except OSError as error:
+            raise StoreFailed(f"no lock ({error.strerror})", path, "look at the disk") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, _PID_BYTES_MAX, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            who = f"process {holder or 'unknown'}"
+            raise StoreLocked(f"{what} ({who})", folder, "end it, or wait for it") from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def close(self) -> None:
+        """Lets another one in."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,90 @@
+"""The visible prefix of a log: contiguous from entry 1, servable, with payloads.
+
+What may be served as verified is the store's to say (below a fork or an invalid entry, up to an
+end); here it ends too where an entry or its payload is not held.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from logstore import LogInfo, PayloadState, Store, StoredEntry
+from logstore import LogState as State
+from wire import LogKey
+
+
+class Standing(StrEnum):
+    """How it stands with a gateway's log."""
+
+    WAITING = "waiting"
+    """Entry 1 or its payload is not here."""
+    LIVE = "live"
+    ENDED = "ended"
+    BROKEN = "broken"
+    """An entry breaks the rules of the gateway's system; nothing behind it is ever visible."""
+    FORKED = "forked"
+    INVALID = "invalid"
+
+
+class Prefix(NamedTuple):
+    """Where the visible part of a log ends, and why."""
+
+    standing: Standing
+    reason: str
+    """Why nothing more is visible; empty if what is held of the log is visible."""
+    height: int
+    """Entries held without a gap from 1, payloads not counted."""
+
+
+def entries_from(
+    store: Store, key: LogKey, seq: int, *, entries_max: int, bytes_max: int
+) -> list[StoredEntry]:
+    """The next visible entries from `seq` on, none if that one is not; limits as `Store.read`.
+
+    The caller has all from 1 to `seq - 1`. Payloads above 64 KiB are opened by the caller.
+    """
+    found: list[StoredEntry] = []
+    for entry in store.read(key, seq, entries_max=entries_max, bytes_max=bytes_max):
+        if entry.seq != seq or entry.payload_state is not PayloadState.PRESENT:
+            break
+        found.append(entry)
+        seq += 1
+    return found
+
+
+def holds_still(store: Store, key: LogKey, seq: int, hash_: bytes) -> bool:
+    """Whether an entry that was applied before is still what the log says: no fork below it."""
+    return store.hashes(key, [seq]).get(seq) == hash_
+
+
+def standing_of(store: Store, key: LogKey, applied: int) -> Prefix:
+    """How it stands with a log of which `applied` entries are visible."""
+    info = store.log(key)
+    if info is None or info.height == 0:
+        return Prefix(Standing.WAITING, "entry 1 is not held", 0)
+    if applied < info.height:
+        due = applied + 1
+        entry = store.entry(key, due)
+        if entry is not None and entry.payload_state is not PayloadState.PRESENT:
+            gone = "was deleted here" if entry.payload_state is PayloadState.DELETED else "is not"
+            rest = "" if gone == "was deleted here" else " held"
+            return Prefix(
+                Standing.WAITING if applied == 0 else _state(info)[0],
+                f"the payload of entry {due} {gone}{rest}",
+                info.height,
+            )
+    standing, reason = _state(info)
+    if not reason and info.newest > info.height:
+        reason = f"entry {info.height + 1} is not held"
+    return Prefix(standing, reason, info.height)
+
+
+def _state(info: LogInfo) -> tuple[Standing, str]:
+    match info.state:
+        case State.FORKED:
+            return Standing.FORKED, f"the log is forked at entry {info.fork_seq}"
+        case State.INVALID:
+            return Standing.INVALID, f"the log is invalid from entry {info.invalid_seq} on"
+        case State.ENDED if info.end_seq == info.height:
+            return Standing.ENDED, f"the log ended with entry {info.end_seq}"
+        case _:
+            return Standing.LIVE, ""

@@ -1,0 +1,173 @@
+"""What a gateway derives from logs: one SQLite file in the store's directory, and its life.
+
+Nothing in it is not in the logs as well, so it is never repaired: a file that is damaged, of
+another version, or no database is removed and filled again, by whoever finds it so. Several
+processes may use it; each transaction begins by reading how far the file has come. It is not
+synced: after a power cut it may be damaged, and is made anew.
+
+A file that is removed while another process has it open lives on for that process alone, which
+goes on filling its own copy: both say the same, since both say what the logs say.
+"""
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import apsw
+
+from logstore import StoreFailed, StoreFull, StoreLocked
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT_MS: Final = 20_000
+CACHE_KIB: Final = 4096
+_DAMAGED: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SchemaChangeError)
+
+
+class _Unusable(Exception):  # noqa: N818 - what was found
+    """The file is to be made anew."""
+
+
+class SideTable:
+    """A derived database. Blocks; may be used from any thread, one call at a time.
+
+    `path`: None, or of a file that cannot be written, is a table in memory. `version`: of the
+    tables; a file of any other, older or newer, is made anew.
+    """
+
+    def __init__(self, path: Path | None, version: int, statements: Sequence[str]) -> None:
+        self._path = path
+        self._version = version
+        self._statements = tuple(statements)
+        self._lock = threading.RLock()
+        self._db: apsw.Connection | None = None
+        self._closed = False
+
+    def run(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Does `work` in one transaction that may write; begun anew if the file has to be.
+
+        Raises StoreFull, StoreFailed, StoreLocked, and what `work` raises; then nothing is changed.
+        """
+        return self._attempt(work, "BEGIN IMMEDIATE")
+
+    def look(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Does `work`, which only reads, on one snapshot. Raises as `run` does."""
+        return self._attempt(work, "BEGIN")
+
+    def close(self) -> None:
+        """Closes the file; a second time does nothing."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def _attempt(self, work: Callable[[apsw.Connection], T], begin: str) -> T:
+        with self._lock:
+            try:
+                return self._transact(work, begin)
+            except (*_DAMAGED, _Unusable):
+                self._make_anew()
+            except apsw.Error as error:
+                raise self._failure(error) from error
+            try:
+                return self._transact(work, begin)
+            except (apsw.Error, _Unusable) as error:
+                raise self._failure(error) from error
+
+    def _transact(self, work: Callable[[apsw.Connection], T], begin: str) -> T:
+        db = self._open()
+        db.execute(begin)
+        try:
+            result = work(db)
+            db.execute("COMMIT")
+        except BaseException:
+            with suppress(apsw.Error):
+                db.execute("ROLLBACK")
+            raise
+        return result
+
+    def _open(self) -> apsw.Connection:
+        if self._closed:
+            raise ValueError("the side table is closed")
+        if self._db is None:
+            self._db = self._opened()
+        return self._db
+
+    def _opened(self) -> apsw.Connection:
+        if self._path is None:
+            db = apsw.Connection(":memory:")
+        else:
+            db = apsw.Connection(str(self._path))
+            db.set_busy_timeout(BUSY_TIMEOUT_MS)
+        try:
+            self._prepare(db)
+        except BaseException:
+            db.close(True)  # noqa: FBT003 (the parameter is positional)
+            raise
+        return db
+
+    def _prepare(self, db: apsw.Connection) -> None:
+        if self._path is not None:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = OFF")
+        db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        db.execute("PRAGMA cell_size_check = ON")
+        db.execute("PRAGMA trusted_schema = OFF")
+        if db.execute("PRAGMA user_version").get == self._version:
+            return
+        db.execute("BEGIN IMMEDIATE")
+        # Looked at again: two processes may have come to make the tables at once.
+        version = db.execute("PRAGMA user_version").get
+        if version == self._version:
+            db.execute("COMMIT")
+            return
+        if version or db.execute("SELECT count(*) FROM sqlite_schema").get:
+            db.execute("ROLLBACK")
+            raise _Unusable
+        for statement in self._statements:
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version = {self._version}")
+        db.execute("COMMIT")
+
+    def _make_anew(self) -> None:
+        """Removes the file, unless another process has just done it."""
+        seen = self._identity()
+        self._drop()
+        if self._path is None:
+            return
+        lock = os.open(self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if seen is not None and self._identity() == seen:
+                # The log first: left behind, it would be taken for that of the next file.
+                for suffix in ("-wal", "-shm", ""):
+                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+
+    def _identity(self) -> tuple[int, int] | None:
+        if self._path is None:
+            return None
+        with suppress(OSError):
+            found = self._path.stat()
+            return found.st_dev, found.st_ino
+        return None
+
+    def _drop(self) -> None:
+        if self._db is not None:
+            with suppress(apsw.Error):
+                self._db.close(True)  # noqa: FBT003 (the parameter is positional)
+            self._db = None
+
+    def _failure(self, error: Exception) -> Exception:
+        where = self._path or "memory"
+        # What this connection believes is worth nothing after a failure: the next call opens anew.
+        self._drop()
+        if isinstance(error, apsw.FullError):
+            return StoreFull("the disk is full", where, "free space and try again")
+        if isinstance(error, apsw.BusyError | apsw.LockedError):
+            return StoreLocked("another process has been writing for too long", where, "end it")
+        return StoreFailed(f"the side table failed ({error})", where, "look at the disk")

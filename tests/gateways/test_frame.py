@@ -1,0 +1,175 @@
+"""The frame of all gateways: declarations, locks, log ids, side tables, visible prefixes."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateways import SideTable, Standing, WriterLock, create_log, entries_from, standing_of
+from gateways.declaration import (
+    DeclarationError,
+    canonical_json,
+    json_u64,
+    read_any_declaration,
+    read_declaration,
+    u64_field,
+)
+from logstore import LogMoved, Store, StoreLocked
+from wire import LogKey
+
+TABLES = ("CREATE TABLE facts(name TEXT PRIMARY KEY)",)
+
+
+def test_a_declaration_reads_as_it_was_written() -> None:
+    fields = {"stream": "test", "version": 1, "number": json_u64(2**64 - 1), "small": json_u64(5)}
+    read = read_declaration(canonical_json(fields), stream="test", version=1)
+    assert read == fields
+    assert u64_field(read, "number") == 2**64 - 1
+    assert u64_field(read, "small") == 5
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (b'{"stream": "test","version":1}', "canonical"),
+        (b'{"version":1,"stream":"test"}', "canonical"),
+        (b'{"stream":"test","stream":"test","version":1}', "canonical"),
+        (b'{"stream":"\\ud800","version":1}', "canonical"),
+        (b'{"a":NaN,"stream":"test","version":1}', "canonical"),
+        (b'{"stream":"other","version":1}', "other"),
+        (b'{"stream":"test","version":2}', "later than this program"),
+        (b'{"stream":"test","version":true}', "version"),
+        (b"[" * 4000, "canonical"),
+        (b'{"a":"' + b"x" * 4096 + b'"}', "4096"),
+        (b"\xff", "canonical"),
+    ],
+)
+def test_what_declares_nothing_is_refused_by_name(payload: bytes, why: str) -> None:
+    with pytest.raises(DeclarationError, match=why):
+        read_declaration(payload, stream="test", version=1)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_declare_something_or_nothing(payload: bytes) -> None:
+    try:
+        fields = read_any_declaration(payload)
+    except DeclarationError:
+        return
+    assert canonical_json(fields) == payload
+
+
+@pytest.mark.parametrize("value", [-1, 2**53, "5", "09007199254740993", True, None, 1.0, "x"])
+def test_a_number_has_one_form(value: object) -> None:
+    with pytest.raises(DeclarationError):
+        u64_field({"n": value}, "n")
+
+
+def test_two_writers_of_one_thing_are_told_of_each_other(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from gateways import WriterLock;"
+        "WriterLock(Path(sys.argv[1]), 'test.lock', 'taken'); print('held', flush=True);"
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(StoreLocked, match=f"process {other.pid}"):
+            WriterLock(tmp_path, "test.lock", "taken")
+        other.kill()
+    with WriterLock(tmp_path, "test.lock", "taken"):
+        pass
+
+
+def test_expected_seq_is_compared_where_it_is_signed() -> None:
+    with Store.memory() as store:
+        store.append([b"one"], expected_seq=1)
+        with pytest.raises(LogMoved, match="holds 1 entries, and 0 were expected"):
+            store.append([b"again"], expected_seq=1)
+        with pytest.raises(LogMoved):
+            store.append([b"gap"], expected_seq=3)
+        assert [each.seq for each in store.append([b"two", b"three"], expected_seq=2)] == [2, 3]
+
+
+def test_log_ids_are_given_out_once() -> None:
+    with Store.memory() as store:
+        store.append([b"taken"], log_id=8)
+        assert create_log(store, b"{}", first=7).key.log_id == 7
+        assert create_log(store, b"{}", first=7).key.log_id == 9
+        with pytest.raises(LogMoved):
+            create_log(store, b"{}", log_id=8)
+
+
+def facts(db: apsw.Connection) -> list[str]:
+    return [name for (name,) in db.execute("SELECT name FROM facts")]
+
+
+def insert(name: str) -> Callable[[apsw.Connection], object]:
+    return lambda db: db.execute("INSERT INTO facts VALUES (?)", (name,))
+
+
+@pytest.mark.parametrize("damage", ["missing", "text", "version", "page"])
+def test_a_side_table_is_made_anew(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "side.sqlite3"
+    table = SideTable(path, 1, TABLES)
+    for number in range(2000):
+        table.run(insert(f"fact {number}"))
+    table.close()
+    version = 1
+    match damage:
+        case "missing":
+            path.unlink()
+        case "text":
+            path.write_bytes(b"no database" * 1000)
+        case "version":
+            version = 2
+        case _:
+            data = bytearray(path.read_bytes())
+            data[4096:] = b"\xee" * (len(data) - 4096)
+            path.write_bytes(data)
+    table = SideTable(path, version, TABLES)
+    assert table.look(facts) == []
+    table.run(insert("new"))
+    assert table.look(facts) == ["new"]
+    table.close()
+
+
+def test_a_failed_transaction_changes_nothing(tmp_path: Path) -> None:
+    table = SideTable(tmp_path / "side.sqlite3", 1, TABLES)
+
+    def fail(db: apsw.Connection) -> None:
+        db.execute("INSERT INTO facts VALUES ('x')")
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        table.run(fail)
+    assert table.look(facts) == []
+    other = SideTable(tmp_path / "side.sqlite3", 1, TABLES)
+    other.run(insert("seen by both"))
+    assert table.look(facts) == ["seen by both"]
+    other.close()
+    table.close()
+
+
+def test_a_prefix_ends_where_a_payload_is_missing() -> None:
+    with Store.memory() as store:
+        key = LogKey(store.author, 0)
+        assert standing_of(store, key, 0).standing is Standing.WAITING
+        store.append([b"1", b"2", b"3", b"4"])
+        store.drop(key, 3, 3)
+        found = entries_from(store, key, 1, entries_max=10, bytes_max=1 << 20)
+        assert [each.seq for each in found] == [1, 2]
+        place = standing_of(store, key, 2)
+        assert place == (Standing.LIVE, "the payload of entry 3 was deleted here", 4)
+        assert standing_of(store, key, 4) == (Standing.LIVE, "", 4)
+        store.append([b"5"], end_of_log=True)
+        assert standing_of(store, key, 5).standing is Standing.ENDED
