@@ -72,7 +72,7 @@ def our_server(folder: Path) -> Iterator[tuple[int, int]]:
     with Store.open(folder) as store:
         log = store.author.hex()
     program = Path(sys.executable).with_name("bamboo-peer")
-    command = [program, "--store", str(folder), "datastream", "serve"]
+    command = [str(program), "--store", str(folder), "datastream", "serve"]
     with subprocess.Popen(
         [*command, log, "--listen", f"127.0.0.1:{port}"], stdout=subprocess.PIPE, text=True
     ) as process:
