@@ -5,8 +5,9 @@ many wait for it. A reader holds one piece at a time.
 """
 
 from collections import OrderedDict
+from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 import trio.lowlevel
@@ -17,6 +18,9 @@ from peer.api import Peer
 from wire import LogKey
 
 from .logs import Piece, State, StreamLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CACHE_BYTES: Final = 16 << 20
 
@@ -35,6 +39,8 @@ class Feed:
         """As of the last look; None before the first one."""
         self._cuts: list[tuple[int, int]] = []
         self._changed = trio.lowlevel.ParkingLot()
+        self.watchers: set[Callable[[], None]] = set()
+        """Called in the event loop when the stream has changed: cheaper than a task that waits."""
         self._pieces: OrderedDict[int, Piece] = OrderedDict()
         self._bytes = 0
         self._reading: dict[int, trio.Event] = {}
@@ -53,15 +59,22 @@ class Feed:
         assert self.state is not None
         return self.state
 
-    def _look(self) -> tuple[State, int | None]:
+    def _look(self) -> tuple[State, int | None, Piece | None]:
         before = self.state
         state = self.log.update()
-        if before is None or state.cuts == before.cuts:
-            return state, None
-        return state, self.log.lowest_cut(before.cuts, state.cuts)
+        if before is None:
+            return state, None, None
+        if state.cuts != before.cuts:
+            return state, self.log.lowest_cut(before.cuts, state.cuts), None
+        # What all who are live will ask for is read before they are told.
+        added = None
+        if state.total_entries > before.total_entries:
+            with suppress(PayloadUnavailable):
+                added = self.log.piece(before.total_entries)
+        return state, None, added
 
-    def _told(self, seen: tuple[State, int | None]) -> None:
-        state, cut = seen
+    def _told(self, seen: tuple[State, int | None, Piece | None]) -> None:
+        state, cut, added = seen
         if self.state is not None and (state.cuts, state.seq) < (self.state.cuts, self.state.seq):
             return  # an older look that came in late
         if cut is not None:
@@ -70,7 +83,11 @@ class Feed:
             self._bytes = 0
         if state != self.state:
             self.state = state
+            if added is not None and added.cuts == state.cuts and added.first not in self._pieces:
+                self._keep(added)
             self._changed.unpark_all()
+            for watcher in list(self.watchers):
+                watcher()
 
     async def wait(self) -> None:
         """Returns once the stream has changed."""

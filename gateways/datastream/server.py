@@ -200,8 +200,17 @@ class _Conversation:
         """Until the client closes. Raises Ended, OSError and Trio's stream errors."""
         reason: list[BaseException] = []
         async with trio.open_nursery() as nursery:
-            for task in (self._read, self._answer, self._hear_of_changes, self._keep_time):
+            for task in (self._read, self._answer, self._keep_time):
                 nursery.start_soon(self._guarded, task, reason, nursery.cancel_scope)
+
+            def changed() -> None:
+                self._hear_of_change(reason, nursery.cancel_scope)
+
+            self._feed.watchers.add(changed)
+            try:
+                await trio.Event().wait()
+            finally:
+                self._feed.watchers.discard(changed)
         if reason:
             raise reason[0]
 
@@ -233,14 +242,16 @@ class _Conversation:
             session.receive(data)
             self._wake.set()
 
-    async def _hear_of_changes(self) -> None:
-        while True:
-            position = self._session.position
+    def _hear_of_change(self, reason: list[BaseException], scope: trio.CancelScope) -> None:
+        """The stream has changed, perhaps while a piece is being sent to who takes its time."""
+        position = self._session.position
+        try:
             if position is not None:
-                # Also while a piece is being sent to a client that takes its time.
                 self._feed.check(self._cuts, position)
-            self._wake.set()
-            await self._feed.wait()
+        except WentBack as error:
+            reason.append(Ended(str(error)))
+            scope.cancel()
+        self._wake.set()
 
     async def _keep_time(self) -> None:
         limit = self._inactivity_timeout_s

@@ -12,7 +12,7 @@ import trio
 from gateways.datastream import Batch, DataStreamSource, Operation
 from gateways.datastream.sessions import OperationError
 from logstore import Store
-from peer import counted, json_number, log_fields
+from peer import json_number, log_fields
 
 from .errors import DONE, FAILED
 from .lines import LineBytes, line_batches
@@ -65,7 +65,6 @@ class _Appending:
                 if fields is None:
                     continue
                 if "entries" in fields and not self._is_open:
-                    assert isinstance(line, bytes) or hasattr(line, "read")
                     waiting.append((self._line, _entries_of(fields)))
                     size += len(line) if isinstance(line, bytes) else LINE_BYTES_MAX
                     if len(waiting) >= BATCH_OPERATIONS_MAX or size >= BATCH_BYTES_MAX:
@@ -143,6 +142,8 @@ class _Appending:
         assert operation.seq is not None
         assert operation.last is not None
         count = operation.last - operation.first + 1
+        only = f"entry {operation.first}"
+        span = only if count == 1 else f"entries {operation.first}..{operation.last}"
         self._terminal.result(
             log_fields(self._source.key)
             | {
@@ -151,12 +152,7 @@ class _Appending:
                 "last": json_number(operation.last),
                 "entries": count,
             },
-            f"{self._source.key}/{operation.seq}: "
-            + (
-                f"entries {operation.first}..{operation.last}"
-                if count > 1
-                else f"{counted(1, 'entry')} {operation.first}".replace("1 entry", "entry")
-            ),
+            f"{self._source.key}/{operation.seq}: {span}",
         )
 
 

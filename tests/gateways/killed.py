@@ -22,6 +22,7 @@ async def write(store: Store) -> None:
 async def main() -> None:
     """`killed.py source STORE`, `relay STORE ADDRESS`, `import STORE FILE`."""
     role, path, *rest = sys.argv[1:]
+    print("begun", flush=True)  # noqa: T201
     with Store.open(Path(path)) as store:
         if role == "source":
             await write(store)

@@ -51,6 +51,25 @@ async def test_an_export_has_upstream_s_bytes_and_comes_back(tmp_path: Path, nam
         assert digest(tmp_path / "again.bin") == vector["file_sha256"]
 
 
+@pytest.mark.parametrize("name", ["R2", "R3"])
+async def test_a_large_file_has_upstream_s_bytes(tmp_path: Path, name: str) -> None:
+    [vector] = [each for each in VECTORS["large_files"] if each["name"] == name]
+    model = Model()
+    with Store.memory() as store:
+        key = declare(store, stream_type=vector["stream_type"])
+        for number in range(300 if name == "R2" else 120):
+            if name == "R2":
+                added = model.add(176, b"\0" + number.to_bytes(8, "big"))
+                added += model.add(1, bytes([number % 256]) * (number * 7919 % 70000))
+            else:
+                added = model.add(1, bytes([number % 256]) * 1_000_000)
+            store.append([added])
+        done = export_file(store, key, tmp_path / "s.bin", with_bookmarks=False)
+        totals = (vector["total_entries"], vector["total_length"])
+        assert (done.total_entries, done.total_length) == totals
+        assert digest(tmp_path / "s.bin") == vector["file_sha256"]
+
+
 async def test_bookmarks_are_beside_the_file(tmp_path: Path) -> None:
     with Store.memory() as store:
         key = declare(store)

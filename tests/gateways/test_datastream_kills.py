@@ -22,15 +22,20 @@ KILLS = [pytest.param(4), pytest.param(200, marks=pytest.mark.long)]
 SCRIPT = "tests.gateways.killed"
 
 
-def run_and_kill(rng: random.Random, *argv: str, seconds: float) -> list[str]:
-    """Starts a process, kills it at some moment, and returns its whole lines."""
+def run_and_kill(rng: random.Random, *argv: str, seconds: float, lines: int = 1) -> list[str]:
+    """Starts a process, kills it some time after so many lines, and returns the whole ones.
+
+    The first line says that it has begun: how long that takes is the machine's business.
+    """
     with subprocess.Popen(
         [sys.executable, "-m", SCRIPT, *argv], stdout=subprocess.PIPE, text=True
     ) as process:
-        time.sleep(rng.uniform(0.5, 0.5 + seconds))
+        assert process.stdout is not None
+        begun = [process.stdout.readline() for _ in range(lines)]
+        time.sleep(rng.uniform(0, seconds))
         process.kill()
-        out, _ = process.communicate()
-    return out[: out.rfind("\n") + 1].splitlines()
+        out = "".join(begun) + process.stdout.read()
+    return out[: out.rfind("\n") + 1].splitlines()[1:]
 
 
 @pytest.mark.parametrize("kills", KILLS)
@@ -41,7 +46,8 @@ async def test_a_source_that_is_killed_has_lost_nothing(tmp_path: Path, kills: i
         key = await DataStreamSource.create(store)
     acknowledged = -1
     for _ in range(kills):
-        lines = run_and_kill(rng, "source", str(path), seconds=0.6)
+        told = 1 + rng.randrange(1, 30)
+        lines = run_and_kill(rng, "source", str(path), seconds=0.02, lines=told)
         acknowledged = max(acknowledged, int(lines[-1]) if lines else -1)
         if rng.random() < 0.3:
             (path / "datastream.sqlite3").unlink(missing_ok=True)
