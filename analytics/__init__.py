@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .auditing import KINDS, Audit, audit
     from .continuous import ContinuousExport
+    from .datastream_rows import datastream_current, datastream_entries, datastreams
     from .describe import Payloads, activity, entries, logs, payloads, replication_delay
     from .errors import (
         AnalyticsError,
@@ -48,6 +49,7 @@ _HOMES = {
     "stages": ("Stage", "analyze"),
     "auditing": ("KINDS", "Audit", "audit"),
     "continuous": ("ContinuousExport",),
+    "datastream_rows": ("datastream_current", "datastream_entries", "datastreams"),
     "describe": ("Payloads", "activity", "entries", "logs", "payloads", "replication_delay"),
     "export": ("Exporter",),
     "java": ("ensure_java",),
@@ -97,6 +99,9 @@ __all__ = [
     "activity",
     "analyze",
     "audit",
+    "datastream_current",
+    "datastream_entries",
+    "datastreams",
     "ensure_java",
     "entries",
     "latest",

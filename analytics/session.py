@@ -18,7 +18,7 @@ from .java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SHIPPED: Final = ("analytics", "logstore", "pyspark_bamboo", "wire")
+SHIPPED: Final = ("analytics", "gateways", "logstore", "pyspark_bamboo", "wire")
 _LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",

@@ -173,7 +173,7 @@ def peers(folder: str, count: str, address: str) -> None:
 
 
 async def _peers(folder: str, count: int, address: Address) -> None:
-    session = SessionConfig(refused_credit_per_s=2000.0, refusals_in_a_row_max=100_000)
+    session = SessionConfig(refused_credit_per_s=2000.0)
     config = NodeConfig(session=session, workers=0, poll_s=60, lock=False)
     async with AsyncExitStack() as stack:
         for number in range(count):

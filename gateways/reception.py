@@ -39,8 +39,8 @@ class Reception:
         handle: Callable[[trio.SocketStream, str], Awaitable[None]],
         *,
         clients_max: int,
-        came: Callable[[str], None] = lambda _: None,
-        gone: Callable[[str, str], None] = lambda *_: None,
+        came: Callable[[str], object] = lambda _: None,
+        gone: Callable[[str, str], object] = lambda *_: None,
     ) -> None:
         self._handle = handle
         self._clients_max = clients_max

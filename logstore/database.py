@@ -425,12 +425,13 @@ class Database:
         return max(0, pages * PAGE_BYTES - (held or 0))
 
     @property
-    def _log_path(self) -> Path | None:
+    def log_path(self) -> Path | None:
+        """Where the write-ahead log is, or will be; None in memory."""
         return None if self._path is None else self._path.with_name(f"{self._path.name}-wal")
 
     def _has_log(self) -> bool:
         """Whether anything is in the write-ahead log, or may be."""
-        return self._log_path is not None and bool(self._system.file_size(self._log_path))
+        return self.log_path is not None and bool(self._system.file_size(self.log_path))
 
     def _write_log_again(self, db: apsw.Connection) -> bool:
         """Makes the write-ahead log durable, whatever syncs of it have failed before.
@@ -438,11 +439,11 @@ class Database:
         False if that takes space that there is not: then it stays as it is. Raises OSError if it
         may hold what a sync has lost, which nobody may see, as it may never have happened.
         """
-        if self._log_path is None or not self._has_failed:
+        if self.log_path is None or not self._has_failed:
             return True
         db.execute("BEGIN IMMEDIATE")
         try:
-            self._has_failed = not write_again(self._system, self._log_path)
+            self._has_failed = not write_again(self._system, self.log_path)
             if self._has_failed and self._has_lost:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._has_lost = False

@@ -152,6 +152,14 @@ class StoreView:
         """A number that is another one once any process has committed something. Cheap to poll."""
         return self._database.data_version()
 
+    @property
+    def log_path(self) -> Path | None:
+        """The file that every commit of any process writes to first, None where there is none.
+
+        For who waits for its changes. Not to be opened: closing it would drop SQLite's locks.
+        """
+        return self._database.log_path
+
     # --- forks ----------------------------------------------------------------------------------
 
     def fork(self, key: LogKey) -> ForkProof | None:

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         SetUp,
         SyncFinished,
     )
+    from peer.protocol.pace import Pace
     from peer.protocol.plain import counted, json_number, log_fields, seq_span
     from peer.protocol.tracing import Tracer
 
@@ -79,6 +80,7 @@ _HOMES = (
     "protocol.events",
     "planner.log_table",
     "protocol.notices",
+    "protocol.pace",
     "session",
     "planner.source_book",
     "planner.source_seat",
@@ -117,6 +119,7 @@ __all__ = [
     "NewestLearned",
     "Notice",
     "OpenPayload",
+    "Pace",
     "PayloadFinished",
     "PayloadOpened",
     "PayloadRead",

@@ -48,6 +48,7 @@ from peer.protocol.events import (
 )
 from peer.protocol.idle import IdleWork
 from peer.protocol.notices import Notice
+from peer.protocol.pace import Pace
 from peer.protocol.request import Request
 from peer.protocol.table import RequestTable
 from peer.protocol.tickets import Tickets
@@ -76,6 +77,7 @@ class Engine:
         now: float,
         tracer: Tracer | None = None,
         claim: Claim = claim_all,
+        pace: Pace | None = None,
     ) -> None:
         self._config = config
         self._commands: list[Command] = []
@@ -93,11 +95,7 @@ class Engine:
         self._prover = Prover(
             self._commands, self._notices, config, receive_greedily=negotiated.receive_greedily
         )
-        self._timers = Timers(
-            self._table,
-            config,
-            lambda request: self.actor.cancel_for(request, CancelReason.COMPLETE),
-        )
+        self._timers = Timers(self._table, config, pace or Pace.of(config), self._complete)
         self.actor = Actor(
             self._table,
             self._by_ident,
@@ -264,6 +262,7 @@ class Engine:
 
     def ended(self) -> None:
         """The connection is gone. Afterwards `commands` holds what is to be kept."""
+        self._timers.ended()
         self._inbound.ended(lost=True)
 
     def data_ended(self) -> None:
@@ -290,8 +289,6 @@ class Engine:
     def _read_control(self) -> None:
         while (message := self._control.next_message()) is not None:
             self._table.receive(message)
-        if self._table.refused_too_often:
-            raise Violation("too much idle work", "too many refused proposals in a row")
         self._read_data()
 
     def _read_data(self) -> None:
@@ -475,6 +472,9 @@ class Engine:
 
     def end_due(self, request: Request) -> None:
         self._outbound.end_due(request)
+
+    def _complete(self, request: Request) -> None:
+        self.actor.cancel_for(request, CancelReason.COMPLETE)
 
     def idle_work(self) -> None:
         self._idle.add(self.now)

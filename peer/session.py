@@ -19,6 +19,7 @@ from peer.protocol.config import SessionConfig
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import ArrivalChanged, Event, LogChanged
 from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
+from peer.protocol.pace import Pace
 from peer.protocol.tracing import Tracer
 from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
@@ -98,7 +99,7 @@ class Session:
     is empty. Whatever raises RemoteViolation or SessionTimeout has ended the session, and nothing
     but `receive_eof` has an effect any more: the host calls that, carries out the commands that are
     left, and closes the transport. `claim` says whether a log may be fetched here, `tracer` makes a
-    record of every message.
+    record of every message. `pace` is that of the node; a session alone has its own.
     """
 
     def __init__(
@@ -108,10 +109,12 @@ class Session:
         now: float,
         tracer: Tracer | None = None,
         claim: Claim = claim_all,
+        pace: Pace | None = None,
     ) -> None:
         self._role = role
         self._tracer = tracer
         self._claim = claim
+        self._pace = pace
         self._config = config
         self._now = now
         self._out = bytearray(encode_setup(config.setup))
@@ -422,6 +425,7 @@ class Session:
             now=self._now,
             tracer=self._tracer,
             claim=self._claim,
+            pace=self._pace,
         )
         self._notices.append(
             SetUp(

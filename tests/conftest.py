@@ -1,6 +1,7 @@
 """Hypothesis profiles: quick by default, the same examples in CI, `make fuzz` for more."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -9,6 +10,11 @@ from hypothesis import HealthCheck, settings
 
 # For what is made outside of a test, by fixtures of a module.
 os.environ["BAMBOO_PEER_STATE"] = tempfile.mkdtemp(prefix="bamboo-state-")
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and so would every process that
+# tests start and mean to end by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Neither deadlines nor complaints of slowness: a slow moment of the machine is not a failure.
 settings.register_profile(

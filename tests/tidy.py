@@ -66,10 +66,13 @@ LAYERS = {
     "peer.data": _layer("peer.protocol wire", sans_io=True),
     "peer.planner": _layer("logstore peer.data peer.protocol wire", sans_io=True),
     "peer": _layer("bymux logstore peer.data peer.planner peer.protocol wire", sans_io=True),
-    "peer.net": _layer("bymux bymux.trio_streams logstore peer wire", "nacl outcome trio"),
+    "peer.net": _layer(
+        "bymux bymux.trio_streams logstore peer wire", "inotify_simple nacl outcome trio"
+    ),
     "peer.api": _layer("bymux logstore peer peer.net wire", "nacl trio"),
     "peer.cli": _layer(
-        "analytics bymux gateways gateways.datastream gateways.datastream.codec gateways.ockam"
+        "analytics bymux gateways gateways.datastream gateways.datastream.codec"
+        " gateways.datastream.sessions gateways.ockam"
         " gateways.ockam.bare gateways.ockam.client gateways.ockam.codec gateways.ockam.declared"
         " gateways.ockam.ledger gateways.ockam.server gateways.declaration logstore"
         " peer peer.api peer.net wire",

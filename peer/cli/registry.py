@@ -72,6 +72,12 @@ _TABLE = (
     Command("wait", "waiting", "wait until what is followed is complete", INTERRUPTED),
     Command("why", "why", "say why a log is not complete, or a peer brings nothing"),
     Command(
+        "datastream",
+        "datastream",
+        "serve, write, relay and export data streams with bookmarks",
+        INTERRUPTED,
+    ),
+    Command(
         "trace",
         "tracing",
         "show what `--trace` wrote: every message of every connection",

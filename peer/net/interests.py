@@ -49,10 +49,12 @@ class InterestBook:
         self._only = only
         self._shared: dict[LogKey, int] = {}
         """Up to which entry others have each own log; what interests name, so that it is one."""
+        self._held: set[LogKey] = set()
+        """The logs in the store; what interests name too. None ever leaves a store."""
         self._serve_held = serve_held
         self._fetches_only = fetches_only
         self._wanted = Wanted()
-        self._interests = Interests(serve_held=serve_held)
+        self._interests = Interests(serve_held=serve_held, held=self._held)
         self._offers: set[LogKey] = set()
         self._current: InterestsChanged | None = None
 
@@ -77,10 +79,15 @@ class InterestBook:
             only=self._only,
         )
         wanted = Wanted.load(store)
-        known, own = store.shared(), frozenset(info.key for info in store.logs(self._author))
+        # The same set: sessions read it all the time, and news come while this runs in a thread.
+        book._held = self._held
+        stored = {info.key for info in store.logs()}
+        book._held.update(stored)
+        known = store.shared()
+        own = frozenset(log for log in stored if log.author == self._author)
         for log in own:
             book._shared[log] = max(known.get(log, 0), self._shared.get(log, 0))
-        book._interests = replace(book._interests, shared=book._shared)
+        book._interests = replace(book._interests, shared=book._shared, held=book._held)
         if self._only is not None:
             book._shared.setdefault(self._only, 0)
             asked = frozenset((self._only,))
@@ -109,11 +116,7 @@ class InterestBook:
         if store.own_logs_read_only is not None:
             # Our own first log may be elsewhere, though nothing of it is here.
             book._offers.add(LogKey(self._author, 0))
-        if everything:
-            book._offers.update(info.key for info in store.logs())
-        else:
-            for author in authors:
-                book._offers.update(info.key for info in store.logs(author))
+        book._offers.update(log for log in stored if everything or log.author in authors)
         return book
 
     def take(self, wanted: Wanted) -> bool:
@@ -151,6 +154,7 @@ class InterestBook:
         Other new logs that are wanted find their way by the news themselves.
         """
         for change in changes:
+            self._held.add(change.log)
             if change.log.author == self._author:
                 self._shared.setdefault(change.log, 0)
         if self._is_narrow:

@@ -76,6 +76,11 @@ class PayloadHost:
             if sink.storing and sink.log in logs:
                 self._put(port, sink, partial(self._look, port, sink))
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether payloads are under way."""
+        return bool(self._sinks)
+
     def checkpoint(self) -> None:
         """Keeps what came and would be lost by a kill; to be called several times a second.
 

@@ -14,6 +14,7 @@ from peer import (
     Event,
     InterestsChanged,
     Notice,
+    Pace,
     Session,
     SessionConfig,
     SetUp,
@@ -168,6 +169,7 @@ class Roster:
         self._trace = trace
         self._host = host
         self._config = self.pacer.session(config)
+        self._pace = Pace.of(self._config)
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
@@ -200,7 +202,7 @@ class Roster:
         claim = claim_all if place is None else place.claim
         stream = self.pacer.stream(stream)
         connection = Connection(
-            Session(role, config, trio.current_time(), tracer, claim),
+            Session(role, config, trio.current_time(), tracer, claim, self._pace),
             stream,
             self._host,
             source=address,

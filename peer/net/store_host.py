@@ -30,6 +30,7 @@ from wire import EntryError, LogKey, decode_entry
 
 from .arrivals import Arrivals, Reading
 from .changes import ChangeFeed, News
+from .commits import SELDOM_S, Commits
 from .groups import Group, replies
 from .ingestion import Ingestion
 from .interests import Wanted
@@ -43,8 +44,10 @@ from .verifier import Verifier
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.05
-_EVIDENCE_POLLS: Final = 20
-"""Evidence that could not be kept is tried again after so many polls."""
+_EVIDENCE_S: Final = 1.0
+"""How often it is tried to keep evidence that the disk did not take."""
+_RECEIVING_S: Final = 0.25
+"""How often it is looked whether what came of payloads is to be kept."""
 _EVIDENCE_MAX: Final = 1000
 """Logs of which so much is remembered, two entries each."""
 
@@ -82,7 +85,7 @@ class StoreHost:
         self._feed = ChangeFeed(store)
         self._told = self._feed.position
         """What all watchers have been told of, as an ingest number; in the event loop."""
-        self._polls = 0
+        self._evidence_at = 0.0
         self._evidence_left: dict[LogKey, tuple[CheckEvidence, str]] = {}
         """What a disk that failed did not keep, and its source; nobody would send it again. For
         writing only."""
@@ -311,29 +314,33 @@ class StoreHost:
 
     async def _poll(self) -> None:
         troubles = Seldom()
-        while True:
-            await trio.sleep(self._poll_s)
-            self._payloads.checkpoint()
-            try:
-                if self._has_nothing_to_look_for():
-                    continue
-                also: set[LogKey] = set()
-                wanted = await self.call(partial(self._look_for_others, also), also=also)
-            except StoreClosed:
-                # It does not open again, and a node without a store is of no use.
-                raise
-            except StoreError as error:
-                if troubles.may_say(str(error), trio.current_time()):
-                    log.warning("the store cannot be looked at: %s", error)
-                continue
-            if wanted is not None:
-                for watch in list(self.want_watchers):
-                    watch(wanted)
+        with Commits(self.store.log_path, self._poll_s) as commits:
+            while True:
+                await commits.wait(_RECEIVING_S if self._payloads.is_receiving else SELDOM_S)
+                self._payloads.checkpoint()
+                try:
+                    await self._look()
+                except StoreClosed:
+                    # It does not open again, and a node without a store is of no use.
+                    raise
+                except StoreError as error:
+                    if troubles.may_say(str(error), trio.current_time()):
+                        log.warning("the store cannot be looked at: %s", error)
+
+    async def _look(self) -> None:
+        """Tells what another process has committed, if any has."""
+        if self._has_nothing_to_look_for():
+            return
+        also: set[LogKey] = set()
+        wanted = await self.call(partial(self._look_for_others, also), also=also)
+        if wanted is not None:
+            for watch in list(self.want_watchers):
+                watch(wanted)
 
     def _has_nothing_to_look_for(self) -> bool:
-        """Whether this poll may pass."""
-        self._polls += 1
-        if self._evidence_left and self._polls % _EVIDENCE_POLLS == 0:
+        """Whether this time may pass."""
+        if self._evidence_left and trio.current_time() >= self._evidence_at:
+            self._evidence_at = trio.current_time() + _EVIDENCE_S
             return False
         # With all threads at rest nobody holds the lock that looking at the version takes.
         return all(lane.idle for lane in self._lanes) and not self._feed.is_stale()

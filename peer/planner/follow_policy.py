@@ -117,8 +117,8 @@ class FollowPolicy(Policy):
             self._room.make(waiting, self._logs.asks())
 
     def next_deadline(self) -> float | None:
-        agenda, lacking, room = self._agenda, self._lacking, self._room
-        return earliest(agenda.next_at(), lacking.next_at(), room.next_deadline())
+        at = self._agenda.next_at(), self._lacking.next_at()
+        return earliest(*at, self._room.next_deadline())
 
     def _look(self, log: LogKey, named: tuple[int, ...]) -> None:
         """Look a log up, unless there is nothing to plan for it; `named`: hashes that it takes."""
@@ -136,16 +136,10 @@ class FollowPolicy(Policy):
         state.our_newest = 0
         self._looking += 1
         wants, newest = self.wants_of(log), self.newest_of(log)
+        runs_from = state.runs_from
         self._actions.look_up(
-            look_up_for(
-                wants,
-                log,
-                named,
-                newest=newest,
-                runs_from=state.runs_from,
-                leave_arriving=True,
-            ),
-            partial(self._looked, state.fork_range, state.runs_from, frozenset(named)),
+            look_up_for(wants, log, named, newest=newest, runs_from=runs_from, leave_arriving=True),
+            partial(self._looked, state.fork_range, runs_from, frozenset(named)),
         )
 
     def _looked(
@@ -156,8 +150,7 @@ class FollowPolicy(Policy):
         view: LogView,
     ) -> None:
         log, state = view.log, self._logs[view.log]
-        state.looking = False
-        self._looking -= 1
+        state.looking, self._looking = False, self._looking - 1
         if state.must_look:  # asked for during the look-up
             self._enqueue(log)
         outdated = fork_range is None and (state.stale or log in self._settling)
@@ -339,6 +332,7 @@ class FollowPolicy(Policy):
     # What the other side proposed
 
     def request_proposed(self, request: Request) -> None:
+        self._line.asked_for(request.log)
         state = self._logs.get(request.log)
         if state is None and self.wants(request.log):
             state = self._state(request.log)
@@ -398,7 +392,7 @@ class FollowPolicy(Policy):
         state.refusals, state.met = 0, True
         view, ask = state.views.pop(request, None), state.asks.get(request)
         if ask is not None and ask.kind is AskKind.PROBE and request.base is not None:
-            state.newest = max(state.newest or 0, request.base.end or 0)
+            state.told_newest(request.base.end or 0)
             self._enqueue(log, look=True)
         if ask is not None and ask.kind is AskKind.WATCH and not fetches(request):
             state.watches(request)
@@ -435,6 +429,7 @@ class FollowPolicy(Policy):
     def _refused(self, request: Request, state: LogState) -> None:
         if request.ours:
             state.refuse(request)
+            state.doubt_newest(request)
             if state.refusals > REFUSALS_MAX:
                 self._pause(request.log, state)
         else:

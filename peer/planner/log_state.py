@@ -409,6 +409,21 @@ class LogState:
             case AskKind.OFFER:
                 pass
 
+    def doubt_newest(self, request: Request) -> None:
+        """The path to what was taken for the newest entry is not to be had: ask for its number.
+
+        Who asks for all that follows an entry mostly holds that one, but not if it follows a range
+        that begins there.
+        """
+        if self._kind_of(request) is AskKind.PATH and self.newest == request.proposal.end:
+            self.newest = None
+
+    def told_newest(self, newest: int) -> None:
+        """The other side says what its newest entry is: no path to a later one was refused."""
+        self.newest = max(self.newest or 0, newest)
+        if self.newest < self.path_refused:
+            self.path_refused = 0
+
     def _kind_of(self, request: Request) -> AskKind:
         """What is found wrong in a request of ours that is over was asked for all the same."""
         ask = self.asks.get(request)

@@ -140,9 +140,16 @@ class Policy(ABC):
             del self._declined[next(iter(self._declined))]
 
     def request_proposed(self, request: Request) -> None:
-        """The other side proposed something: look at the log, then answer."""
+        """The other side proposed something: look at the log, then answer.
+
+        What is neither wanted nor held is refused from memory. Nothing else bounds what a peer can
+        make us read: it may name as many logs as there are numbers.
+        """
         if not self.wants(request.log):
             self._decline(request.log)
+        if not self._interests.concerns(request.log):
+            self._answer(request, LogView(request.log), [])
+            return
         target = link_target(request.proposal)
         smallest, largest = self.wants_of(request.log).payload_limits
         inside = request.proposal.offset is not None

@@ -99,7 +99,7 @@ class SyncPolicy(Policy):
         self._retries = Retries()
         self._mender = Mender(actions, self._settling)
         self._serving: set[Request] = set()
-        self._answers_due = 0
+        self._answers_due: set[Request] = set()
         """Proposals of the other side whose logs are being looked up."""
         self._mending: dict[LogKey, None] = {}
         self._started = False
@@ -150,7 +150,15 @@ class SyncPolicy(Policy):
         state = self._logs.get(log)
         return 0 if state is None else state.theirs
 
-    def _active(self) -> None:
+    def _active(self, log: LogKey | None = None) -> None:
+        """Something happened, to this log if it is about one.
+
+        A peer goes on offering all that it has. What is neither wanted nor held is no reason to
+        wait, unless more may come of it that is wanted and cannot be named from here.
+        """
+        interests = self._interests
+        if log is not None and not (interests.awaits_unknown or interests.concerns(log)):
+            return
         self._ping_sent = False
         self._pong_at = None
 
@@ -338,13 +346,14 @@ class SyncPolicy(Policy):
     # What became of requests
 
     def request_proposed(self, request: Request) -> None:
-        self._answers_due += 1
+        if self._interests.concerns(request.log):
+            self._answers_due.add(request)
         super().request_proposed(request)
 
     def _answer(self, request: Request, view: LogView, before: list[Request]) -> None:
-        self._answers_due -= 1
-        self._active()
         log = request.log
+        self._answers_due.discard(request)
+        self._active(log)
         if request.answered or request.cancel_received is not None:
             return
         if self.wants(log) and self.takes_in(log):
@@ -402,7 +411,7 @@ class SyncPolicy(Policy):
             state.known.newest = max(state.theirs, request.base.end or 0)
 
     def request_cancelled(self, request: Request, cancel: Cancel) -> None:
-        self._active()
+        self._active(request.log)
         self._note_answer(request)
         if cancel.entries:
             self._actions.check_evidence(
@@ -436,7 +445,7 @@ class SyncPolicy(Policy):
         return True
 
     def request_released(self, request: Request) -> None:
-        self._active()
+        self._active(request.log)
         self._serving.discard(request)
         self._asked_at.pop(request, None)
         self._settling.add(request)

@@ -4,6 +4,7 @@ A node offers each peer thousands of logs, and most of them wait for request cre
 put in line one by one: the line keeps its place among them.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ class WaitingLine:
         self._offers_left = 0
         self._offered: tuple[LogKey, ...] = ()
         self._last: OrderedDict[LogKey, None] = OrderedDict()
+        self._preferred: set[bytes] = set()
 
     def __bool__(self) -> bool:
         return bool(self._pushed or self._last) or self._offers_left > 0
@@ -57,6 +59,24 @@ class WaitingLine:
         self._offered = logs
         self._offers.append(reversed(new) if backwards else iter(new))
         self._offers_left += len(new)
+
+    def asked_for(self, log: LogKey) -> None:
+        """The other side has proposed a log.
+
+        Who follows an author proposes log 0, and cannot name the others: those that are offered go
+        ahead of all else that is only offered, once.
+        """
+        author = log.author
+        if log.log_id != 0:
+            return
+        place = bisect_left(self._offered, LogKey(author, 0))
+        if author in self._preferred or place == len(self._offered):
+            return
+        if self._offered[place].author == author:
+            self._preferred.add(author)
+        while place < len(self._offered) and self._offered[place].author == author:
+            self._pushed.setdefault(self._offered[place])
+            place += 1
 
     def pop(self) -> LogKey:
         """The next one; the line must not be empty."""

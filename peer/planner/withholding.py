@@ -74,7 +74,6 @@ class _Contact:
     """The question that is open."""
     compared: int = 0
     """The entry that both hold, as far as is known."""
-    looking: bool = False
 
 
 class Withholding:
@@ -89,6 +88,14 @@ class Withholding:
         self._newest: dict[LogKey, int] = {}
         """What the other side has said of own logs before anything of them was held back."""
         self._owned: set[Request] = set()
+        # A node asks of thousands of logs at once, and is called after whatever happens: so those
+        # of which something can be done are kept apart from those that wait for the other side.
+        self._asking: set[LogKey] = set()
+        """The logs of which it is to show what it holds."""
+        self._to_ask: dict[LogKey, _Contact] = {}
+        """Those of them of which it is to be asked something next."""
+        self._storing: dict[LogKey, _Contact] = {}
+        """Those of which its answer is being stored."""
         self._changed = False
 
     def interests_changed(self, event: InterestsChanged) -> None:
@@ -149,12 +156,14 @@ class Withholding:
     def _ask(self, log: LogKey) -> None:
         if log not in self._contacts and log not in self._contested:
             self._contacts[log] = contact = _Contact()
-            self._changed = True
+            self._asking.add(log)
             shared, newest = self._shared.get(log, 0), self._newest.get(log)
             if any(self._shows(each, shared) for each in self._actions.requests_of(log)):
                 self._shown(log, contact)
             elif newest is not None:
                 self._learned(log, contact, newest)
+            else:
+                self._ask_next(log, contact)
 
     @staticmethod
     def _shows(request: Request, shared: int) -> bool:
@@ -173,31 +182,36 @@ class Withholding:
     @property
     def is_asking(self) -> bool:
         """Whether the other side has still to show what it holds of some log."""
-        over = (_Stage.SHOWN, _Stage.CONTRADICTS)
-        return any(contact.stage not in over for contact in self._contacts.values())
+        return bool(self._asking)
 
     def advance(self) -> None:
         """Asks what can be asked now."""
         self._changed = False
-        for log, contact in self._contacts.items():
-            if contact.stage is _Stage.STORING and contact.request is not None:
-                if is_stored(contact.request):
-                    self._shown(log, contact)
-            elif contact.request is None and not contact.looking:
-                if contact.stage is _Stage.NEWEST:
-                    self._propose(contact, PROBE, LogView(log))
-                elif contact.stage is _Stage.COMPARE and self._may_propose(
-                    log, contact.compared, contact.compared
-                ):
-                    self._compare(log, contact, ())
+        for log, contact in list(self._storing.items()):
+            if contact.request is None or is_stored(contact.request):
+                self._shown(log, contact)
+        for _ in range(len(self._to_ask)):
+            if not self._actions.request_credit:
+                break
+            log = next(iter(self._to_ask))
+            contact = self._to_ask.pop(log)
+            if contact.stage is _Stage.NEWEST:
+                self._propose(contact, PROBE, LogView(log))
+            elif self._may_propose(log, contact.compared, contact.compared):
+                self._compare(log, contact, ())
+            else:
+                self._to_ask[log] = contact
+
+    def _ask_next(self, log: LogKey, contact: _Contact) -> None:
+        """There is something to ask, as soon as that may be."""
+        self._to_ask[log] = contact
+        self._changed = True
 
     def _compare(self, log: LogKey, contact: _Contact, named: tuple[int, ...]) -> None:
-        contact.looking = True
         then = partial(self._looked, contact, named)
         self._actions.look_up(LookUp(0, log, named), then)
 
     def _looked(self, contact: _Contact, named: tuple[int, ...], view: LogView) -> None:
-        contact.looking = False
         if contact.stage is not _Stage.COMPARE:
             return
         contact.compared = min(contact.compared, view.newest)
@@ -220,6 +234,8 @@ class Withholding:
         if self._may_propose(view.log, proposal.start, proposal.end):
             contact.request = actions.propose(proposal, view)
             self._owned.add(contact.request)
+        else:
+            self._to_ask[view.log] = contact
 
     def _learned(self, log: LogKey, contact: _Contact, newest: int) -> None:
         """The other side has told its newest entry."""
@@ -227,10 +243,15 @@ class Withholding:
         if newest <= self._shared.get(log, 0):
             self._shown(log, contact)
         else:
-            contact.stage, self._changed = _Stage.COMPARE, True
+            contact.stage = _Stage.COMPARE
+            self._ask_next(log, contact)
 
     def _shown(self, log: LogKey, contact: _Contact) -> None:
-        contact.stage, contact.request = _Stage.SHOWN, None
+        if contact.stage is _Stage.CONTRADICTS:
+            # What was asked before that may be answered, or refused, later.
+            return
+        self._over(log, contact, _Stage.SHOWN)
+        contact.request = None
         self._actions.send_again(log)
 
     # What became of requests
@@ -272,14 +293,24 @@ class Withholding:
         contact = self._contacts[request.log]
         if contact.request is request and contact.stage is _Stage.COMPARE:
             contact.stage, self._changed = _Stage.STORING, True
+            self._storing[request.log] = contact
 
     def lost(self, request: Request) -> None:
         """One of ours gave way to one of the other side's: it is made again."""
         self._owned.discard(request)
-        self._contacts[request.log].request = None
-        self._changed = True
+        contact = self._contacts[request.log]
+        contact.request = None
+        if request.log in self._asking:
+            self._ask_next(request.log, contact)
 
     def contradicted(self, log: LogKey) -> None:
         """An entry of the other side does not go with what is held here."""
         if log in self._shared:
-            self._contacts.setdefault(log, _Contact()).stage = _Stage.CONTRADICTS
+            self._over(log, self._contacts.setdefault(log, _Contact()), _Stage.CONTRADICTS)
+
+    def _over(self, log: LogKey, contact: _Contact, stage: _Stage) -> None:
+        """Nothing more is asked of a log."""
+        contact.stage = stage
+        self._asking.discard(log)
+        self._to_ask.pop(log, None)
+        self._storing.pop(log, None)

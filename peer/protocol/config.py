@@ -78,12 +78,10 @@ class SessionConfig:
     """point2point.md 2: proposals that may be unanswered."""
     requests_max: int = 65_536
     """point2point.md 2: active requests of the other side for which credit is given back."""
-    refused_credit_per_s: float = 20.0
-    """Pace at which credit for refused proposals is given back (Rapid Reset)."""
-    refusals_in_a_row_max: int = 1024
-    """Cancels that a peer makes us send without one confirmed request between them; they fade at
-    the pace of their credit, so that an honest peer with many logs of no interest is not dropped.
-    """
+    refused_credit_max: float = 2048.0
+    """Credit for refused proposals that a node gives back at once, to all its peers together..."""
+    refused_credit_per_s: float = 500.0
+    """... and the pace at which it does when that is used up (Rapid Reset)."""
     unpaced_refusals_max: int = 512
     """How many refusals in a row, faded likewise, do not delay credit, where we propose what we
     need ourselves. They cost us a look-up each and may be all that an honest peer has to get.

@@ -1,6 +1,6 @@
 """What the host tells the engine: past participles, mostly replies to commands."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -226,6 +226,7 @@ class Interests:
     may be sent. It is read whenever it matters, so that it may grow. `contested`: own logs of which
     somebody does hold something else, so that nothing behind it is ever sent. `asked`: own logs
     of which every peer is asked what it holds, whether anything is about to be sent or not.
+    `held`: the logs of which anything is held, read like `shared`; None: only the store knows.
     """
 
     logs: frozenset[LogKey] = frozenset()
@@ -239,6 +240,7 @@ class Interests:
     shared: Mapping[LogKey, int] = field(default_factory=dict)
     contested: frozenset[LogKey] = frozenset()
     asked: frozenset[LogKey] = frozenset()
+    held: Container[LogKey] | None = None
 
     def wants(self, log: LogKey) -> bool:
         """Whether new entries of this log are taken in."""
@@ -248,6 +250,15 @@ class Interests:
         """Whether this log is wanted apart from what is fetched of it."""
         named = log in self.logs or log in self.own
         return self.everything or named or log.author in self.authors or log.author == self.author
+
+    def concerns(self, log: LogKey) -> bool:
+        """Whether this log is wanted, or may be held: only then is a look at the store of use."""
+        return self.held is None or log in self.held or self.wants(log)
+
+    @property
+    def awaits_unknown(self) -> bool:
+        """Whether logs are wanted that nobody here has heard of: they come by offers only."""
+        return self.everything or bool(self.authors)
 
     def subscription(self, log: LogKey) -> Subscription:
         """What is wanted of a log that `follows` names; of an own one that is all of it."""

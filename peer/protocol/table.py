@@ -82,7 +82,6 @@ class RequestTable:
         self._by_log: dict[LogKey, list[Request]] = {}
         self._held: dict[int, Request] = {}
         self._ignored: dict[int, int] = {}
-        self._refused = Bucket(config.refused_credit_per_s)
         self._unpaced = Bucket(config.refused_credit_per_s)
         self._out: deque[bytes] = deque()
         self.now = 0.0
@@ -157,7 +156,6 @@ class RequestTable:
         request.confirm(adjust.end, adjust.upper_info)
         request.our_interest.apply(adjust)
         request.progress_at = self.now
-        self._refused.level = 0.0
         self.their_active += 1
         self._send(adjust)
         self._withheld[request] = None
@@ -184,8 +182,6 @@ class RequestTable:
         if not request.ours and not request.confirmed:
             often = not paced and self._unpaced.add(self.now) > self._config.unpaced_refusals_max
             request.credit_paced = paced or often
-            if request.credit_paced and request.cancel_received is None:
-                self._refused.add(self.now)
         self._end_if_due(request)
 
     def forgive(self) -> None:
@@ -428,11 +424,6 @@ class RequestTable:
             their_interest=other if ours else proposer,
             created_at=self.now,
         )
-
-    @property
-    def refused_too_often(self) -> bool:
-        """Whether the other side made us refuse more in a row than an honest one would."""
-        return self._refused.level > self._config.refusals_in_a_row_max
 
     def _grant(self, units: int) -> None:
         self.their_credit += units

@@ -7,6 +7,7 @@ from wire import Eagerness
 
 from .config import SessionConfig
 from .errors import SessionTimeout
+from .pace import Pace, Refunds
 from .request import Request
 from .table import RequestTable
 
@@ -15,7 +16,11 @@ class Timers:
     """Unanswered proposals, data that is held, quiet finite requests, and credit that is paced."""
 
     def __init__(
-        self, table: RequestTable, config: SessionConfig, complete: Callable[[Request], None]
+        self,
+        table: RequestTable,
+        config: SessionConfig,
+        pace: Pace,
+        complete: Callable[[Request], None],
     ) -> None:
         """`complete` is called for a finite request of ours in which nobody sends."""
         self._table = table
@@ -25,7 +30,7 @@ class Timers:
         self._quiet: list[tuple[float, int]] = []
         self._finite: dict[int, Request] = {}
         self._held_since: float | None = None
-        self._credit_paced_at = table.now
+        self._refunds = Refunds(pace, table.now)
 
     # What the engine says
 
@@ -71,7 +76,11 @@ class Timers:
             )
         while self._quiet and self._quiet[0][0] <= now:
             self._look_at(heappop(self._quiet)[1])
-        self._pace_credit()
+        self._table.return_credit(self._refunds.due(self._table.credit_owed, now))
+
+    def ended(self) -> None:
+        """The session is over."""
+        self._refunds.over()
 
     def _look_at(self, ident: int) -> None:
         request = self._finite.get(ident)
@@ -85,16 +94,6 @@ class Timers:
             due = self._table.now + self._config.complete_timeout_s
         heappush(self._quiet, (due, ident))
 
-    def _pace_credit(self) -> None:
-        now = self._table.now
-        if not self._table.credit_owed:
-            self._credit_paced_at = now
-            return
-        units = int((now - self._credit_paced_at) * self._config.refused_credit_per_s + 1e-6)
-        if units > 0:
-            self._table.return_credit(units)
-            self._credit_paced_at = now
-
     def next_deadline(self) -> float | None:
         """When `advance` has something to do, or None."""
         config = self._config
@@ -104,8 +103,9 @@ class Timers:
             times.append(oldest.created_at + config.unanswered_timeout_s)
         if self._held_since is not None:
             times.append(self._held_since + config.held_data_timeout_s)
-        if self._table.credit_owed:
-            times.append(self._credit_paced_at + 1 / config.refused_credit_per_s)
+        refund_at = self._refunds.next_at(self._table.credit_owed)
+        if refund_at is not None:
+            times.append(refund_at)
         if self._quiet:
             times.append(self._quiet[0][0])
         return min(times, default=None)

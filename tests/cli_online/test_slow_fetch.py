@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.harness import CommandLine
+
 from .running import PATIENCE_S, run, serving, started, until
 
 PAYLOAD = bytes(range(256)) * 8192
@@ -53,34 +55,52 @@ def test_a_peer_that_is_asked_is_not_given_up_while_bytes_come(
     assert told != []
 
 
-def test_a_node_is_not_given_up_while_bytes_come_and_says_how_far_it_is(
-    slow: str, log: str, taker: Path
+def test_a_node_that_fetches_says_how_far_it_is(
+    tmp_path: Path, log: str, taker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(taker, "--no-listen", "--connect", slow):
-        until(lambda: "established" in run(taker, "status").stdout)
-        with fetching(taker, log, "1", "--timeout", "3") as process:
-            until(lambda: WHY_PART in run(taker, "why", log).stdout)
-            words = run(taker, "why", log).stdout
-            assert f"it is being fetched from {slow}; something came last at " in words
-            assert "! a `fetch` wants 1, and not all of it has come\n" in words
-            assert "  it is not followed, so nothing else of it is taken in\n" in words
-            assert "a peer has to hold it" not in words
-            until(lambda: "bytes have come" in run(taker, "status").stdout)
-            for screen in (run(taker, "status").stdout, run(taker, "status", log).stdout):
-                [line] = [each for each in screen.splitlines() if "fetching 1" in each]
-                assert re.fullmatch(
-                    rf"  {log}: fetching 1, 1 of 1 entry held, 0 with payloads, the payload of"
-                    rf" entry 1 from {slow} \(\d[\d,]* of 2,097,152 bytes have come, \d+ %\)",
-                    line,
-                )
-            found: dict[str, Any] = json.loads(run(taker, "status", "--json").stdout)
-            [wanted], [part] = found["fetching"], found["node"]["arriving"]
-            assert (wanted["held_entries"], wanted["held_payloads"]) == (1, 0)
-            assert (part["seq"], part["payload_bytes"]) == (1, len(PAYLOAD))
-            assert part["address"] == slow
-            out, error = process.communicate(timeout=PATIENCE_S)
+    here = CommandLine(tmp_path, monkeypatch)
+
+    def shown(*arguments: str) -> str:
+        return here(*arguments, "--store", taker).out.decode()
+
+    with serving(tmp_path / "slow", *SLOW[:3], "--max-rate", "16k", "--window", "0") as node:
+        slow = node.event()["address"]
+        with serving(taker, "--no-listen", "--connect", slow):
+            until(lambda: "established" in run(taker, "status").stdout)
+            with fetching(taker, log, "1") as process:
+                until(lambda: WHY_PART in shown("why", log))
+                words = shown("why", log)
+                assert f"it is being fetched from {slow}; something came last at " in words
+                assert "! a `fetch` wants 1, and not all of it has come\n" in words
+                assert "  it is not followed, so nothing else of it is taken in\n" in words
+                assert "a peer has to hold it" not in words
+                until(lambda: "bytes have come" in shown("status"))
+                for screen in (shown("status"), shown("status", log)):
+                    [line] = [each for each in screen.splitlines() if "fetching 1" in each]
+                    assert re.fullmatch(
+                        rf"  {log}: fetching 1, 1 of 1 entry held, 0 with payloads, the payload of"
+                        rf" entry 1 from {slow} \(\d[\d,]* of 2,097,152 bytes have come, \d+ %\)",
+                        line,
+                    )
+                found: dict[str, Any] = json.loads(shown("status", "--json"))
+                [wanted], [part] = found["fetching"], found["node"]["arriving"]
+                assert (wanted["held_entries"], wanted["held_payloads"]) == (1, 0)
+                assert (part["seq"], part["payload_bytes"]) == (1, len(PAYLOAD))
+                assert part["address"] == slow
+                # All was seen, however slow this machine is: the rest comes at full speed.
+                node.end()
+                with serving(tmp_path / "slow", "--listen", slow):
+                    out, error = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, error) == (0, "")
         assert out == f"{log} 1: 1 entry and 1 payload fetched\n"
+
+
+def test_a_node_is_not_given_up_while_bytes_come(slow: str, log: str, taker: Path) -> None:
+    with serving(taker, "--no-listen", "--connect", slow):
+        until(lambda: "established" in run(taker, "status").stdout)
+        done = run(taker, "fetch", log, "1", "--timeout", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{log} 1: 1 entry and 1 payload fetched\n"
 
 
 def test_payloads_of_entries_that_were_held_are_told_of(

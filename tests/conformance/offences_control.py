@@ -141,7 +141,7 @@ def starting_hash_of_another_type(p: Speaker) -> None:
 def end_cannot_wait(p: Speaker) -> None:
     """point2point.md 6: an own proposal without an answer has no 32 yet."""
     number = p.number
-    proposal = p.library.fresh(unwanted=True).propose(number)
+    proposal = p.library.fresh().propose(number)
     p.together(proposal, encode_request_cancelled(number), request=number)
 
 

@@ -10,7 +10,7 @@ import pytest
 from scripts import demo
 from tests.docs.pages import ROOT
 
-PATIENCE_S = 60
+PATIENCE_S = demo.LIMIT_S + demo.SPARK_LIMIT_S
 
 
 def test_the_demo_ends_well_and_leaves_nothing(tmp_path: Path) -> None:

@@ -234,8 +234,9 @@ def test_idle_work_fades_and_is_forgiven_for_verified_data() -> None:
 
 
 def test_credit_for_refused_proposals_comes_back_slowly() -> None:
-    """Rapid Reset (C1): 20 a second."""
-    peer = Impolite(follows=False)
+    """Rapid Reset (C1): some at once, the others at a pace."""
+    config = replace(SMALL, refused_credit_max=3.0, refused_credit_per_s=20.0)
+    peer = Impolite(follows=False, config=config)
     for index in range(10):
         number = 2 * index
         peer.control(propose(number), cancel(number))
@@ -243,8 +244,10 @@ def test_credit_for_refused_proposals_comes_back_slowly() -> None:
         peer.data(encode_request_cancelled(number))
     assert peer.messages()[0] == Grant(64)
     assert not [m for m in peer.messages() if isinstance(m, Grant)]
-    peer.wait(0.26)
-    assert [m for m in peer.messages() if isinstance(m, Grant)] == [Grant(5)]
+    peer.wait(0.05)
+    assert [m for m in peer.messages() if isinstance(m, Grant)] == [Grant(3)]
+    peer.wait(0.25)
+    assert [m for m in peer.messages() if isinstance(m, Grant)] == [Grant(3)]
 
 
 def test_who_has_had_too_many_requests_open_gets_all_credit_back_as_they_end() -> None:
@@ -290,7 +293,7 @@ def test_a_request_whose_end_has_not_left_counts() -> None:
 
 def test_honest_refusals_at_the_pace_of_their_credit_go_on_for_ever() -> None:
     """A node with many logs that we neither hold nor want is not dropped for offering them."""
-    peer = Impolite(follows=False, config=replace(SMALL, refusals_in_a_row_max=30))
+    peer = Impolite(follows=False, config=replace(SMALL, refused_credit_max=30.0))
     refused = []
     for index in range(300):
         number = 2 * index

@@ -35,6 +35,7 @@ def test_own_logs_and_those_followed_are_offered_in_order() -> None:
             author=store.author,
             subscriptions={held[1]: FULL, held[2].author: FULL},
             shared={own: 0},
+            held={own, *held},
         )
         assert book.current.offers == tuple(sorted([own, held[1], held[2], held[3]]))
         assert book.wanted.follows == store.follows()
@@ -117,12 +118,15 @@ def test_a_node_for_fetches_only_wants_and_offers_nothing_else() -> None:
         book = InterestBook(store.author, fetches_only=True).load(store)
         assert book.current.offers == ()
         shared = {LogKey(store.author, 0): 0}
-        assert book.current.interests == Interests(fetches={log: ((3, 4),)}, shared=shared)
+        held = shared.keys()
+        assert book.current.interests == Interests(
+            fetches={log: ((3, 4),)}, shared=shared, held=set(held)
+        )
         assert not book.note([LogChanged(LogKey(store.author, 0), 1, 1)])
         store.unwant(log, 3, 4)
         store.follow(log)
         assert book.take(Wanted.load(store))
-        assert book.current.interests == Interests(shared=shared)
+        assert book.current.interests == Interests(shared=shared, held=set(held))
 
 
 def test_what_others_have_of_own_logs_is_remembered_and_grows() -> None:
@@ -154,5 +158,6 @@ def test_a_book_of_one_own_log_asks_for_it_and_for_nothing_else() -> None:
             own=frozenset({log}),
             shared={log: 0, LogKey(store.author, 0): 0},
             asked=frozenset({log}),
+            held={LogKey(store.author, 0)},
         )
         assert book.take(Wanted.load(store))

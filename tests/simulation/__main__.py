@@ -4,8 +4,10 @@
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from . import restoring
+from .figures import line_of
 from .plan import TROUBLES, draw_plan
 from .run import SimulationFailed, run_world
 
@@ -24,6 +26,7 @@ def main() -> int:
     parser.add_argument(
         "--restores", action="store_true", help="stores are put back (restoring.py)"
     )
+    parser.add_argument("--figures", type=Path, help="writes what each world costs (figures.py)")
     options = parser.parse_args()
     restored = restoring.Outcome()
     seed, steps, virtual_s, failures = options.seed, 0, 0.0, 0
@@ -53,6 +56,9 @@ def main() -> int:
                 steps += outcome.steps
                 virtual_s += outcome.virtual_s
                 lies |= outcome.lies
+                if options.figures is not None:
+                    with options.figures.open("a") as file:
+                        print(line_of(seed, outcome.figures), file=file)
         seed += 1
         done = seed - options.seed
         elapsed_s = time.monotonic() - began

@@ -27,7 +27,7 @@ from peer.engine import Engine
 from peer.net.backoff import Backoff
 from peer.net.port import Port
 from peer.net.sources import Place
-from peer.protocol.commands import Command
+from peer.protocol.commands import Command, LookUp
 from peer.protocol.notices import Arriving, Notice
 from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, negotiate
 
@@ -170,6 +170,7 @@ class End(ABC):
         commands = self._commands()
         if commands:
             self.node.host.submit(self.port, commands)
+            self.node.world.figures.look_ups += sum(isinstance(each, LookUp) for each in commands)
         for notice in self._notices():
             self._noticed(notice)
         self._set_timer()
@@ -177,8 +178,10 @@ class End(ABC):
 
     def _noticed(self, notice: Notice) -> None:
         self.notices.append(notice)
-        if isinstance(notice, Arriving) and notice.inside:
-            self.node.world.moved_at = self._clock.now
+        if isinstance(notice, Arriving):
+            self.node.world.figures.payload_bytes += notice.data_bytes
+            if notice.inside:
+                self.node.world.moved_at = self._clock.now
         self.node.world.note(f"{self} {notice_line(notice)}")
         if self.place is not None:
             self.place.take(notice)
@@ -230,9 +233,15 @@ class End(ABC):
 
     def forget(self) -> None:
         """The process has gone: nothing happens here any more."""
+        self.count_proposals()
         self.life.over = True
         self.ending = self.ending or "crashed"
         self.node.ends.discard(self)
+
+    def count_proposals(self) -> None:
+        """Adds what this end has proposed to the world's figures, once."""
+        if self.engine is not None and not self.life.over:
+            self.node.world.figures.proposals += self.engine._table.next_number() // 2
 
     def __str__(self) -> str:
         return f"{self.node.name}>{self.link.nodes[1 - self.side].name}"
@@ -254,6 +263,7 @@ class SplitEnd(End):
             now=self._clock.now,
             tracer=node.tracer(self.place),
             claim=self.claim,
+            pace=node.refusals,
         )
         self.credit = config.data_credit_bytes
         """What may still be sent."""
@@ -407,7 +417,12 @@ class SessionEnd(End):
         role = Role.PROACTIVE if side == 0 else Role.REACTIVE
         config = replace(link.config_of(policy), setup=setups[side])
         self.session = Session(
-            role, config, self._clock.now, tracer=node.tracer(self.place), claim=self.claim
+            role,
+            config,
+            self._clock.now,
+            tracer=node.tracer(self.place),
+            claim=self.claim,
+            pace=node.refusals,
         )
         self.stream = Pipe(self._clock, self._rng, link.plan, self._arrived)
 

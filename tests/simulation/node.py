@@ -21,6 +21,7 @@ from logstore import (
     Subscription,
 )
 from peer import LogChanged
+from peer import Pace as RefusalPace
 from peer.net.interests import InterestBook, Wanted
 from peer.net.sources import Place
 from peer.protocol.tracing import Tracer
@@ -85,6 +86,7 @@ class SimNode:
         self.pace.power_lost = self._power_lost
         self._make_reads_fail()
         self.host = SimHost(self.store, self.pace)
+        self.refusals = RefusalPace.of(self.world.plan.config)
         self.sources = SimSources(self.pace, self.host.when_payloads_kept)
         self.book = InterestBook(self.store.author).load(self.store)
         self.host.watchers.add(self._logs_changed)

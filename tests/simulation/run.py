@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 from .clock import Clock
+from .figures import Figures
 from .plan import Plan
 from .world import World
 
@@ -27,6 +28,7 @@ class Outcome:
     """Whether something needed another connection at the end."""
     lies: dict[str, str]
     """The lies that were found out, and the rules that were named."""
+    figures: Figures
 
 
 class SimulationFailed(AssertionError):  # noqa: N818 - what a test reports
@@ -52,6 +54,7 @@ def run_world(plan: Plan, *, trace: bool = False) -> Outcome:
             world.digest,
             world.reconnected,
             world.lies_found,
+            world.figures,
         )
 
 

@@ -21,6 +21,7 @@ from .authors import Strangers
 from .checks import check_end, check_link
 from .clock import Clock
 from .counting import ByteCount
+from .figures import Figures
 from .guarantee import Holdings, lacking
 from .host import Ordered
 from .lasting import check_lasting
@@ -67,6 +68,7 @@ class World:
         self.lies_told = 0
         self.lies_found: dict[str, str] = {}
         self.holdings = Holdings()
+        self.figures = Figures()
         self.count = ByteCount(plan.config)
         self.strangers = Strangers(self)
         self.nodes: list[SimNode] = []
@@ -176,11 +178,13 @@ class World:
         while self.clock.step(self.plan.duration_s):
             self.after_step()
         self.heal()
+        healed_at = self.clock.now
         forks = None
         while forks != (known := self._forks()):
             # One that is found late makes a log shorter, and what was too old in it is due again.
             forks = known
             self._settle()
+            self.figures.rest_s = self.clock.now - healed_at
             self.run_for(QUIET_S)
         lack = lacking(self)
         until = self.clock.now + WORK_S
@@ -193,6 +197,9 @@ class World:
         self._check_end()
         if self.plan.is_watched:
             check_lasting(self)
+        for link in self.links:
+            for end in link.ends:
+                end.count_proposals()
 
     def _forks(self) -> set[tuple[str, LogKey, int | None]]:
         """The forks that are known, and to whom."""

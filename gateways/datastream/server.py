@@ -1,0 +1,337 @@
+"""Serves a stream to any number of clients, at the pace of each (3.1, 4.4)."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+from gateways import CannotListenError, Ended, Reception, Standing, send_bounded
+from gateways.datastream.sessions import Question, QuestionKind, ServerSession
+from logstore import PayloadUnavailable, Store
+from peer import json_number
+from peer.api import Address, Peer
+from wire import LogKey
+
+from .errors import NotAStream
+from .feed import Feed, WentBack
+
+log = logging.getLogger(__name__)
+
+CLIENTS_MAX: Final = 500
+WRITE_TIMEOUT_S: Final = 3.0
+INACTIVITY_TIMEOUT_S: Final = 120.0
+POSITION_EVERY_S: Final = 1.0
+_READ_BYTES: Final = 16_384
+
+Observer = Callable[[Mapping[str, object]], object]
+
+
+class DataStreamServer:
+    """A server of one stream, inside an `async with` block.
+
+    `peer_or_store`: what holds the log. `listen`: `HOST:PORT`, port 0 picks a free one.
+    `clients_max`, `write_timeout_s` and `inactivity_timeout_s`: section 7; 0 is no limit.
+    `observer` is called in the event loop with events, mappings that JSON can hold. Entering waits
+    until entry 1 is held and all that is held is indexed. Raises NotAStream, CannotListenError,
+    StoreError; ValueError for no address.
+    """
+
+    def __init__(
+        self,
+        peer_or_store: Peer | Store,
+        log: LogKey,
+        *,
+        listen: str | Address = "127.0.0.1:6900",
+        clients_max: int = CLIENTS_MAX,
+        write_timeout_s: float = WRITE_TIMEOUT_S,
+        inactivity_timeout_s: float = INACTIVITY_TIMEOUT_S,
+        observer: Observer = lambda _: None,
+    ) -> None:
+        self._over = peer_or_store
+        self._key = log
+        self._listen = Address.parse(listen) if isinstance(listen, str) else listen
+        self._write_timeout_s = write_timeout_s
+        self._inactivity_timeout_s = inactivity_timeout_s
+        self._observer = observer
+        self._reception = Reception(
+            self._serve,
+            clients_max=clients_max,
+            came=lambda name: observer({"event": "client", "address": name}),
+            gone=lambda name, why: observer(
+                {"event": "client_gone", "address": name, "reason": why}
+            ),
+        )
+        self._feed: Feed | None = None
+        self._running: AbstractAsyncContextManager[None] | None = None
+        self._address: Address | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens. RuntimeError outside of the block."""
+        if self._address is None:
+            raise RuntimeError("a DataStreamServer listens inside `async with`")
+        return self._address
+
+    @property
+    def feed(self) -> Feed:
+        """The stream that is served. RuntimeError outside of the block."""
+        if self._feed is None:
+            raise RuntimeError("a DataStreamServer serves inside `async with`")
+        return self._feed
+
+    async def __aenter__(self) -> Self:
+        self._running = self._run()
+        try:
+            await self._running.__aenter__()
+        except BaseExceptionGroup as group:
+            # What failed alone comes out as itself.
+            failure: BaseException = group
+            while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+                failure = failure.exceptions[0]
+            raise failure from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        assert self._running is not None
+        return await self._running.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        feed = self._feed = Feed(self._over, self._key)
+        try:
+            async with trio.open_nursery() as nursery:
+                await feed.refresh()
+                nursery.start_soon(feed.run)
+                await self._wait_for_declaration(feed)
+                listeners = await _open_listeners(self._listen)
+                self._address = Address(*listeners[0].socket.getsockname()[:2])
+                self._observer({"event": "listening", "address": str(self._address)})
+                nursery.start_soon(self._reception.run, listeners)
+                nursery.start_soon(self._tell_positions, feed)
+                yield
+                nursery.cancel_scope.cancel()
+        finally:
+            self._address = None
+            feed.close()
+
+    async def _wait_for_declaration(self, feed: Feed) -> None:
+        said = False
+        while feed.state is None or feed.state.declaration is None:
+            state = feed.state
+            if state is not None and state.broken:
+                raise NotAStream(state.broken, str(self._key), "name another log")
+            if not said and state is not None:
+                said = True
+                reason = (await feed.host.call(partial(feed.log.standing, state))).reason
+                self._observer({"event": "waiting", "reason": reason})
+            await feed.wait()
+
+    async def _tell_positions(self, feed: Feed) -> None:
+        said_broken = False
+        while True:
+            state = feed.state
+            assert state is not None
+            self._observer(
+                {
+                    "event": "position",
+                    "total_entries": json_number(state.total_entries),
+                    "total_length": json_number(state.total_length),
+                    "seq": json_number(state.seq),
+                }
+            )
+            if state.broken and not said_broken:
+                said_broken = True
+                place = await feed.host.call(partial(feed.log.standing, state))
+                assert place.standing is Standing.BROKEN
+                log.warning("%s is broken: %s", self._key, place.reason)
+                self._observer({"event": "broken", "reason": place.reason})
+            await trio.sleep(POSITION_EVERY_S)
+            while feed.state == state:
+                await feed.wait()
+
+    async def _serve(self, stream: trio.SocketStream, _: str) -> None:
+        await _Conversation(
+            self.feed, stream, self._write_timeout_s, self._inactivity_timeout_s
+        ).run()
+
+
+async def _open_listeners(address: Address) -> list[trio.SocketListener]:
+    try:
+        return await trio.open_tcp_listeners(address.port, host=address.host)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise CannotListenError(
+            f"cannot listen ({why})", str(address), "choose another address, port 0 a free port"
+        ) from None
+
+
+class _Conversation:
+    """One client: a task reads requests, another answers and streams."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        stream: trio.SocketStream,
+        write_timeout_s: float,
+        inactivity_timeout_s: float,
+    ) -> None:
+        assert feed.state is not None
+        assert feed.state.declaration is not None
+        self._feed = feed
+        self._stream = stream
+        self._write_timeout_s = write_timeout_s
+        self._inactivity_timeout_s = inactivity_timeout_s
+        self._session = ServerSession(feed.state.declaration.stream_type)
+        self._cuts = feed.state.cuts
+        self._wake = trio.Event()
+        self._taken = trio.Event()
+        self._heard_at_s = trio.current_time()
+
+    async def run(self) -> None:
+        """Until the client closes. Raises Ended, OSError and Trio's stream errors."""
+        reason: list[BaseException] = []
+        async with trio.open_nursery() as nursery:
+            for task in (self._read, self._answer, self._keep_time):
+                nursery.start_soon(self._guarded, task, reason, nursery.cancel_scope)
+
+            def changed() -> None:
+                self._hear_of_change(reason, nursery.cancel_scope)
+
+            self._feed.watchers.add(changed)
+            try:
+                await trio.Event().wait()
+            finally:
+                self._feed.watchers.discard(changed)
+        if reason:
+            raise reason[0]
+
+    async def _guarded(
+        self,
+        task: Callable[[], object],
+        reason: list[BaseException],
+        scope: trio.CancelScope,
+    ) -> None:
+        """What ends one task ends the connection, as itself and not in a group."""
+        try:
+            await task()  # type: ignore[misc]
+        except (Ended, OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            reason.append(error)
+        except WentBack as error:
+            reason.append(Ended(str(error)))
+        scope.cancel()
+
+    async def _read(self) -> None:
+        session = self._session
+        while True:
+            while not session.room:
+                await self._taken.wait()
+                self._taken = trio.Event()
+            data = bytes(await self._stream.receive_some(min(_READ_BYTES, session.room)))
+            if not data:
+                return
+            self._heard_at_s = trio.current_time()
+            session.receive(data)
+            self._wake.set()
+
+    def _hear_of_change(self, reason: list[BaseException], scope: trio.CancelScope) -> None:
+        """The stream has changed, perhaps while a piece is being sent to who takes its time."""
+        position = self._session.position
+        try:
+            if position is not None:
+                self._feed.check(self._cuts, position)
+        except WentBack as error:
+            reason.append(Ended(str(error)))
+            scope.cancel()
+        self._wake.set()
+
+    async def _keep_time(self) -> None:
+        limit = self._inactivity_timeout_s
+        if not limit:
+            await trio.sleep_forever()
+        while True:
+            await trio.sleep_until(self._heard_at_s + limit)
+            session = self._session
+            late = trio.current_time() >= self._heard_at_s + limit
+            if late and session.unfinished:
+                raise Ended(f"a request was begun and not finished for {limit:g} s")
+            if late and session.position is None:
+                raise Ended(f"it has asked for nothing for {limit:g} s")
+            if late:
+                # While Streaming silence is right; it counts again from when that is over.
+                self._heard_at_s = trio.current_time()
+
+    async def _answer(self) -> None:
+        session = self._session
+        while True:
+            self._wake = trio.Event()
+            while step := session.step():
+                if isinstance(step, Question):
+                    await self._look_up(step)
+                if replies := session.replies():
+                    await self._send(replies)
+            self._taken.set()
+            if session.ended is not None:
+                raise Ended(session.ended)
+            if session.position is None or not await self._send_piece(session.position):
+                await self._wake.wait()
+
+    async def _send_piece(self, number: int) -> bool:
+        """Sends what follows; False at the end of the stream."""
+        feed = self._feed
+        self._cuts = feed.check(self._cuts, number)
+        assert feed.state is not None
+        if number >= feed.state.total_entries:
+            return False
+        try:
+            piece = await feed.piece(number)
+        except PayloadUnavailable:
+            raise Ended(f"the payload of entry {number} was deleted here") from None
+        if piece is None:
+            return False
+        if piece.cuts != self._cuts:
+            # Read from an older or newer stream than the one that is known to be right.
+            self._cuts = feed.check(self._cuts, number)
+            if piece.cuts != self._cuts:
+                await feed.refresh()
+                return True
+        # Marked as sent before it is: what leaves in part has been sent.
+        self._session.sent_up_to(piece.end)
+        await self._send(piece.data)
+        return True
+
+    async def _look_up(self, asked: Question) -> None:
+        feed, session = self._feed, self._session
+        state = feed.state
+        assert state is not None
+        # Before the look-up: a truncation meanwhile is one that this connection has to hear of.
+        self._cuts = state.cuts
+        match asked.kind:
+            case QuestionKind.HEADER:
+                session.answer_header(state.header)
+            case QuestionKind.ENTRY:
+                session.answer_entry(await feed.host.call(lambda: feed.log.entry(asked.number)))
+            case QuestionKind.BOOKMARK:
+                number = await feed.host.call(lambda: feed.log.bookmark(asked.bookmark))
+                found = None
+                if number is not None:
+                    found = await feed.host.call(partial(feed.log.event_at, number))
+                session.answer_entry(found)
+            case QuestionKind.START:
+                can = await feed.can_start(asked.number)
+                session.start_from(asked.number if can else None)
+            case QuestionKind.START_BOOKMARK:
+                number = await feed.host.call(lambda: feed.log.bookmark(asked.bookmark))
+                can = number is not None and await feed.can_start(number)
+                session.start_from(number if can else None)
+
+    async def _send(self, data: bytes) -> None:
+        await send_bounded(self._stream, data, self._write_timeout_s)

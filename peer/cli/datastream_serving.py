@@ -1,0 +1,189 @@
+"""`datastream serve` and `datastream relay`: beside `serve`, until they are interrupted."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from logstore import Store
+from peer import counted
+from wire import LogKey
+
+from .asking import Asker
+from .errors import DONE, Problem, WrongUsage
+from .online import address, run_trio
+from .opening import opened_store
+from .terminal import OutputClosed
+from .values import log_key
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+DEFAULT_LISTEN = "127.0.0.1:6900"
+
+
+def parsed(kind: Callable[[str], Any], text: str, verb: str) -> Any:  # noqa: ANN401 - of any kind
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise WrongUsage(f"datastream {verb}: {error}") from None
+
+
+def log_of(args: "Namespace") -> LogKey:
+    key: LogKey = parsed(log_key, args.words[0], args.verb)
+    return key
+
+
+def _limits(args: "Namespace") -> dict[str, Any]:
+    given = {
+        "clients_max": args.max_clients,
+        "write_timeout_s": args.write_timeout,
+        "inactivity_timeout_s": args.inactivity_timeout,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def run_serve(args: "Namespace", terminal: "Terminal") -> int:
+    key = log_of(args)
+    with opened_store(args) as store:
+        run_trio(partial(_serve_until_signal, store, key, args, terminal))
+    return DONE
+
+
+async def _serve_until_signal(
+    store: Store, key: LogKey, args: "Namespace", terminal: "Terminal"
+) -> None:
+    import trio
+
+    from gateways.datastream import DataStreamServer
+
+    async with _until_signal() as ending:
+        events = _Events(terminal, ending)
+        listen = args.listen or DEFAULT_LISTEN
+        async with DataStreamServer(
+            store, key, listen=listen, observer=events.take, **_limits(args)
+        ) as server:
+            _warn(server.address, terminal)
+            await trio.Event().wait()
+    if events.failure is not None:
+        raise events.failure
+
+
+def _warn(listening: Any, terminal: "Terminal") -> None:  # noqa: ANN401 - an address
+    if not listening.is_loopback:
+        terminal.note(
+            f"warning: listening on {listening} without encryption: everybody who can reach this"
+            " address can read the stream"
+        )
+
+
+@asynccontextmanager
+async def _until_signal() -> "AsyncIterator[Any]":
+    """The block is cancelled by SIGINT and SIGTERM, and by the scope that it is given."""
+    import signal
+
+    import trio
+
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait)
+            yield nursery.cancel_scope
+            nursery.cancel_scope.cancel()
+
+
+class _Events:
+    """Prints events: all of them for scripts, fewer for people."""
+
+    def __init__(self, terminal: "Terminal", scope: Any) -> None:  # noqa: ANN401 - of Trio
+        self._terminal = terminal
+        self._scope = scope
+        self.failure: OutputClosed | Problem | None = None
+
+    def take(self, event: Mapping[str, object]) -> None:
+        if self.failure is not None:
+            return
+        try:
+            if self._terminal.as_json:
+                self._terminal.record(event)
+            elif (text := _describe(event)) is not None:
+                self._terminal.line(text)
+            self._terminal.flush()
+        except (OutputClosed, Problem) as failure:
+            self.failure = failure
+            self._scope.cancel()
+
+
+def _describe(event: Mapping[str, object]) -> str | None:
+    name = event["event"]
+    if name == "listening":
+        return f"listening on {event['address']}"
+    if name == "waiting":
+        return f"waiting: {event['reason']}"
+    if name == "position":
+        return counted(int(str(event["total_entries"])), "entry")
+    if name == "client":
+        return None
+    if name == "client_gone" and not event["reason"]:
+        return None
+    if name == "truncated":
+        return f"given up: {counted(int(str(event['total_entries'])), 'entry')} left"
+    words = str(name).replace("_", " ")
+    place, reason = event.get("address"), event.get("reason")
+    said = words if place is None else f"{words} {place}"
+    return f"{said}: {reason}" if reason else said
+
+
+def run_relay(args: "Namespace", terminal: "Terminal") -> int:
+    where = parsed(address, args.words[0], args.verb)
+    with opened_store(args) as store:
+        Asker(store, args.log_id, terminal, always=None).ask()
+        run_trio(partial(_relay_until_signal, store, where, args, terminal))
+    return DONE
+
+
+async def _relay_until_signal(
+    store: Store,
+    where: Any,  # noqa: ANN401 - an address
+    args: "Namespace",
+    terminal: "Terminal",
+) -> None:
+    import trio
+
+    from gateways.datastream import DataStreamServer, relay
+
+    async with _until_signal() as ending:
+        events = _Events(terminal, ending)
+        declared = trio.Event()
+
+        async def serve() -> None:
+            await declared.wait()
+            key = LogKey(store.author, args.log_id)
+            async with DataStreamServer(
+                store, key, listen=args.listen, observer=events.take, **_limits(args)
+            ) as server:
+                _warn(server.address, terminal)
+                await trio.Event().wait()
+
+        async with trio.open_nursery() as nursery:
+            if args.listen is not None:
+                nursery.start_soon(serve)
+            await relay(
+                store,
+                where,
+                log_id=args.log_id,
+                stream_type=1 if args.stream_type is None else args.stream_type,
+                once=bool(args.once),
+                follow_truncation=bool(args.follow_truncation),
+                observer=events.take,
+                declared=lambda _: declared.set(),
+            )
+            nursery.cancel_scope.cancel()
+    if events.failure is not None:
+        raise events.failure

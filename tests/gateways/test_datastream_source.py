@@ -1,0 +1,123 @@
+"""Sources: operations, rollbacks, updates, batches, the lock, and others who append."""
+
+from pathlib import Path
+
+import pytest
+
+from gateways.datastream import DataStream, DataStreamSource, StreamBroken
+from gateways.datastream.sessions import OperationError
+from logstore import LogMoved, Store, StoreLocked
+
+from .streams import raw
+
+
+async def test_an_operation_is_one_log_entry_and_a_rollback_nothing() -> None:
+    with Store.memory() as store:
+        key = await DataStreamSource.create(store, system_id=137)
+        async with DataStreamSource(store) as source:
+            with pytest.raises(KeyError):  # noqa: PT012
+                async with source.atomic() as op:
+                    op.event(1, b"never")
+                    raise KeyError
+            async with source.atomic() as op:
+                assert op.bookmark(b"b") == 0
+                assert op.event(1, b"short") == 1
+                op.event(2, b"other")
+                op.update(1, 1, b"rather longer")
+                for refused in (
+                    lambda: op.update(1, 2, b"another type"),
+                    lambda: op.update(3, 1, b"not there"),
+                    lambda: op.event(176, b""),
+                    lambda: op.event(0xFFFFFFFF, b""),
+                    lambda: op.event(1, b"x" * 1_048_560),
+                    lambda: op.bookmark(b""),
+                    lambda: op.bookmark(b"x" * 17),
+                ):
+                    with pytest.raises(OperationError):
+                        refused()
+            assert (op.seq, op.first, op.last) == (2, 0, 2)
+            async with source.atomic() as op:
+                pass
+            assert (op.seq, op.last) == (None, None)
+            with pytest.raises(OperationError):
+                source.rollback_atomic_op()
+        entry = store.entry(key, 2)
+        assert entry is not None
+        wanted = raw(0, 176, b"b") + raw(1, 1, b"rather longer") + raw(2, 2, b"other")
+        assert entry.payload == wanted
+        info = store.log(key)
+        assert info is not None
+        assert info.height == 2
+
+
+@pytest.mark.parametrize("size", [500_000, 400_000])
+async def test_a_large_operation_is_kept_in_a_file_and_can_be_updated(size: int) -> None:
+    with Store.memory() as store:
+        key = await DataStreamSource.create(store)
+        async with DataStreamSource(store) as source:
+            async with source.atomic() as op:
+                for number in range(6):
+                    op.event(number, bytes([number]) * 500_000)
+                op.update(1, 1, b"q" * size)
+                with pytest.raises(OperationError, match="has type 1, not 2"):
+                    op.update(1, 2, b"")
+                op.update(5, 5, b"last")
+                op.event(9, b"end")
+            assert source.total_entries == 7
+        stream = DataStream(store, key)
+        found = [entry async for entry in stream.entries()]
+        stream.close()
+        assert [entry.type for entry in found] == [0, 1, 2, 3, 4, 5, 9]
+        assert found[1].data == b"q" * size
+        assert found[2].data == b"\x02" * 500_000
+        assert found[5].data == b"last"
+
+
+async def test_a_batch_is_there_whole_or_not_at_all() -> None:
+    with Store.memory() as store:
+        key = await DataStreamSource.create(store)
+        async with DataStreamSource(store) as source:
+            with pytest.raises(KeyError):  # noqa: PT012
+                async with source.batch() as batch:
+                    with batch.atomic() as op:
+                        op.event(1, b"never")
+                    raise KeyError
+            async with source.batch() as batch:
+                for number in range(100):
+                    with batch.atomic() as op:
+                        op.bookmark(bytes([number]))
+                        op.event(1, b"x")
+                with pytest.raises(OperationError), batch.atomic() as op:  # noqa: PT012
+                    op.event(1, b"rolled back")
+                    op.bookmark(b"")
+            assert [each.seq for each in batch.operations] == list(range(2, 102))
+            assert source.total_entries == 200
+            assert await source.get_data_between_bookmarks(b"\x03", b"\x05") == b"xx"
+            assert await source.get_bookmark(b"\x07") == 14
+        assert store.log(key) is not None
+
+
+async def test_a_second_source_is_refused_and_an_append_in_between_is_met(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "store") as store, Store.open(tmp_path / "store") as other:
+        await DataStreamSource.create(store)
+        async with DataStreamSource(store) as source:
+            with pytest.raises(StoreLocked, match="process"):
+                async with DataStreamSource(other):
+                    pass
+            source.start_atomic_op()
+            source.add_stream_entry(1, b"mine")
+            other.append([raw(0, 1, b"theirs")])
+            with pytest.raises(LogMoved):
+                await source.commit_atomic_op()
+            assert source.total_entries == 1
+            async with source.atomic() as op:
+                assert op.event(1, b"mine") == 1
+            await source.truncate(1)
+            with pytest.raises(OperationError):
+                await source.truncate(1)
+            other.append([b"foreign"])
+            with pytest.raises(StreamBroken, match="log entry 5"):
+                await source.end()
+        with pytest.raises(StreamBroken):
+            async with DataStreamSource(store):
+                pass
