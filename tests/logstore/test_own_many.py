@@ -74,3 +74,16 @@ def test_the_witness_reserves_and_notes_all_of_it_before_anybody_may_see_it(stor
     assert noted.signed == 1_600 <= noted.reserved
     assert noted.newest is not None
     assert (noted.newest.log_id, noted.newest.seq) == (2, 800)
+
+
+def test_an_append_that_is_one_more_than_was_reserved_reserves_anew(store: Store) -> None:
+    """Else a power cut takes back numbers that others may have, and they are signed again."""
+    store.append_many([(1, [b"x"])])
+    assert store._identity is not None
+    noted = store._identity.witness.read()
+    assert isinstance(noted, Noted)
+    left = noted.reserved - noted.signed
+    store.append_many([(1, [b"x"] * (left - 1)), (2, [b"y"]), (3, [b"z"])])
+    noted = store._identity.witness.read()
+    assert isinstance(noted, Noted)
+    assert noted.signed == left + 2 <= noted.reserved
