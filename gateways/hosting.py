@@ -60,13 +60,28 @@ class LogHost:
         )
         return await trio.to_thread.run_sync(append)
 
+    def append_many(
+        self,
+        batches: Sequence[tuple[int, Sequence[bytes]]],
+        expected_seqs: Sequence[int | None] | None,
+    ) -> list[list[Appended]]:
+        """`Store.append_many`, through the peer where there is one. To be called in a thread."""
+        if self._peer is None:
+            return self.store.append_many(batches, expected_seqs=expected_seqs)
+        append = partial(self._peer.append_many, batches, expected_seqs=expected_seqs)
+        return trio.from_thread.run(append)
+
     async def watch(
-        self, look: Callable[[], T], told: Callable[[T], object] = lambda _: None
+        self,
+        look: Callable[[], T],
+        told: Callable[[T], object] = lambda _: None,
+        *,
+        every_s: float = LOOK_S,
     ) -> None:
         """Runs `look` in a thread now, and whenever anything was committed, until cancelled.
 
         Commits that come while it runs make it run again once. `told` is called in the event loop
-        with what it returned.
+        with what it returned. `every_s`: how often commits of other processes are looked for.
         """
         version: int | None = None
         with self._news() as wait:
@@ -77,7 +92,7 @@ class LogHost:
                     version = current
                     told(await trio.to_thread.run_sync(look))
                 else:
-                    with trio.move_on_after(LOOK_S):
+                    with trio.move_on_after(every_s):
                         await wait()
 
     @contextmanager

@@ -6,6 +6,7 @@ which may wait only so long; a client that is one too many is closed without a b
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import trio
@@ -51,11 +52,22 @@ class Reception:
         self.clients = 0
         """Connections that are open now."""
 
-    async def run(self, listeners: list[trio.SocketListener]) -> None:
-        """Takes clients until cancelled. The listeners are closed behind it."""
-        await trio.serve_listeners(self._welcome, listeners)
+    async def run(
+        self,
+        listeners: list[trio.SocketListener],
+        handle: Callable[[trio.SocketStream, str], Awaitable[None]] | None = None,
+    ) -> None:
+        """Takes clients until cancelled. The listeners are closed behind it.
 
-    async def _welcome(self, stream: trio.SocketStream) -> None:
+        `handle`: what runs for clients of these listeners, in place of the one of all others.
+        """
+        await trio.serve_listeners(partial(self._welcome, handle or self._handle), listeners)
+
+    async def _welcome(
+        self,
+        handle: Callable[[trio.SocketStream, str], Awaitable[None]],
+        stream: trio.SocketStream,
+    ) -> None:
         try:
             address = name_of(stream.socket.getpeername())
         except OSError:  # it has gone already
@@ -69,7 +81,7 @@ class Reception:
         self._came(address)
         reason = ""
         try:
-            await self._handle(stream, address)
+            await handle(stream, address)
         except Ended as ended:
             reason = str(ended)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):

@@ -26,6 +26,7 @@ def append_batches(
     identity: "Identity | None",
     signing_key: Callable[[], SigningKey],
     batches: Batches,
+    expected_seqs: Sequence[int | None] | None,
     where: "Path | str",
 ) -> list[list["Appended"]]:
     """Signs and stores the batches in order; one list of entries for each.
@@ -34,7 +35,8 @@ def append_batches(
     then nothing of any batch is stored.
     """
     key = signing_key()
-    sign = partial(_sign, key=key, batches=batches, where=where)
+    expected = expected_seqs or [None] * len(batches)
+    sign = partial(_sign, key=key, batches=batches, expected_seqs=expected, where=where)
     if identity is None:
         with database.write() as transaction:
             return sign(transaction)
@@ -51,20 +53,33 @@ def append_batches(
 
 
 def _sign(
-    transaction: "Transaction", *, key: SigningKey, batches: Batches, where: "Path | str"
+    transaction: "Transaction",
+    *,
+    key: SigningKey,
+    batches: Batches,
+    expected_seqs: Sequence[int | None],
+    where: "Path | str",
 ) -> list[list["Appended"]]:
     author = bytes(key.verify_key)
     appended = []
-    for log_id, payloads in batches:
+    for (log_id, payloads), expected_seq in zip(batches, expected_seqs, strict=True):
         check_uncontested(transaction.db, author, log_id, where)
-        appended.append(append_entries(transaction, key, log_id, payloads, end_of_log=False))
+        appended.append(
+            append_entries(
+                transaction, key, log_id, payloads, end_of_log=False, expected_seq=expected_seq
+            )
+        )
     return appended
 
 
-def check_batches(batches: Sequence[tuple[int, Sequence[object]]]) -> None:
+def check_batches(
+    batches: Sequence[tuple[int, Sequence[object]]], expected_seqs: Sequence[int | None] | None
+) -> None:
     """Raises ValueError where there is nothing to append, in all or in one batch."""
     if not batches:
         raise ValueError("nothing to append")
+    if expected_seqs is not None and len(expected_seqs) != len(batches):
+        raise ValueError("expected_seqs names a number, or None, for each batch")
     for log_id, payloads in batches:
         if not payloads:
             raise ValueError(f"nothing to append to log {log_id}")

@@ -155,6 +155,19 @@ def missing_payloads(
     return [] if row is None else load_missing(db, row, start, sizes, limit)
 
 
+def next_payload(db: "apsw.Connection", key: LogKey, start: int) -> int | None:
+    """The first entry from `start` on whose payload is held whole."""
+    row = load_servable(db, key)
+    if row is None or start > row.newest:
+        return None
+    found: bytes | None = db.execute(
+        "SELECT seq FROM entries WHERE log = ? AND seq BETWEEN ? AND ? AND payload_state IN (?, ?)"
+        " ORDER BY seq LIMIT 1",
+        (row.id, pack_u64(max(start, 0)), pack_u64(row.servable), PAYLOAD_INLINE, PAYLOAD_FILE),
+    ).get
+    return None if found is None else unpack_u64(found)
+
+
 def locate_payload(
     db: "apsw.Connection", key: LogKey, seq: int
 ) -> tuple[StoredEntry, bytes | None]:

@@ -183,13 +183,19 @@ class Store(StoreView):
             self._files.release(staged)
         return appended
 
-    def append_many(self, batches: Sequence[tuple[int, Sequence[bytes]]]) -> list[list[Appended]]:
+    def append_many(
+        self,
+        batches: Sequence[tuple[int, Sequence[bytes]]],
+        *,
+        expected_seqs: Sequence[int | None] | None = None,
+    ) -> list[list[Appended]]:
         """`append` to several own logs: (log id, payloads) each, all on disk or none of them.
 
-        One list of entries for each batch; a log may come more than once. Raises as `append` does,
-        naming the log.
+        One list of entries for each batch; a log may come more than once. `expected_seqs`: of each
+        batch, the number that its first entry is to get, None if that is any. Raises as `append`
+        does, naming the log.
         """
-        check_batches(batches)
+        check_batches(batches, expected_seqs)
         staged: list[Staged] = []
         try:
             ready = []
@@ -198,7 +204,9 @@ class Store(StoreView):
                 staged += found
                 ready.append((log_id, found))
             where = self.path or "memory"
-            return append_batches(self._database, self._identity, self.signing_key, ready, where)
+            return append_batches(
+                self._database, self._identity, self.signing_key, ready, expected_seqs, where
+            )
         finally:
             self._files.release(staged)
 

@@ -105,6 +105,11 @@ class StoreView:
         with self._database.read() as db:
             return reading.missing_payloads(db, key, from_seq, sizes, limit)
 
+    def next_payload(self, key: LogKey, seq: int) -> int | None:
+        """The first entry from there on whose payload is held whole, None if there is none."""
+        with self._database.read() as db:
+            return reading.next_payload(db, key, seq)
+
     def runs(self, key: LogKey, runs_from: int = 1, *, limit: int) -> list[tuple[int, int]]:
         """The maximal runs of consecutive entries that are held and may be served, ascending.
 

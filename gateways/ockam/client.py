@@ -258,6 +258,7 @@ class ConsumerEnd(_End):
         self._quiet_s = QUIET_S
         self._pull_at_s: float | None = None
         self._saved_to: int | None = None
+        self._is_settled = True
         self.settled: int | None = None
         """What the hub has said last of the position."""
         self.at_end = False
@@ -306,6 +307,7 @@ class ConsumerEnd(_End):
             return
         self._getting = False
         self.settled = response.index
+        self._is_settled = True
         if self.next is None:
             self.next = response.index or 0
         self._go_on(now_s)
@@ -335,6 +337,7 @@ class ConsumerEnd(_End):
     def handled(self, index: int, now_s: float) -> None:
         """A message was dealt with; the position is saved at most once a second."""
         self._handled = index + 1
+        self._is_settled = False
         if now_s >= self._saved_at_s + SAVE_EVERY_S:
             self._save(now_s)
 
@@ -360,6 +363,11 @@ class ConsumerEnd(_End):
         self._heard_at_s = now_s
         self._get()
         return True
+
+    @property
+    def needs_settling(self) -> bool:
+        """Whether a position was reached that the hub has not said to know since."""
+        return self._client is not None and not self._is_settled
 
     @property
     def is_finished(self) -> bool:

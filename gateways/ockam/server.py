@@ -137,10 +137,11 @@ class Outcome(Enum):
 
 
 class Made(NamedTuple):
-    """The partitions there are, by their addresses, and why the others are not."""
+    """The partitions there are, and why others are not."""
 
     name: str
-    addresses: Sequence[str]
+    partitions: Sequence[tuple[int, str]]
+    """The number and the address of each, ascending."""
     failure: str = ""
 
 
@@ -352,7 +353,7 @@ class Connection:
         asked = self._done(number)
         request = asked.request
         assert isinstance(request, Create)
-        for partition, address in enumerate(made.addresses):
+        for partition, address in made.partitions:
             named = None if request.protocol == CREATE else partition
             created = Created(made.name, named, request.protocol)
             self._reply(address, asked.back, created)
@@ -445,6 +446,11 @@ class Connection:
         self._asked.clear()
         for number in list(self._held.values()):
             self._end_hold(number)
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The addresses of the pulls that wait for a message."""
+        return frozenset(address for address, _ in self._held)
 
     @property
     def is_idle(self) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore import Appended, LogClosed, LogVerdict, OwnLogsReadOnly, Store
+from logstore import Appended, LogClosed, LogMoved, LogVerdict, OwnLogsReadOnly, Store
 from logstore.witness import Noted
 from wire import LogKey
 
@@ -87,3 +87,23 @@ def test_an_append_that_is_one_more_than_was_reserved_reserves_anew(store: Store
     noted = store._identity.witness.read()
     assert isinstance(noted, Noted)
     assert noted.signed == left + 2 <= noted.reserved
+
+
+def test_a_log_that_others_have_appended_to_stops_all_of_it(store: Store) -> None:
+    store.append_many([(1, [b"a"]), (2, [b"b"])], expected_seqs=[1, None])
+    before = held(store)
+    with pytest.raises(LogMoved, match="/2"):
+        store.append_many([(1, [b"c"]), (2, [b"d"])], expected_seqs=[2, 1])
+    with pytest.raises(ValueError, match="expected_seqs"):
+        store.append_many([(1, [b"c"])], expected_seqs=[1, 2])
+    assert held(store) == before
+
+
+def test_the_next_payload_that_is_held_is_found(store: Store) -> None:
+    key = store.append([b"1", b"2", b"3", b"x" * 100_000, b"5"])[0].key
+    store.drop(key, 2, 3)
+    assert [store.next_payload(key, seq) for seq in (0, 1, 2, 3, 4, 5, 6)] == [
+        *(1, 1, 4, 4, 4, 5),
+        None,
+    ]
+    assert store.next_payload(LogKey(bytes(32), 0), 1) is None

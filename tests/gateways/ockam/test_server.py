@@ -61,7 +61,7 @@ def test_the_answers_of_the_vectors(case: dict[str, Any]) -> None:
     if case["outcome"] == "created":
         [command] = commands
         assert command == MakeStream(1, "orders", 1, True)
-        connection.created(1, Made("orders", [STREAM]))
+        connection.created(1, Made("orders", [(0, STREAM)]))
         assert replies(connection) == [(STREAM, codec.Created("orders"))]
         return
     assert commands == []
@@ -106,7 +106,7 @@ def test_who_creates(worker: str) -> None:
     connection = Connection()
     connection.receive(frame(worker, codec.Create("n" * 255, 2, codec.CREATE_PARTITIONS)))
     assert connection.commands() == [MakeStream(1, "n" * 255, 2, True)]
-    connection.created(1, Made("n" * 255, [STREAM], "Too many streams"))
+    connection.created(1, Made("n" * 255, [(0, STREAM)], "Too many streams"))
     assert replies(connection) == [
         (STREAM, codec.Created("n" * 255, 0, codec.CREATE_PARTITIONS)),
         (worker, codec.Failure("Too many streams")),
@@ -317,7 +317,7 @@ def test_a_reply_copies_the_route_whatever_is_in_it() -> None:
     payload = codec.encode_request(codec.Create("orders"))
     onward = (codec.local("stream"), codec.local("ignored"))
     connection.receive(codec.encode_frame(codec.encode_message(onward, back, payload)))
-    connection.created(1, Made("orders", [STREAM]))
+    connection.created(1, Made("orders", [(0, STREAM)]))
     decoder = codec.FrameDecoder()
     decoder.feed(connection.frames())
     taken = decoder.next_frame()

@@ -1,0 +1,209 @@
+"""One client of a hub: its socket, and the commands of its `Connection` (section 3.6)."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from gateways import Ended, send_bounded
+from gateways.ockam.bare import CodecError
+from gateways.ockam.server import (
+    Append,
+    Command,
+    Connection,
+    GetPosition,
+    MakeStream,
+    Read,
+    Rights,
+    SavePosition,
+    Wait,
+)
+from logstore import StoreError
+
+from .logs import SAID_EVERY_S, Push
+
+if TYPE_CHECKING:
+    from .hub import Hub
+
+log = logging.getLogger(__name__)
+
+NOTHING_SENT_S: Final = 30.0
+_READ_BYTES: Final = 1 << 16
+
+
+class Conversation:
+    """Serves a client until it closes, or says what nobody understands."""
+
+    def __init__(
+        self, hub: "Hub", stream: trio.SocketStream, name: str, rights: Rights, hold_s: float
+    ) -> None:
+        self._hub = hub
+        self._stream = stream
+        self._name = name
+        self._connection = Connection(rights, hold_s=hold_s)
+        self._changed = trio.Event()
+        self._ending = trio.CancelScope()
+        self._all: trio.Nursery | None = None
+        self._reason: BaseException | None = None
+        self._unknown_at_s = 0.0
+        self._is_over = False
+
+    async def run(self) -> None:
+        """Until the client has closed. Raises Ended, OSError and Trio's stream errors."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._all = nursery
+                nursery.start_soon(self._guarded, self._send)
+                await self._guarded(self._receive)
+                nursery.cancel_scope.cancel()
+        finally:
+            # What was put into the next append is stored all the same.
+            self._is_over = True
+            self._changed.set()
+            self._tell_unknown(is_last=True)
+        if self._reason is not None:
+            raise self._reason
+
+    async def finish(self) -> None:
+        """No new requests; returns once what is under way is done, and its replies are sent."""
+        self._ending.cancel()
+        self._event(self._connection.end)
+        while not self._is_done and not self._is_over:
+            await self._changed.wait()
+        self._cancel()
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The addresses of the pulls that wait for a message."""
+        return self._connection.held
+
+    def grown(self, addresses: frozenset[str]) -> None:
+        """Streams have more messages."""
+        self._event(lambda: self._connection.grown(addresses))
+
+    @property
+    def _is_done(self) -> bool:
+        return self._connection.is_idle and not self._connection.has_frames
+
+    def _cancel(self) -> None:
+        if self._all is not None:
+            self._all.cancel_scope.cancel()
+
+    def _end(self, reason: BaseException) -> None:
+        if self._reason is None:
+            self._reason = reason
+        self._cancel()
+
+    async def _guarded(self, task: Callable[[], object]) -> None:
+        """What ends one task ends the connection, as itself and not in a group."""
+        try:
+            await task()  # type: ignore[misc]
+        except (Ended, OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._end(error)
+        except CodecError as error:
+            self._end(Ended(f"it sent what is no message: {error}"))
+
+    # In and out ----------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        connection = self._connection
+        with self._ending:
+            while True:
+                while not connection.wants_bytes:
+                    await self._changed.wait()
+                data = await self._stream.receive_some(_READ_BYTES)
+                if not data:
+                    break
+                connection.receive(data)
+                self._settle()
+        # Who has closed, or sends nothing more, may still want the replies to what it has asked.
+        while not self._is_done:
+            await self._changed.wait()
+
+    async def _send(self) -> None:
+        connection = self._connection
+        while True:
+            while not connection.has_frames:
+                await self._changed.wait()
+            await send_bounded(self._stream, connection.frames(), NOTHING_SENT_S)
+            connection.sent()
+            self._settle()
+
+    def _event(self, happen: Callable[[], None]) -> None:
+        """Tells the connection what has happened; what that leads to is begun."""
+        if self._is_over or self._reason is not None:
+            return
+        try:
+            happen()
+        except CodecError as error:
+            self._end(Ended(f"it sent what is no message: {error}"))
+            return
+        self._settle()
+
+    def _settle(self) -> None:
+        """Begins what the connection has asked for, and wakes whoever waits for a change."""
+        for command in self._connection.commands():
+            self._begin(command)
+        self._hub.note_held(self)
+        self._tell_unknown()
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    # Commands ------------------------------------------------------------------------------------
+
+    def _begin(self, command: Command) -> None:
+        assert self._all is not None
+        connection = self._connection
+        match command:
+            case Append(number, messages):
+                self._hub.writer.put(
+                    [Push(*message) for message in messages],
+                    lambda outcomes: self._event(lambda: connection.appended(number, outcomes)),
+                )
+            case SavePosition(client, name, partition, index):
+                self._hub.save(client, name, partition, index)
+            case Read():
+                self._all.start_soon(self._read, command)
+            case MakeStream():
+                self._all.start_soon(self._make, command)
+            case GetPosition():
+                self._all.start_soon(self._get, command)
+            case Wait():
+                self._all.start_soon(self._wait, command)
+
+    async def _read(self, asked: Read) -> None:
+        found = await self._hub.read(asked.address, asked.index, asked.limit, asked.room)
+        if self._connection.knows(asked.number):
+            self._event(lambda: self._connection.read(asked.number, found))
+
+    async def _make(self, asked: MakeStream) -> None:
+        made = await self._hub.make(asked.name, asked.partitions, may_make=asked.may_make)
+        self._event(lambda: self._connection.created(asked.number, made))
+
+    async def _get(self, asked: GetPosition) -> None:
+        try:
+            index = await self._hub.position(asked.client, asked.name, asked.partition)
+        except StoreError as error:
+            self._hub.storage_failed(error)
+            self._event(lambda: self._connection.failed(asked.number))
+        else:
+            self._event(lambda: self._connection.position(asked.number, index))
+
+    async def _wait(self, asked: Wait) -> None:
+        await trio.sleep(asked.seconds)
+        self._event(lambda: self._connection.waited(asked.number))
+
+    def _tell_unknown(self, *, is_last: bool = False) -> None:
+        now = trio.current_time()
+        if now < self._unknown_at_s and not is_last:
+            return
+        unknown = self._connection.take_unknown()
+        if not unknown:
+            return
+        self._unknown_at_s = now + SAID_EVERY_S
+        names = ", ".join(f"{each!a} ({count})" for each, count in unknown.items())
+        log.warning("%s has sent to addresses that there are not: %s", self._name, names)
+        self._hub.observe(
+            {"event": "unknown_address", "address": self._name, "reason": f"unknown: {names}"}
+        )

@@ -1,0 +1,381 @@
+"""`Publisher` and `Consumer`: clients of any hub, over TCP (section 3.7)."""
+
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+from gateways.ockam.bare import CodecError
+from gateways.ockam.client import ANSWER_S, PULL_LIMIT, ConsumerEnd, PublisherEnd, Refused, Silent
+from gateways.ockam.codec import DATA_BYTES_MAX
+from logstore import ExplainedError
+from peer.api import Address
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT: Final = 4000
+RETRY_S: Final = 0.5
+RETRY_MAX_S: Final = 30.0
+_CONNECT_S: Final = 10.0
+_SEND_S: Final = 30.0
+_READ_BYTES: Final = 1 << 16
+_LOST: Final = (
+    OSError,
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+    trio.TooSlowError,
+    Silent,
+    CodecError,
+)
+
+
+class HubError(ExplainedError):
+    """What a hub does not do."""
+
+
+class HubUnreachable(HubError):  # noqa: N818 - what it is
+    """Nobody could be connected to, or nobody answers any more."""
+
+
+class HubRefused(HubError):  # noqa: N818 - what it has done
+    """The hub will not do what it was asked."""
+
+
+def hub_address(text: str) -> Address:
+    """`HOST:PORT` or `HOST`, whose port is 4000. Raises ValueError."""
+    has_port = text.rpartition("]")[2].count(":") == 1
+    return Address.parse(text if has_port else f"{text}:{DEFAULT_PORT}")
+
+
+class _Remote(ABC):
+    """A connection that comes again when it is lost.
+
+    `timeout_s`: for how long a hub that was there may be lost, None for ever.
+    """
+
+    def __init__(
+        self, hub: str | Address, end: PublisherEnd | ConsumerEnd, timeout_s: float | None
+    ) -> None:
+        self._hub = hub_address(hub) if isinstance(hub, str) else hub
+        self._remote_end = end
+        self._timeout_s = timeout_s
+        self._running: AbstractAsyncContextManager[None] | None = None
+        self._failure: Exception | None = None
+        self._wake = trio.Event()
+        self._news = trio.Event()
+        self._lost_at_s: float | None = None
+        self._answered = False
+        self._connections = 0
+
+    @property
+    def address(self) -> str | None:
+        """Of the stream at this hub, once it is known."""
+        return self._remote_end.address
+
+    async def __aenter__(self) -> Self:
+        self._running = self._run()
+        try:
+            await self._running.__aenter__()
+        except BaseExceptionGroup as group:
+            raise _alone(group) from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        assert self._running is not None
+        try:
+            return await self._running.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            raise _alone(group) from None
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        stream = await self._connect()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._stay_connected, stream)
+            yield
+            await self._finish()
+            nursery.cancel_scope.cancel()
+
+    async def _connect(self) -> trio.SocketStream:
+        """Raises HubUnreachable."""
+        host, port = self._hub.host, self._hub.port
+        why = f"nobody answers within {_CONNECT_S:g} s"
+        with trio.move_on_after(_CONNECT_S):
+            try:
+                stream = await trio.open_tcp_stream(host, port)
+            except OSError as error:
+                why = _why(error)
+            else:
+                stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
+                return stream
+        raise HubUnreachable(
+            f"cannot connect ({why})", str(self._hub), "look at the address, and whether a hub runs"
+        )
+
+    async def _stay_connected(self, stream: trio.SocketStream) -> None:
+        try:
+            await self._talk_and_retry(stream)
+        except (Refused, HubError) as error:
+            failure: Exception = error
+            if isinstance(error, Refused):
+                failure = HubRefused(str(error), str(self._hub), "look at the hub's log")
+            self._failure = failure
+            self._tell()
+
+    async def _talk_and_retry(self, stream: trio.SocketStream) -> None:
+        delay_s = RETRY_S
+        connected: trio.SocketStream | None = stream
+        while True:
+            if connected is not None:
+                self._answered = False
+                async with connected:
+                    why = await self._talk(connected)
+                if self._answered:
+                    delay_s = RETRY_S
+                log.info("the connection to %s was lost: %s", self._hub, why)
+            now = trio.current_time()
+            if self._lost_at_s is None:
+                self._lost_at_s = now
+            if self._timeout_s is not None and now >= self._lost_at_s + self._timeout_s:
+                raise HubUnreachable(
+                    f"no answer in {self._timeout_s:g} s", str(self._hub), "try again later"
+                )
+            # Not all clients of a hub that was started again are to come at once.
+            await trio.sleep(delay_s * random.uniform(0.5, 1))  # noqa: S311
+            delay_s = min(2 * delay_s, RETRY_MAX_S)
+            try:
+                connected = await self._connect()
+            except HubUnreachable as error:
+                connected = None
+                log.info("%s", error)
+
+    async def _talk(self, stream: trio.SocketStream) -> str:
+        """Until the connection is lost; says why. Raises Refused."""
+        end = self._remote_end
+        end.connected(trio.current_time())
+        self._connections += 1
+        failures: list[BaseException] = []
+
+        async def guarded(task: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
+            try:
+                await task(stream)
+            except (*_LOST, Refused) as error:
+                failures.append(error)
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(guarded, self._read)
+            nursery.start_soon(guarded, self._write)
+        self._tell()
+        failure = failures[0] if failures else OSError("the hub has closed it")
+        if isinstance(failure, Refused):
+            raise failure
+        return _why(failure)
+
+    async def _read(self, stream: trio.SocketStream) -> None:
+        while data := await stream.receive_some(_READ_BYTES):
+            self._answered, self._lost_at_s = True, None
+            self._take(bytes(data))
+            self._tell()
+
+    async def _write(self, stream: trio.SocketStream) -> None:
+        end = self._remote_end
+        while True:
+            if out := end.take():
+                with trio.fail_after(_SEND_S):
+                    await stream.send_all(out)
+                continue
+            self._wake = trio.Event()
+            due = end.due_s
+            with trio.move_on_at(float("inf") if due is None else due):
+                await self._wake.wait()
+            if due is not None and trio.current_time() >= due:
+                end.tick(trio.current_time())
+
+    def _tell(self) -> None:
+        """Something has changed: wakes the caller, and what writes."""
+        self._wake.set()
+        news, self._news = self._news, trio.Event()
+        news.set()
+
+    async def _change(self) -> None:
+        """Returns once something has changed. Raises HubError."""
+        if self._failure is None:
+            await self._news.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    @abstractmethod
+    def _take(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    async def _finish(self) -> None: ...
+
+
+def _alone(group: BaseExceptionGroup) -> BaseException:
+    failure: BaseException = group
+    while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return failure
+
+
+def _why(error: BaseException) -> str:
+    """The reason for people; Trio puts those of several addresses into groups."""
+    while isinstance(error.__cause__, OSError):
+        error = error.__cause__
+    if isinstance(error.__cause__, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(_why(each) for each in error.__cause__.exceptions))
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) or type(error).__name__
+
+
+class Receipt:
+    """A push that is under way."""
+
+    def __init__(self, publisher: "Publisher") -> None:
+        self._publisher = publisher
+        self.index: int | None = None
+        """Its index, once it is confirmed."""
+
+    async def wait(self) -> int:
+        """The index, once the message is on the hub's disk. Raises HubError."""
+        while self.index is None:
+            await self._publisher._change()  # noqa: SLF001
+        return self.index
+
+
+class Publisher(_Remote):
+    """Pushes to one partition of a stream, at least once, in order; inside an `async with` block.
+
+    Entering raises HubUnreachable. Leaving the block waits for what is unconfirmed.
+    """
+
+    def __init__(
+        self,
+        hub: str | Address,
+        name: str,
+        *,
+        partition: int = 0,
+        timeout_s: float | None = None,
+    ) -> None:
+        self._end = PublisherEnd(name, partition)
+        super().__init__(hub, self._end, timeout_s)
+        self._receipts: dict[int, Receipt] = {}
+
+    async def push(self, data: bytes) -> int:
+        """Pushes a message; its index, once it is confirmed. Raises HubError, ValueError."""
+        return await (await self.submit(data)).wait()
+
+    async def submit(self, data: bytes) -> Receipt:
+        """Pushes a message without waiting for it, 256 or 1 MiB ahead. Raises as `push` does."""
+        if len(data) > DATA_BYTES_MAX:
+            raise ValueError(f"a message of {len(data)} bytes, {DATA_BYTES_MAX} are the limit")
+        while not self._end.has_room:
+            await self._change()
+        if self._failure is not None:
+            raise self._failure
+        token = self._end.push(data, trio.current_time())
+        receipt = self._receipts[token] = Receipt(self)
+        self._wake.set()
+        return receipt
+
+    def _take(self, data: bytes) -> None:
+        for token, index in self._end.receive(data, trio.current_time()):
+            self._receipts.pop(token).index = index
+
+    async def _finish(self) -> None:
+        while self._end.unconfirmed:
+            await self._change()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a stream."""
+
+    index: int
+    data: bytes
+
+
+class Consumer(_Remote):
+    """The messages of one partition of a stream; inside an `async with` block.
+
+    `client`: whose position is gone on from, and saved once the next message is asked for. `start`:
+    the first index, in place of that. `follow`: goes on at the end of the stream. Entering raises
+    HubUnreachable. Leaving the block returns once the position is on the hub's disk.
+    """
+
+    def __init__(
+        self,
+        hub: str | Address,
+        name: str,
+        *,
+        partition: int = 0,
+        client: str | None = None,
+        start: int | None = None,
+        follow: bool = False,
+        pull_limit: int = PULL_LIMIT,
+        timeout_s: float | None = None,
+    ) -> None:
+        self._end = ConsumerEnd(name, partition, client=client, start=start, limit=pull_limit)
+        super().__init__(hub, self._end, timeout_s)
+        self._follow = follow
+        self._given: int | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next message. Raises HubError."""
+        self.done()
+        end = self._end
+        while not end.messages:
+            if end.at_end and not self._follow:
+                raise StopAsyncIteration
+            await self._change()
+        index, data = end.messages.popleft()
+        if end.paused and len(end.messages) < end.limit:
+            end.resume(trio.current_time())
+            self._wake.set()
+        self._given = index
+        return Message(index, data)
+
+    def done(self) -> None:
+        """The message that was given out last was dealt with, though no other is asked for yet."""
+        if self._given is not None:
+            self._end.handled(self._given, trio.current_time())
+            self._given = None
+            self._wake.set()
+
+    def _take(self, data: bytes) -> None:
+        end = self._end
+        end.receive(data, trio.current_time())
+        # One answer ahead of the caller, and no more.
+        if len(end.messages) > end.limit or (end.at_end and not self._follow):
+            end.paused = True
+
+    async def _finish(self) -> None:
+        end = self._end
+        while self._failure is None and end.needs_settling:
+            before = self._connections
+            asked = end.finish(trio.current_time())
+            self._wake.set()
+            with trio.move_on_after(ANSWER_S) as waiting:
+                await self._change()
+                while asked and not end.is_finished and self._connections == before:
+                    await self._change()
+            if waiting.cancelled_caught and self._timeout_s is None:
+                raise HubUnreachable(
+                    "the position is not known to be saved", str(self._hub), "go on from before it"
+                )

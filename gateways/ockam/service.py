@@ -1,0 +1,182 @@
+"""`OckamServer`: a hub on a store or a peer, over TCP (sections 3 and 5)."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+from gateways import CannotListenError, LogHost, Reception, WriterLock
+from gateways.ockam.server import Rights
+from logstore import Store
+from peer.api import Address, Peer
+
+from .book import Book
+from .conversation import Conversation
+from .hub import Hub, Observer
+from .keeping import Keeper, Rule
+from .logs import FIRST_LOG, STREAMS_MAX, Catalog
+from .side import Side
+
+LOCK_FILE: Final = "ockam.lock"
+CLIENTS_MAX: Final = 1_024
+HOLD_S_MAX: Final = 5.0
+ENDS_WITHIN_S: Final = 5.0
+
+
+class OckamServer:
+    """A hub of streams, inside an `async with` block; `listen` opens its addresses.
+
+    `of`: authors whose streams are served too, in their order. `share`: authors whose ledgers count
+    as this node's own. `keep`: rules of retention, or their texts. `hold_s`: how long a pull that
+    finds nothing waits, 5 s at most. `streams_max`: how many logs clients may make. `first_log`:
+    where the logs of the gateway begin. `observer` is called in the event loop with events,
+    mappings that JSON can hold. Entering raises StoreLocked if another process makes streams in
+    this store, and StoreError; ValueError for rules that are none.
+    """
+
+    def __init__(
+        self,
+        peer_or_store: Peer | Store,
+        *,
+        of: Sequence[bytes] = (),
+        share: Sequence[bytes] = (),
+        keep: Sequence[Rule | str] = (),
+        hold_s: float = 0.0,
+        streams_max: int = STREAMS_MAX,
+        first_log: int = FIRST_LOG,
+        clients_max: int = CLIENTS_MAX,
+        observer: Observer = lambda _: None,
+    ) -> None:
+        if not 0 <= hold_s <= HOLD_S_MAX:
+            raise ValueError(f"a pull is held for {HOLD_S_MAX:g} s at most, not {hold_s:g}")
+        self._host = LogHost(peer_or_store)
+        self._of = tuple(of)
+        self._share = tuple(share)
+        self._rules = [Rule.parse(each) if isinstance(each, str) else each for each in keep]
+        self._hold_s = hold_s
+        self._streams_max = streams_max
+        self._first_log = first_log
+        self._observer = observer
+        self._reception = Reception(self._turn_away, clients_max=clients_max, gone=self._gone)
+        self._conversations: set[Conversation] = set()
+        self._running: AbstractAsyncContextManager[None] | None = None
+        self._nursery: trio.Nursery | None = None
+        self._hub: Hub | None = None
+        self._is_ending = False
+
+    async def __aenter__(self) -> Self:
+        self._running = self._run()
+        try:
+            await self._running.__aenter__()
+        except BaseExceptionGroup as group:
+            # What failed alone comes out as itself.
+            failure: BaseException = group
+            while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+                failure = failure.exceptions[0]
+            raise failure from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        assert self._running is not None
+        return await self._running.__aexit__(kind, error, trace)
+
+    @property
+    def clients(self) -> int:
+        """Connections that are open now."""
+        return self._reception.clients
+
+    async def listen(
+        self, address: str | Address = "127.0.0.1:4000", *, rights: Rights = Rights.ALL
+    ) -> Address:
+        """Takes clients at an address, port 0 picks a free one; `rights` are what they may do.
+
+        Raises CannotListenError, ValueError for no address.
+        """
+        if self._nursery is None:
+            raise RuntimeError("an OckamServer listens inside `async with`")
+        wanted = Address.parse(address) if isinstance(address, str) else address
+        try:
+            listeners = await trio.open_tcp_listeners(wanted.port, host=wanted.host)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise CannotListenError(
+                f"cannot listen ({why})", str(wanted), "choose another address, port 0 a free port"
+            ) from None
+        found = Address(*listeners[0].socket.getsockname()[:2])
+        self._nursery.start_soon(self._receive, listeners, rights)
+        self._observer({"event": "listening", "address": str(found)})
+        return found
+
+    async def _receive(self, listeners: list[trio.SocketListener], rights: Rights) -> None:
+        await self._reception.run(listeners, partial(self._serve, rights))
+
+    async def _turn_away(self, stream: trio.SocketStream, _: str) -> None:
+        await trio.aclose_forcefully(stream)
+
+    async def _serve(self, rights: Rights, stream: trio.SocketStream, name: str) -> None:
+        assert self._hub is not None
+        if self._is_ending:
+            return
+        stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
+        conversation = Conversation(self._hub, stream, name, rights, self._hold_s)
+        self._conversations.add(conversation)
+        try:
+            await conversation.run()
+        finally:
+            self._conversations.discard(conversation)
+            self._hub.forget(conversation)
+
+    def _gone(self, name: str, reason: str) -> None:
+        if reason:
+            self._observer({"event": "closed", "address": name, "reason": reason})
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        store = self._host.store
+        with WriterLock(store.path, LOCK_FILE, "another process serves Ockam streams here"):
+            side = Side(store)
+            try:
+                hub = self._hub = self._opened(side)
+                hub.tell_trimmed(await self._host.call(hub.begin))
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    nursery.start_soon(partial(hub.run, holds=bool(self._hold_s)))
+                    try:
+                        yield
+                    finally:
+                        with trio.CancelScope(shield=True) as ending:
+                            ending.deadline = trio.current_time() + ENDS_WITHIN_S
+                            await self._end(hub)
+                        nursery.cancel_scope.cancel()
+            finally:
+                self._nursery = None
+                side.close()
+
+    def _opened(self, side: Side) -> Hub:
+        catalog = Catalog(
+            self._host.store,
+            side,
+            of=self._of,
+            sign=self._host.append_many,
+            streams_max=self._streams_max,
+            first_log=self._first_log,
+        )
+        book = Book(catalog, self._share)
+        keeper = Keeper(catalog, book, self._rules)
+        return Hub(self._host, catalog, book, keeper, self._observer)
+
+    async def _end(self, hub: Hub) -> None:
+        """Pushes under way are confirmed, positions stored."""
+        self._is_ending = True
+        async with trio.open_nursery() as nursery:
+            for each in list(self._conversations):
+                nursery.start_soon(each.finish)
+        await hub.flush()
