@@ -111,10 +111,16 @@ class NativeState(NamedTuple):
     """Which core is in use, or why none is."""
 
     version: str | None
+    """None if Python does the work."""
     reason: str
+    """Why it does."""
 
     def __str__(self) -> str:
         return self.version or f"no ({self.reason})"
+
+    def fields(self) -> dict[str, str | None]:
+        """As JSON has it."""
+        return {"version": self.version, "reason": self.reason or None}
 
 
 def _found() -> tuple[NativeCore | None, str]:
