@@ -27,6 +27,7 @@ from wire import (
     yamf_hash,
 )
 from wire.environment import Wanted, native_wanted
+from wire.lzfoo_encoder import python_lz4_to_lzfoo
 from wire.native import INTERFACE, NativeCore, fault_of
 from wire.yamf import PythonPayloadHasher
 
@@ -155,6 +156,22 @@ def test_hostile_packets_are_refused_alike(
 
 
 @needs_core
+@pytest.mark.parametrize("offset", [247, 248, 249])
+@pytest.mark.parametrize("longer", [0, 1])
+def test_a_match_is_copied_under_the_same_conditions(offset: int, longer: int) -> None:
+    text = bytes(range(offset))
+    data = text + text[: 4 + longer] + b"ended"
+    match = offset.to_bytes(2, "little")
+    block = bytes((0xF0 | longer, offset - 15)) + text + match + b"\x50ended"
+    literal = python_lz4_to_lzfoo(block, data, 1)
+    for window in (offset - 1, offset):
+        expected = python_lz4_to_lzfoo(block, data, window)
+        assert core().lz4_to_lzfoo(block, data, window) == expected
+        copied = window == offset and (longer == 1 or offset == 247)
+        assert (expected != literal) == copied
+
+
+@needs_core
 def test_claims_of_lengths_take_no_memory() -> None:
     # A copy of as many bytes as there can be, of which no more is made than is read.
     packet = b"\x01a" + b"\xff" + (U64_MAX // 8).to_bytes(8, "big") + b"\x01"
@@ -207,6 +224,18 @@ def test_what_ends_a_run_ends_it_alike(what: str) -> None:
     data = encode_run(LOG.rows[:1], 0, False) + OTHERS[what] + b"\x02" * 100
     for length in range(len(data) + 1):
         native_run.check_run(data[:length], 0, LOG.key, 1, {}, (9, 65536), with_backlink=False)
+
+
+@needs_core
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_backlink_of_another_type_of_hash_is_not_taken(at: int) -> None:
+    data = bytearray(encode_run(LOG.rows[7:], 0, True))
+    lacking = {n: held for n, held in HELD.items() if n < 7}
+    limits = (1000, 65536)
+    whole = native_run.check_run(bytes(data), 0, LOG.key, 8, lacking, limits, with_backlink=True)
+    data[at] ^= 1
+    changed = native_run.check_run(bytes(data), 0, LOG.key, 8, lacking, limits, with_backlink=True)
+    assert (whole, changed) == (53, 0)
 
 
 @needs_core
