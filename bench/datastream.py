@@ -199,7 +199,7 @@ def our_live(folder: Path, entries: int) -> float:
         return receive_live(port, entries, 50, commit)
 
 
-def rss_mb(pid: int) -> float:
+def rss_mb(pid: int | str) -> float:
     """The largest resident size of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):

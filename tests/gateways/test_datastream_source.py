@@ -97,6 +97,30 @@ async def test_a_batch_is_there_whole_or_not_at_all() -> None:
         assert store.log(key) is not None
 
 
+@pytest.mark.parametrize(("size", "most"), [(0, 10_000), (500_000, 17), (600_000, 64)])
+async def test_a_batch_is_bounded_and_what_is_in_it_becomes_durable(size: int, most: int) -> None:
+    with Store.memory() as store:
+        await DataStreamSource.create(store)
+        async with DataStreamSource(store) as source:
+            async with source.batch() as batch:
+                count = 0
+                while not batch.is_full:
+                    with batch.atomic() as op:
+                        op.event(1, b"x" * size)
+                        op.event(1, b"x" * size)
+                    count += 1
+                with pytest.raises(OperationError, match="the batch is full"), batch.atomic():
+                    pass
+            assert count == most
+            assert source.total_entries == 2 * most
+            assert (await source.get_header()).total_entries == 2 * most
+            async with source.batch() as batch:
+                assert not batch.is_full
+                with batch.atomic() as op:
+                    op.event(1, b"next")
+            assert op.first == 2 * most
+
+
 async def test_a_second_source_is_refused_and_an_append_in_between_is_met(tmp_path: Path) -> None:
     with Store.create(tmp_path / "store") as store, Store.open(tmp_path / "store") as other:
         await DataStreamSource.create(store)
