@@ -79,6 +79,11 @@ class DataStreamServer:
         return self._address
 
     @property
+    def clients(self) -> int:
+        """Connections that are open now."""
+        return self._reception.clients
+
+    @property
     def feed(self) -> Feed:
         """The stream that is served. RuntimeError outside of the block."""
         if self._feed is None:

@@ -273,3 +273,46 @@ def test_once_is_content_with_what_the_header_said_last(held: int) -> None:
         host.receive(*entries(3))
     host.to_the_end()
     assert host.log == entries(3)
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["commit", "send", "steps"]), st.integers(1, 3)),
+        st.tuples(st.just("again"), st.integers(0, 12)),
+        st.tuples(st.just("early"), st.integers(0, 1)),
+    ),
+    max_size=40,
+)
+
+
+@given(ACTIONS)
+def test_whatever_comes_the_log_holds_what_upstream_has_committed(
+    actions: list[tuple[str, int]],
+) -> None:
+    """Upstream sends what it has committed, again too, and at its end what it may never commit."""
+    host = streaming([], [])
+    sent = 0
+    for kind, number in actions:
+        match kind:
+            case "commit":
+                total = len(host.stored)
+                host.stored += entries(total + number)[total:]
+            case "send":
+                host.receive(*host.stored[sent : sent + number])
+                sent = min(len(host.stored), sent + number)
+            case "again":
+                host.receive(*host.stored[min(number, sent) : sent])
+            case "early":
+                if sent == len(host.stored):
+                    host.receive(Entry(sent, 1, b"never committed" if number else bytes([sent])))
+            case _:
+                for _ in range(3 * number):
+                    if sent < len(host.stored):  # silence would be the end
+                        host.receive(*host.stored[sent:])
+                        sent = len(host.stored)
+                    host.step()
+        assert host.log == host.stored[: len(host.log)]
+    host.receive(*host.stored[sent:])
+    for _ in range(3):
+        host.until(Wait)
+    assert host.log == host.stored
