@@ -1,4 +1,4 @@
-"""`kill -9` of source, server, relay, importer: what was acknowledged is there, once, and goes on."""
+"""`kill -9` of source, server, relay, importer: what was acknowledged is there, and it goes on."""
 
 import random
 import socket
