@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fuzz.harness import main
 from gateways.datastream.codec import (
     BOOKMARK,
+    Code,
     CodecError,
     Command,
     Entry,
@@ -45,11 +46,11 @@ DATA = b"".join(map(encode_entry, ENTRIES))
 HEADER = encode_header(Header(1, 137, 1, 4161, 3))
 ASKED = (Command.HEADER, Command.ENTRY, Command.BOOKMARK, Command.START, Command.STOP)
 STEPS_MAX = 2000
-OK = encode_result(0)
+OK = encode_result(Code.OK)
 
 CORPUS = [
     OK + HEADER + OK + encode_response(ENTRIES[1]) + OK + encode_response(None) + OK + DATA + OK,
-    encode_result(3) + encode_result(4),
+    encode_result(Code.BAD_ENTRY) + encode_result(Code.BAD_BOOKMARK),
     DATA,
     bytes(range(64)),
     bytes((0, 0, 1, 1, 2, 2, 3, 4, 5, 0x83, 3, 3, 0x10, 2, 2)) * 3,

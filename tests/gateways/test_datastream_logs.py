@@ -278,13 +278,14 @@ def test_an_index_of_another_time_says_the_same(tmp_path: Path) -> None:
 def test_an_index_of_another_history_is_made_anew(tmp_path: Path, entries: int) -> None:
     """Of the same log as it is not held here: of a store that holds another side of a fork."""
     signing_key = SigningKey.generate()
+    key = LogKey(signing_key.verify_key.encode(), 0)
     models = []
     for name, count in (("other", 10), ("store", entries)):
         with (
             Store.memory(signing_key=signing_key) as source,
             Store.create(tmp_path / name) as replica,
         ):
-            key = declare(source)
+            assert declare(source) == key
             model = Model()
             mark = name[:1].encode()
             source.append([model.add(176, mark) + model.add(1, mark * at) for at in range(count)])
