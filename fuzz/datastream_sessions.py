@@ -159,9 +159,10 @@ def check_operation(data: bytes) -> None:
                     wanted.append(Entry(next_number, BOOKMARK, content))
                 case 2 | 3:
                     place = number % 16 - 7
-                    type_ = wanted[place].type if 0 <= place < len(wanted) else kind
+                    is_there = 0 <= place < len(wanted) and kind % 5 == 2
+                    type_ = wanted[place].type if is_there else number % 4
                     if operation.update(place + 7, type_, content):
-                        wanted[place] = Entry(place + 7, type_, content)
+                        wanted[place] = wanted[place]._replace(data=content)
                     else:
                         assert place < len(taken)
                 case _:
