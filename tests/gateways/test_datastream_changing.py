@@ -11,7 +11,16 @@ from wire import LogKey, sign_entry, yamf_hash
 
 from .streams import Model, declare, raw
 from .test_datastream_logs import copy
-from .test_datastream_server import OK, connect, is_closed, receive, request, served, start
+from .test_datastream_server import (
+    OK,
+    PATIENCE_S,
+    connect,
+    is_closed,
+    receive,
+    request,
+    served,
+    start,
+)
 
 HEADER = request(3)
 STOP = request(2)
@@ -64,7 +73,7 @@ async def test_a_stream_that_breaks_leaves_its_connections_open_and_is_said_once
             assert await receive(stream, 11 + len(model.wire)) == OK + model.wire
             behind = raw(1, 1, b"behind what breaks")
             await trio.to_thread.run_sync(store.append, [b"hello", behind])
-            with trio.fail_after(20):
+            with trio.fail_after(PATIENCE_S):
                 while not any(event["event"] == "broken" for event in events):  # noqa: ASYNC110
                     await trio.sleep(0.01)
             await stop(stream)

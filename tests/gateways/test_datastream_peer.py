@@ -14,14 +14,14 @@ from peer.api import NodeConfig, Peer
 from wire import LogKey
 
 from .streams import Model, declare
-from .test_datastream_server import OK, connect, is_closed, receive, request, start
+from .test_datastream_server import OK, PATIENCE_S, connect, is_closed, receive, request, start
 
 CONFIG = NodeConfig(workers=0)
 
 
 async def test_a_replica_serves_what_comes_while_it_comes() -> None:
     model = Model()
-    with trio.fail_after(60), Store.memory() as mine, Store.memory() as yours:
+    with trio.fail_after(PATIENCE_S), Store.memory() as mine, Store.memory() as yours:
         key = LogKey(mine.author, 0)
         async with Peer(mine, config=CONFIG) as writer, Peer(yours, config=CONFIG) as reader:
             await reader.follow(key)
@@ -49,7 +49,7 @@ async def test_a_replica_serves_what_comes_while_it_comes() -> None:
 
 async def test_a_replica_serves_when_its_source_is_switched_off(tmp_path: Path) -> None:
     model = Model()
-    with trio.fail_after(60), Store.create(tmp_path / "yours") as yours:
+    with trio.fail_after(PATIENCE_S), Store.create(tmp_path / "yours") as yours:
         with Store.memory() as mine:
             key = LogKey(mine.author, 0)
             async with Peer(mine, config=CONFIG) as writer, Peer(yours, config=CONFIG) as reader:
@@ -99,7 +99,7 @@ async def test_who_comes_and_goes_leaves_nothing_behind(times: int) -> None:
                             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
             await trio.to_thread.run_sync(come_and_go)
-            with trio.fail_after(20):
+            with trio.fail_after(PATIENCE_S):
                 while server.clients:  # noqa: ASYNC110
                     await trio.sleep(0.01)
             assert open_files() <= before + 2
@@ -128,7 +128,7 @@ async def test_a_stuck_client_beside_ninety_nine_delays_nobody() -> None:
                     wanted = 11 + len(model.wire)
                     seen.append(len(await receive(stream, wanted)))
 
-            with trio.fail_after(60):
+            with trio.fail_after(PATIENCE_S):
                 async with trio.open_nursery() as takers:
                     for _ in range(99):
                         takers.start_soon(take)
