@@ -55,6 +55,12 @@ def is_offer(proposal: Propose) -> bool:
     return finite and proposal.eagerness is Eagerness.NOTIFY and not proposal.payloads_only
 
 
+def is_probe(proposal: Propose) -> bool:
+    """Whether the other side asks for the number of the newest entry alone."""
+    open_path = proposal.sparse and proposal.end is None
+    return open_path and proposal.eagerness is Eagerness.NOTIFY
+
+
 def asks_for_payloads(proposal: Propose) -> bool:
     """Whether the other side lacks payloads of entries that it holds, and tells of nothing else."""
     of_one = proposal.offset is not None and proposal.end == proposal.start

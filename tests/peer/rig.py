@@ -182,10 +182,15 @@ class Host:
 
     def note_change(self, log: LogKey) -> None:
         height = self.store.height(log)
-        fork = self.store.forks.get(log)
+        fork, held = self.store.forks.get(log), self.store.logs[log]
         self.todo.append(
             LogChanged(
-                log, height, self.store.newest(log), self.store.end(log), fork[0] if fork else None
+                log,
+                height,
+                self.store.newest(log),
+                self.store.end(log),
+                fork[0] if fork else None,
+                any(each.payload is None for each in held.values()),
             )
         )
 
@@ -266,7 +271,8 @@ class Host:
         missing = [
             (seq, self._partial(item.log, seq, entry))
             for seq, entry in sorted(held.items())
-            if above < seq != height and self._is_missing(item, seq, entry)
+            if seq != height and (above < seq or _in(item.any_size, seq))
+            if self._is_missing(item, seq, entry)
         ]
         here = {seq for log, seq in self.store.arriving if log == item.log}
         left_out = [each for each in missing if item.leave_arriving and each[0] in here]
@@ -289,8 +295,8 @@ class Host:
             hashes={n: held[n].hash for n in named if n in held},
             entry=None if entry is None or item.entry is None else _row(item.entry, entry),
             tail_partial_bytes=partial,
-            missing_payloads=tuple(each for each in missing if each not in left_out)[:most],
-            missing_complete=len(missing) <= most,
+            missing_payloads=tuple(each for each in missing[:most] if each not in left_out),
+            unnamed_above=missing[most - 1][0] if len(missing) > most else None,
             tail_arriving=partial is not None and height in here,
             some_arriving=bool(left_out) or (partial is not None and height in here),
             runs=tuple(asked[:RUNS_NAMED]),
@@ -300,6 +306,7 @@ class Host:
 
     def _is_missing(self, item: LookUp, seq: int, held: "Held") -> bool:
         wanted = item.min_bytes <= held.entry.payload_bytes <= item.max_bytes
+        wanted = wanted or _in(item.any_size, seq)
         return held.payload is None and wanted and (item.log, seq) not in self.store.dropped
 
     def _partial(self, log: LogKey, seq: int, held: "Held") -> int:
@@ -397,6 +404,10 @@ class Host:
         same = first.key == second.key == item.log and first.seq == second.seq
         if same and all(signature_is_valid(encoded) for encoded in entries):
             self.store.record_fork(item.log, first.seq, (entries[0], entries[1]))
+
+
+def _in(ranges: tuple[tuple[int, int], ...], seq: int) -> bool:
+    return any(first <= seq <= last for first, last in ranges)
 
 
 def _lane(item: Command | Event) -> object:
