@@ -19,6 +19,7 @@ from peer.data.pinning import doubted
 from peer.data.proving import Prover
 from peer.data.receiving import Receiver
 from peer.planner.acting import Actor
+from peer.planner.late import LateOffers
 from peer.planner.planner import Planner
 from peer.planner.retries import earliest
 from peer.planner.sourcing import Claim, Fetches, claim_all
@@ -104,12 +105,13 @@ class Engine:
             self,
             proactive=proactive,
         )
+        self._late = LateOffers(self.actor, config)
         self._decoder = DataDecoder(negotiated.decompression_window)
         self._inbound = Inbound(
             self._decoder,
             self._table,
             self._prover,
-            Receiver(self._prover, config, self._table.all),
+            Receiver(self._prover, config, self._table.all, self._late.both_have),
             Apologies(self._prover, receive_greedily=negotiated.receive_greedily),
             self._commands,
             config,
@@ -125,6 +127,7 @@ class Engine:
             self._packer,
             self.actor,
             self.actor.withholding,
+            self._late,
             tracer,
             send_greedily=negotiated.send_greedily,
         )
@@ -163,7 +166,7 @@ class Engine:
         """When `advance` has something to do although nothing came, or None."""
         if self._inbound.paused:
             return self.now
-        parts = (self._planner, self._timers, self._outbound)
+        parts = (self._planner, self._late, self._timers, self._outbound)
         offers = () if self.is_behind else self._prover.inside_offers()
         stalls = (each.progress_at + self._config.unfed_timeout_s for each in offers)
         return earliest(*(part.next_deadline() for part in parts), *stalls)
@@ -294,6 +297,7 @@ class Engine:
     def _settle(self) -> None:
         self._released = False
         self._planner.advance()
+        self._late.advance()
         self._withholding.advance()
 
     # Events of the host
@@ -366,7 +370,7 @@ class Engine:
             self.discard(request)
             self.actor.cancel_for(request, CancelReason.NOT_WANTED)
             self._withholding.contradicted(request.log)
-            if not self._withholding.owns(request):
+            if not self._is_beside_planner(request):
                 self._planner.outcomes.contradicted(request, event.seq)
         else:
             self._give_up(request, f"entry {event.seq}: {event.detail}")
@@ -392,7 +396,7 @@ class Engine:
     def _give_up(self, request: Request, detail: str) -> None:
         """We cannot go on with it, for a reason of ours; it may be over but for what it brought."""
         self.actor.give_up(request, detail)
-        if not self._withholding.owns(request):
+        if not self._is_beside_planner(request):
             self._planner.outcomes.given_up(request, doubted(request))
 
     def _log_changed(self, event: LogChanged) -> None:
@@ -400,6 +404,7 @@ class Engine:
             request.log_end, request.log_fork = event.end, event.fork
             self._outbound.log_changed(request, event.newest)
             self.actor.keep_inside_log(request)
+        self._late.log_changed(event.log)
         self._planner.log_changed(event)
 
     def _arrival_changed(self, event: ArrivalChanged) -> None:
@@ -422,7 +427,7 @@ class Engine:
         self.actor.note_confirmed(request)
         self.actor.note_newest(request)
         self._withholding.confirmed(request)
-        if not self._withholding.owns(request):
+        if not self._is_beside_planner(request):
             self._planner.outcomes.confirmed(request)
         self.actor.keep_inside_log(request)
         self.wake(request)
@@ -438,7 +443,9 @@ class Engine:
         if cancel.reason is not CancelReason.YOU_CANCELLED:
             self.actor.note_cancelled(request, cancel.reason, by_us=False)
         self._withholding.cancelled(request, cancel)
-        if not self._withholding.owns(request):
+        if self._late.owns(request):
+            self._late.cancelled(request, cancel)
+        if not self._is_beside_planner(request):
             self._planner.outcomes.cancelled(request, cancel)
         elif cancel.entries:
             self.actor.check_evidence(request.log, cancel.entries, wanted=True)
@@ -447,6 +454,8 @@ class Engine:
         self._forget(request)
         if self._withholding.owns(request):
             self._withholding.lost(request)
+        elif self._late.owns(request):
+            self._late.lost(request)
         else:
             self._planner.outcomes.lost(request)
 
@@ -455,8 +464,13 @@ class Engine:
         self._forget(request)
         if self._withholding.owns(request):
             self._withholding.released(request)
+        elif self._late.owns(request):
+            self._late.released(request)
         else:
             self._planner.outcomes.released(request)
+
+    def _is_beside_planner(self, request: Request) -> bool:
+        return self._withholding.owns(request) or self._late.owns(request)
 
     def _forget(self, request: Request) -> None:
         self._by_ident.pop(request.ident, None)

@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable
 from typing import Final
 
 from logstore import (
+    Arrived,
     LogInfo,
     LogState,
     PayloadReader,
@@ -44,6 +45,9 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
     wanted = None if command.entry is None else _entry(store, log, command.entry)
     runs = _runs(store, info, command.runs_from)
     tail_partial_bytes, missing, unnamed_above = _missing(store, info, command)
+    arrived = Arrived((), 0)
+    if command.arrived_after is not None:
+        arrived = store.arrived(log, command.arrived_after, command.arrived_among)
     here = [each for each in missing if command.leave_arriving and (log, each[0]) in arriving]
     tail_arriving = tail_partial_bytes is not None and (log, info.height) in arriving
     view = LogView(
@@ -65,18 +69,22 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         runs=runs[:RUNS_NAMED],
         runs_complete=len(runs) <= RUNS_NAMED,
         range_held=command.held is not None and _is_held(store, info, *command.held),
+        arrived=arrived.runs,
+        arrived_up_to=arrived.up_to,
+        arrived_complete=arrived.complete,
     )
     return LookedUp(command.ticket, view)
 
 
 def read_entries(store: Store, command: ReadEntries, arriving: Arriving) -> EntriesRead:
     """The entries of a range, or those named, up to the first that is not held."""
+    place = store.position()
     if command.seqs is None:
         found = _consecutive(store, command)
     else:
         found = _named(store, command, command.seqs)
     entries = (held_entry(entry, arriving, payload=command.payloads) for entry in found)
-    return EntriesRead(command.request, tuple(entries))
+    return EntriesRead(command.request, tuple(entries), place)
 
 
 def read_payload(

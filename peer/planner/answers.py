@@ -7,18 +7,28 @@ from functools import lru_cache
 from typing import Protocol
 
 from logstore import Subscription
-from peer.protocol.commands import LookUp
+from peer.protocol.commands import MISSING_NAMED, LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, LogView
 from peer.protocol.request import OPEN_END, Request
 from wire import Cancel, CancelReason, LogKey
 
 from .actions import Actions
-from .answering import Answer, answer, is_offer, link_target, obstacle
+from .answering import (
+    Answer,
+    answer,
+    is_late_offer,
+    is_offer,
+    link_target,
+    obstacle,
+    offered_payloads,
+)
+from .coverage import bodies
 from .done import Done
+from .payloads import NAMED_MAX
 from .peer_log import PeerLog
 from .planning import Wants
-from .ranges import range_with, union
+from .ranges import Ranges, minus, range_with, union
 from .snapshot import Moment, Moments
 
 
@@ -32,6 +42,8 @@ class AnswerListener(Protocol):
     def answers_with(self, request: Request, view: LogView) -> Cancel | None: ...
 
     def answered(self, request: Request, view: LogView, answer: Answer) -> None: ...
+
+    def payloads_answered(self, request: Request, left: Ranges) -> None: ...
 
 
 @lru_cache(maxsize=256)
@@ -129,7 +141,8 @@ class Answers:
             done.answers_due.add(request)
         target = link_target(request.proposal)
         smallest, largest = self.wants_of(log).payload_limits
-        inside = request.proposal.offset is not None
+        late = is_late_offer(request.proposal)
+        inside = late or request.proposal.offset is not None
         wanted = LookUp(
             0,
             log,
@@ -138,7 +151,10 @@ class Answers:
             missing_above=request.proposal.start - 1 if inside else 0,
             min_bytes=smallest,
             max_bytes=largest,
+            any_size=self.wants_of(log).fetches if late else (),
+            leave_arriving=late,
             runs_from=request.proposal.start,
+            missing_max=NAMED_MAX if late else MISSING_NAMED,
         )
         since = self._moments.now(log)
 
@@ -157,6 +173,9 @@ class Answers:
             self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
             self._listener.not_taken_in(request)
             return
+        if is_late_offer(request.proposal):
+            self._answer_late(request, since, view)
+            return
         at_once = self._listener.answers_with(request, view)
         if at_once is not None:
             decision = Answer(
@@ -174,6 +193,25 @@ class Answers:
             )
         self._actions.answer(request, view, decision)
         self._listener.answered(request, view, decision)
+
+    def _answer_late(self, request: Request, since: Moment, view: LogView) -> None:
+        """Payloads came late to the other side, of which it tells once."""
+        log, wants, newest = request.log, self.wants_of(request.log), view.newest
+        coming = self._moments.payloads_coming(log, since)
+        decision = answer(
+            request.proposal,
+            view,
+            wants,
+            serve=self.interests.serve_held,
+            newest=newest,
+            coming=coming,
+        )
+        self._actions.answer(request, view, decision)
+        if request.active:
+            lacking = offered_payloads(request.proposal, view, wants, newest, coming)
+            if view.unnamed_above is not None:
+                lacking = union(lacking, ((view.unnamed_above + 1, view.newest),))
+            self._listener.payloads_answered(request, minus(lacking, bodies([request])))
 
     @staticmethod
     def of_sync(

@@ -18,15 +18,11 @@ from .actions import Actions
 from .attempts import Attempts, Kind, Outcome
 from .coverage import bodies, coming, covers
 from .gaps import carry_out, due_cuts
-from .payloads import asks_for, missing_payloads, wanted_payloads
+from .payloads import NAMED_MAX, asks_for, missing_payloads, wanted_payloads
 from .peer_log import PeerLog
 from .planning import PROBE, Ask, AskKind, Peer, is_whole, lacked, offers, plan, untold
 from .ranges import Ranges, meet, minus, range_with, union
 from .snapshot import Moment, Moments
-
-NAMED_MAX = 512
-"""So many missing payloads are looked up at once if any are to be asked for: neighbours are asked
-for together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,10 @@ from wire import CancelReason
 from .planning import ALL_OF_IT, Ask, AskKind, Wants, mended
 from .ranges import Ranges, meet, range_with, union
 
+NAMED_MAX = 512
+"""So many missing payloads are looked up at once if any are to be asked for: neighbours are asked
+for together."""
+
 _Missing = list[tuple[int, int]]
 """Entries, ascending, and how many bytes of their payloads are held."""
 

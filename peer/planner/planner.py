@@ -17,7 +17,7 @@ from peer.protocol.request import NEVER, Request
 from wire import Cancel, Eagerness, LogKey
 
 from .actions import Actions
-from .answering import Answer, goes_on, is_probe
+from .answering import Answer, goes_on, is_late_offer, is_probe
 from .answers import Answers
 from .attempts import Attempts, Kind, Outcome
 from .changes import Changes
@@ -27,7 +27,7 @@ from .done import Done
 from .outcomes import Outcomes
 from .peer_log import PeerLog, PeerLogs
 from .planning import is_whole, plan
-from .ranges import meet
+from .ranges import Ranges, meet
 from .retries import earliest
 from .snapshot import Moments
 from .sourcing import brings, fetches
@@ -146,6 +146,10 @@ class Planner:
             # What is said of it depends on what is wanted, and is said once.
             self._done.early[request] = None
             return
+        if is_late_offer(request.proposal):
+            # It tells of nothing that the other side holds but that.
+            self._answers.propose(request, self._done)
+            return
         self._turns.line.asked_for(log)
         state = self._logs.opened(log, now) if self._context.wants(log) else self._logs.get(log)
         if state is None and self._context.wants(log):
@@ -220,6 +224,15 @@ class Planner:
             # Nothing can be proposed beside it, and it is over at once.
             state.blocked = True
         elif look:
+            self._turns.mark(log)
+
+    def payloads_answered(self, request: Request, left: Ranges) -> None:
+        """We confirmed an offer of payloads that came late. `left`: what it does not bring."""
+        log = request.log
+        if self._done is not None:
+            self._done.serving.add(request)
+        if left and self._logs.opened(log, self._actions.now) is not None:
+            self._attempts.lift_part(log, Kind.PAYLOAD, left)
             self._turns.mark(log)
 
     def _has_asked(self, request: Request, view: LogView, state: PeerLog) -> bool:

@@ -49,6 +49,10 @@ class LookUp:
     """So many of the entries that follow `entry` are wanted too, payloads aside."""
     missing_max: int = MISSING_NAMED
     """`LogView.missing_payloads` names at most so many."""
+    arrived_after: int | None = None
+    """`LogView.arrived` is what came behind this place in the store's change feed..."""
+    arrived_among: tuple[tuple[int, int], ...] = ()
+    """... of these entries: ranges, ascending, both ends included."""
 
 
 @dataclass(frozen=True, slots=True)

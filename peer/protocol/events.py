@@ -49,6 +49,9 @@ class LogView:
     first is (1, `height`) if `height` is not 0. `range_held`: whether all of the look-up's `held`
     are. `behind`: entries that follow `entry`, as many as were asked for, up to the first that is
     not held.
+    `arrived`: the entries of the look-up's `arrived_among` whose payloads are held and came behind
+    `arrived_after`, as runs between whose ends no payload is missing; `arrived_up_to`: the place up
+    to where that was looked for, `arrived_complete` whether that is all there is.
     """
 
     log: LogKey
@@ -69,6 +72,9 @@ class LogView:
     runs_complete: bool = True
     range_held: bool = False
     behind: tuple[HeldEntry, ...] = ()
+    arrived: tuple[tuple[int, int], ...] = ()
+    arrived_up_to: int = 0
+    arrived_complete: bool = True
 
     @property
     def newest_whole(self) -> int:
@@ -85,10 +91,14 @@ class LookedUp:
 
 @dataclass(frozen=True, slots=True)
 class EntriesRead:
-    """Reply to `ReadEntries`; empty `entries`: nothing (more) is held there now."""
+    """Reply to `ReadEntries`; empty `entries`: nothing (more) is held there now.
+
+    `place`: what came behind it in the store's change feed `entries` may not know.
+    """
 
     request: int
     entries: tuple[HeldEntry, ...]
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,10 @@ class Outgoing:
     rows: deque[HeldEntry] = field(default_factory=lambda: NOTHING)
     reading: bool = False
     """A read of entries is with the host."""
+    read_at: int = 0
+    """What came behind this place in the store's change feed the rows may not know..."""
+    overtaken: bool = False
+    """... and whether something of the log has come since they were asked for."""
     dry: bool = False
     """The last read found nothing; only a change of the log makes another one worth it."""
     changed: bool = False

@@ -58,6 +58,8 @@ from wire import (
     yamf_hash,
 )
 
+from .arrivals import runs_of_arrived
+
 INLINE_BYTES_MAX = 64
 MISSING_NAMED = 3
 RUNS_NAMED = 6
@@ -121,6 +123,10 @@ class Store:
     arriving: set[tuple[LogKey, int]] = field(default_factory=set)
     """Payloads that another session receives."""
     watchers: list["Host"] = field(default_factory=list)
+    place: int = 0
+    """The last number that a payload's arrival was given."""
+    arrived: dict[tuple[LogKey, int], int] = field(default_factory=dict)
+    _whole: dict[LogKey, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def height(self, log: LogKey) -> int:
         height = 0
@@ -156,6 +162,11 @@ class Store:
         return seq
 
     def changed(self, log: LogKey) -> None:
+        whole = {seq for seq, held in self.logs[log].items() if held.payload is not None}
+        for seq in sorted(whole - self._whole[log]):
+            self.place += 1
+            self.arrived[log, seq] = self.place
+        self._whole[log] = whole
         for host in self.watchers:
             host.note_change(log)
 
@@ -229,7 +240,7 @@ class Host:
             case LookUp():
                 return [LookedUp(item.ticket, self.view(item))]
             case ReadEntries():
-                return [EntriesRead(item.request, self._rows(item))]
+                return [EntriesRead(item.request, self._rows(item), self.store.place)]
             case ReadPayload():
                 held = self.store.logs[item.log].get(item.seq)
                 data = (held.payload or b"") if held else b""
@@ -276,7 +287,7 @@ class Host:
         ]
         here = {seq for log, seq in self.store.arriving if log == item.log}
         left_out = [each for each in missing if item.leave_arriving and each[0] in here]
-        most = MISSING_NAMED * (1 if item.missing_max == commands.MISSING_NAMED else 4)
+        most = MISSING_NAMED * (1 if item.missing_max == commands.MISSING_NAMED else 8)
         behind: list[HeldEntry] = []
         while item.entry is not None and len(behind) < item.behind:
             seq = item.entry + 1 + len(behind)
@@ -302,6 +313,8 @@ class Host:
             runs=tuple(asked[:RUNS_NAMED]),
             runs_complete=len(asked) <= RUNS_NAMED,
             behind=tuple(behind),
+            arrived=runs_of_arrived(self.store, item),
+            arrived_up_to=self.store.place,
         )
 
     def _is_missing(self, item: LookUp, seq: int, held: "Held") -> bool:
