@@ -78,7 +78,7 @@ TORSION = _torsion()
 """The eight points of small order."""
 
 STRANGE = [
-    *{point.encoded() for point in TORSION},
+    *dict.fromkeys(point.encoded() for point in TORSION),
     # The same with the other sign of x, though x is 0; and with y above the prime.
     *((y | sign << 255).to_bytes(32, "little") for y in (1, P - 1, P, P + 1) for sign in (0, 1)),
     *((P + y | sign << 255).to_bytes(32, "little") for y in range(2, 19) for sign in (0, 1)),
