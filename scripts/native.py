@@ -31,11 +31,15 @@ class CannotBuildError(Exception):
     """Why there is no native core, in a few words."""
 
 
+class MissingError(CannotBuildError):
+    """A program or a crate that is needed is not to be had: no fault of the sources."""
+
+
 def cargo(*arguments: str) -> str:
     """Runs cargo in the crate, and returns what it printed."""
     program = shutil.which("cargo")
     if program is None:
-        raise CannotBuildError("cargo is missing (Rust 1.88 or newer has it)")
+        raise MissingError("cargo is missing (Rust 1.88 or newer has it)")
     environment = PATIENCE | os.environ | {"PYO3_PYTHON": sys.executable}
     done = subprocess.run(
         [program, *arguments],
@@ -71,7 +75,18 @@ def locked() -> list[str]:
 
 def fetch() -> None:
     """Brings the crates here, all of the versions that Cargo.toml names."""
-    cargo("fetch")
+    try:
+        cargo("fetch")
+    except CannotBuildError as error:
+        raise MissingError(str(error)) from error
+
+
+def need(tool: str) -> None:
+    """MissingError if cargo, which may come without it, has no such tool."""
+    try:
+        cargo(tool, "--version")
+    except CannotBuildError as error:
+        raise MissingError(str(error)) from error
 
 
 def check_checksums() -> None:
@@ -119,7 +134,9 @@ def make() -> str:
 
 def lint() -> str:
     """Checks the sources; returns what to tell."""
+    need("fmt")
     cargo("fmt", "--check")
+    need("clippy")
     fetch()
     check_checksums()
     cargo("clippy", "--release", "--locked", "--offline", "--", "-D", "warnings")
@@ -149,10 +166,9 @@ def main() -> int:
         print(f"native core: {step()}")
     except CannotBuildError as error:
         if step is lint:
-            missing = shutil.which("cargo") is None
-            print(
-                f"native core: {'not checked' if missing else 'faulty'}, {error}", file=sys.stderr
-            )
+            missing = isinstance(error, MissingError)
+            what = "not checked" if missing else "faulty"
+            print(f"native core: {what}, {error}", file=sys.stderr)
             return 0 if missing else 1
         what = "failed" if demanded else "not built, Python does its work"
         print(f"native core: {what}: {error}", file=sys.stderr)

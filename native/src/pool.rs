@@ -3,11 +3,15 @@
 //! Batches are copied on their way in, and verdicts are bytes, so that no thread here touches an
 //! object of Python's. That there are verdicts to take shows as a readable file descriptor, which an
 //! event loop waits for.
+//!
+//! A process that is forked has none of the threads, and whatever locks they held stay locked: a pool
+//! touches neither unless it is in the process that made it.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -49,6 +53,8 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     bell: UnixStream,
+    /// Open for as long as a thread may ring, which without a listener would raise SIGPIPE.
+    rung: UnixStream,
 }
 
 impl Shared {
@@ -102,7 +108,7 @@ pub struct Pool {
     shared: Arc<Shared>,
     threads_max: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    rung: UnixStream,
+    process: u32,
 }
 
 #[pymethods]
@@ -118,19 +124,24 @@ impl Pool {
             rung.set_nonblocking(true)?;
             bell.set_nonblocking(true)?;
             let state = Mutex::new(State::default());
-            let shared = Arc::new(Shared { state, changed: Condvar::new(), bell });
-            Ok(Pool { shared, threads_max, threads: Mutex::new(Vec::new()), rung })
+            let shared = Arc::new(Shared { state, changed: Condvar::new(), bell, rung });
+            let threads = Mutex::new(Vec::new());
+            Ok(Pool { shared, threads_max, threads, process: process::id() })
         })
     }
 
     /// The file descriptor that is readable while there are answers to take.
     fn fileno(&self) -> RawFd {
-        self.rung.as_raw_fd()
+        self.shared.rung.as_raw_fd()
     }
 
-    /// Queues a batch. Raises OSError, and takes nothing, where not one thread can be had.
+    /// Queues a batch. Raises OSError, and takes nothing, where not one thread can be had, or in a
+    /// process forked from that of the threads.
     fn submit(&self, number: u64, entries: &Bound<'_, PyList>) -> PyResult<()> {
         guarded(|| {
+            if self.is_forked() {
+                return Err(PyOSError::new_err("the threads are of the process before the fork"));
+            }
             let held = held(entries)?;
             let mut batch = Batch {
                 number,
@@ -152,10 +163,13 @@ impl Pool {
     /// `signatures_are_valid` gives them, or the text of a fault in place of them.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<(u64, Taken<'py>)>> {
         guarded(|| {
-            let answers = {
+            let answers = if self.is_forked() {
+                // To ring for the process before is not silenced here either.
+                Vec::new()
+            } else {
                 let mut state = self.shared.lock();
                 let mut rung = [0; 8];
-                let _ = (&self.rung).read(&mut rung);
+                let _ = (&self.shared.rung).read(&mut rung);
                 std::mem::take(&mut state.answers)
             };
             Ok(answers.into_iter().map(|(number, answer)| (number, taken(py, answer))).collect())
@@ -165,6 +179,9 @@ impl Pool {
     /// Forgets what waits, and returns once the threads have ended.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         guarded(|| {
+            if self.is_forked() {
+                return Ok(());
+            }
             self.shared.close();
             let threads = std::mem::take(&mut *self.threads());
             py.detach(|| threads.into_iter().for_each(|thread| drop(thread.join())));
@@ -187,6 +204,10 @@ fn taken(py: Python<'_>, answer: Result<Vec<u8>, String>) -> Taken<'_> {
 }
 
 impl Pool {
+    fn is_forked(&self) -> bool {
+        self.process != process::id()
+    }
+
     fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,6 +237,12 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.close();
+        if self.is_forked() {
+            // There is nothing to detach from.
+            let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::take(threads));
+        } else {
+            self.shared.close();
+        }
     }
 }

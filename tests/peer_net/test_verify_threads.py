@@ -1,13 +1,17 @@
 """Threads of the native core check batches beside the event loop."""
 
+import os
+import select
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import trio
+from nacl.signing import SigningKey
 
 from peer.net.verifier import NATIVE_ENTRIES_MAX, Verifier
 from peer.net.worker_process import WorkerProcess
@@ -188,3 +192,54 @@ async def test_cancelling_does_not_wait_for_what_is_queued() -> None:
         async with running(verifier):
             tickets = [verifier.start(BATCH) for _ in range(200)]
     assert not tickets[-1].done.is_set()
+
+
+def forked(work: Callable[[], object], limit_s: int = 20) -> int:
+    """The exit status of a forked process that does some work: 0 if it came to its end in time."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(limit_s)
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@needs_core
+def test_a_forked_process_leaves_the_threads_alone_and_can_have_its_own() -> None:
+    def child() -> None:
+        with pytest.raises(OSError, match="before the fork"):
+            pool.submit(1, BATCH)
+        # The bell that rings for the parent rings on.
+        assert pool.take() == []
+        pool.close()
+        own = core().Pool(1)
+        own.submit(2, BATCH)
+        assert select.select([own.fileno()], [], [], 10)[0]
+        assert own.take() == [(2, ALL_VALID)]
+        own.close()
+
+    pool = core().Pool(1)
+    pool.submit(0, BATCH)
+    assert select.select([pool.fileno()], [], [], 10)[0]
+    assert forked(child) == 0
+    assert select.select([pool.fileno()], [], [], 0)[0]
+    assert pool.take() == [(0, ALL_VALID)]
+    pool.close()
+
+
+@needs_core
+def test_a_process_forked_while_threads_look_authors_up_can_check_signatures() -> None:
+    authors = [SigningKey(bytes([i]) * 32).verify_key.encode() for i in range(64)]
+    # Each is another author than the one before, and so looked up; nearly always a thread is at it.
+    strange = [b"\x00" + author + bytes(100) for author in authors] * 50
+    pool = core().Pool(2)
+    for number in range(20):
+        for half in range(2):
+            pool.submit(2 * number + half, strange)
+        assert forked(lambda: core().signatures_are_valid(BATCH)) == 0, number
+    pool.close()

@@ -1,7 +1,11 @@
 //! The authors whose signatures were checked last, and the tables of those with many.
+//!
+//! Nobody waits here for another thread: in a forked process there is no other, and what one held
+//! stays held. Who finds something taken does without it, which takes longer and judges the same.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 
 use super::equation::{Key, KeyBytes};
 use super::table::Table;
@@ -15,21 +19,24 @@ const REMEMBERED: usize = 8;
 /// A key that may be valid, and its table once that is worth it.
 pub struct Author {
     pub key: Key,
+    table_begun: AtomicBool,
     table: OnceLock<Table>,
 }
 
 impl Author {
     pub fn new(key: Key) -> Author {
-        Author { key, table: OnceLock::new() }
+        Author { key, table_begun: AtomicBool::new(false), table: OnceLock::new() }
     }
 
     pub fn table(&self) -> Option<&Table> {
         self.table.get()
     }
 
-    /// A second thread that needs it waits for the first.
+    /// Makes the table, unless a thread has begun to.
     pub fn make_table(&self) {
-        self.table.get_or_init(|| Table::new(&self.key.minus_a, DIGIT_BITS));
+        if !self.table_begun.swap(true, Ordering::Relaxed) {
+            let _ = self.table.set(Table::new(&self.key.minus_a, DIGIT_BITS));
+        }
     }
 }
 
@@ -55,7 +62,9 @@ impl Authors {
     /// The author with this key, who signed `entries` more; None if they cannot have.
     pub fn look_up(&self, bytes: &KeyBytes, entries: usize) -> Option<Arc<Author>> {
         let (author, often) = {
-            let mut latest = self.lock();
+            let Some(mut latest) = self.lock() else {
+                return Key::decode(bytes).map(arc);
+            };
             let place = latest.iter().position(|each| each.bytes == *bytes);
             let mut found = match place.and_then(|place| latest.remove(place)) {
                 Some(found) => found,
@@ -74,9 +83,14 @@ impl Authors {
         Some(author)
     }
 
-    /// What a panic leaves is whole: nothing is done between taking out and putting in.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Remembered>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    /// None while a thread has it. What a panic leaves is whole: between taking out and putting in
+    /// nothing can panic.
+    fn lock(&self) -> Option<MutexGuard<'_, VecDeque<Remembered>>> {
+        match self.latest.try_lock() {
+            Ok(latest) => Some(latest),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
