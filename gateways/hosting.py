@@ -19,7 +19,7 @@ from peer.net import Commits, news_of
 
 T = TypeVar("T")
 
-LOOK_S: Final = 0.002
+LOOK_S: Final = 0.001
 """How often the store is asked after its log was written."""
 EAGER_S: Final = 0.1
 """For how long: syncing takes as long as the disk wants."""
