@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Touched when everything in the lock file is installed; `make setup` has nothing to do until an input changes.
 STAMP := $(VENV)/.installed
+# Touched when the native core was built, or could not be: `make native` tries again.
+NATIVE_STAMP := $(VENV)/.native
+NATIVE_INPUTS := scripts/native.py native/Cargo.toml native/checksums $(wildcard native/src/*.rs native/src/*/*.rs)
 PACKAGES := $(wildcard analytics bench bymux fuzz gateways logstore peer pyspark_bamboo scripts tests wire)
 FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wildcard fuzz/*.py))
 BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
@@ -12,12 +15,12 @@ BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check lint format types soak fuzz bench coverage conformance lock clean
+.PHONY: help setup native java demo test check lint format types soak fuzz bench coverage conformance lock clean
 
 help:  ## lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP)  ## makes .venv with every extra, from the lock file
+setup: $(STAMP) $(NATIVE_STAMP)  ## makes .venv with every extra, from the lock file, and the native core where cargo is
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@echo "Setting up $(VENV) with every extra; the first time this takes a minute or two."
@@ -25,6 +28,14 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(STAMP)
+
+$(NATIVE_STAMP): $(STAMP) $(NATIVE_INPUTS)
+	@$(BIN)/python scripts/native.py
+	@touch $(NATIVE_STAMP)
+
+native: $(STAMP)  ## builds the native core, where `make setup` could not
+	@$(BIN)/python scripts/native.py
+	@touch $(NATIVE_STAMP)
 
 # Spark needs Java; the scripts and tests that use it say so themselves, this one installs it if it can.
 java: setup
@@ -39,6 +50,7 @@ test: setup java  ## runs the default tests
 lint: setup  ## formatting and lint rules, changing nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python scripts/native.py --lint
 
 types: setup  ## mypy, strict
 	$(BIN)/mypy $(PACKAGES)
@@ -73,4 +85,5 @@ lock: setup  ## brings requirements-dev.lock up to date with pyproject.toml
 		--custom-compile-command 'make lock' --output-file requirements-dev.lock
 
 clean:  ## removes what the tools left behind, not .venv
+	rm -rf native/target native/Cargo.lock
 	rm -rf build dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

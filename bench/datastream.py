@@ -34,6 +34,10 @@ PER_OPERATION = 5
 BATCH = 1000
 RECEIVE_BYTES = 1 << 20
 PATIENCE_S = 120
+WARMING = 5
+LIVE_OPERATIONS = 200
+"""Enough for the 99th percentile not to be what one operation met."""
+LIVE_FIGURES = ("median until all have it", "99th percentile", "99th percentile, once committed")
 
 
 def free_port() -> int:
@@ -160,25 +164,38 @@ def receive_history(port: int, clients: int, entries: int) -> float:
         return clients * wanted / (time.perf_counter() - start) / 1e6
 
 
-def receive_live(port: int, start_at: int, operations: int, commit: Callable[[], None]) -> float:
-    """Seconds until a hundred clients have an operation, the 99th percentile of all clients."""
+def receive_live(port: int, start_at: int, commit: Callable[[], None]) -> list[float]:
+    """Seconds until a hundred clients have an operation, one for each of LIVE_FIGURES.
+
+    The median is of the operations, each as the last of the clients has it; the percentiles are of
+    all clients and operations. The first operations are not counted, on neither side.
+    """
     sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
     for each in sockets:
         each.sendall(request(1, start_at))
         each.recv(11, socket.MSG_WAITALL)
     waits: list[float] = []
-    for _ in range(operations):
+    after: list[float] = []
+    lasts: list[float] = []
+    for at in range(WARMING + LIVE_OPERATIONS):
         start = time.perf_counter()
         commit()
+        committed = time.perf_counter() - start
+        found = []
         for each in sockets:
             each.recv(PER_OPERATION * ENTRY_BYTES, socket.MSG_WAITALL)
-            waits.append(time.perf_counter() - start)
+            found.append(time.perf_counter() - start)
+        if at >= WARMING:
+            waits += found
+            after += [max(0.0, each - committed) for each in found]
+            lasts.append(found[-1])
     for each in sockets:
         each.close()
-    return statistics.quantiles(waits, n=100)[98]
+    tails = [statistics.quantiles(each, n=100)[98] for each in (waits, after)]
+    return [statistics.median(lasts), *tails]
 
 
-def our_live(folder: Path, entries: int) -> float:
+def our_live(folder: Path, entries: int) -> list[float]:
     """Live from a source in this process to a server in another."""
     with our_server(folder) as (port, _), Store.open(folder) as store:
         number = entries
@@ -196,10 +213,10 @@ def our_live(folder: Path, entries: int) -> float:
             )
             number += PER_OPERATION
 
-        return receive_live(port, entries, 50, commit)
+        return receive_live(port, entries, commit)
 
 
-def rss_mb(pid: int) -> float:
+def rss_mb(pid: int | str) -> float:
     """The largest resident size of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):
@@ -244,26 +261,30 @@ def main() -> None:
         for clients in (1, 10, 50):
             found: dict[str, list[float]] = {"ours": [], "upstream": []}
             memory = []
-            for round_ in range(options.rounds):
+            for _ in range(options.rounds):
                 with our_server(folder / "ours0") as (port, pid):
                     found["ours"].append(receive_history(port, clients, entries))
                     memory.append(rss_mb(pid))
                 if options.upstream:
                     with their_server(options.upstream.absolute(), folder / "up0") as (port, _):
                         found["upstream"].append(receive_history(port, clients, entries))
-                assert round_ >= 0
             tell(f"history to {clients}", "MB/s", found)
             tell(f"memory of the server, {clients} clients", "MB", {"ours": memory})
-        live: dict[str, list[float]] = {"ours": [], "upstream": []}
+        live: dict[str, list[list[float]]] = {"ours": [], "upstream": []}
         for round_ in range(options.rounds):
             live["ours"].append(our_live(folder / f"ours{round_}", entries))
             if options.upstream:
                 running = Driver(options.upstream.absolute(), folder / f"up{round_}")
                 live["upstream"].append(
-                    receive_live(running.port, entries, 50, lambda at=running: at.commit(1))  # type: ignore[misc]
+                    receive_live(running.port, entries, lambda at=running: at.commit(1))  # type: ignore[misc]
                 )
                 running.end()
-        tell("live to 100, 99th percentile", "s", live)
+        for which, name in enumerate(LIVE_FIGURES):
+            tell(
+                f"live to 100, {name}",
+                "s",
+                {side: [each[which] for each in found] for side, found in live.items()},
+            )
 
 
 if __name__ == "__main__":

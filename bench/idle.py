@@ -29,7 +29,7 @@ from bench.support.output import show
 from bench.support.processes import play_role, read_record, start, tell
 from logstore import Store
 from peer import SessionConfig
-from peer.cli.serve import COLLECTOR_THRESHOLDS
+from peer.cli.online import COLLECTOR_THRESHOLDS
 from peer.net import Address, Node, NodeConfig, running_node
 from wire import LogKey
 

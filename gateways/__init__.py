@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .locks import WriterLock
     from .log_ids import create_log
     from .prefix import Prefix, Standing, entries_from, holds_still, standing_of
-    from .reception import CannotListenError, Ended, Reception, receive_some, send_bounded
+    from .reception import CannotListenError, Ended, Reception, receive_some, send_bounded, send_now
     from .side_table import SideTable
 
 _HOMES = {
@@ -31,6 +31,7 @@ _HOMES = {
     "holds_still": "prefix",
     "receive_some": "reception",
     "send_bounded": "reception",
+    "send_now": "reception",
     "standing_of": "prefix",
     "store_of": "hosting",
 }
@@ -49,6 +50,7 @@ __all__ = [
     "holds_still",
     "receive_some",
     "send_bounded",
+    "send_now",
     "standing_of",
     "store_of",
 ]

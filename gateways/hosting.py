@@ -1,7 +1,8 @@
 """What a gateway stands on: a store, or the peer that replicates into it.
 
-With a peer, what this process stores is heard of at once; what other processes append is seen by
-looking every 8 ms, as the store's version is cheap to ask for.
+With a peer, what this process stores is heard of at once. What other processes append is seen once
+the log of the database is written: that comes before it is synced and counts, so that for a while
+the store is asked every few milliseconds. Else it is asked seldom.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -14,12 +15,18 @@ import trio
 
 from logstore import Appended, Store
 from peer.api import Peer
-from peer.net import news_of
+from peer.net import Commits, news_of
 
 T = TypeVar("T")
 
-LOOK_S: Final = 0.008
-"""How long what other processes append may stay unseen."""
+LOOK_S: Final = 0.001
+"""How often the store is asked after its log was written."""
+EAGER_S: Final = 0.1
+"""For how long: syncing takes as long as the disk wants."""
+UNTOLD_S: Final = 0.008
+"""How often it is asked where nothing is told of writes."""
+SELDOM_S: Final = 1.0
+"""How often it is asked otherwise: some file systems tell nothing."""
 
 
 def store_of(peer_or_store: Peer | Store) -> Store:
@@ -75,30 +82,58 @@ class LogHost:
         self,
         look: Callable[[], T],
         told: Callable[[T], object] = lambda _: None,
-        *,
-        every_s: float = LOOK_S,
     ) -> None:
         """Runs `look` in a thread now, and whenever anything was committed, until cancelled.
 
         Commits that come while it runs make it run again once. `told` is called in the event loop
-        with what it returned. `every_s`: how often commits of other processes are looked for.
+        with what it returned.
         """
         version: int | None = None
+
+        def look_if_new() -> tuple[T] | None:
+            nonlocal version
+            # Asked for first: what is committed meanwhile makes the version a stale one.
+            current = self.store.data_version()
+            if current == version:
+                return None
+            seen = look()
+            version = current
+            return (seen,)
+
         with self._news() as wait:
             while True:
-                # Asked for first: what is committed meanwhile makes the version a stale one.
-                current = await trio.to_thread.run_sync(self.store.data_version)
-                if current != version:
-                    version = current
-                    told(await trio.to_thread.run_sync(look))
-                else:
-                    with trio.move_on_after(every_s):
-                        await wait()
+                if (seen := await trio.to_thread.run_sync(look_if_new)) is not None:
+                    told(*seen)
+                await wait()
 
     @contextmanager
     def _news(self) -> Iterator[Callable[[], Awaitable[None]]]:
+        """A function that waits until it is time to ask the store."""
         with ExitStack() as stack:
+            commits = stack.enter_context(Commits(self.store.log_path, LOOK_S))
+            eager_until_s = trio.current_time() + EAGER_S
+
+            async def others() -> None:
+                nonlocal eager_until_s
+                if not commits.is_told:
+                    await trio.sleep(UNTOLD_S)
+                is_eager = trio.current_time() < eager_until_s
+                if await commits.wait(LOOK_S if is_eager else SELDOM_S):
+                    eager_until_s = trio.current_time() + EAGER_S
+
             if self._peer is None:
-                yield trio.sleep_forever
-            else:
-                yield stack.enter_context(news_of(self._peer.node)).wait
+                yield others
+                return
+            news = stack.enter_context(news_of(self._peer.node))
+
+            async def either() -> None:
+                async with trio.open_nursery() as nursery:
+
+                    async def first(wait: Callable[[], Awaitable[object]]) -> None:
+                        await wait()
+                        nursery.cancel_scope.cancel()
+
+                    nursery.start_soon(first, news.wait)
+                    nursery.start_soon(first, others)
+
+            yield either

@@ -1,16 +1,24 @@
 """The change feed: what was stored, completed or deleted after a place in the ingest sequence."""
 
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from wire import LogKey
 
+from .missing import is_missing
 from .reading import checked_entry, load_partials
-from .records import Change, PayloadState, StoredEntry
-from .rows import unpack_u64
-from .schema import PAYLOAD_DELETED, PAYLOAD_MISSING
+from .records import Arrived, Change, PayloadState, StoredEntry
+from .rows import LogRow, unpack_u64
+from .runs import Run
+from .schema import PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
 
 if TYPE_CHECKING:
     import apsw
+
+
+_STEPS_MAX: Final = 20_000
+"""Rows of the feed that one look for arrivals passes."""
 
 
 def load_position(db: "apsw.Connection") -> int:
@@ -35,6 +43,36 @@ def load_changes(db: "apsw.Connection", after: int, limit: int) -> list[Change]:
             key = keys[author, log_id] = LogKey(author, unpack_u64(log_id))
         changes.append(Change(ingest, key, unpack_u64(seq), _state(state)))
     return changes
+
+
+def load_arrived(db: "apsw.Connection", row: LogRow, after: int, among: Sequence[Run]) -> Arrived:
+    """Which payloads of a log are held that came after a place, of the entries that are asked for.
+
+    The feed is passed, not the log: what is asked for may be a million entries, of which one has
+    come. Neighbours are one run, as are those between which no payload is missing.
+    """
+    if row.changed <= after:
+        return Arrived((), load_position(db))
+    passed = "SELECT ingest, log, seq, payload_state FROM entries WHERE ingest > ? ORDER BY ingest"
+    last = db.execute(f"{passed} LIMIT 1 OFFSET ?", (after, _STEPS_MAX - 1)).fetchone()
+    up_to = load_position(db) if last is None else last[0]
+    found = db.execute(
+        f"SELECT seq FROM ({passed} LIMIT ?) WHERE log = ? AND payload_state IN (?, ?)"  # noqa: S608 (constants)
+        " ORDER BY seq",
+        (after, _STEPS_MAX, row.id, PAYLOAD_INLINE, PAYLOAD_FILE),
+    )
+    firsts = [first for first, _ in among]
+    runs: list[Run] = []
+    for seq in [unpack_u64(blob) for (blob,) in found]:
+        at = bisect_right(firsts, seq) - 1
+        if at < 0 or seq > min(among[at][1], row.servable):
+            continue
+        between = (runs[-1][1] + 1, seq - 1) if runs else (1, 0)
+        if runs and (between[0] > between[1] or not is_missing(db, row, *between)):
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return Arrived(tuple(runs), up_to, complete=last is None)
 
 
 def read_changes(

@@ -232,6 +232,17 @@ class LogVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrived:
+    """Payloads that came behind a place in the change feed, as far as `up_to`."""
+
+    runs: tuple[tuple[int, int], ...]
+    """Entries, both ends included; between two arrivals in a run no payload is missing."""
+    up_to: int
+    complete: bool = True
+    """Whether that is all there is until now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """Sizes of the whole store."""
 

@@ -1,6 +1,6 @@
 """What is held, for whoever looks: the half of a store that changes nothing."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +11,7 @@ from .errors import translated
 from .files import PayloadFiles
 from .opening import Opened
 from .reader import PayloadReader, open_payload
-from .records import Change, Contested, Follow, ForkProof, LogInfo, Statistics, StoredEntry
+from .records import Arrived, Change, Contested, Follow, ForkProof, LogInfo, Statistics, StoredEntry
 from .rows import load_changed_logs, load_log, load_logs_after
 from .runs import is_held, load_runs
 from .shortfall import Holding, Shortfall, count_holding, count_shortfall
@@ -142,6 +142,14 @@ class StoreView:
         """What was stored, completed or deleted after a place, one change for each entry."""
         with self._database.read() as db:
             return feed.load_changes(db, after, limit)
+
+    def arrived(self, key: LogKey, after: int, among: Sequence[tuple[int, int]]) -> Arrived:
+        """The payloads of a log that came after a place and are held, of ascending ranges of it."""
+        with self._database.read() as db:
+            row = load_log(db, key)
+            if row is None:
+                return Arrived((), feed.load_position(db))
+            return feed.load_arrived(db, row, after, among)
 
     def read_changes(self, after: int, *, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Like `changes`, the entries themselves, limited as by `read`."""

@@ -8,7 +8,6 @@ bymux.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from peer.data.apologies import Apologies
 from peer.data.inbound import Inbound
@@ -16,13 +15,14 @@ from peer.data.link_speed import Pull
 from peer.data.links import links_are_ours
 from peer.data.outbound import Outbound
 from peer.data.packing import Packer
+from peer.data.pinning import doubted
 from peer.data.proving import Prover
 from peer.data.receiving import Receiver
 from peer.planner.acting import Actor
-from peer.planner.follow_policy import FollowPolicy
+from peer.planner.late import LateOffers
+from peer.planner.planner import Planner
 from peer.planner.retries import earliest
 from peer.planner.sourcing import Claim, Fetches, claim_all
-from peer.planner.sync_policy import SyncPolicy
 from peer.planner.withholding import Withholding
 from peer.protocol.commands import Command
 from peer.protocol.config import SessionConfig
@@ -56,9 +56,6 @@ from peer.protocol.timers import Timers
 from peer.protocol.tracing import Tracer
 from wire import Cancel, CancelReason, ControlDecoder, DataDecoder, Negotiated
 from wire import Violation as WireViolation
-
-if TYPE_CHECKING:
-    from peer.planner.policy import Policy
 
 
 class Engine:
@@ -108,12 +105,13 @@ class Engine:
             self,
             proactive=proactive,
         )
+        self._late = LateOffers(self.actor, config)
         self._decoder = DataDecoder(negotiated.decompression_window)
         self._inbound = Inbound(
             self._decoder,
             self._table,
             self._prover,
-            Receiver(self._prover, config, self._table.all),
+            Receiver(self._prover, config, self._table.all, self._late.both_have),
             Apologies(self._prover, receive_greedily=negotiated.receive_greedily),
             self._commands,
             config,
@@ -129,11 +127,12 @@ class Engine:
             self._packer,
             self.actor,
             self.actor.withholding,
+            self._late,
             tracer,
             send_greedily=negotiated.send_greedily,
         )
-        policy = SyncPolicy if config.policy == "sync" else FollowPolicy
-        self._policy: Policy = policy(self.actor, config, proactive=proactive)
+        once = config.policy == "sync"
+        self._planner = Planner(self.actor, config, proactive=proactive, once=once)
         self._table.open_credit()
 
     # Time
@@ -167,7 +166,7 @@ class Engine:
         """When `advance` has something to do although nothing came, or None."""
         if self._inbound.paused:
             return self.now
-        parts = (self._policy, self._timers, self._outbound)
+        parts = (self._planner, self._late, self._timers, self._outbound)
         offers = () if self.is_behind else self._prover.inside_offers()
         stalls = (each.progress_at + self._config.unfed_timeout_s for each in offers)
         return earliest(*(part.next_deadline() for part in parts), *stalls)
@@ -228,7 +227,7 @@ class Engine:
         return taken
 
     def notices(self) -> list[Notice]:
-        taken = [*self._notices, *self._fetches.take_ended(self._policy.is_settling)]
+        taken = [*self._notices, *self._fetches.take_ended(self._planner.is_settling)]
         self._notices.clear()
         return taken
 
@@ -249,15 +248,13 @@ class Engine:
         Only once all that it has to say has left: a ping passes what waits for credit.
         """
         over = self.drained and not (self._outbound.unsent or self._withholding.is_asking)
-        return isinstance(self._policy, SyncPolicy) and self._policy.wants_pong and over
+        return self._planner.wants_pong and over
 
     def ping_sent(self) -> None:
-        if isinstance(self._policy, SyncPolicy):
-            self._policy.ping_sent()
+        self._planner.ping_sent()
 
     def pong_arrived(self) -> None:
-        if isinstance(self._policy, SyncPolicy):
-            self._policy.pong_arrived()
+        self._planner.pong_arrived()
         self._settle()
 
     def ended(self) -> None:
@@ -299,7 +296,8 @@ class Engine:
 
     def _settle(self) -> None:
         self._released = False
-        self._policy.advance()
+        self._planner.advance()
+        self._late.advance()
         self._withholding.advance()
 
     # Events of the host
@@ -332,9 +330,9 @@ class Engine:
                 self._arrival_changed(event)
             case InterestsChanged():
                 self._withholding.interests_changed(event)
-                self._policy.interests_changed(event)
+                self._planner.interests_changed(event)
             case SourceChanged():
-                if not self._policy.source_changed(event):
+                if not self._planner.source_changed(event):
                     self._fetches.useless(event.log)
         self._read_data()
 
@@ -351,7 +349,7 @@ class Engine:
         if isinstance(event, EntriesRead):
             self._outbound.entries_read(request, event)
             if request.outgoing.dry and request.active:
-                self._policy.ran_dry(request)
+                self._planner.ran_dry(request)
         elif isinstance(event, PayloadRead):
             self._outbound.payload_read(request, event)
         elif isinstance(event, PayloadWithdrawn):
@@ -372,8 +370,8 @@ class Engine:
             self.discard(request)
             self.actor.cancel_for(request, CancelReason.NOT_WANTED)
             self._withholding.contradicted(request.log)
-            if not self._withholding.owns(request):
-                self._policy.contradicted(request, event.seq)
+            if not self._is_beside_planner(request):
+                self._planner.outcomes.contradicted(request, event.seq)
         else:
             self._give_up(request, f"entry {event.seq}: {event.detail}")
 
@@ -398,20 +396,21 @@ class Engine:
     def _give_up(self, request: Request, detail: str) -> None:
         """We cannot go on with it, for a reason of ours; it may be over but for what it brought."""
         self.actor.give_up(request, detail)
-        if not self._withholding.owns(request):
-            self._policy.given_up(request)
+        if not self._is_beside_planner(request):
+            self._planner.outcomes.given_up(request, doubted(request))
 
     def _log_changed(self, event: LogChanged) -> None:
         for request in list(self._table.of_log(event.log)):
-            request.log_end, request.log_forked = event.end, event.fork is not None
+            request.log_end, request.log_fork = event.end, event.fork
             self._outbound.log_changed(request, event.newest)
             self.actor.keep_inside_log(request)
-        self._policy.log_changed(event)
+        self._late.log_changed(event.log)
+        self._planner.log_changed(event)
 
     def _arrival_changed(self, event: ArrivalChanged) -> None:
         for request in self._table.of_log(event.log):
             self._outbound.arrival_changed(request, event.seq)
-        self._policy.arrival_changed(event.log)
+        self._planner.arrival_changed(event.log)
 
     # What the table tells
 
@@ -421,15 +420,15 @@ class Engine:
         if theirs > self._config.requests_per_log_max:
             self.actor.cancel_for(request, CancelReason.NO_RESOURCES)
         else:
-            self._policy.request_proposed(request)
+            self._planner.request_proposed(request)
 
     def request_confirmed(self, request: Request) -> None:
         self._timers.answered(request)
         self.actor.note_confirmed(request)
         self.actor.note_newest(request)
         self._withholding.confirmed(request)
-        if not self._withholding.owns(request):
-            self._policy.request_confirmed(request)
+        if not self._is_beside_planner(request):
+            self._planner.outcomes.confirmed(request)
         self.actor.keep_inside_log(request)
         self.wake(request)
 
@@ -444,8 +443,10 @@ class Engine:
         if cancel.reason is not CancelReason.YOU_CANCELLED:
             self.actor.note_cancelled(request, cancel.reason, by_us=False)
         self._withholding.cancelled(request, cancel)
-        if not self._withholding.owns(request):
-            self._policy.request_cancelled(request, cancel)
+        if self._late.owns(request):
+            self._late.cancelled(request, cancel)
+        if not self._is_beside_planner(request):
+            self._planner.outcomes.cancelled(request, cancel)
         elif cancel.entries:
             self.actor.check_evidence(request.log, cancel.entries, wanted=True)
 
@@ -453,16 +454,23 @@ class Engine:
         self._forget(request)
         if self._withholding.owns(request):
             self._withholding.lost(request)
+        elif self._late.owns(request):
+            self._late.lost(request)
         else:
-            self._policy.request_lost(request)
+            self._planner.outcomes.lost(request)
 
     def request_released(self, request: Request) -> None:
         self._released = True
         self._forget(request)
         if self._withholding.owns(request):
             self._withholding.released(request)
+        elif self._late.owns(request):
+            self._late.released(request)
         else:
-            self._policy.request_released(request)
+            self._planner.outcomes.released(request)
+
+    def _is_beside_planner(self, request: Request) -> bool:
+        return self._withholding.owns(request) or self._late.owns(request)
 
     def _forget(self, request: Request) -> None:
         self._by_ident.pop(request.ident, None)
@@ -497,10 +505,10 @@ class Engine:
 
     def peer_holds(self, request: Request, seq: int) -> None:
         self.actor.note_peer_holds(request, seq)
-        self._policy.peer_holds(request, seq)
+        self._planner.peer_holds(request, seq)
 
     def payload_skipped(self, request: Request) -> None:
-        self._policy.payload_skipped(request)
+        self._planner.payload_skipped(request)
 
     def arriving(self, request: Request, data_bytes: int) -> None:
         self.actor.note_arriving(request, data_bytes)

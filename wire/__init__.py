@@ -56,6 +56,7 @@ from .entry import (
 from .errors import EntryError, LZFooError, NeedMore, SignatureLibraryError, Violation
 from .lzfoo_decoder import LZFooDecoder
 from .lzfoo_encoder import LZFooEncoder
+from .native import NATIVE, NATIVE_STATE, NativeCore, NativeState, VerifyPool
 from .pools import (
     has_distinct_lipmaalink,
     in_lower_pool,
@@ -66,7 +67,13 @@ from .pools import (
     upper_pool,
 )
 from .setup import Negotiated, Setup, decode_setup, encode_setup, negotiate
-from .signature import sign_entry, signature_is_valid, signature_self_test
+from .signature import (
+    python_signature_is_valid,
+    sign_entry,
+    signature_is_valid,
+    signature_self_test,
+    signatures_are_valid,
+)
 from .varu64 import U64_MAX, VARU64_BYTES_MAX, decode_varu64, decode_varu64_canonical, encode_varu64
 from .yamf import HASH_BYTES, PayloadHasher, decode_yamf, yamf_from_digest, yamf_hash
 
@@ -74,6 +81,8 @@ __all__ = [
     "AUTHOR_BYTES",
     "ENTRY_BYTES_MAX",
     "HASH_BYTES",
+    "NATIVE",
+    "NATIVE_STATE",
     "PIECE_BYTES_MAX",
     "SIGNATURE_BYTES",
     "U64_MAX",
@@ -95,6 +104,8 @@ __all__ = [
     "LZFooError",
     "LogKey",
     "Metadata",
+    "NativeCore",
+    "NativeState",
     "NeedMore",
     "Negotiated",
     "Notify",
@@ -112,6 +123,7 @@ __all__ = [
     "SkipBytes",
     "SkipUnavailable",
     "Switch",
+    "VerifyPool",
     "Violation",
     "decode_entry",
     "decode_entry_prefix",
@@ -141,11 +153,13 @@ __all__ = [
     "lipmaa",
     "lower_pool",
     "negotiate",
+    "python_signature_is_valid",
     "rebuild_entry",
     "shortest_path",
     "sign_entry",
     "signature_is_valid",
     "signature_self_test",
+    "signatures_are_valid",
     "tail_fields",
     "tail_offset",
     "upper_pool",

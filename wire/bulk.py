@@ -13,6 +13,7 @@ from typing import NamedTuple
 from .data import RULE
 from .entry import SIGNATURE_BYTES, LogKey, tail_offset
 from .errors import Violation
+from .native import NATIVE
 from .pools import has_distinct_lipmaalink, lipmaa
 from .varu64 import U64_MAX, encode_varu64
 from .yamf import HASH_BYTES, HASH_PREFIX
@@ -53,6 +54,35 @@ def parse_run(
     See `DataDecoder.next_run`.
     """
     assert not with_backlink or has_distinct_lipmaalink(seq), "no backlink can be in the packet"
+    if NATIVE is None or not isinstance(hashes, dict):
+        return python_parse_run(
+            data,
+            offset,
+            log,
+            seq,
+            hashes,
+            entries_max=entries_max,
+            payload_bytes_max=payload_bytes_max,
+            with_backlink=with_backlink,
+        )
+    rows, mismatch, end = NATIVE.parse_run(
+        data, offset, *log, seq, hashes, entries_max, payload_bytes_max, with_backlink
+    )
+    return Run(list(map(RunEntry._make, rows)), mismatch), end
+
+
+def python_parse_run(
+    data: bytes,
+    offset: int,
+    log: LogKey,
+    seq: int,
+    hashes: MutableMapping[int, bytes],
+    *,
+    entries_max: int,
+    payload_bytes_max: int,
+    with_backlink: bool,
+) -> tuple[Run, int]:
+    """`parse_run` without the native core."""
     entries: list[RunEntry] = []
     starts = (
         b"\x00" + log.author + encode_varu64(log.log_id),

@@ -7,6 +7,7 @@ copy that does not fit into a step is remembered and goes on in the next.
 from typing import Final
 
 from .errors import LZFooError
+from .native import NATIVE
 
 STEP_BYTES_MAX: Final = 65536
 """Output of one `LZFooDecoder.read` at most."""
@@ -24,6 +25,48 @@ class LZFooDecoder:
     `start` a packet, then `feed` its bytes in any pieces and `read` until `finished`.
     """
 
+    __slots__ = ("_core",)
+
+    def __init__(self, window: int) -> None:
+        """`window`: the negotiated one, in bytes; offsets never exceed it."""
+        self._core = (
+            PythonLZFooDecoder(window)
+            if NATIVE is None
+            else NATIVE.LZFooDecoder(window, LZFooError)
+        )
+
+    def start(self, uncompressed_bytes: int, compressed_bytes: int) -> None:
+        """Begins a packet that declares these lengths; the one before has to be finished.
+
+        Raises LZFooError if no reasonable encoder needs that many compressed bytes.
+        """
+        self._core.start(uncompressed_bytes, compressed_bytes)
+
+    @property
+    def wanted(self) -> int:
+        """Compressed bytes of the packet that were not fed yet."""
+        return self._core.wanted
+
+    @property
+    def finished(self) -> bool:
+        """Whether the whole packet has been read, and was right."""
+        return self._core.finished
+
+    def feed(self, data: bytes) -> None:
+        """Takes the next compressed bytes; ValueError if there are more of them than declared."""
+        self._core.feed(data)
+
+    def read(self) -> bytes:
+        """The next 1 to 65,536 bytes of output, or none if more input is needed or all was read.
+
+        Raises LZFooError, after all output before it, at an element that is not legal.
+        """
+        return self._core.read()
+
+
+class PythonLZFooDecoder:
+    """`LZFooDecoder` without the native core."""
+
     __slots__ = (
         "_compressed_left",
         "_copy_left",
@@ -39,7 +82,6 @@ class LZFooDecoder:
     )
 
     def __init__(self, window: int) -> None:
-        """`window`: the negotiated one, in bytes; offsets never exceed it."""
         self._window = window
         self._out = bytearray()  # at least the last `window` bytes of all output
         self._out_left = 0
@@ -53,10 +95,6 @@ class LZFooDecoder:
         self._error: LZFooError | None = None
 
     def start(self, uncompressed_bytes: int, compressed_bytes: int) -> None:
-        """Begins a packet that declares these lengths; the one before has to be finished.
-
-        Raises LZFooError if no reasonable encoder needs that many compressed bytes.
-        """
         assert self.finished, "the packet before is not finished"
         if compressed_bytes > 4 * uncompressed_bytes + 64:
             self._error = LZFooError(
@@ -70,16 +108,13 @@ class LZFooDecoder:
 
     @property
     def wanted(self) -> int:
-        """Compressed bytes of the packet that were not fed yet."""
         return self._compressed_left
 
     @property
     def finished(self) -> bool:
-        """Whether the whole packet has been read, and was right."""
         return self._out_left == 0 and self._error is None and self._input_ended()
 
     def feed(self, data: bytes) -> None:
-        """Takes the next compressed bytes; ValueError if there are more of them than declared."""
         if len(data) > self._compressed_left:
             raise ValueError(f"{len(data)} bytes fed, {self._compressed_left} are left")
         self._compressed_left -= len(data)
@@ -88,10 +123,6 @@ class LZFooDecoder:
         self._pos = 0
 
     def read(self) -> bytes:
-        """The next 1 to 65,536 bytes of output, or none if more input is needed or all was read.
-
-        Raises LZFooError, after all output before it, at an element that is not legal.
-        """
         if self._error is not None:
             raise self._error
         out = self._out

@@ -5,6 +5,7 @@ from typing import Final
 
 import lz4.block
 
+from .native import NATIVE
 from .varu64 import encode_varu64
 
 _LZ4_REACH: Final = 65535
@@ -19,7 +20,7 @@ class LZFooEncoder:
     Meant for pieces of up to about a MiB: memory is a small multiple of the piece.
     """
 
-    __slots__ = ("_history", "_offsets", "_window", "thorough")
+    __slots__ = ("_history", "_window", "thorough")
 
     def __init__(self, window: int, *, thorough: bool = False) -> None:
         """`window`: the negotiated one, in bytes, at least 1 (0 means that nothing is compressed).
@@ -31,7 +32,6 @@ class LZFooEncoder:
             raise ValueError("with a window of 0 nothing may be compressed")
         self._window = min(window, _LZ4_REACH)
         self._history = b""
-        self._offsets = _encoded_offsets()
         self.thorough = thorough
 
     def encode(self, data: bytes) -> bytes:
@@ -73,7 +73,9 @@ class LZFooEncoder:
                 mode="high_compression",
                 compression=_LZ4_THOROUGH,
             )
-        return _rewrite(block, data, self._window, self._offsets)
+        if NATIVE is not None:
+            return NATIVE.lz4_to_lzfoo(block, data, self._window)
+        return python_lz4_to_lzfoo(block, data, self._window)
 
     def _remember(self, data: bytes) -> None:
         if len(data) >= self._window:
@@ -103,14 +105,14 @@ _COPY = [_header(128, n) for n in range(512)]
 # An LZ4 block is a run of sequences: token (4 bits literal length, 4 bits match length - 4; 15
 # means that bytes follow to be added, up to the first below 255) | more literal length | literals
 # | offset, 2 bytes, little-endian | more match length. The last sequence ends with its literals.
-def _rewrite(block: bytes, data: bytes, window: int, offsets: list[bytes]) -> bytes:
+def python_lz4_to_lzfoo(block: bytes, data: bytes, window: int) -> bytes:
     """The sequences of an LZ4 block of `data` as LZFoo elements.
 
     A match that lies beyond the window, or whose copy would take as many bytes as it saves, is
     joined with the literals around it. Text has a sequence for every 10 bytes or so, so this loop
     is what compression takes its time for: tables, and as few steps as can be.
     """
-    literals, copies = _LITERAL, _COPY
+    literals, copies, offsets = _LITERAL, _COPY, _encoded_offsets()
     parts: list[bytes] = []
     add = parts.append
     pos = 0  # in the block

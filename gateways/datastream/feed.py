@@ -39,8 +39,9 @@ class Feed:
         """As of the last look; None before the first one."""
         self._cuts: list[tuple[int, int]] = []
         self._changed = trio.lowlevel.ParkingLot()
-        self.watchers: set[Callable[[], None]] = set()
-        """Called in the event loop when the stream has changed: cheaper than a task that waits."""
+        self.watchers: dict[Callable[[], None], None] = {}
+        """Called in the event loop when the stream has changed, in the order in which they came:
+        cheaper than a task that waits."""
         self._pieces: OrderedDict[int, Piece] = OrderedDict()
         self._bytes = 0
         self._reading: dict[int, trio.Event] = {}
@@ -102,6 +103,12 @@ class Feed:
             if to < number:
                 raise WentBack(f"the stream was truncated to {to} entries")
         return self.state.cuts
+
+    def piece_at_hand(self, number: int) -> Piece | None:
+        """What `piece` returns, if that is in memory and of the stream as it is now."""
+        found = self._pieces.get(number)
+        assert self.state is not None
+        return found if found is not None and found.cuts == self.state.cuts else None
 
     async def piece(self, number: int) -> Piece | None:
         """Whole entries from `number` on, None at the end. Raises PayloadUnavailable, WentBack."""

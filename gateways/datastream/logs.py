@@ -141,6 +141,7 @@ class StreamLog:
     def _advance(self, db: apsw.Connection) -> tuple[StreamRow, bool]:
         """One step: some log entries; True if there are no more."""
         row = index.load_stream(db, self.key) or index.create_stream(db, self.key, FIRST_PLACE)
+        before = row
         if row.seq and not holds_still(self.store, self.key, row.seq, row.hash):
             row = self._start_over(db, row)
         if row.broken:
@@ -169,7 +170,8 @@ class StreamLog:
                 break
             finally:
                 db.execute("RELEASE entry")
-        index.save_stream(db, row)
+        if row != before:
+            index.save_stream(db, row)
         return row, is_done
 
     def _start_over(self, db: apsw.Connection, row: StreamRow) -> StreamRow:

@@ -3,15 +3,33 @@
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, TypeVar
 
 import trio
 
 from gateways import LogHost
-from gateways.datastream.codec import CodecError, Entry, Header, encode_entry
-from gateways.datastream.sessions import CONFIRMED_AT_ONCE, WaitingRoom
+from gateways.datastream.codec import Declaration, Entry, encode_entry
+from gateways.datastream.sessions import (
+    Answer,
+    Append,
+    AskEntries,
+    AskHeader,
+    DeclaredOtherwise,
+    HistoriesDiffer,
+    OpenedLog,
+    OpenLog,
+    ReadOwn,
+    RelayEnds,
+    RelaySession,
+    StartData,
+    Step,
+    Truncate,
+    Wait,
+)
 from logstore import Store, StoreError
+from peer import json_number
 from peer.api import Address, Peer
 from wire import LogKey
 
@@ -24,17 +42,12 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN_S: Final = 0.05
-SILENT_S: Final = 2.0
 ANSWER_S: Final = 10.0
+_SESSION_ENDS: Final = (RelayEnds, HistoriesDiffer, DeclaredOtherwise)
 _BACKOFF_FIRST_S: Final = 0.5
 _BACKOFF_MAX_S: Final = 60.0
 
 Observer = Callable[[Mapping[str, object]], object]
-
-
-class _Again(Exception):  # noqa: N818 - what is to be done
-    """Both connections are to end, and it begins from 1."""
 
 
 async def relay(
@@ -70,7 +83,7 @@ async def relay(
             if once:
                 raise
             reason = str(error)
-        except _Again as error:
+        except RelayEnds as error:
             if once:
                 raise ServerFailed(str(error), str(where), "try again") from None
             reason = str(error)
@@ -95,191 +108,157 @@ class _Relay:
         declared: Callable[[LogKey], object],
     ) -> None:
         self._over = peer_or_store
-        self._host = LogHost(peer_or_store)
-        self._address = address
+        self.host = LogHost(peer_or_store)
+        self.address = address
         self._log_id = log_id
         self._stream_type = stream_type
-        self._observer = observer
+        self.observer = observer
         self._declared = declared
         self.once = False
         self.follow_truncation = False
         self.moved = 0
         """Entries that were appended."""
 
+    def connected(self, key: LogKey) -> None:
+        """Tells that the log is there and the stream about to come."""
+        self._declared(key)
+        self.observer({"event": "connected", "address": str(self.address)})
+
     async def run(self) -> bool:
-        """One pair of connections; True if that is all."""
-        clients = [DataStreamClient(self._address, stream_type=self._stream_type) for _ in range(2)]
-        async with clients[0] as control, clients[1] as data:
-            header = await _answer(control.header, "Header")
-            await self._declare(header)
-            async with DataStreamSource(self._over, log_id=self._log_id) as source:
-                await self._check_declaration(source, header)
-                self._declared(source.key)
-                self._observer({"event": "connected", "address": str(self._address)})
-                await self._compare_last(source, control)
-                if self.once and source.total_entries >= header.total_entries:
-                    return True
-                await _answer(partial(data.start, source.total_entries), "Start")
-                return await _Transfer(self, source, control, data).run()
+        """One pair of connections; True if that is all.
 
-    async def _declare(self, header: Header) -> None:
-        info = await self._host.call(
-            lambda: self._host.store.log(LogKey(self._host.store.author, self._log_id))
-        )
+        Raises RelayEnds, ServerFailed, RequestRefused, StreamMismatch, HistoryDiffers, StoreError.
+        """
+        clients = [DataStreamClient(self.address, stream_type=self._stream_type) for _ in range(2)]
+        async with clients[0] as control, clients[1] as data, AsyncExitStack() as stack:
+            try:
+                await _Pair(self, control, data, stack).run()
+            except HistoriesDiffer as found:
+                raise HistoryDiffers(found.number, str(self.address)) from None
+            except DeclaredOtherwise as found:
+                raise StreamMismatch(
+                    str(found), str(self.address), "relay it into another log (--log-id)"
+                ) from None
+        return True
+
+    async def open_log(self, wanted: Declaration, stack: AsyncExitStack) -> DataStreamSource:
+        """The source of the log, which is declared if it has no entries."""
+        store = self.host.store
+        info = await self.host.call(lambda: store.log(LogKey(store.author, self._log_id)))
         if info is None or not info.entries:
-            await DataStreamSource.create(
-                self._over,
-                log_id=self._log_id,
-                stream_type=header.stream_type,
-                system_id=header.system_id,
-                file_version=header.file_version,
-                origin="relay",
-            )
+            await DataStreamSource.create(self._over, log_id=self._log_id, **wanted._asdict())
+        return await stack.enter_async_context(DataStreamSource(self._over, log_id=self._log_id))
 
-    async def _check_declaration(self, source: DataStreamSource, header: Header) -> None:
-        declared = await source.declaration()
-        wanted = (header.stream_type, header.system_id, header.file_version, "relay")
-        if tuple(declared) != wanted:
-            raise StreamMismatch(
-                f"stream type, system id, file version and origin are {wanted}, those of the log"
-                f" {tuple(declared)}",
-                str(self._address),
-                "relay it into another log (--log-id)",
-            )
 
-    async def _compare_last(self, source: DataStreamSource, control: DataStreamClient) -> None:
-        last = source.total_entries - 1
-        if last >= 0 and not await self.is_equal(source, control, last):
-            await self.differs(source, control, last)
+class _Pair:
+    """Carries out the steps of one session."""
 
-    async def is_equal(
-        self, source: DataStreamSource, control: DataStreamClient, number: int
-    ) -> bool:
-        """Whether upstream has an entry as the log has it."""
-        ours = await self._host.call(partial(source.log.entry, number))
-        return ours == await _answer(partial(control.entry, number), "Entry")
+    def __init__(
+        self,
+        relaying: _Relay,
+        control: DataStreamClient,
+        data: DataStreamClient,
+        stack: AsyncExitStack,
+    ) -> None:
+        self._relay = relaying
+        self._session = RelaySession(
+            once=relaying.once, follow_truncation=relaying.follow_truncation
+        )
+        self._control = control
+        self._data = data
+        self._stack = stack
+        self._source: DataStreamSource | None = None
+        self._came = trio.Event()
+        self._took = trio.Event()
+        self._started = trio.Event()
 
-    async def differs(self, source: DataStreamSource, control: DataStreamClient, high: int) -> None:
-        """Entry `high` differs: finds the first that does, and gives up from there or raises."""
-        low = 0
-        while low < high:
-            middle = (low + high) // 2
-            if await self.is_equal(source, control, middle):
-                low = middle + 1
-            else:
-                high = middle
-        if not self.follow_truncation:
-            raise HistoryDiffers(low, str(self._address))
-        await source.truncate(low)
-        self._observer({"event": "truncated", "total_entries": low})
+    async def run(self) -> None:
+        """Until `once` is content. Raises what the session does, StreamError, StoreError."""
+        failures: list[Exception] = []
+        async with trio.open_nursery() as nursery:
+
+            async def guarded(task: Callable[[], Awaitable[None]]) -> None:
+                # What ends one task ends both, as itself and not in a group.
+                try:
+                    await task()
+                except (*_SESSION_ENDS, StreamError, StoreError) as error:
+                    failures.append(error)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(guarded, self._receive)
+            nursery.start_soon(guarded, self._act)
+        if failures:
+            raise failures[0]
+
+    async def _receive(self) -> None:
+        await self._started.wait()
+        while True:
+            while self._session.is_full:
+                self._took = trio.Event()
+                await self._took.wait()
+            self._session.receive(await self._data.receive())
+            self._came.set()
+
+    async def _act(self) -> None:
+        steps = self._session.run()
+        answer: Answer = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration:
+                return
+            self._took.set()
+            answer = await self._carry_out(step)
+
+    async def _carry_out(self, step: Step) -> Answer:
+        match step:
+            case AskHeader():
+                return await _answer(self._control.header, "Header")
+            case AskEntries(numbers):
+                return await _answer(partial(self._control.entries, numbers), "Entry")
+            case OpenLog(wanted):
+                source = self._source = await self._relay.open_log(wanted, self._stack)
+                return OpenedLog(await source.declaration(), source.total_entries)
+            case StartData(number):
+                self._relay.connected(self._writing.key)
+                await _answer(partial(self._data.start, number), "Start")
+                self._started.set()
+            case ReadOwn(number):
+                return await self._relay.host.call(partial(self._read_own, number))
+            case Truncate(number):
+                await self._writing.truncate(number)
+                self._relay.observer({"event": "truncated", "total_entries": json_number(number)})
+            case Append(entries):
+                await self._append(entries)
+            case Wait(seconds):
+                with trio.move_on_after(seconds):
+                    await self._came.wait()
+                self._came = trio.Event()
+        return None
+
+    @property
+    def _writing(self) -> DataStreamSource:
+        assert self._source is not None
+        return self._source
+
+    def _read_own(self, number: int) -> Entry | None:
+        stream = self._writing.log
+        stream.update()
+        return stream.entry(number)
+
+    async def _append(self, entries: list[Entry]) -> None:
+        gathered = Gathered()
+        async with self._writing.batch() as batch:
+            groups: list[tuple[bytes, int]] = []
+            for entry in entries:
+                groups += gathered.add(encode_entry(entry))
+            for payload, count in groups + gathered.finish():
+                batch.add_encoded(payload, count)
+        self._relay.moved += len(entries)
 
 
 async def _answer(ask: Callable[[], Awaitable[T]], what: str) -> T:
     """An answer of upstream, which may say nothing for ever."""
     with trio.move_on_after(ANSWER_S):
         return await ask()
-    raise _Again(f"no answer to {what} for {ANSWER_S:g} s")
-
-
-class _Transfer:
-    """Moves what comes as Data into the log, once it is committed."""
-
-    def __init__(
-        self,
-        relaying: _Relay,
-        source: DataStreamSource,
-        control: DataStreamClient,
-        data: DataStreamClient,
-    ) -> None:
-        self._relay = relaying
-        self._source = source
-        self._control = control
-        self._data = data
-        self._room = WaitingRoom(source.total_entries)
-        self._came = trio.Event()
-        self._left = trio.Event()
-
-    async def run(self) -> bool:
-        """Until `once` is content. Raises _Again, ServerFailed, HistoryDiffers, StoreError."""
-        failures: list[Exception] = []
-        is_done = False
-        async with trio.open_nursery() as nursery:
-
-            async def guarded(task: Callable[[], Awaitable[None]]) -> None:
-                nonlocal is_done
-                try:
-                    await task()
-                    is_done = True
-                except (_Again, StreamError, StoreError) as error:
-                    failures.append(error)
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(guarded, self._receive)
-            nursery.start_soon(guarded, self._append)
-        if failures:
-            raise failures[0]
-        return is_done
-
-    async def _receive(self) -> None:
-        while True:
-            while self._room.is_full:
-                self._left = trio.Event()
-                await self._left.wait()
-            entry = await self._data.receive()
-            try:
-                known = self._room.receive(entry)
-            except CodecError as error:
-                raise _Again(f"upstream skips: {error}") from None
-            if known is not None:
-                await self._compare(known)
-            self._came.set()
-
-    async def _compare(self, entry: Entry) -> None:
-        """An entry that came again has to be the one that is stored."""
-        stream = self._source.log
-
-        def read() -> Entry | None:
-            stream.update()
-            return stream.entry(entry.number)
-
-        if await trio.to_thread.run_sync(read) != entry:
-            raise _Again(f"upstream sends another entry {entry.number} than before")
-
-    async def _append(self) -> None:
-        while True:
-            with trio.move_on_after(LOOK_AGAIN_S if len(self._room) else SILENT_S):
-                await self._came.wait()
-            came, self._came = self._came.is_set(), trio.Event()
-            header = await _answer(self._control.header, "Header")
-            entries, unsure = self._room.ready(header.total_entries)
-            if entries:
-                await self._write(await self._confirmed(entries, unsure))
-                self._left.set()
-            due = self._room.next_number
-            if self._relay.once and due >= header.total_entries:
-                return
-            if not came and not len(self._room) and header.total_entries > due:
-                raise _Again(f"upstream counts {header.total_entries} entries and sends none")
-
-    async def _confirmed(self, entries: list[Entry], unsure: list[int]) -> list[Entry]:
-        """The entries with what upstream says now of those that came before it counted them."""
-        first = entries[0].number
-        for at in range(0, len(unsure), CONFIRMED_AT_ONCE):
-            numbers = unsure[at : at + CONFIRMED_AT_ONCE]
-            found = await _answer(partial(self._control.entries, numbers), "Entry")
-            for number, entry in zip(numbers, found, strict=True):
-                if entry is None or entry.number != number:
-                    raise _Again(f"upstream counts entry {number} and does not have it")
-                entries[number - first] = entry
-        return entries
-
-    async def _write(self, entries: list[Entry]) -> None:
-        gathered = Gathered()
-        async with self._source.batch() as batch:
-            groups: list[tuple[bytes, int]] = []
-            for entry in entries:
-                groups += gathered.add(encode_entry(entry))
-            for payload, count in groups + gathered.finish():
-                batch.add_encoded(payload, count)
-        self._room.appended(entries)
-        self._relay.moved += len(entries)
+    raise RelayEnds(f"no answer to {what} for {ANSWER_S:g} s")

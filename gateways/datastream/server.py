@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import trio
 
-from gateways import CannotListenError, Ended, Reception, Standing, send_bounded
+from gateways import CannotListenError, Ended, Reception, Standing, send_bounded, send_now
 from gateways.datastream.sessions import Question, QuestionKind, ServerSession
 from logstore import PayloadUnavailable, Store
 from peer import json_number
@@ -25,6 +25,8 @@ CLIENTS_MAX: Final = 500
 WRITE_TIMEOUT_S: Final = 3.0
 INACTIVITY_TIMEOUT_S: Final = 120.0
 POSITION_EVERY_S: Final = 1.0
+AT_ONCE_BYTES: Final = 1 << 16
+"""The largest piece that is sent to all who are live before anybody else gets a turn."""
 _READ_BYTES: Final = 16_384
 
 Observer = Callable[[Mapping[str, object]], object]
@@ -75,6 +77,11 @@ class DataStreamServer:
         if self._address is None:
             raise RuntimeError("a DataStreamServer listens inside `async with`")
         return self._address
+
+    @property
+    def clients(self) -> int:
+        """Connections that are open now."""
+        return self._reception.clients
 
     @property
     def feed(self) -> Feed:
@@ -195,6 +202,10 @@ class _Conversation:
         self._wake = trio.Event()
         self._taken = trio.Event()
         self._heard_at_s = trio.current_time()
+        self._is_at_rest = False
+        """Whether all was answered and sent, and the answering task waits for something new."""
+        self._rest = b""
+        """Of a piece that was begun to be sent: nothing else leaves before it."""
 
     async def run(self) -> None:
         """Until the client closes. Raises Ended, OSError and Trio's stream errors."""
@@ -206,11 +217,11 @@ class _Conversation:
             def changed() -> None:
                 self._hear_of_change(reason, nursery.cancel_scope)
 
-            self._feed.watchers.add(changed)
+            self._feed.watchers[changed] = None
             try:
                 await trio.Event().wait()
             finally:
-                self._feed.watchers.discard(changed)
+                del self._feed.watchers[changed]
         if reason:
             raise reason[0]
 
@@ -247,11 +258,29 @@ class _Conversation:
         position = self._session.position
         try:
             if position is not None:
-                self._feed.check(self._cuts, position)
+                cuts = self._feed.check(self._cuts, position)
+                if self._is_at_rest:
+                    self._cuts = cuts
+                    if self._send_at_once(position):
+                        return
         except WentBack as error:
             reason.append(Ended(str(error)))
             scope.cancel()
         self._wake.set()
+
+    def _send_at_once(self, position: int) -> bool:
+        """Sends what is new without a task; True if that was all and the socket took it."""
+        feed = self._feed
+        piece = feed.piece_at_hand(position)
+        if piece is None or len(piece.data) > AT_ONCE_BYTES:
+            return False
+        sent = send_now(self._stream, piece.data)
+        if not sent:
+            return False
+        self._session.sent_up_to(piece.end)
+        self._rest = piece.data[sent:]
+        assert feed.state is not None
+        return not self._rest and piece.end == feed.state.total_entries
 
     async def _keep_time(self) -> None:
         limit = self._inactivity_timeout_s
@@ -273,6 +302,9 @@ class _Conversation:
         session = self._session
         while True:
             self._wake = trio.Event()
+            if self._rest:
+                await self._send(self._rest)
+                self._rest = b""
             while step := session.step():
                 if isinstance(step, Question):
                     await self._look_up(step)
@@ -282,7 +314,9 @@ class _Conversation:
             if session.ended is not None:
                 raise Ended(session.ended)
             if session.position is None or not await self._send_piece(session.position):
+                self._is_at_rest = True
                 await self._wake.wait()
+                self._is_at_rest = False
 
     async def _send_piece(self, number: int) -> bool:
         """Sends what follows; False at the end of the stream."""

@@ -29,6 +29,11 @@ from .stream import DataStream
 
 MEMORY_BYTES_MAX: Final = 1 << 20
 """What exceeds it of an open operation is in a file."""
+BATCH_OPERATIONS_MAX: Final = 10_000
+BATCH_BYTES_MAX: Final = 16 << 20
+"""What a batch holds in memory of operations that are done."""
+BATCH_FILES_MAX: Final = 64
+"""Operations of more than 1 MiB in a batch: each one is an open file."""
 _COPY_BYTES: Final = 1 << 20
 
 
@@ -159,7 +164,11 @@ def _unnamed_file(store: Store) -> BinaryIO:
 
 
 class Batch:
-    """Operations that become durable together. Made by `DataStreamSource.batch`."""
+    """Operations that become durable together. Made by `DataStreamSource.batch`.
+
+    It is bounded, since none of them is on disk before all of them are: once it `is_full`, no other
+    operation is begun (OperationError), and what is in it becomes durable behind its block.
+    """
 
     def __init__(self, store: Store, first: int) -> None:
         self._store = store
@@ -167,11 +176,27 @@ class Batch:
         self.operations: list[Operation] = []
         self.payloads: list[bytes | BinaryIO] = []
         self.counts: list[int] = []
+        self._bytes = 0
+        self._files = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no further operation: 10,000 of them, 64 of more than 1 MiB, or 16 MiB
+        of smaller ones.
+        """
+        return (
+            len(self.payloads) >= BATCH_OPERATIONS_MAX
+            or self._bytes >= BATCH_BYTES_MAX
+            or self._files >= BATCH_FILES_MAX
+        )
 
     @contextmanager
     def atomic(self) -> Iterator[Operation]:
-        """An operation; an exception rolls it back, and what was done before stays."""
-        operation = Operation(self._store, self._next)
+        """An operation; an exception rolls it back, and what was done before stays.
+
+        Raises OperationError if the batch is full.
+        """
+        operation = self.begin()
         try:
             yield operation
         except BaseException:
@@ -185,23 +210,31 @@ class Batch:
         if payload is None:
             operation.done(None, 0)
             return
-        self._next += count
-        self.operations.append(operation)
-        self.payloads.append(payload)
-        self.counts.append(count)
+        self._keep(operation, payload, count)
 
     def begin(self) -> Operation:
-        """An operation that is handed to `add`, or closed."""
+        """An operation that is handed to `add`, or closed. Raises OperationError if it is full."""
+        if self.is_full:
+            raise OperationError(
+                f"the batch is full with {len(self.payloads)} operations: end it, and begin another"
+            )
         return Operation(self._store, self._next)
 
     def add_encoded(self, payload: bytes, count: int) -> None:
         """Takes entries that are encoded already and have the right numbers."""
         operation = self.begin()
         operation.close()
+        self._keep(operation, payload, count)
+
+    def _keep(self, operation: Operation, payload: bytes | BinaryIO, count: int) -> None:
         self._next += count
         self.operations.append(operation)
         self.payloads.append(payload)
         self.counts.append(count)
+        if isinstance(payload, bytes):
+            self._bytes += len(payload)
+        else:
+            self._files += 1
 
     def close(self) -> None:
         """Forgets what is not durable."""

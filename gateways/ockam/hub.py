@@ -195,7 +195,7 @@ class Hub:
 
         while True:
             try:
-                await self._host.watch(look, told, every_s=LOOK_S)
+                await self._host.watch(look, told)
             except StoreError as error:
                 self.storage_failed(error)
                 await trio.sleep(REFRESH_S)

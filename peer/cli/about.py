@@ -1,4 +1,4 @@
-"""`paths` and `--version`: what runs here, and where its files are."""
+"""`paths`, `about` and `--version`: what runs here, and where its files are."""
 
 from typing import TYPE_CHECKING
 
@@ -20,10 +20,13 @@ def print_version(terminal: "Terminal") -> None:
     import apsw
     import nacl
 
+    from wire import NATIVE_STATE
+
     versions = {
         "bamboo-peer": version("bamboo-peer"),
         "PyNaCl": nacl.__version__,
         "libsodium": _libsodium_version(),
+        "native-core": str(NATIVE_STATE),
         "SQLite": apsw.sqlite_lib_version(),
         "apsw": apsw.apsw_version(),
         "Python": platform.python_version(),
@@ -61,6 +64,11 @@ def _no_arguments(_: Parser) -> None:
     """Nothing but the flags of every command."""
 
 
+def _about(_: "Namespace", terminal: "Terminal") -> int:
+    print_version(terminal)
+    return DONE
+
+
 def _paths(args: "Namespace", terminal: "Terminal") -> int:
     store = store_path(args)
     paths = {
@@ -77,4 +85,7 @@ def _paths(args: "Namespace", terminal: "Terminal") -> int:
     return DONE
 
 
-COMMANDS = {"paths": Definition(arguments=_no_arguments, run=_paths)}
+COMMANDS = {
+    "about": Definition(arguments=_no_arguments, run=_about),
+    "paths": Definition(arguments=_no_arguments, run=_paths),
+}

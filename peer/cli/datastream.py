@@ -226,7 +226,7 @@ def _header(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.datastream import StreamLog
 
     key = log_of(args)
-    with opened_store(args) as store:
+    with opened_store(args, readonly=True) as store:
         log = StreamLog(store, key)
         try:
             state = log.update()
@@ -276,7 +276,7 @@ def _entries(args: "Namespace", terminal: "Terminal") -> int:
     first, last = 0, None
     if len(args.words) > 1:
         first, last = parsed(_entry_range, args.words[1], args.verb)
-    with opened_store(args) as store:
+    with opened_store(args, readonly=True) as store:
         log = StreamLog(store, key)
         try:
             log.update()
@@ -320,7 +320,7 @@ def _bookmark(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.datastream import StreamLog
 
     key, mark = log_of(args), parsed(_hex, args.words[1], args.verb)
-    with opened_store(args) as store:
+    with opened_store(args, readonly=True) as store:
         log = StreamLog(store, key)
         try:
             log.update()
@@ -367,7 +367,7 @@ def _export_file(args: "Namespace", terminal: "Terminal") -> int:
     if args.no_bookmarks and args.bookmarks is not None:
         raise WrongUsage("datastream export-file: --no-bookmarks and --bookmarks exclude another")
     key, path = log_of(args), Path(args.words[1])
-    with opened_store(args) as store:
+    with opened_store(args, readonly=True) as store:
         done = export_file(
             store,
             key,

@@ -11,7 +11,7 @@ from wire import LogKey
 
 from .asking import Asker
 from .errors import DONE, Problem, WrongUsage
-from .online import address, run_trio
+from .online import address, collect_seldom, run_trio
 from .opening import opened_store
 from .terminal import OutputClosed
 from .values import log_key
@@ -47,6 +47,7 @@ def _limits(args: "Namespace") -> dict[str, Any]:
 
 def run_serve(args: "Namespace", terminal: "Terminal") -> int:
     key = log_of(args)
+    collect_seldom()
     with opened_store(args) as store:
         run_trio(partial(_serve_until_signal, store, key, args, terminal))
     return DONE

@@ -84,6 +84,7 @@ _TABLE = (
         INTERRUPTED,
     ),
     Command("key", "keys", "export or import the author key, confirm a moved store"),
+    Command("about", "about", "print the versions that decide how this program behaves"),
     Command("paths", "about", "print where configuration, store and key are, there or not"),
 )
 

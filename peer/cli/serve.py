@@ -1,6 +1,5 @@
 """`serve`: the node, until SIGINT or SIGTERM ends it in good order."""
 
-import gc
 import signal
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -11,7 +10,16 @@ from logstore import StoreError
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem, WrongUsage
-from .online import CALLED, address, called, describe, follow_arguments, remember_follows, run_trio
+from .online import (
+    CALLED,
+    address,
+    called,
+    collect_seldom,
+    describe,
+    follow_arguments,
+    remember_follows,
+    run_trio,
+)
 from .opening import opened_store
 from .rate_flags import limits, rate_arguments
 from .registry import Definition
@@ -33,11 +41,6 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 1.0
 """How often people are told how far a log has come; scripts get every event."""
-
-COLLECTOR_THRESHOLDS = (20_000, 10, 10)
-"""When Python's garbage collector looks for cycles. A node makes many objects and few cycles; with
-the thresholds that Python begins with, it spends a tenth of its time looking (docs/performance.md).
-"""
 
 
 def _arguments(parser: Parser) -> None:
@@ -130,7 +133,7 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from analytics import AnalyticsError
     from peer.api import CannotListenError, CannotTraceError
 
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    collect_seldom()
     _check_called(args)
     if args.max_file_age is not None and args.export is None:
         raise WrongUsage("--max-file-age is about --export: name a directory")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from logstore import FULL, Follow, LogInfo, LogState, Shortfall, Store, subscription_of
 from peer import counted, json_number, log_fields, seq_span
-from wire import LogKey
+from wire import NATIVE_STATE, LogKey, NativeState
 
 from .coming import held_words
 from .errors import DONE, Problem
@@ -210,6 +210,7 @@ def _record(
         "author": store.author.hex(),
         "own_logs_read_only": None if reason is None else str(reason),
         "serving": node is not None,
+        "native_core": _native_core(node).fields(),
         "node": shown,
         "logs": [log.fields() for log in logs],
         "nothing_held_yet": [target_fields(target) for target in waiting],
@@ -259,6 +260,7 @@ def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everyt
     terminal.line(f"author {store.author.hex()}")
     if (reason := store.own_logs_read_only) is not None:
         terminal.line(f"own logs are read-only: {reason.what}; {reason.remedy}")
+    terminal.line(f"native core: {_native_core(node)}")
     if node is None:
         terminal.line("not serving (`serve` starts the node): what peers hold is not known")
         return
@@ -281,6 +283,12 @@ def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everyt
             f"  {each['direction']} {each['address']}: {_FAULTS[each['kind']]} at {each['at']}:"
             f" {each['reason']}"
         )
+
+
+def _native_core(node: State | None) -> NativeState:
+    """Which one the node runs, or else this program."""
+    told = None if node is None else node.get("native_core")
+    return NATIVE_STATE if told is None else NativeState(told["version"], told["reason"] or "")
 
 
 _FAULTS = {

@@ -23,6 +23,7 @@ from .packing import Packer
 from .sending import MaySend, Sender
 from .sending_payloads import (
     PayloadSender,
+    Skips,
     apology,
     is_in_the_way,
     look_again,
@@ -50,6 +51,7 @@ class Outbound:
         packer: Packer,
         listener: OutboundListener,
         may_send: MaySend,
+        skips: Skips,
         tracer: Tracer | None = None,
         *,
         send_greedily: bool,
@@ -63,6 +65,7 @@ class Outbound:
             notices,
             config,
             packer,
+            skips,
             send_greedily=send_greedily,
             inside=lambda: len(self._inside),
             may_begin_unverified=lambda: len(self._unproved) < config.inside_payloads_max,
@@ -231,6 +234,7 @@ class Outbound:
     def entries_read(self, request: Request, event: EntriesRead) -> None:
         outgoing = request.outgoing
         outgoing.reading = False
+        outgoing.read_at = min(outgoing.read_at, event.place)
         entries = event.entries
         for index, entry in enumerate(entries):
             if entry.seq in outgoing.moved and not entry.payload_held:
@@ -286,6 +290,7 @@ class Outbound:
         outgoing.known = max(outgoing.known, newest)
         outgoing.dry = False
         outgoing.changed = outgoing.reading
+        outgoing.overtaken = True
         look_at_absent(request)
         if not outgoing.in_piece and outgoing.rows and not outgoing.rows[0].payload_held:
             outgoing.rows.clear()

@@ -15,6 +15,7 @@ from peer.protocol.request import OpenEntry, Request
 from peer.protocol.sequence import METADATA, PAYLOAD, Piece, PieceKind
 from wire import (
     U64_MAX,
+    LogKey,
     Metadata,
     PayloadStart,
     RunEntry,
@@ -38,6 +39,7 @@ class Receiver:
     """Applies packets to requests, which hold the state.
 
     `requests` tells all requests of the session: what is remembered of skips is bounded in sum.
+    `came` is told of each payload whose last byte came.
     """
 
     def __init__(
@@ -45,10 +47,12 @@ class Receiver:
         prover: Prover,
         config: SessionConfig,
         requests: Callable[[], Iterable[Request]],
+        came: Callable[[LogKey, int], None],
     ) -> None:
         self._prover = prover
         self._config = config
         self._requests = requests
+        self._came = came
         self._skips_counted = 0
 
     # Metadata
@@ -210,6 +214,7 @@ class Receiver:
         incoming.entry, incoming.last_entry = None, entry
         incoming.last_was_sent = True
         incoming.last_was_checked = not incoming.held_already
+        self._came(request.log, entry.seq)
         if incoming.sink is not None:
             sink, incoming.sink = incoming.sink, None
             self._prover.complete(sink)
@@ -321,7 +326,10 @@ class Receiver:
             if packet == 5 and size is not None and size <= interest.max_bytes:
                 finding = f"payload of {size} bytes is not above the maximum {interest.max_bytes}"
                 raise fault(request, _RULE_PACKETS, finding)
-        if incoming.position >= request.outgoing.position and not incoming.discarding:
+        # Who asks for payloads lacks them, and a run of them may be long.
+        asked_for = request.ours and request.proposal.payloads_only
+        ahead = incoming.position >= request.outgoing.position
+        if ahead and not (asked_for or incoming.discarding):
             self._remember_skip(request)
         self._pass_over(request, 1)
 

@@ -12,7 +12,7 @@ from peer.protocol.commands import Command, ReadEntries
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import HeldEntry
 from peer.protocol.notices import EntriesSent, Notice
-from peer.protocol.request import Request
+from peer.protocol.request import NEVER, Request
 from peer.protocol.sequence import METADATA, Sequence
 from peer.protocol.tracing import Tracer
 from wire import (
@@ -141,7 +141,9 @@ class Sender:
                     return None
                 if row.payload_held or row.payload_arriving:
                     return position
-                packet = skip_packet(request, payload_bytes(request, row))
+                size = payload_bytes(request, row)
+                packet = skip_packet(request, size)
+                self._payloads.note_skip(request, row.seq, packet or b"", size)
                 outgoing.absent = outgoing.absent or deque()
                 outgoing.absent.append((position, packet or b""))
             skipped.popleft()
@@ -223,6 +225,8 @@ class Sender:
         elif not seqs:
             return
         outgoing.reading = True
+        if not outgoing.rows:
+            outgoing.read_at, outgoing.overtaken = NEVER, False
         self._commands.append(
             ReadEntries(
                 request.ident,

@@ -9,6 +9,7 @@ same payload unverified a second time.
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from peer.protocol.commands import Command, ReadPayload, StopReading
 from peer.protocol.config import SessionConfig
@@ -17,6 +18,8 @@ from peer.protocol.notices import EntriesSent, Notice
 from peer.protocol.request import NOTHING, Request
 from wire import (
     CancelReason,
+    Eagerness,
+    LogKey,
     encode_apology,
     encode_notify,
     encode_skip_above,
@@ -28,6 +31,18 @@ from wire import (
 
 from .packing import Packer
 
+_UNAVAILABLE = encode_skip_unavailable()
+
+
+class Skips(Protocol):
+    """Who remembers what the other side could not get."""
+
+    def skipped(self, request: Request, seq: int) -> None:
+        """A payload that is wanted is skipped because it is not held."""
+
+    def both_have(self, log: LogKey, seq: int) -> None:
+        """A payload was sent whole."""
+
 
 class PayloadSender:
     """Makes the packets of payloads; asks for their bytes when they run out."""
@@ -38,6 +53,7 @@ class PayloadSender:
         notices: list[Notice],
         config: SessionConfig,
         packer: Packer,
+        skips: Skips,
         *,
         send_greedily: bool,
         inside: Callable[[], int],
@@ -51,6 +67,7 @@ class PayloadSender:
         self._notices = notices
         self._config = config
         self._packer = packer
+        self._skips = skips
         self._send_greedily = send_greedily
         self._inside = inside
         self._may_begin_unverified = may_begin_unverified
@@ -81,6 +98,7 @@ class PayloadSender:
             outgoing.progress = 0
             outgoing.in_piece = False
             self._notices.append(EntriesSent(request.log, row.seq, 0, size))
+            self._skips.both_have(request.log, row.seq)
         return packets
 
     def _skip(self, request: Request, row: HeldEntry, size: int) -> bytes | None:
@@ -100,8 +118,14 @@ class PayloadSender:
         if packet is None:
             outgoing.cancel_due = CancelReason.PAYLOAD_MANDATORY
             return b""
+        self.note_skip(request, row.seq, packet, size)
         pass_over(request, 1)
         return packet
+
+    def note_skip(self, request: Request, seq: int, packet: bytes, size: int) -> None:
+        """The other side is told by this packet that it does not get a payload."""
+        if packet == _UNAVAILABLE and request.their_interest.wants_payload_data(size):
+            self._skips.skipped(request, seq)
 
     def _goes_on_unverified(self, request: Request, size: int) -> bool:
         return (
@@ -272,7 +296,7 @@ def skip_packet(request: Request, size: int) -> bytes | None:
         return encode_skip_below()
     if size > interest.max_bytes:
         return encode_skip_above()
-    return None if interest.mandatory else encode_skip_unavailable()
+    return None if interest.mandatory else _UNAVAILABLE
 
 
 def payload_bytes(request: Request, row: HeldEntry) -> int:
@@ -281,11 +305,17 @@ def payload_bytes(request: Request, row: HeldEntry) -> int:
 
 
 def _asked_for(request: Request) -> bool:
-    """Whether the range begins inside this payload, or is of payloads, because we ask for it."""
-    if not request.ours or request.incoming.position > request.outgoing.position:
+    """Whether the other side is to bring this payload: we asked for it, or it was offered to us.
+
+    A range that begins inside it, or one of payloads only.
+    """
+    if request.incoming.position > request.outgoing.position:
         return False
-    inside = request.proposal.offset is not None and not request.outgoing.position
-    return inside or request.proposal.payloads_only
+    proposal, takes = request.proposal, request.our_interest.eagerness is not Eagerness.NOTIFY
+    if not request.ours:
+        return takes and proposal.payloads_only and proposal.eagerness is Eagerness.NOTIFY
+    inside = proposal.offset is not None and not request.outgoing.position
+    return inside or (takes and proposal.payloads_only)
 
 
 def _may_still_come(request: Request, row: HeldEntry) -> bool:

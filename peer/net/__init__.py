@@ -7,6 +7,7 @@ from .addresses import DEFAULT_PORT, Address, PeerAddress
 from .arriving import Part, arriving_fields, part_of_payload, parts_of
 from .asking import Asked, ask_peers, hear_first
 from .calls import addresses_reached
+from .commits import Commits
 from .connection import Ending, EndKind
 from .dialling import CannotConnectError, Dialler, open_stream
 from .exporting import Export, run_export
@@ -36,6 +37,7 @@ __all__ = [
     "CannotConnectError",
     "CannotListenError",
     "CannotTraceError",
+    "Commits",
     "ConnectionInfo",
     "ConnectionState",
     "Dialler",

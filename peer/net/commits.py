@@ -55,15 +55,22 @@ class Commits:
             self._notify.close()
             self._notify = None
 
-    async def wait(self, seldom_s: float = SELDOM_S) -> None:
+    @property
+    def is_told(self) -> bool:
+        """Whether the operating system tells of writes; else `wait` takes `first_s` each time."""
+        return self._notify is not None
+
+    async def wait(self, seldom_s: float = SELDOM_S) -> bool:
         """Returns when it is time to ask, no sooner than `first_s` after the last time.
 
-        `seldom_s`: no later than so many seconds after it.
+        `seldom_s`: no later than so many seconds after it. True if the log was written.
         """
         await trio.sleep(self._first_s)
-        if self._notify is None or self._was_written():
+        if self._notify is None:
+            return False
+        if self._was_written():
             self._pause_s = self._first_s
-            return
+            return True
         left_s = min(2 * self._pause_s, max(seldom_s, self._first_s)) - self._first_s
         self._pause_s = left_s + self._first_s
         deadline = trio.current_time() + left_s
@@ -72,7 +79,8 @@ class Commits:
                 await trio.lowlevel.wait_readable(self._notify)
             if self._was_written():
                 self._pause_s = self._first_s
-                return
+                return True
+        return False
 
     def _was_written(self) -> bool:
         """Whether the log was written since the last call; other files do not count."""

@@ -14,7 +14,7 @@ import trio
 
 from logstore import PolicyKind, Store, wall_clock_us
 from peer import Interests, LogChanged, json_number, log_fields
-from wire import U64_MAX, LogKey
+from wire import NATIVE_STATE, U64_MAX, LogKey
 
 from .arriving import arriving_fields
 from .node import Node
@@ -75,6 +75,7 @@ class Overview:
         troubles = self._current_troubles()
         return {
             "pid": os.getpid(),
+            "native_core": NATIVE_STATE.fields(),
             "since": moments.text(self._started),
             "max_rate": self._node.config.limits.bytes_per_s_max,
             "max_rate_per_peer": self._node.config.limits.peer_bytes_per_s_max,

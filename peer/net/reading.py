@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable
 from typing import Final
 
 from logstore import (
+    Arrived,
     LogInfo,
     LogState,
     PayloadReader,
@@ -24,7 +25,7 @@ from peer import (
     ReadEntries,
     ReadPayload,
 )
-from wire import LogKey, lipmaa
+from wire import U64_MAX, LogKey, lipmaa
 
 RUNS_NAMED: Final = 64
 BEHIND_BYTES_MAX: Final = 1 << 20
@@ -43,7 +44,10 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
     proof = store.fork(log) if info.state is LogState.FORKED else None
     wanted = None if command.entry is None else _entry(store, log, command.entry)
     runs = _runs(store, info, command.runs_from)
-    tail_partial_bytes, missing, missing_complete = _missing(store, info, command)
+    tail_partial_bytes, missing, unnamed_above = _missing(store, info, command)
+    arrived = Arrived((), 0)
+    if command.arrived_after is not None:
+        arrived = store.arrived(log, command.arrived_after, command.arrived_among)
     here = [each for each in missing if command.leave_arriving and (log, each[0]) in arriving]
     tail_arriving = tail_partial_bytes is not None and (log, info.height) in arriving
     view = LogView(
@@ -59,24 +63,28 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         behind=_behind(store, command),
         tail_partial_bytes=tail_partial_bytes,
         missing_payloads=tuple(each for each in missing if each not in here),
-        missing_complete=missing_complete,
+        unnamed_above=unnamed_above,
         tail_arriving=tail_arriving,
         some_arriving=tail_arriving or bool(here),
         runs=runs[:RUNS_NAMED],
         runs_complete=len(runs) <= RUNS_NAMED,
         range_held=command.held is not None and _is_held(store, info, *command.held),
+        arrived=arrived.runs,
+        arrived_up_to=arrived.up_to,
+        arrived_complete=arrived.complete,
     )
     return LookedUp(command.ticket, view)
 
 
 def read_entries(store: Store, command: ReadEntries, arriving: Arriving) -> EntriesRead:
     """The entries of a range, or those named, up to the first that is not held."""
+    place = store.position()
     if command.seqs is None:
         found = _consecutive(store, command)
     else:
         found = _named(store, command, command.seqs)
     entries = (held_entry(entry, arriving, payload=command.payloads) for entry in found)
-    return EntriesRead(command.request, tuple(entries))
+    return EntriesRead(command.request, tuple(entries), place)
 
 
 def read_payload(
@@ -122,7 +130,8 @@ def held_entry(entry: StoredEntry, arriving: Arriving, *, payload: bool = True) 
 
 def log_changed(info: LogInfo) -> LogChanged:
     """The news of a log."""
-    return LogChanged(info.key, info.height, info.newest, info.end_seq, info.fork_seq)
+    lacks = info.missing_payloads > 0
+    return LogChanged(info.key, info.height, info.newest, info.end_seq, info.fork_seq, lacks)
 
 
 def _named_in_view(command: LookUp, height: int) -> set[int]:
@@ -175,22 +184,41 @@ def _is_held(store: Store, info: LogInfo, first: int, last: int) -> bool:
 
 def _missing(
     store: Store, info: LogInfo, command: LookUp
-) -> tuple[int | None, tuple[tuple[int, int], ...], bool]:
-    """What is held of the tail's payload if that is incomplete; the first few others; if all."""
+) -> tuple[int | None, tuple[tuple[int, int], ...], int | None]:
+    """What is held of the tail's payload if that is incomplete; the first few others.
+
+    Also the last one of those if there are more.
+    """
     sizes, above = (command.min_bytes, command.max_bytes), command.missing_above
     most = command.missing_max
     if command.missing_of_newest is not None:
         above = max(above, info.newest - command.missing_of_newest)
     seqs = store.missing_payloads(info.key, above + 1, sizes=sizes, limit=most + 1)
-    incomplete = info.height in seqs
-    if not above < info.height <= (seqs[-1] if len(seqs) > most else info.newest):
-        incomplete = info.height in store.missing_payloads(
-            info.key, info.height, sizes=sizes, limit=1
-        )
-    others = [seq for seq in seqs if seq != info.height]
-    tail = _partial_bytes(store, info, info.height) if incomplete else None
+    height, told_up_to = info.height, seqs[-1] if len(seqs) > most else info.newest
+    told = above < height <= told_up_to
+    if any(first <= height <= last for first, last in command.any_size):
+        sizes, told = (0, U64_MAX), False
+    if command.any_size:
+        seqs = sorted({*seqs, *_missing_of_any_size(store, info, command)})[: most + 1]
+    incomplete = height in seqs
+    if not (incomplete or told):
+        incomplete = height in store.missing_payloads(info.key, height, sizes=sizes, limit=1)
+    others = [seq for seq in seqs if seq != height]
+    tail = _partial_bytes(store, info, height) if incomplete else None
     named = tuple((seq, _partial_bytes(store, info, seq)) for seq in others[:most])
-    return tail, named, len(others) <= most
+    return tail, named, named[-1][0] if len(others) > most else None
+
+
+def _missing_of_any_size(store: Store, info: LogInfo, command: LookUp) -> list[int]:
+    """The first few of the ranges in which sizes do not matter, one more than a view names."""
+    found: list[int] = []
+    for first, last in command.any_size:
+        most = command.missing_max + 1 - len(found)
+        if most <= 0:
+            break
+        seqs = store.missing_payloads(info.key, first, limit=most)
+        found += [seq for seq in seqs if seq <= last]
+    return found
 
 
 def _partial_bytes(store: Store, info: LogInfo, seq: int) -> int:

@@ -267,6 +267,7 @@ class StoreHost:
         try:
             if not command.wanted and self.store.log(command.log) is None:
                 # Nobody makes us keep, or ask about, what we have nothing to do with.
+                self._evidence_left.pop(command.log, None)
                 return dict
             if len(entries) == 1:
                 held = self.store.entry(command.log, decode_entry(entries[0]).seq)

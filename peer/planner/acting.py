@@ -174,7 +174,8 @@ class Actor:
 
     def _stop_at_fork(self, request: Request) -> None:
         """End what reaches the fork, with the proof."""
-        if not request.log_forked or not request.active:
+        fork, last = request.log_fork, request.lowest_end()
+        if fork is None or not request.active or (last is not None and last < fork):
             return
 
         def cancel(view: LogView) -> None:

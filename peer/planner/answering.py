@@ -23,6 +23,7 @@ from wire import (
     upper_pool,
 )
 
+from .payloads import wanted_payloads
 from .planning import NOTIFY_ONLY, Settings, Wants, is_pool_of_later, last_possible
 from .ranges import Ranges, finite_end, meet, minus, range_with, union
 
@@ -55,10 +56,22 @@ def is_offer(proposal: Propose) -> bool:
     return finite and proposal.eagerness is Eagerness.NOTIFY and not proposal.payloads_only
 
 
+def is_probe(proposal: Propose) -> bool:
+    """Whether the other side asks for the number of the newest entry alone."""
+    open_path = proposal.sparse and proposal.end is None
+    return open_path and proposal.eagerness is Eagerness.NOTIFY
+
+
+def is_late_offer(proposal: Propose) -> bool:
+    """Whether the other side has come to hold payloads that it did not have before (late.py)."""
+    finite = proposal.end is not None and not proposal.sparse
+    return finite and proposal.payloads_only and proposal.eagerness is Eagerness.NOTIFY
+
+
 def asks_for_payloads(proposal: Propose) -> bool:
     """Whether the other side lacks payloads of entries that it holds, and tells of nothing else."""
     of_one = proposal.offset is not None and proposal.end == proposal.start
-    return proposal.payloads_only or of_one
+    return (proposal.payloads_only or of_one) and not is_late_offer(proposal)
 
 
 def goes_on(proposal: Propose) -> bool:
@@ -97,6 +110,8 @@ def answer(
     _judge_offset(proposal, view)
     if proposal.sparse:
         return _answer_path(proposal, view, wanted=wanted, serve=serve)
+    if is_late_offer(proposal):
+        return _take_payloads(proposal, view, wants, newest=max(newest, view.newest), coming=coming)
     offered = is_offer(proposal)
     newest = max(newest, view.newest, (proposal.end or 0) if offered else 0)
     if not offered:
@@ -293,6 +308,39 @@ def _take_offer(
     if first != proposal.start or (target is not None and target not in view.hashes):
         return _refuse(proposal, take_over=True)
     return _confirm(proposal, view, last, wants.settings(first, newest))
+
+
+def offered_payloads(
+    proposal: Propose, view: LogView, wants: Wants, newest: int, coming: Ranges
+) -> Ranges:
+    """What is lacking here of the payloads that the other side has come to hold, as runs."""
+    runs = union((seq, seq) for seq, _ in view.missing_payloads)
+    if view.tail_partial_bytes is not None and not view.tail_arriving:
+        runs = union(runs, ((view.height, view.height),))
+    wanted = meet(wanted_payloads(wants, view, newest), _asked(proposal))
+    return minus(meet(runs, wanted), coming)
+
+
+def _take_payloads(
+    proposal: Propose, view: LogView, wants: Wants, *, newest: int, coming: Ranges
+) -> Answer:
+    """Payloads that came late: take them in this request if nothing of it would come twice.
+
+    Else be told of them, and ask for what is lacking.
+    """
+    if not wants.is_wanted:
+        return _refuse(proposal)
+    lacking = offered_payloads(proposal, view, wants, newest, coming)
+    tail = (view.height, view.tail_partial_bytes or 0)
+    begun = any(held for seq, held in (*view.missing_payloads, tail) if seq == proposal.start)
+    if not lacking or lacking[0][0] != proposal.start or begun:
+        return _confirm(proposal, view, proposal.end)
+    settings = wants.settings(proposal.start, newest)
+    smallest, largest = wants.payload_limits
+    if range_with(wants.fetches, proposal.start) is None:
+        settings = replace(settings, min_bytes=smallest, max_bytes=largest)
+    confirmed = _confirm(proposal, view, lacking[0][1], settings)
+    return replace(confirmed, unserved=())
 
 
 def _answer_path(proposal: Propose, view: LogView, *, wanted: bool, serve: bool) -> Answer:

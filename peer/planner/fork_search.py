@@ -1,6 +1,14 @@
-"""What a fork proof says of forks before it (bamboo.md, Verified). Pure."""
+"""Where to look for the earliest fork of a log. Pure."""
 
+from dataclasses import dataclass
+from typing import Final
+
+from peer.protocol.events import LogView
+from peer.protocol.request import NEVER, Request
 from wire import decode_entry, lipmaa
+
+RANGES_MAX: Final = 48
+"""More ranges than it takes to get from any seqnum back to 1, each four times as long."""
 
 
 def differs_at(proof: tuple[bytes, bytes]) -> int | None:
@@ -13,3 +21,49 @@ def differs_at(proof: tuple[bytes, bytes]) -> int | None:
     if first.backlink != second.backlink:
         return first.seq - 1
     return lipmaa(first.seq) if first.lipmaalink != second.lipmaalink else None
+
+
+@dataclass(slots=True)
+class ForkSearch:
+    """How far the forks of one log were told of and searched for in a session."""
+
+    entries: tuple[int, int] | None = None
+    """The entries to ask for next, metadata only, instead of what is missing."""
+    ranges: int = 0
+    """How often that was done."""
+    request: Request | None = None
+    """The request that asks for them, until it is over."""
+    told: int = NEVER
+    """The earliest fork that this side or the other has told the other of."""
+    searched: int = NEVER
+    """The earliest fork before which the other side was asked for its version."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is asked for any more: that was done too often."""
+        return self.ranges >= RANGES_MAX
+
+    def ask(self, entries: tuple[int, int]) -> bool:
+        """Ask for these entries next; False if that was done too often."""
+        if self.is_over:
+            return False
+        self.ranges += 1
+        self.entries = entries
+        return True
+
+    def told_none(self) -> None:
+        """What was told has not reached the other side."""
+        self.told = NEVER
+
+    def released(self, request: Request) -> None:
+        """A request is over."""
+        if request is self.request:
+            self.request = None
+
+    def before(self, view: LogView) -> int | None:
+        """The entry before which to look for an earlier fork than that of the view, each once."""
+        if view.fork is None or view.fork_proof is None or view.fork >= self.searched:
+            return None
+        self.searched = view.fork
+        differs = differs_at(view.fork_proof)
+        return None if differs is None else differs + 1

@@ -6,25 +6,24 @@ agrees with ours.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from peer.data.links import links_are_ours
 from peer.protocol.events import LogView
 from peer.protocol.request import Request
 from wire import Cancel, CancelReason, LogKey, decode_entry
 
+from .actions import Actions
 from .answering import link_target
-from .log_state import FORK_RANGES_MAX, LogState
+from .fork_search import ForkSearch
+from .peer_log import PeerLog
 from .planning import Ask, offer_of, proposal_of
-
-if TYPE_CHECKING:
-    from .policy import Actions
 
 
 class Enqueue(Protocol):
-    """Puts a log in line: `first` before all others, `look` to look it up whatever is open."""
+    """Has a log planned; `first`: before all others."""
 
-    def __call__(self, log: LogKey, *, first: bool = False, look: bool = False) -> None: ...
+    def __call__(self, log: LogKey, *, first: bool = False) -> None: ...
 
 
 class Forking:
@@ -32,7 +31,7 @@ class Forking:
 
     def __init__(
         self,
-        actions: "Actions",
+        actions: Actions,
         enqueue: Enqueue,
         covered: Callable[[LogKey], bool],
         wanted: Callable[[LogKey], bool],
@@ -45,76 +44,89 @@ class Forking:
         self._covered = covered
         self._wanted = wanted
 
+    @staticmethod
+    def _search(state: PeerLog) -> ForkSearch:
+        if state.forks is None:
+            state.forks = ForkSearch()
+        return state.forks
+
     # What we know
 
-    def to_tell(self, view: LogView, state: LogState) -> list[Ask]:
+    def note_told(self, state: PeerLog, fork: int) -> None:
+        """The other side knows of a fork."""
+        search = self._search(state)
+        search.told = min(search.told, fork)
+
+    def to_tell(self, view: LogView, state: PeerLog) -> list[Ask]:
         """The proposal to end with a proof that the other side does not know, if there is one."""
-        if view.fork is None or view.fork_proof is None or view.fork >= state.told_fork:
+        if view.fork is None or view.fork_proof is None:
+            return []
+        if view.fork >= self._search(state).told:
             return []
         return [] if self._covered(view.log) else [offer_of(view.fork, view.fork)]
 
-    def tell(self, view: LogView, state: LogState) -> None:
+    def tell(self, view: LogView, state: PeerLog) -> None:
         """Pass a proof on. Only so can that be done to a side that does not ask."""
         log = view.log
         for ask in self.to_tell(view, state):
             if view.fork_proof is None:
                 continue
             if self._actions.request_credit == 0:
-                self._enqueue(log, look=True)
+                self._enqueue(log)
             elif not self._actions.may_propose(log, ask.start, ask.end):
                 state.blocked = True
             else:
-                state.told_fork = ask.start
+                self._search(state).told = ask.start
                 number = self._actions.next_number()
                 request = self._actions.propose(proposal_of(number, log, ask, view.hashes), view)
                 proof = Cancel(number, CancelReason.FORKED, entries=view.fork_proof)
                 self._actions.cancel(request, proof)
 
-    def search(self, view: LogView, state: LogState) -> None:
+    def search(self, view: LogView, state: PeerLog) -> None:
         """Where a proof names two histories, go on looking for where they part.
 
         It may come from somebody who has only one of them, or from before a connection was lost.
         """
-        before = state.fork_to_search(view)
+        before = self._search(state).before(view)
         if before is not None:
             self._ask_before(view.log, state, before)
 
     # What the other side tells
 
-    def cancelled(self, request: Request, cancel: Cancel, state: LogState) -> None:
+    def cancelled(self, request: Request, cancel: Cancel, state: PeerLog) -> None:
         """The other side cancelled a request with entries, or with the end of the log."""
         log = request.log
         match cancel.reason:
             case CancelReason.HASH_MISMATCH:
-                state.refuse(request)
+                state.refuse(request, self._actions.now)
                 target = link_target(request.proposal)
                 if request.ours and target is not None:
                     self._ask_before(log, state, target)
             case CancelReason.FORKED:
                 if request.ours:
-                    state.refuse(request)
+                    state.refuse(request, self._actions.now)
                 self._ask_before(log, state, decode_entry(cancel.entries[0]).seq)
             case CancelReason.LOG_ENDED:
                 if request.ours and cancel.seq is not None and cancel.seq < request.proposal.start:
-                    state.refuse(request)
+                    state.refuse(request, self._actions.now)
                     self._ask_metadata(log, state, (cancel.seq, cancel.seq))
             case _:
                 pass
 
-    def contradicted(self, request: Request, seq: int, state: LogState) -> None:
+    def contradicted(self, request: Request, seq: int, state: PeerLog) -> None:
         """An entry `seq` with a valid signature does not fit what is held of its log."""
         # Behind the start of what was asked for, the entry before agreed if it was sent: nothing
         # earlier is wrong.
         if seq <= request.proposal.start or links_are_ours(request, seq):
             self._ask_before(request.log, state, seq)
-        if state.fork_ranges >= FORK_RANGES_MAX:
-            state.refuse(request)
+        if self._search(state).is_over:
+            state.refuse(request, self._actions.now)
 
-    def _ask_before(self, log: LogKey, state: LogState, seq: int) -> None:
+    def _ask_before(self, log: LogKey, state: PeerLog, seq: int) -> None:
         """Ask for the other side's version of what is before `seq`, further back each time."""
         if seq > 1:
-            self._ask_metadata(log, state, (max(1, seq - 4**state.fork_ranges), seq - 1))
+            self._ask_metadata(log, state, (max(1, seq - 4 ** self._search(state).ranges), seq - 1))
 
-    def _ask_metadata(self, log: LogKey, state: LogState, entries: tuple[int, int]) -> None:
-        if entries[0] > 0 and self._wanted(log) and state.search_metadata(entries):
+    def _ask_metadata(self, log: LogKey, state: PeerLog, entries: tuple[int, int]) -> None:
+        if entries[0] > 0 and self._wanted(log) and self._search(state).ask(entries):
             self._enqueue(log, first=True)

@@ -8,17 +8,14 @@ and what is held is offered.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from peer.protocol.events import LogView
 from peer.protocol.request import OPEN_END, Request
 from wire import Adjust, Cancel, CancelReason, Eagerness
 
+from .actions import Actions
 from .planning import last_possible
 from .ranges import Ranges, range_with
-
-if TYPE_CHECKING:
-    from .policy import Actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | Non
     return Cut(gap, unserved, adjust=Adjust(request.number, end=gap - 1))
 
 
-def carry_out(request: Request, cut: Cut, actions: "Actions") -> Ranges:
+def carry_out(request: Request, cut: Cut, actions: Actions) -> Ranges:
     """End a request before a gap; returns what is not to be asked for again at once."""
     if cut.adjust is not None:
         actions.adjust(request, cut.adjust)
@@ -110,15 +107,13 @@ def due_cuts(
     requests: Iterable[Request],
     view: LogView,
     runs_from: int,
-    stands: dict[Request, float],
     wanted: Ranges,
     patience_s: tuple[float, float],
     now: float,
 ) -> tuple[list[tuple[Request, Cut]], float | None]:
     """The cuts to make now, and when to look again, if that is necessary.
 
-    `stands`: since when requests stand before a gap, kept from one look to the next. `patience_s`:
-    how long a gap of entries that are `wanted` here may stay, and one of others.
+    `patience_s`: how long a gap of entries that are `wanted` here may stay, and one of others.
     """
     due: list[tuple[Request, Cut]] = []
     times: list[float] = []
@@ -128,10 +123,12 @@ def due_cuts(
             if _comes_to_gap(request, view):
                 times.append(now + patience_s[1])
             if not _may_stand(request, view, runs_from):
-                stands.pop(request, None)
+                request.outgoing.stands_since = None
             continue
         patience = patience_s[range_with(wanted, cut.gap) is None]
-        at = stands.setdefault(request, now) + patience
+        if request.outgoing.stands_since is None:
+            request.outgoing.stands_since = now
+        at = request.outgoing.stands_since + patience
         if at > now:
             times.append(at)
         else:

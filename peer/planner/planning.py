@@ -15,7 +15,7 @@ from enum import Enum, auto
 from itertools import dropwhile, takewhile
 
 from logstore import PolicyKind, Subscription
-from peer.protocol.commands import LookUp
+from peer.protocol.commands import MISSING_NAMED, LookUp
 from peer.protocol.events import LogView
 from peer.protocol.request import OPEN_END
 from wire import U64_MAX, Eagerness, LogKey, Propose, lipmaa, lower_pool, upper_pool
@@ -148,6 +148,8 @@ class AskKind(Enum):
     """Tell me of what is new."""
     OFFER = auto()
     """I hold this."""
+    PAYLOADS = auto()
+    """Payloads of entries that are held here: of neighbours, or of one from an offset on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,13 @@ class Ask:
     def last(self) -> int:
         return OPEN_END if self.end is None else self.end
 
+    @property
+    def payloads(self) -> Ranges:
+        """The entries that are held here and whose payloads are asked for."""
+        if self.kind is AskKind.PAYLOADS:
+            return ((self.start, self.last),)
+        return () if self.offset is None else ((self.start, self.start),)
+
 
 def look_up_for(
     wants: Wants,
@@ -173,16 +182,29 @@ def look_up_for(
     *,
     newest: int,
     runs_from: int,
+    missing_above: int = 0,
+    missing_max: int = MISSING_NAMED,
     leave_arriving: bool = False,
 ) -> LookUp:
     """What to look up before `plan`, so that what is not wanted does not hide what is missing.
 
     `named`: the entries whose hashes are needed. `newest`: the newest entry that is known of.
+    `missing_above`, `missing_max`: of missing payloads only those behind an entry, and so many.
     """
     smallest, largest = wants.payload_limits
     above, of_newest = wants.missing_among(newest)
     return LookUp(
-        0, log, named, None, above, of_newest, smallest, largest, leave_arriving, runs_from
+        0,
+        log,
+        named,
+        missing_above=max(above, missing_above),
+        missing_of_newest=of_newest,
+        min_bytes=smallest,
+        max_bytes=largest,
+        any_size=meet(wants.fetches, ((missing_above + 1, U64_MAX),)),
+        leave_arriving=leave_arriving,
+        runs_from=runs_from,
+        missing_max=missing_max,
     )
 
 
@@ -378,6 +400,8 @@ def named_for(ask: Ask) -> tuple[int, ...]:
     """The entries whose hashes a proposal may need."""
     if ask.offset is not None:
         return (ask.start,)
+    if ask.kind is AskKind.PAYLOADS:
+        return (lipmaa(ask.start),) if ask.start > 1 else ()
     return tuple(lower_pool(ask.start)[1:])
 
 
@@ -448,6 +472,7 @@ def proposal_of(number: int, log: LogKey, ask: Ask, hashes: Mapping[int, bytes])
         upper_info=ask.upper_info if ask.end is not None else None,
         offset=ask.offset,
         sparse=sparse,
+        payloads_only=ask.kind is AskKind.PAYLOADS and ask.offset is None,
     )
 
 
@@ -505,12 +530,13 @@ def lacked(wants: Wants, view: LogView, newest: int) -> tuple[tuple[int, int], .
         missing.append((view.height, view.tail_partial_bytes))
     ranges = mended(wants, max(view.newest, newest))
     named = tuple(each for each in sorted(missing) if range_with(ranges, each[0]) is not None)
-    if not view.missing_complete and view.missing_payloads:
-        unnamed = meet(ranges, ((view.missing_payloads[-1][0] + 1, view.newest),))
+    if view.unnamed_above is not None:
+        unnamed = meet(ranges, ((view.unnamed_above + 1, view.newest),))
         named += tuple((first, 0) for first, _ in unnamed[:1])
     return named
 
 
 def is_whole(view: LogView) -> bool:
     """Whether no payload is missing of what is held."""
-    return view.tail_partial_bytes is None and not view.missing_payloads
+    named = view.tail_partial_bytes is not None or view.missing_payloads
+    return not named and view.unnamed_above is None

@@ -11,8 +11,8 @@ from peer.protocol.config import SessionConfig
 from peer.protocol.request import Request
 from wire import Cancel, CancelReason, LogKey
 
+from .actions import Actions
 from .coverage import covers, is_stored
-from .policy import Actions
 
 _AT_ONCE_MAX = 64
 """So many requests are ended at one turn, at most."""

@@ -12,7 +12,7 @@ from peer.protocol.notices import FetchEnded, PeerHolds
 from peer.protocol.request import Request
 from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
 
-from .answering import goes_on, is_offer
+from .answering import goes_on, is_late_offer, is_offer
 from .coverage import is_stored
 
 Claim = Callable[[LogKey], bool]
@@ -50,7 +50,7 @@ def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
     """
     if confirm.eagerness is Eagerness.NOTIFY or claim(request.log):
         return confirm
-    if request.proposal.end is not None:
+    if request.proposal.end is not None and not is_late_offer(request.proposal):
         return confirm
     return replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None)
 

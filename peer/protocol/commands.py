@@ -36,6 +36,9 @@ class LookUp:
     min_bytes: int = 0
     max_bytes: int = U64_MAX
     """-1: no payload counts as missing."""
+    any_size: tuple[tuple[int, int], ...] = ()
+    """Entries, both ends included, of which all payloads count, whatever their sizes, and whatever
+    `missing_above` and `missing_of_newest` are."""
     leave_arriving: bool = False
     """And none that some session of this host is receiving, but that of the entry `height`."""
     runs_from: int = 1
@@ -46,6 +49,10 @@ class LookUp:
     """So many of the entries that follow `entry` are wanted too, payloads aside."""
     missing_max: int = MISSING_NAMED
     """`LogView.missing_payloads` names at most so many."""
+    arrived_after: int | None = None
+    """`LogView.arrived` is what came behind this place in the store's change feed..."""
+    arrived_among: tuple[tuple[int, int], ...] = ()
+    """... of these entries: ranges, ascending, both ends included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,14 +41,17 @@ class LogView:
     than it has, or 0. `missing_payloads`: (seqnum, bytes held) of the first few held entries but
     `height`, in all runs, above the look-up's `missing_above` and within its sizes, whose payload
     is incomplete and was not deleted on purpose (or was, and is fetched again);
-    `missing_complete` is False if there are more of them. `tail_arriving`: whether some session of
-    this host is receiving the payload of `height`; `some_arriving`: whether any of the payloads
-    that were left out, or that one, is arriving.
+    `unnamed_above`: the entry above which there are more of them, None if all are named or left
+    out. `tail_arriving`: whether some session of this host is receiving the payload of `height`;
+    `some_arriving`: whether any of the payloads that were left out, or that one, is arriving.
     `runs`: the maximal runs of consecutive held entries, both ends included, ascending, that end at
     or behind the look-up's `runs_from`; `runs_complete` is False if there are more of them. The
     first is (1, `height`) if `height` is not 0. `range_held`: whether all of the look-up's `held`
     are. `behind`: entries that follow `entry`, as many as were asked for, up to the first that is
     not held.
+    `arrived`: the entries of the look-up's `arrived_among` whose payloads are held and came behind
+    `arrived_after`, as runs between whose ends no payload is missing; `arrived_up_to`: the place up
+    to where that was looked for, `arrived_complete` whether that is all there is.
     """
 
     log: LogKey
@@ -62,13 +65,16 @@ class LogView:
     entry: HeldEntry | None = None
     tail_partial_bytes: int | None = None
     missing_payloads: tuple[tuple[int, int], ...] = ()
-    missing_complete: bool = True
+    unnamed_above: int | None = None
     tail_arriving: bool = False
     some_arriving: bool = False
     runs: tuple[tuple[int, int], ...] = ()
     runs_complete: bool = True
     range_held: bool = False
     behind: tuple[HeldEntry, ...] = ()
+    arrived: tuple[tuple[int, int], ...] = ()
+    arrived_up_to: int = 0
+    arrived_complete: bool = True
 
     @property
     def newest_whole(self) -> int:
@@ -85,10 +91,14 @@ class LookedUp:
 
 @dataclass(frozen=True, slots=True)
 class EntriesRead:
-    """Reply to `ReadEntries`; empty `entries`: nothing (more) is held there now."""
+    """Reply to `ReadEntries`; empty `entries`: nothing (more) is held there now.
+
+    `place`: what came behind it in the store's change feed `entries` may not know.
+    """
 
     request: int
     entries: tuple[HeldEntry, ...]
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +204,17 @@ class StorageFailed:
 
 @dataclass(frozen=True, slots=True)
 class LogChanged:
-    """Something new of a log is held (any process of this host may have put it there)."""
+    """Something new of a log is held (any process of this host may have put it there).
+
+    `lacks`: whether the payload of a held entry is missing, wanted or not.
+    """
 
     log: LogKey
     height: int
     newest: int
     end: int | None = None
     fork: int | None = None
+    lacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,10 @@ class Outgoing:
     rows: deque[HeldEntry] = field(default_factory=lambda: NOTHING)
     reading: bool = False
     """A read of entries is with the host."""
+    read_at: int = 0
+    """What came behind this place in the store's change feed the rows may not know..."""
+    overtaken: bool = False
+    """... and whether something of the log has come since they were asked for."""
     dry: bool = False
     """The last read found nothing; only a change of the log makes another one worth it."""
     changed: bool = False
@@ -158,6 +162,8 @@ class Outgoing:
     """The furthest that our cursor was, and how far inside that piece, before an apology."""
     cancel_due: CancelReason | None = None
     """Why the request has to be cancelled, as sending has found out."""
+    stands_since: float | None = None
+    """Since when the cursor stands before entries that are not held, although later ones are."""
     trial: Trial = field(default_factory=Trial)
     queued: bool = False
     """Whether it is in the line of those that may have something to send."""
@@ -197,8 +203,8 @@ class Request:
     end_received: bool = False
     log_end: int | None = None
     """The end-of-log entry, if we have heard of it since the request was made."""
-    log_forked: bool = False
-    """Whether we have heard of a fork since the request was made."""
+    log_fork: int | None = None
+    """The earliest fork, if we have heard of one since the request was made."""
     credit_returned: bool = False
     credit_paced: bool = True
     progress_at: float = 0.0

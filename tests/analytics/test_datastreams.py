@@ -14,8 +14,10 @@ from analytics import (
     read_export_stream,
 )
 from gateways.datastream.logs import StreamLog
-from tests.analytics.makers import export, make_store
+from logstore import Store
+from tests.analytics.makers import DAY_US, NOON, Clock, export, make_store
 from tests.gateways.streams import Model, declare, raw
+from tests.gateways.test_datastream_logs import copy
 
 
 def test_entries_and_what_is_visible_are_the_stream_s(spark: SparkSession, tmp_path: Path) -> None:
@@ -80,3 +82,32 @@ def test_on_a_stream_the_logs_are_named(spark: SparkSession, tmp_path: Path) -> 
         ("bookmark", b"a"),
         ("event", b"b"),
     ]
+
+
+def test_a_replica_s_export_counts_entries_by_type_and_day(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The day is that of the node that has exported: when each entry arrived there."""
+    clock = Clock()
+    model = Model()
+    with Store.memory() as source, make_store(tmp_path / "replica", clock=clock) as replica:
+        key = declare(source)
+        for day in range(2):
+            clock.now = NOON + day * DAY_US
+            for number in range(3 + day):
+                source.append([model.add(176, bytes([number])) + model.add(1, b"x")])
+            source.append([model.add(2, b"y" * 100_000)])
+            copy(source, replica, key)
+        export(replica, tmp_path / "out")
+    frame = datastream_current(read_export(spark, [tmp_path / "out"]))
+    counted = frame.groupBy("date", "type").count().orderBy("date", "type").collect()
+    days = sorted({row["date"] for row in counted})
+    assert [(days.index(row["date"]), row["type"], row["count"]) for row in counted] == [
+        (0, 1, 3),
+        (0, 2, 1),
+        (0, 176, 3),
+        (1, 1, 4),
+        (1, 2, 1),
+        (1, 176, 4),
+    ]
+    assert sum(row["count"] for row in counted) == len(model.entries)

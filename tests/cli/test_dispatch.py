@@ -8,6 +8,7 @@ import pytest
 
 from peer.cli.registry import COMMANDS
 from tests.cli.harness import CommandLine
+from wire import NATIVE_STATE
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -96,13 +97,21 @@ def test_version_names_what_decides_how_it_behaves(cli: CommandLine) -> None:
     assert lines["bamboo-peer"] == declared
     assert lines["PyNaCl"] == version("pynacl")
     assert lines["libsodium"].startswith("1.0.")
-    assert set(lines) == {"bamboo-peer", "PyNaCl", "libsodium", "SQLite", "apsw", "Python"}
+    assert lines["native-core"] == str(NATIVE_STATE)
+    names = {"bamboo-peer", "PyNaCl", "libsodium", "native-core", "SQLite", "apsw", "Python"}
+    assert set(lines) == names
     assert lines["apsw"].startswith(lines["SQLite"])
+
+
+def test_about_prints_what_version_prints(cli: CommandLine) -> None:
+    assert cli("about").lines == cli("--version").lines
+    assert cli("about", "--json").record == cli("--version", "--json").record
 
 
 def test_version_as_json(cli: CommandLine) -> None:
     record = cli("--version", "--json").record
     assert record["bamboo_peer"] == version("bamboo-peer")
+    assert record["native_core"] == str(NATIVE_STATE)
     assert record["libsodium"].startswith("1.0.")
 
 

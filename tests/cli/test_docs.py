@@ -44,6 +44,7 @@ def test_what_is_given_is_called_the_same_in_the_help(name: str) -> None:
         ("drop", "LOG", "1"),
         ("forks",),
         ("follows",),
+        ("about",),
         ("paths",),
         ("key", "confirm"),
     ],

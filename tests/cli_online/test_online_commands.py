@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.harness import lines_of, make_log, words
+from wire import NATIVE_STATE
 
-from .running import EXECUTABLE, PATIENCE_S, Serving, run, serving
+from .running import EXECUTABLE, PATIENCE_S, Serving, run, serving, until
 
 
 @pytest.fixture
@@ -181,13 +182,25 @@ def test_status_tells_of_a_node_that_runs_and_of_one_that_does_not(
     assert record["serving"] is True
     assert record["node"]["listening"] == [address]
     assert record["node"]["pid"] == node.process.pid
+    assert record["native_core"] == record["node"]["native_core"] == NATIVE_STATE.fields()
     [log] = record["logs"]
     assert (log["height"], log["missing_payloads"], log["state"]) == (2, 0, "live")
     screen = run(store, "status").stdout
     assert f"listening on {address}" in screen
+    assert f"native core: {NATIVE_STATE}" in screen
     assert node.end() == (0, "")
     assert json.loads(run(store, "status", "--json").stdout)["serving"] is False
     assert "not serving" in run(store, "status").stdout
+
+
+def test_status_tells_what_does_the_work_in_the_node(store: Path) -> None:
+    environment = {"BAMBOO_NATIVE": "0"}
+    python = {"version": None, "reason": "BAMBOO_NATIVE=0"}
+    with serving(store, "--no-listen", environment=environment):
+        until(lambda: bool(json.loads(run(store, "status", "--json").stdout)["node"]))
+        record = json.loads(run(store, "status", "--json").stdout)
+        assert record["native_core"] == record["node"]["native_core"] == python
+        assert "native core: no (BAMBOO_NATIVE=0)\n" in run(store, "status").stdout
 
 
 def test_status_names_what_is_followed_and_not_held_yet(store: Path) -> None:

@@ -38,6 +38,7 @@ _VARYING = re.compile(
     r"|(?P<duration>\b\d+(\.\d+)? (s|ms)\b)"
     r"|(?P<port>(?<=:)\d{4,5}\b)"
     r"|(?P<pid>(?<=process )\d+\b)"
+    r"|(?P<core>(?<=native core: )[^\n]+)"
 )
 _PATTERNS = {
     "hash": r"[0-9a-f]{128,}",
@@ -45,6 +46,7 @@ _PATTERNS = {
     "duration": r"\d+(?:\.\d+)? (?:s|ms)",
     "port": r"\d+",
     "pid": r"\d+",
+    "core": r"(?:\d+\.\d+\.\d+|no \([^\n]+\))",
 }
 
 

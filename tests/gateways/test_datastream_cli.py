@@ -63,6 +63,25 @@ def test_what_is_there_is_shown(stream: CommandLine) -> None:
     )
 
 
+def test_what_only_reads_writes_nothing(stream: CommandLine, tmp_path: Path) -> None:
+    (stream.store / "datastream.sqlite3").unlink()
+
+    def files() -> dict[Path, bytes]:
+        # Whoever reads a database makes files for its locks.
+        found = [path for path in stream.store.rglob("*") if path.is_file()]
+        return {path: path.read_bytes() for path in found if path.name[-4:] not in ("-shm", "-wal")}
+
+    before = files()
+    for argv in (
+        ("header", stream.author),
+        ("entries", stream.author),
+        ("bookmark", stream.author, MARK),
+        ("export-file", stream.author, tmp_path / "s.bin", "--no-bookmarks"),
+    ):
+        assert stream("datastream", *argv).status == 0
+    assert files() == before
+
+
 def test_operations_step_by_step_and_whole_ones(stream: CommandLine) -> None:
     result = stream(
         "--json",

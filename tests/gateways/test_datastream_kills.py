@@ -1,22 +1,26 @@
-"""`kill -9` of source, relay and importer: what was acknowledged is there, once, and it goes on."""
+"""`kill -9` of source, server, relay, importer: what was acknowledged is there, and it goes on."""
 
 import random
+import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
 
 from gateways.datastream import DataStreamServer, DataStreamSource, export_file, import_file, relay
-from gateways.datastream.codec import decode_entries
+from gateways.datastream.codec import PacketReader, decode_entries
 from gateways.datastream.logs import StreamLog
 from logstore import Store
 from wire import LogKey
 
-from .streams import Model, declare
+from .streams import Model, declare, raw
 from .test_datastream_logs import check, read_all
+from .test_datastream_server import OK, start
 
 KILLS = [pytest.param(4), pytest.param(200, marks=pytest.mark.long)]
 SCRIPT = "tests.gateways.killed"
@@ -62,6 +66,61 @@ async def test_a_source_that_is_killed_has_lost_nothing(tmp_path: Path, kills: i
                 assert entry.data == (data if entry.is_bookmark else data * (first % 9000))
             stream.close()
     assert acknowledged > 0
+
+
+def take_some(port: int, number: int, wanted: bytes) -> bytes:
+    """What a server sends from an entry on, checked, until it is gone or all has come."""
+    received = b""
+    with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(60)
+        client.sendall(start(number))
+        while len(received) < 11 + len(wanted) and (more := client.recv(1 << 16)):
+            received += more
+    assert (OK + wanted).startswith(received)
+    return received[len(OK) :]
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_server_that_is_killed_has_sent_nothing_wrong(tmp_path: Path, kills: int) -> None:
+    """A client that comes again with the number it has got to has the stream once, without gap."""
+    rng = random.Random(kills)
+    model = Model()
+    path = tmp_path / "store"
+    got = 0
+    with Store.create(path) as store:
+        key = declare(store)
+        for kill in range(kills):
+            added = [model.add(1, rng.randbytes(rng.choice((10, 5000, 300_000)))) for _ in range(5)]
+            store.append([b"".join(added[:2]), b"".join(added[2:])])
+            with subprocess.Popen(
+                [sys.executable, "-m", SCRIPT, "serve", str(path)],
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as process:
+                assert process.stdout is not None
+                process.stdout.readline()
+                port = int(process.stdout.readline())
+                timer = threading.Timer(rng.uniform(0, 0.05), process.kill)
+                timer.start()
+                wanted = b"".join(
+                    raw(number, *model.entries[number]) for number in range(got, len(model.entries))
+                )
+                received = take_some(port, got, wanted)
+                timer.join()
+            reader = PacketReader()
+            reader.feed(received)
+            while reader.next() is not None:
+                got += 1
+            if rng.random() < 0.3:
+                (path / "datastream.sqlite3").unlink(missing_ok=True)
+            if kill % 10 == 0:
+                stream = StreamLog(store, key)
+                check(stream, model)
+                stream.close()
+        stream = StreamLog(store, key)
+        check(stream, model)
+        stream.close()
+    assert got > 0
 
 
 @pytest.mark.parametrize("kills", KILLS)
@@ -112,8 +171,14 @@ async def test_an_importer_that_is_killed_is_run_again(tmp_path: Path, kills: in
         export_file(source, key, tmp_path / "s.bin", with_bookmarks=False)
     path = tmp_path / "store"
     Store.create(path).close()
-    for _ in range(kills):
+    for kill in range(kills):
         run_and_kill(rng, "import", str(path), str(tmp_path / "s.bin"), seconds=0.8)
+        with Store.open(path) as store:
+            info = store.log(LogKey(store.author, 0))
+            is_done = info is not None and info.height == 1 + len(model.entries)
+        if is_done and kill < kills - 1:  # one that has nothing left to do cannot be interrupted
+            path = tmp_path / f"store{kill}"
+            Store.create(path).close()
     with Store.open(path) as store:
         done = await import_file(store, tmp_path / "s.bin")
         assert done.total_entries == 60

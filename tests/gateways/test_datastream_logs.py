@@ -251,3 +251,54 @@ def test_a_damaged_index_says_the_same(tmp_path: Path) -> None:
         stream = StreamLog(store, key)
         check(stream, model)
         stream.close()
+
+
+def test_an_index_of_another_time_says_the_same(tmp_path: Path) -> None:
+    """Put back with the store left alone: behind the log, and of entries that are there no more."""
+    path = tmp_path / "store"
+    with Store.create(path) as store:
+        key = declare(store)
+        model = Model()
+        store.append([model.add(176, b"a") + model.add(1, bytes([at])) for at in range(20)])
+        stream = StreamLog(store, key)
+        check(stream, model)
+        stream.close()
+        old = (path / "datastream.sqlite3").read_bytes()
+        store.append([model.truncate(7), model.add(176, b"b"), model.add(176, b"a")])
+        stream = StreamLog(store, key)
+        check(stream, model)
+        stream.close()
+        (path / "datastream.sqlite3").write_bytes(old)
+        stream = StreamLog(store, key)
+        check(stream, model)
+        stream.close()
+
+
+@pytest.mark.parametrize("entries", [3, 30])
+def test_an_index_of_another_history_is_made_anew(tmp_path: Path, entries: int) -> None:
+    """Of the same log as it is not held here: of a store that holds another side of a fork."""
+    signing_key = SigningKey.generate()
+    key = LogKey(signing_key.verify_key.encode(), 0)
+    models = []
+    for name, count in (("other", 10), ("store", entries)):
+        with (
+            Store.memory(signing_key=signing_key) as source,
+            Store.create(tmp_path / name) as replica,
+        ):
+            assert declare(source) == key
+            model = Model()
+            mark = name[:1].encode()
+            source.append([model.add(176, mark) + model.add(1, mark * at) for at in range(count)])
+            copy(source, replica, key)
+            stream = StreamLog(replica, key)
+            check(stream, model)
+            stream.close()
+            models.append(model)
+    (tmp_path / "store" / "datastream.sqlite3").write_bytes(
+        (tmp_path / "other" / "datastream.sqlite3").read_bytes()
+    )
+    with Store.open(tmp_path / "store") as store:
+        stream = StreamLog(store, key)
+        check(stream, models[1])
+        assert stream.bookmark(b"o") is None
+        stream.close()

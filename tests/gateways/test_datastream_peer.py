@@ -1,5 +1,11 @@
 """A replica that serves while it replicates, on a `Peer`; a source on one; many who come and go."""
 
+import socket
+import struct
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+import pytest
 import trio
 
 from gateways.datastream import DataStreamServer, DataStreamSource
@@ -8,14 +14,14 @@ from peer.api import NodeConfig, Peer
 from wire import LogKey
 
 from .streams import Model, declare
-from .test_datastream_server import OK, connect, is_closed, receive, request, start
+from .test_datastream_server import OK, PATIENCE_S, connect, is_closed, receive, request, start
 
 CONFIG = NodeConfig(workers=0)
 
 
 async def test_a_replica_serves_what_comes_while_it_comes() -> None:
     model = Model()
-    with trio.fail_after(60), Store.memory() as mine, Store.memory() as yours:
+    with trio.fail_after(PATIENCE_S), Store.memory() as mine, Store.memory() as yours:
         key = LogKey(mine.author, 0)
         async with Peer(mine, config=CONFIG) as writer, Peer(yours, config=CONFIG) as reader:
             await reader.follow(key)
@@ -41,15 +47,62 @@ async def test_a_replica_serves_what_comes_while_it_comes() -> None:
                 assert await is_closed(stream)
 
 
-async def test_who_comes_and_goes_leaves_nothing_behind() -> None:
+async def test_a_replica_serves_when_its_source_is_switched_off(tmp_path: Path) -> None:
+    model = Model()
+    with trio.fail_after(PATIENCE_S), Store.create(tmp_path / "yours") as yours:
+        with Store.memory() as mine:
+            key = LogKey(mine.author, 0)
+            async with Peer(mine, config=CONFIG) as writer, Peer(yours, config=CONFIG) as reader:
+                await reader.follow(key)
+                reader.connect(await writer.listen())
+                await DataStreamSource.create(writer, system_id=137)
+                async with DataStreamSource(writer) as source:
+                    for size in (3, 70_000, 0):
+                        async with source.atomic() as op:
+                            op.bookmark(b"b")
+                            op.event(1, b"x" * size)
+                        model.add(176, b"b")
+                        model.add(1, b"x" * size)
+                await reader.wait_for(key, 4)
+        for over in ("peer", "store"):
+            peer = Peer(yours, config=CONFIG) if over == "peer" else nullcontext(yours)
+            async with (
+                peer as host,
+                DataStreamServer(host, key, listen="127.0.0.1:0") as server,
+                await connect(server) as stream,
+            ):
+                await stream.send_all(start(0))
+                assert await receive(stream, 11 + len(model.wire)) == OK + model.wire
+
+
+def open_files() -> int:
+    """Of this process; 0 where that is not known."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
+
+
+@pytest.mark.parametrize("times", [300, pytest.param(10_000, marks=pytest.mark.long)])
+async def test_who_comes_and_goes_leaves_nothing_behind(times: int) -> None:
     with Store.memory() as store:
         key = declare(store)
         async with DataStreamServer(store, key, listen="127.0.0.1:0", clients_max=20) as server:
-            for number in range(500):
-                stream = await connect(server)
-                if number % 3:
-                    await stream.send_all(request(3)[: number % 17])
-                await stream.aclose()
+            before = open_files()
+
+            def come_and_go() -> None:
+                for number in range(times):
+                    with socket.create_connection(("127.0.0.1", server.address.port)) as client:
+                        if number % 3:
+                            with suppress(ConnectionError):
+                                client.sendall(request(3)[: number % 17])
+                        if number % 2:  # torn off
+                            linger = struct.pack("ii", 1, 0)
+                            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+            await trio.to_thread.run_sync(come_and_go)
+            with trio.fail_after(PATIENCE_S):
+                while server.clients:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+            assert open_files() <= before + 2
             async with await connect(server) as last:
                 await last.send_all(request(3))
                 assert len(await receive(last, 49)) == 49
@@ -75,7 +128,7 @@ async def test_a_stuck_client_beside_ninety_nine_delays_nobody() -> None:
                     wanted = 11 + len(model.wire)
                     seen.append(len(await receive(stream, wanted)))
 
-            with trio.fail_after(60):
+            with trio.fail_after(PATIENCE_S):
                 async with trio.open_nursery() as takers:
                     for _ in range(99):
                         takers.start_soon(take)

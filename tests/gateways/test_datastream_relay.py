@@ -14,6 +14,7 @@ from gateways.datastream import (
     ServerFailed,
     StreamMismatch,
     relay,
+    relaying,
 )
 from gateways.datastream.codec import (
     Code,
@@ -199,6 +200,90 @@ async def test_an_upstream_that_says_ok_and_sends_nothing_is_called_again() -> N
             nursery.cancel_scope.cancel()
     [gone] = [event for event in events if event["event"] == "disconnected"]
     assert gone["reason"] == "upstream counts 3 entries and sends none"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+async def test_an_upstream_that_repeats_an_entry_with_other_content(follow: bool) -> None:
+    """It was truncated, and its numbers come again; nobody is told."""
+
+    async def stream(upstream: Upstream, to: trio.SocketStream, number: int) -> None:
+        if len(upstream.started) == 1:
+            await to.send_all(wire(entries(6)[number:]))
+            await trio.sleep(0.3)
+            upstream.stored[3:] = entries(7, b"other")[3:]
+            await to.send_all(wire(upstream.stored[3:]))
+        else:
+            await to.send_all(wire(upstream.stored[number:]))
+
+    upstream = Upstream(entries(6), stream)
+    with Store.memory() as store:
+        async with scripted(upstream) as address:
+            if not follow:
+                with pytest.raises(HistoryDiffers, match="from entry 3 on"), trio.fail_after(20):
+                    await relay(store, address)
+                assert relayed(store) == wire(entries(6))
+                return
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(relay, store, address, follow_truncation=True))
+                await until(store, wire(entries(3) + entries(7, b"other")[3:]))
+                nursery.cancel_scope.cancel()
+
+
+async def test_what_comes_again_and_upstream_does_not_hold_changes_nothing() -> None:
+    async def stream(upstream: Upstream, to: trio.SocketStream, number: int) -> None:
+        await to.send_all(wire(entries(4)[number:]))
+        await trio.sleep(0.3)
+        await to.send_all(wire([Entry(1, 9, b"never held"), entries(6)[4], entries(6)[5]]))
+        upstream.stored += entries(6)[4:]
+
+    upstream = Upstream(entries(4), stream)
+    with Store.memory() as store:
+        async with scripted(upstream) as address, trio.open_nursery() as nursery:
+            nursery.start_soon(relay, store, address)
+            await until(store, wire(entries(6)))
+            nursery.cancel_scope.cancel()
+    assert upstream.started == [0]
+
+
+async def test_a_start_that_is_refused_and_silence_are_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relaying, "ANSWER_S", 0.2)
+    reasons: list[Any] = []
+
+    def observe(event: Any) -> None:  # noqa: ANN401
+        if event["event"] == "disconnected":
+            reasons.append(event["reason"])
+
+    class Reluctant(Upstream):
+        calls = 0
+
+        async def serve(self, stream: trio.SocketStream) -> None:
+            self.calls += 1
+            if self.calls <= 2:  # nothing is ever answered
+                await trio.sleep_forever()
+            elif self.calls <= 4:
+                await self.refuse(stream)
+            else:
+                await super().serve(stream)
+
+        async def refuse(self, to: trio.SocketStream) -> None:
+            header = encode_header(Header(1, 137, 1, 4096, len(self.stored)))
+            while data := await to.receive_some(65536):
+                code = Code.OK if data[7] == Command.HEADER else Code.BAD_ENTRY
+                await to.send_all(encode_result(code) + (b"" if code else header))
+
+    async def stream(upstream: Upstream, to: trio.SocketStream, number: int) -> None:
+        await to.send_all(wire(entries(3)[number:]))
+
+    upstream = Reluctant(entries(3), stream)
+    with Store.memory() as store:
+        async with scripted(upstream) as address, trio.open_nursery() as nursery:
+            nursery.start_soon(partial(relay, store, address, observer=observe))
+            await until(store, wire(entries(3)))
+            nursery.cancel_scope.cancel()
+    assert reasons[0] == "no answer to Header for 0.2 s"
+    assert "the server refuses (3 Bad from entry)" in reasons[1]
 
 
 def test_raw_and_codec_agree() -> None:

@@ -1,14 +1,20 @@
 """Sources: operations, rollbacks, updates, batches, the lock, and others who append."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import trio
 
 from gateways.datastream import DataStream, DataStreamSource, StreamBroken
+from gateways.datastream.logs import StreamLog
 from gateways.datastream.sessions import OperationError
 from logstore import LogMoved, Store, StoreLocked
+from wire import LogKey
 
-from .streams import raw
+from .streams import declare, raw
+from .test_datastream_logs import read_all
 
 
 async def test_an_operation_is_one_log_entry_and_a_rollback_nothing() -> None:
@@ -97,6 +103,30 @@ async def test_a_batch_is_there_whole_or_not_at_all() -> None:
         assert store.log(key) is not None
 
 
+@pytest.mark.parametrize(("size", "most"), [(0, 10_000), (500_000, 17), (600_000, 64)])
+async def test_a_batch_is_bounded_and_what_is_in_it_becomes_durable(size: int, most: int) -> None:
+    with Store.memory() as store:
+        await DataStreamSource.create(store)
+        async with DataStreamSource(store) as source:
+            async with source.batch() as batch:
+                count = 0
+                while not batch.is_full:
+                    with batch.atomic() as op:
+                        op.event(1, b"x" * size)
+                        op.event(1, b"x" * size)
+                    count += 1
+                with pytest.raises(OperationError, match="the batch is full"), batch.atomic():
+                    pass
+            assert count == most
+            assert source.total_entries == 2 * most
+            assert (await source.get_header()).total_entries == 2 * most
+            async with source.batch() as batch:
+                assert not batch.is_full
+                with batch.atomic() as op:
+                    op.event(1, b"next")
+            assert op.first == 2 * most
+
+
 async def test_a_second_source_is_refused_and_an_append_in_between_is_met(tmp_path: Path) -> None:
     with Store.create(tmp_path / "store") as store, Store.open(tmp_path / "store") as other:
         await DataStreamSource.create(store)
@@ -121,3 +151,45 @@ async def test_a_second_source_is_refused_and_an_append_in_between_is_met(tmp_pa
         with pytest.raises(StreamBroken):
             async with DataStreamSource(store):
                 pass
+
+
+def test_two_sources_in_two_processes_and_an_append_in_between(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with Store.create(path) as store:
+        declare(store)
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.gateways.killed", "hold", str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            lines = iter(process.stdout.readline, "")
+
+            def commit() -> list[str]:
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+                return [next(lines), next(lines)]
+
+            assert [next(lines), next(lines)] == ["begun\n", "open 0\n"]
+            with pytest.raises(StoreLocked, match=f"process {process.pid}"):
+                trio.run(_open_source, store)
+            assert commit() == ["committed 0\n", "open 1\n"]
+            store.append([raw(1, 1, b"another's")])
+            assert commit() == ["moved\n", "open 2\n"]
+            assert commit() == ["committed 2\n", "open 3\n"]
+            process.stdin.close()
+            assert process.wait(60) == 0
+        trio.run(_open_source, store)
+        stream = StreamLog(store, LogKey(store.author, 0))
+        stream.update()
+        wanted = raw(0, 1, b"held") + raw(1, 1, b"another's") + raw(2, 1, b"held")
+        assert read_all(stream) == wanted
+        stream.close()
+
+
+async def _open_source(store: Store) -> None:
+    async with DataStreamSource(store):
+        pass

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from logstore import Store
 from wire import LogKey
 
 from .streams import Model, declare
+from .test_datastream_kills import run_and_kill
 from .test_datastream_logs import check
 
 DRIVER = os.environ.get("DATASTREAM_UPSTREAM", "")
@@ -105,6 +107,47 @@ async def test_our_relay_takes_upstream_s_server_and_exports_its_file(tmp_path: 
         assert (tmp_path / "ours.bin").read_bytes() == theirs
         imported = await import_file(store, tmp_path / "up.bin", log_id=1)
         assert (imported.added, imported.relaid) == (len(model.entries), False)
+
+
+async def test_a_relay_that_is_killed_while_upstream_writes_exports_its_file(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random(4)
+    model = Model()
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    path = tmp_path / "relay"
+    Store.create(path).close()
+    with driver("server", port, "up.bin", cwd=tmp_path) as upstream:
+        assert upstream.line() == "ready"
+        stop = trio.Event()
+
+        async def produce() -> None:
+            while not stop.is_set():
+                await trio.to_thread.run_sync(upstream.commit, model, some(rng.randrange(1, 40)))
+
+        held = [0]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            for _ in range(4):
+                await trio.to_thread.run_sync(
+                    lambda: run_and_kill(rng, "relay", str(path), address, seconds=2)
+                )
+                with Store.open(path) as store:
+                    stream = StreamLog(store, LogKey(store.author, 0))
+                    held.append(stream.update().total_entries)
+                    stream.close()
+            stop.set()
+        assert held == sorted(held)
+        assert held[-1] > 0
+        with Store.open(path) as store:
+            with trio.fail_after(PATIENCE_S):
+                await relay(store, address, once=True)
+            stream = StreamLog(store, LogKey(store.author, 0))
+            check(stream, model)
+            stream.close()
+            export_file(store, LogKey(store.author, 0), tmp_path / "ours.bin")
+    assert (tmp_path / "ours.bin").read_bytes() == (tmp_path / "up.bin").read_bytes()
 
 
 async def test_upstream_s_client_and_relay_take_our_server(tmp_path: Path) -> None:

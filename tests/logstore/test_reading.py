@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from logstore import ALL, NewEntry, PayloadState, Store
+from logstore import ALL, Arrived, NewEntry, PayloadState, Store, feed
 from tests.logstore.authors import AuthorLog
 from wire import LogKey
 
@@ -86,6 +86,44 @@ def test_a_missing_payload_is_neither_present_nor_deleted(memory: Store) -> None
     assert memory.missing_payloads(log.key, 4, limit=9) == [6]
     assert memory.missing_payloads(log.key, 7, limit=9) == []
     assert memory.missing_payloads(LogKey(bytes(32), 0), limit=9) == []
+
+
+def test_what_came_behind_a_place_is_told_of_what_is_asked_for(memory: Store) -> None:
+    log, other = AuthorLog(), AuthorLog(2)
+    seqs = range(1, 13)
+    memory.put_entries(
+        log.key, [log.add(seq, b"%d" % seq, held=seq in (4, 6)) for seq in seqs], source="peer"
+    )
+    place = memory.position()
+    assert memory.arrived(log.key, place, ((1, 12),)) == Arrived((), place)
+    for seq in (5, 3, 8, 9, 11):
+        memory.complete_payload(log.key, seq, b"%d" % seq)
+    memory.put_entries(other.key, [other.add(1)], source="peer")
+    now = memory.position()
+    # Between 3 and 5 all is held, between 9 and 11 it is not.
+    assert memory.arrived(log.key, place, ((1, 12),)) == Arrived(((3, 5), (8, 9), (11, 11)), now)
+    assert memory.arrived(log.key, place, ((5, 8), (11, 99))).runs == ((5, 5), (8, 8), (11, 11))
+    assert memory.arrived(log.key, place + 2, ((1, 12),)).runs == ((8, 9), (11, 11))
+    memory.drop(log.key, 8, 8)
+    assert memory.arrived(log.key, place, ((7, 10),)).runs == ((9, 9),)
+    assert memory.arrived(LogKey(bytes(32), 0), 0, ((1, 9),)).runs == ()
+
+
+def test_of_a_long_feed_a_part_is_looked_at_each_time(
+    memory: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "_STEPS_MAX", 3)
+    log = AuthorLog()
+    memory.put_entries(log.key, log.add_all(range(1, 9)), source="peer")
+    found: list[tuple[int, int]] = []
+    after = 0
+    while True:
+        part = memory.arrived(log.key, after, ((1, 99),))
+        found += part.runs
+        after = part.up_to
+        if part.complete:
+            break
+    assert (found, after) == ([(1, 3), (4, 6), (7, 8)], memory.position())
 
 
 def test_more_logs_than_a_page_holds_are_listed_in_order(

@@ -58,6 +58,8 @@ from wire import (
     yamf_hash,
 )
 
+from .arrivals import runs_of_arrived
+
 INLINE_BYTES_MAX = 64
 MISSING_NAMED = 3
 RUNS_NAMED = 6
@@ -121,6 +123,10 @@ class Store:
     arriving: set[tuple[LogKey, int]] = field(default_factory=set)
     """Payloads that another session receives."""
     watchers: list["Host"] = field(default_factory=list)
+    place: int = 0
+    """The last number that a payload's arrival was given."""
+    arrived: dict[tuple[LogKey, int], int] = field(default_factory=dict)
+    _whole: dict[LogKey, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def height(self, log: LogKey) -> int:
         height = 0
@@ -156,6 +162,11 @@ class Store:
         return seq
 
     def changed(self, log: LogKey) -> None:
+        whole = {seq for seq, held in self.logs[log].items() if held.payload is not None}
+        for seq in sorted(whole - self._whole[log]):
+            self.place += 1
+            self.arrived[log, seq] = self.place
+        self._whole[log] = whole
         for host in self.watchers:
             host.note_change(log)
 
@@ -182,10 +193,15 @@ class Host:
 
     def note_change(self, log: LogKey) -> None:
         height = self.store.height(log)
-        fork = self.store.forks.get(log)
+        fork, held = self.store.forks.get(log), self.store.logs[log]
         self.todo.append(
             LogChanged(
-                log, height, self.store.newest(log), self.store.end(log), fork[0] if fork else None
+                log,
+                height,
+                self.store.newest(log),
+                self.store.end(log),
+                fork[0] if fork else None,
+                any(each.payload is None for each in held.values()),
             )
         )
 
@@ -224,7 +240,7 @@ class Host:
             case LookUp():
                 return [LookedUp(item.ticket, self.view(item))]
             case ReadEntries():
-                return [EntriesRead(item.request, self._rows(item))]
+                return [EntriesRead(item.request, self._rows(item), self.store.place)]
             case ReadPayload():
                 held = self.store.logs[item.log].get(item.seq)
                 data = (held.payload or b"") if held else b""
@@ -266,11 +282,12 @@ class Host:
         missing = [
             (seq, self._partial(item.log, seq, entry))
             for seq, entry in sorted(held.items())
-            if above < seq != height and self._is_missing(item, seq, entry)
+            if seq != height and (above < seq or _in(item.any_size, seq))
+            if self._is_missing(item, seq, entry)
         ]
         here = {seq for log, seq in self.store.arriving if log == item.log}
         left_out = [each for each in missing if item.leave_arriving and each[0] in here]
-        most = MISSING_NAMED * (1 if item.missing_max == commands.MISSING_NAMED else 4)
+        most = MISSING_NAMED * (1 if item.missing_max == commands.MISSING_NAMED else 8)
         behind: list[HeldEntry] = []
         while item.entry is not None and len(behind) < item.behind:
             seq = item.entry + 1 + len(behind)
@@ -289,17 +306,20 @@ class Host:
             hashes={n: held[n].hash for n in named if n in held},
             entry=None if entry is None or item.entry is None else _row(item.entry, entry),
             tail_partial_bytes=partial,
-            missing_payloads=tuple(each for each in missing if each not in left_out)[:most],
-            missing_complete=len(missing) <= most,
+            missing_payloads=tuple(each for each in missing[:most] if each not in left_out),
+            unnamed_above=missing[most - 1][0] if len(missing) > most else None,
             tail_arriving=partial is not None and height in here,
             some_arriving=bool(left_out) or (partial is not None and height in here),
             runs=tuple(asked[:RUNS_NAMED]),
             runs_complete=len(asked) <= RUNS_NAMED,
             behind=tuple(behind),
+            arrived=runs_of_arrived(self.store, item),
+            arrived_up_to=self.store.place,
         )
 
     def _is_missing(self, item: LookUp, seq: int, held: "Held") -> bool:
         wanted = item.min_bytes <= held.entry.payload_bytes <= item.max_bytes
+        wanted = wanted or _in(item.any_size, seq)
         return held.payload is None and wanted and (item.log, seq) not in self.store.dropped
 
     def _partial(self, log: LogKey, seq: int, held: "Held") -> int:
@@ -397,6 +417,10 @@ class Host:
         same = first.key == second.key == item.log and first.seq == second.seq
         if same and all(signature_is_valid(encoded) for encoded in entries):
             self.store.record_fork(item.log, first.seq, (entries[0], entries[1]))
+
+
+def _in(ranges: tuple[tuple[int, int], ...], seq: int) -> bool:
+    return any(first <= seq <= last for first, last in ranges)
 
 
 def _lane(item: Command | Event) -> object:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from logstore import Subscription
-from peer.planner.follow_policy import FollowPolicy
+from peer.planner.planner import Planner
 from peer.protocol.commands import Ingest, WritePayload
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import Interests, InterestsChanged, SourceChanged
@@ -385,8 +385,8 @@ def test_logs_that_only_a_stranger_has_heard_of_take_no_memory() -> None:
         switch = encode_switch(2 * number) if number > 0 else b""
         peer.data(switch, encode_request_cancelled(2 * number))
         peer.wait(0.01)
-    policy = peer.engine._policy
-    assert isinstance(policy, FollowPolicy)
+    policy = peer.engine._planner
+    assert isinstance(policy, Planner)
     assert not policy._logs.items()
     peer.messages()
     for number in (100, 195):

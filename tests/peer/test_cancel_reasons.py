@@ -189,9 +189,11 @@ def test_what_begins_inside_a_payload_is_refused_with_what_follows() -> None:
     peer.control(follows, Grant(50))
     [own] = proposals(peer)
     peer.control(cancel(peer.number))
-    peer.control(Adjust(own.request, eagerness=Eagerness.ALL, allow_skip=True, end=1))
-    peer.data(encode_switch(own.request), metadata_packet(REFERENCE, 1), b"\x06")
-    [own] = refuse(peer, own, cancel(own.request, CancelReason.COMPLETE))
+    peer.control(Adjust(own.request, eagerness=Eagerness.ALL, allow_skip=True))
+    peer.data(encode_switch(own.request), metadata_packet(REFERENCE, 1))
+    assert refuse(peer, own, cancel(own.request, CancelReason.NO_RESOURCES)) == []
+    peer.wait(1.0)
+    [own] = proposals(peer)
     assert (own.start, own.end, own.offset) == (1, None, 0)
     assert refuse(peer, own, cancel(own.request, CancelReason.NOT_WANTED)) == []
 

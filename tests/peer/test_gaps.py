@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.planner.follow_policy import FollowPolicy
 from peer.planner.gaps import cut_at_gap
+from peer.planner.planner import Planner
 from peer.protocol.events import LogView
 from peer.protocol.request import Request
 from wire import Cancel, CancelReason, lower_pool
@@ -192,12 +192,12 @@ def test_what_neither_has_is_asked_for_less_and_less_often(
     pair = link(giver, taker, (FULL, Subscription(PolicyKind.RANGE, first=2, last=22)), side)
     settle(pair, 60)
     asked = Counter[tuple[int, int | None]]()
-    proposed = FollowPolicy.request_proposed
+    proposed = Planner.request_proposed
 
-    def note(policy: FollowPolicy, request: Request) -> None:
+    def note(planner: Planner, request: Request) -> None:
         asked[request.proposal.start, request.proposal.end] += 1
-        proposed(policy, request)
+        proposed(planner, request)
 
-    monkeypatch.setattr(FollowPolicy, "request_proposed", note)
+    monkeypatch.setattr(Planner, "request_proposed", note)
     settle(pair, 150)
     assert 0 < max(asked.values()) <= 8, asked

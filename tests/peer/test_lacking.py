@@ -3,7 +3,6 @@
 import pytest
 from nacl.signing import SigningKey
 
-from peer.planner.lacking import Lacking
 from peer.planner.sourcing import Claim, claim_all
 from peer.protocol.events import ArrivalChanged, Interests, SourceChanged
 from wire import LogKey
@@ -139,31 +138,3 @@ def test_what_is_whole_is_never_tried_again() -> None:
     before = proposals(pair)
     pass_time(pair, 120)
     assert proposals(pair) == before
-
-
-def test_tries_are_further_and_further_apart_until_something_comes() -> None:
-    """Whatever part of what is missing was looked at."""
-    lacking, at, times = Lacking(5.0), 0.0, []
-    for number, missing in enumerate([((5, 0),)] * 3 + [((9, 0),)] * 3 + [((5, 0),)] * 2):
-        if number == 6:
-            lacking.came(LOG)
-        lacking.note(LOG, missing, at)
-        due = lacking.next_at()
-        assert due is not None
-        times.append(due - at)
-        at = due
-        assert lacking.due(at) == [LOG]
-    assert times == [5, 10, 20, 40, 60, 60, 5, 10]
-
-
-def test_a_hint_hurries_a_try_that_is_due_and_no_other() -> None:
-    lacking = Lacking(5.0)
-    lacking.hurry(LOG, 1.0)
-    assert lacking.next_at() is None
-    lacking.note(LOG, ((5, 0),), 0.0)
-    lacking.hurry(LOG, 1.0)
-    lacking.hurry(LOG, 2.0)
-    assert lacking.due(1.0) == [LOG]
-    lacking.note(LOG, (), 1.0)
-    assert LOG not in lacking
-    assert not lacking.due(100.0)

@@ -7,10 +7,13 @@ import pytest
 from logstore import PolicyKind, Subscription
 from peer import claim_all
 from peer.planner.answering import answer, is_offer
-from peer.planner.log_state import LogState
+from peer.planner.attempts import Attempts, Kind, Outcome, up_to
+from peer.planner.peer_log import PeerLog
 from peer.planner.planning import Ask, AskKind, Settings, Wants, offers, plan
 from peer.planner.sourcing import Claim
+from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged, LogView
+from peer.protocol.request import OPEN_END
 from wire import Cancel, CancelReason, Eagerness, Propose
 
 from .partial import AUTHOR, LOG, history, interests_of, pair_of, replica, settle
@@ -53,8 +56,12 @@ def test_what_is_got_later_is_offered_to_who_wanted_it_before_the_wishes_changed
     assert brought[4].payload is not None
 
 
-def offered(state: LogState, first: int, last: int) -> None:
-    state.heard(_proposal(first, last, Eagerness.NOTIFY))
+def log_with(wants: Wants) -> PeerLog:
+    return PeerLog(LOG, Attempts(SessionConfig()), wants)
+
+
+def withdraw(state: PeerLog, first: int, last: int, now: float) -> None:
+    state.attempts.rest(LOG, Kind.RANGE, Outcome.WITHDRAWN, now, ((first, last),))
 
 
 def _proposal(first: int, last: int | None, eagerness: Eagerness) -> Propose:
@@ -74,28 +81,26 @@ def _proposal(first: int, last: int | None, eagerness: Eagerness) -> Propose:
 
 def test_what_was_offered_is_asked_for_although_what_surrounds_it_was_withdrawn() -> None:
     assert is_offer(_proposal(4, 4, Eagerness.NOTIFY))
-    state = LogState(Wants(EVERYTHING))
-    offered(state, 4, 4)
-    state.withdraw(_proposal(3, None, Eagerness.ALL), 1.0)
+    state = log_with(Wants(EVERYTHING))
+    state.heard(_proposal(4, 4, Eagerness.NOTIFY), (), 0.0)
+    withdraw(state, 3, OPEN_END, 1.0)
     everything = Ask(AskKind.RANGE, 3, None, Settings())
-    assert [(ask.start, ask.end) for ask in state.not_twice([everything])] == [(4, 4)]
-    state.withdraw(_proposal(4, 4, Eagerness.ALL), 2.0)
-    assert state.not_twice([everything]) == []
+    assert [(ask.start, ask.end) for ask in state.not_twice([everything], (), 1.0)] == [(4, 4)]
+    withdraw(state, 4, 4, 2.0)
+    assert state.not_twice([everything], (), 2.0) == []
 
 
 def test_what_was_withdrawn_is_asked_for_after_a_later_proposal() -> None:
     """point2point.md 6: of either side; and not at once, or two sides would never end."""
-    state = LogState(Wants(EVERYTHING))
+    state = log_with(Wants(EVERYTHING))
     ask = Ask(AskKind.RANGE, 3, 5, Settings(), 5)
-    state.note_proposal(0.5)
-    state.withdraw(_proposal(3, 5, Eagerness.ALL), 1.0)
-    assert (state.not_twice([ask]), state.withdrawn_ranges()) == ([], ((3, 5),))
-    state.lift_heard()
-    assert state.not_twice([ask]) == []
-    state.note_proposal(2.0)
-    assert state.not_twice([ask]) == []
-    state.lift_heard()
-    assert (state.not_twice([ask]), state.withdrawn_ranges()) == ([ask], ())
+    withdraw(state, 3, 5, 1.0)
+    state.attempts.proposed(LOG, 0.5, 1.5)
+    assert state.not_twice([ask], (), 1000.0) == []
+    state.attempts.proposed(LOG, 2.0, 2.0)
+    assert state.not_twice([ask], (), 2.5) == []
+    assert state.attempts.due(7.0) == [LOG]
+    assert state.not_twice([ask], (), 7.0) == [ask]
 
 
 def test_a_path_that_is_refused_now_is_offered_once_it_is_held() -> None:
@@ -104,9 +109,10 @@ def test_a_path_that_is_refused_now_is_offered_once_it_is_held() -> None:
     path = replace(_proposal(1, 4, Eagerness.ALL), sparse=True)
     refused = answer(path, LogView(LOG), wants, serve=True)
     assert (refused.cancel, refused.unserved) == (Cancel(0, CancelReason.NOT_WANTED), ((4, 4),))
-    state = LogState(wants, unserved=refused.unserved)
+    state = log_with(wants)
+    state.asks_in_vain(refused.unserved)
     view = LogView(LOG, height=1, newest=4, runs=((1, 1), (4, 4)))
-    [offer] = offers(view, state.unserved, state.reachable(()))
+    [offer] = offers(view, state.unserved, state.reachable((), 0.0))
     assert (offer.kind, offer.start, offer.end) == (AskKind.OFFER, 4, 4)
 
 
@@ -135,7 +141,7 @@ def test_a_sparse_replica_of_a_forked_log_gets_the_payload_before_the_fork() -> 
 
 def test_an_ended_log_is_introduced_until_that_was_proposed() -> None:
     """The look-up that it was planned from may lack a hash, and then it is planned once more."""
-    state = LogState(Wants(EVERYTHING))
+    state = log_with(Wants(EVERYTHING))
     view = LogView(LOG, height=1, newest=11, runs=((1, 1), (4, 11)), end=11)
     assert [ask.kind for ask in state.introduction(view, ())] == [AskKind.OFFER]
     assert [ask.kind for ask in state.introduction(view, ())] == [AskKind.OFFER]
@@ -145,9 +151,13 @@ def test_an_ended_log_is_introduced_until_that_was_proposed() -> None:
 
 def test_a_path_to_what_is_behind_a_fork_was_refused_and_not_the_one_before_it() -> None:
     wants = Wants(Subscription(PolicyKind.SPARSE))
-    state = LogState(wants, newest=4, path_refused=3, stop=2, height=1)
+    state = log_with(wants)
+    state.newest, state.stop, state.height = 4, 2, 1
+    state.attempts.rest(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(3))
     view = LogView(LOG, height=1, newest=1, runs=((1, 1),), fork=3)
-    [path] = plan(wants, view, state.peer(()))
+    [path] = plan(wants, view, state.peer((), 0.0))
     assert (path.kind, path.end) == (AskKind.PATH, 2)
-    state.path_refused = 2
-    assert AskKind.PATH not in {ask.kind for ask in plan(wants, view, state.peer(()))}
+    before = log_with(wants)
+    before.newest, before.stop, before.height = 4, 2, 1
+    before.attempts.rest(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(2))
+    assert AskKind.PATH not in {ask.kind for ask in plan(wants, view, before.peer((), 0.0))}

@@ -2,7 +2,7 @@
 
 from nacl.signing import SigningKey
 
-from peer.planner.follow_policy import FollowPolicy
+from peer.planner.planner import Planner
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged
 from peer.protocol.notices import RequestConfirmed
@@ -89,8 +89,8 @@ def test_little_is_kept_of_logs_that_the_other_side_does_not_want() -> None:
     pair.connect((Interests(logs=logs(*range(100))), Interests()))
     for _ in range(30):
         pair.run(advance_s=0.5)
-    policy = pair.engine(0)._policy
-    assert isinstance(policy, FollowPolicy)
+    policy = pair.engine(0)._planner
+    assert isinstance(policy, Planner)
     assert (len(policy._logs.closed()), policy._logs.items()) == (100, [])
     cancels = len(pair.hosts[1].notices)
     left.append(AUTHOR, 3, b"more")

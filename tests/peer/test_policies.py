@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from nacl.signing import SigningKey
 
-from peer.planner.follow_policy import FollowPolicy
+from peer.planner.planner import Planner
 from peer.protocol.commands import FinishPayload
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Event, Interests, PayloadFinished, Refusal, Verdict
@@ -317,9 +317,9 @@ def test_what_is_offered_beyond_the_limit_is_not_asked_for_either() -> None:
     everything, config = Interests(everything=True), SessionConfig()
     pair = Pair(config, stores=stores)
     pair.connect((everything, everything))
-    policy = pair.engine(1)._policy
-    assert isinstance(policy, FollowPolicy)
-    policy._config = replace(config, offered_logs_max=2)
+    policy = pair.engine(1)._planner
+    assert isinstance(policy, Planner)
+    policy._answers._config = replace(config, offered_logs_max=2)
     settle(pair)
     assert sum(bool(log) for log in stores[1].logs.values()) == 2
     assert len(policy._logs.items()) == 2

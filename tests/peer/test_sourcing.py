@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from nacl.signing import SigningKey
 
+from peer.planner.attempts import Kind, Outcome
 from peer.planner.sourcing import Claim, Fetches, claim_all, told_by
 from peer.protocol.events import Interests, InterestsChanged, LogView, SourceChanged
 from peer.protocol.notices import (
@@ -16,7 +17,6 @@ from peer.protocol.notices import (
     PeerHolds,
     RequestCancelled,
 )
-from peer.protocol.request import OPEN_END
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .impolite import propose
@@ -246,7 +246,7 @@ def test_a_listener_that_cannot_fetch_is_not_asked_in_turns() -> None:
     node.run()
     here = node.links[0].engine(0)
     [request] = here.actor.requests_of(LOG)
-    here._policy._logs[LOG].refused = ((1, OPEN_END),)  # type: ignore[attr-defined]
+    here._planner._attempts.rest(LOG, Kind.RANGE, Outcome.REFUSED, here.now)
     node.tell(0, fetch=True)
     node.links[0].run()
     assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
@@ -305,7 +305,7 @@ def test_what_a_request_brings_is_not_taken_from_another_one_too() -> None:
     node.source = 7
     node.run()
     node.source = 0
-    node.links[0].engine(0)._policy._enqueue(LOG, look=True)  # type: ignore[attr-defined]
+    node.links[0].engine(0)._planner._turns.mark(LOG)
     node.run()
     there = node.links[0].engine(1)
     requests = there.actor.requests_of(LOG)
@@ -343,3 +343,19 @@ def test_a_fetch_goes_to_who_has_said_nothing_when_the_source_brings_nothing() -
     for _ in range(10):
         pair.run(advance_s=0.5)
     assert set(pair.hosts[0].store.logs[LOG]) == set(range(1, 7))
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_payload_that_the_source_lacks_is_brought_by_who_listens(side: int) -> None:
+    """It skips the payload, and is the one that would be asked for it again."""
+    giver, relay, node = store_of(0), store_of(0), Store()
+    fetching = Node(node, relay, giver, side=side)
+    fetching.run(2)
+    assert fetching.source == 0
+    for _ in range(3):
+        giver.append(AUTHOR, 0, b"x" * SIZE)
+    for seq, held in giver.logs[LOG].items():
+        relay.logs[LOG][seq] = Held(held.encoded, held.hash, None)
+    relay.changed(LOG)
+    fetching.run(60)
+    assert node.logs[LOG] == giver.logs[LOG]

@@ -1,11 +1,15 @@
 """When a one-time sync may call itself done, and what has to be looked at before."""
 
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 from nacl.signing import SigningKey
 
 from logstore import Subscription
+from peer.protocol.commands import LookUp
 from peer.protocol.config import SessionConfig
-from peer.protocol.events import Interests, InterestsChanged
+from peer.protocol.events import Interests, InterestsChanged, LogView
 from peer.protocol.notices import SyncFinished
 from wire import LogKey
 
@@ -16,6 +20,8 @@ AUTHOR = Author(SigningKey(b"d" * 32))
 LOG = LogKey(AUTHOR.id, 0)
 FOLLOWS = Interests(logs=frozenset((LOG,)))
 SETTLE_S = SessionConfig().sync_settle_s
+
+Look = Callable[[LookUp], LogView]
 
 
 def store_of(count: int) -> Store:
@@ -137,3 +143,42 @@ def test_what_is_left_out_of_an_offer_is_fetched_once_the_offer_is_over() -> Non
     settle(pair)
     held = pair.hosts[0].store.logs[LOG]
     assert {seq for seq in held if held[seq].payload is None} == {2, 4, 6}
+
+
+def look_ups_of(pair: Pair) -> list[Counter[LogKey]]:
+    """How often each log is looked up from now on, by each side."""
+    found: list[Counter[LogKey]] = []
+    for host in pair.hosts:
+        view, counts = host.view, Counter[LogKey]()
+
+        def counted(
+            item: LookUp, *, of: Counter[LogKey] = counts, looked_up: Look = view
+        ) -> LogView:
+            of[item.log] += 1
+            return looked_up(item)
+
+        host.view = counted  # type: ignore[method-assign]
+        found.append(counts)
+    return found
+
+
+def test_of_logs_in_step_each_is_looked_up_a_few_times() -> None:
+    """Thousands may be followed and one have changed; each look costs a way to a thread and back.
+
+    A sync looks before it probes, at what it is told, and at what it is asked; who stays, before it
+    proposes and when it is asked.
+    """
+    count = 200
+    stores = Store(), Store()
+    for store in stores:
+        for log_id in range(count):
+            store.append(AUTHOR, log_id, b"x")
+    followed = Interests(logs=frozenset(LogKey(AUTHOR.id, n) for n in range(count)))
+    pair = Pair(stores=stores)
+    look_ups = look_ups_of(pair)
+    pair.connect((followed, followed), policy="sync")
+    pair.run()
+    for side, most in ((0, 3.5), (1, 2.5)):
+        assert len(look_ups[side]) == count
+        assert sum(look_ups[side].values()) <= most * count
+    assert pair.hosts[0].store.logs == pair.hosts[1].store.logs

@@ -1,5 +1,7 @@
 """What a session is told of a log."""
 
+from typing import Any
+
 import pytest
 
 from logstore import NewEntry, Store
@@ -103,10 +105,14 @@ def test_a_view_names_some_runs_and_says_that_there_are_more() -> None:
         ({"max_bytes": 1}, 0, [2]),
         ({"min_bytes": 2}, None, [10, 13, 40]),
         ({"max_bytes": -1}, None, []),
+        ({"max_bytes": -1, "any_size": ((2, 5),)}, 0, [2]),
+        ({"missing_of_newest": 3, "any_size": ((5, 5),)}, 0, [40]),
+        ({"missing_of_newest": 3, "any_size": ((2, 4),)}, 0, [2, 40]),
+        ({"missing_of_newest": 3, "any_size": ((2, 5),), "missing_max": 1}, 0, [2]),
     ],
 )
 def test_payloads_are_missing_in_all_runs_and_of_the_sizes_asked_for(
-    asked: dict[str, int], tail: int | None, missing: list[int]
+    asked: dict[str, Any], tail: int | None, missing: list[int]
 ) -> None:
     """The newest entry of the first run is told apart."""
     held = sorted({*range(1, 6), *range(8, 14), 40} | {*lower_pool(8)})
@@ -137,6 +143,14 @@ def test_a_tail_behind_many_missing_payloads_is_told() -> None:
         view = view_of(store, log)
         assert view.tail_partial_bytes == 0
         assert [seq for seq, _ in view.missing_payloads] == list(range(1, MISSING_NAMED + 1))
+        assert view.unnamed_above == MISSING_NAMED
+        # All of those it would name are left out, and there are more behind them.
+        arriving = {(log, seq) for seq in range(1, MISSING_NAMED + 1)}
+        left = look_up(store, LookUp(1, log, leave_arriving=True), arriving).view
+        assert (left.missing_payloads, left.unnamed_above) == ((), MISSING_NAMED)
+        behind = view_of(store, log, missing_above=MISSING_NAMED)
+        assert [seq for seq, _ in behind.missing_payloads] == list(range(MISSING_NAMED + 1, count))
+        assert behind.unnamed_above is None
 
 
 def test_a_deleted_payload_is_missing_once_it_is_fetched_again() -> None:

@@ -9,6 +9,7 @@ import trio.lowlevel
 from logstore import (
     FULL,
     ForkProof,
+    LogInfo,
     NewEntry,
     PolicyKind,
     Store,
@@ -361,6 +362,30 @@ async def test_evidence_is_kept_once_the_disk_lets_it(monkeypatch: pytest.Monkey
             news = await client.wait_for(LogChanged, 2)
             assert (news.log, news.fork) == (honest.log, 1)
             assert len(tries) == 3
+
+
+async def test_evidence_that_turns_out_to_be_of_no_concern_is_not_tried_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest, forger = Author(), Author()
+    honest.sign(1, b"honest")
+    forger.sign(1, b"forged")
+    proof = (honest.encoded[1], forger.encoded[1])
+    with Store.memory() as store:
+        async with running_host(store) as host:
+            look, again, failures = store.log, trio.Event(), ["the disk failed"]
+
+            def fail_once(log: LogKey) -> LogInfo | None:
+                if failures:
+                    raise StoreFailed(failures.pop(), "here", "look at the disk")
+                trio.from_thread.run_sync(again.set)
+                return look(log)
+
+            monkeypatch.setattr(store, "log", fail_once)
+            Client(host).submit(CheckEvidence(honest.log, proof, wanted=False))
+            await again.wait()
+            await host.wait_idle()
+            assert not host._evidence_left
 
 
 async def test_a_call_is_done_in_its_turn_and_told_to_sessions() -> None:

@@ -11,6 +11,7 @@ from nacl.signing import SigningKey
 
 from logstore import ALL, OwnLogsReadOnly, Store
 from peer.api import NodeConfig, Peer, memory_link
+from peer.net import asking
 from tests.machines import Machine
 from wire import LogKey
 
@@ -184,9 +185,12 @@ async def test_what_agrees_goes_on_and_is_remembered(machines: Machines) -> None
 
 
 async def test_a_node_that_has_just_begun_hears_its_peers_before_it_signs(
-    machines: Machines,
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one has not got what the first one signed; its program appends at once."""
+    # How long it waits is bounded, and on a busy machine its peer may take longer than that.
+    monkeypatch.setattr(asking, "WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(asking, "TELL_S", PATIENCE_S)
     await machines.agree(3)
     machines.first.append([b"first"])
     assert await synced(machines.first, machines.friend) is None

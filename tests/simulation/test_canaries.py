@@ -13,9 +13,12 @@ from peer.data.inbound import Inbound
 from peer.data.outbound import Outbound
 from peer.data.proving import Prover
 from peer.data.receiving import Receiver
-from peer.planner.lacking import Lacking
+from peer.planner.attempts import Attempts
+from peer.planner.context import Context
+from peer.planner.deciding import Decider, Decision
+from peer.planner.peer_log import PeerLog
 from peer.planner.planning import Ask, Wants
-from peer.planner.policy import Policy
+from peer.protocol.events import LogView
 from peer.protocol.request import OpenEntry, Request
 from peer.protocol.table import RequestTable
 from wire import LogKey
@@ -100,9 +103,16 @@ def fill_no_gaps(plan: Callable[..., Any]) -> Callable[..., Any]:
     return open_only
 
 
-def move_nothing(move: Callable[..., Any]) -> Callable[..., Any]:
+def move_nothing(decide: Callable[..., Any]) -> Callable[..., Any]:
     """A one-time sync looks what there is, and says that it is done."""
-    return lambda policy, view, state: []
+
+    def idle(decider: Decider, view: LogView, state: PeerLog, *how: object) -> Decision:
+        if not decider._once or state.newest is None:
+            found: Decision = decide(decider, view, state, *how)
+            return found
+        return Decision([])
+
+    return idle
 
 
 def keep_what_failed(give_up: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,8 +123,8 @@ def keep_what_failed(give_up: Callable[..., Any]) -> Callable[..., Any]:
 def fetch_nothing(wants_of: Callable[..., Any]) -> Callable[..., Any]:
     """Sessions do not know of what is fetched once."""
 
-    def followed(policy: Policy, log: LogKey) -> Wants:
-        wants: Wants = wants_of(policy, log)
+    def followed(context: Context, log: LogKey) -> Wants:
+        wants: Wants = wants_of(context, log)
         return replace(wants, fetches=())
 
     return followed
@@ -145,13 +155,38 @@ def end_nothing(end_due: Callable[..., Any]) -> Callable[..., Any]:
 def never_tire(due: Callable[..., Any]) -> Callable[..., Any]:
     """What did not come is asked for again after the same time always."""
 
-    def tireless(lacking: Lacking, now: float) -> list[LogKey]:
-        found: list[LogKey] = due(lacking, now)
+    def tireless(attempts: Attempts, now: float) -> list[LogKey]:
+        found: list[LogKey] = due(attempts, now)
         for log in found:
-            lacking._lacks[log].tries = 0
+            for row in attempts._rows.get(log, {}).values():
+                row.tries = 0
         return found
 
     return tireless
+
+
+def rest_for_ever(due: Callable[..., Any]) -> Callable[..., Any]:
+    """What rests is never tried again unless something else happens to its log."""
+    return lambda attempts, now: []
+
+
+def believe_old_views(coming: Callable[..., Any]) -> Callable[..., Any]:
+    """What has come since a look-up was asked for is asked for again."""
+    return lambda moments, log, since: ()
+
+
+def raise_at_times(decide: Callable[..., Any]) -> Callable[..., Any]:
+    """A plan fails, one time in fifty."""
+    calls = 0
+
+    def failing(*args: object) -> Any:  # noqa: ANN401
+        nonlocal calls
+        calls += 1
+        if calls % 50 == 0:
+            raise RuntimeError("the plan of a log failed")
+        return decide(*args)
+
+    return failing
 
 
 def run_all() -> None:
@@ -175,19 +210,21 @@ class Worlds:
 
 
 KINDS = (
-    Worlds(
-        "peer.planner.follow_policy.plan", fill_no_gaps, "subscriptions", range(3, 6), "has not got"
-    ),
-    Worlds(
-        "peer.planner.sync_policy.SyncPolicy._move", move_nothing, "once", range(1, 3), "has synced"
-    ),
+    Worlds("peer.planner.deciding.plan", fill_no_gaps, "subscriptions", range(3, 6), "has not got"),
+    Worlds("peer.planner.deciding.Decider.decide", move_nothing, "once", range(1, 3), "has synced"),
     Worlds("peer.engine.Engine._give_up", keep_what_failed, "reads", range(6, 8), "not settled"),
     Worlds(
-        "peer.planner.policy.Policy.wants_of", fetch_nothing, "fetches", range(1, 3), "has not got"
+        "peer.planner.context.Context.wants_of",
+        fetch_nothing,
+        "fetches",
+        range(1, 3),
+        "has not got",
     ),
     Worlds("peer.net.sources.Place.claim", fetch_everywhere, "large", range(1, 3), "payload bytes"),
     Worlds("logstore.payloads.check_payload", take_any_size, "sizes", range(7, 9), "lied about"),
-    Worlds("peer.planner.lacking.Lacking.due", never_tire, "drops", range(6, 7), "asks 30 times"),
+    Worlds(
+        "peer.planner.attempts.Attempts.due", never_tire, "subscriptions", range(2, 3), "30 times"
+    ),
     Worlds(
         "peer.data.outbound.Outbound.end_due", end_nothing, "adjusts", range(1, 3), "not settled"
     ),
@@ -202,6 +239,9 @@ CANARIES: dict[str, Plant] = {
     "peer.engine.Engine._forget": forget_nothing,
     "peer.data.receiving.Receiver._payload_whole": skip_a_piece,
     "peer.data.proving.Prover._settle": drop_the_memory,
+    "peer.planner.attempts.Attempts.due": rest_for_ever,
+    "peer.planner.deciding.Decider.decide": raise_at_times,
+    "peer.planner.snapshot.Moments.coming": believe_old_views,
     "tests.logstore.disk.SimFile.sync": acknowledge_before_disk,
 }
 

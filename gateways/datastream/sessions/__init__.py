@@ -5,16 +5,45 @@ Bytes and answers go in; bytes, questions and decisions come out.
 
 from .client import ClientSession
 from .operation import OpenOperation, OperationError
-from .relay import CONFIRMED_AT_ONCE, WaitingRoom
+from .relay import (
+    Answer,
+    Append,
+    AskEntries,
+    AskHeader,
+    DeclaredOtherwise,
+    HistoriesDiffer,
+    OpenedLog,
+    OpenLog,
+    ReadOwn,
+    RelayEnds,
+    RelaySession,
+    StartData,
+    Step,
+    Truncate,
+    Wait,
+)
 from .server import Question, QuestionKind, ServerSession
 
 __all__ = [
-    "CONFIRMED_AT_ONCE",
+    "Answer",
+    "Append",
+    "AskEntries",
+    "AskHeader",
     "ClientSession",
+    "DeclaredOtherwise",
+    "HistoriesDiffer",
+    "OpenLog",
     "OpenOperation",
+    "OpenedLog",
     "OperationError",
     "Question",
     "QuestionKind",
+    "ReadOwn",
+    "RelayEnds",
+    "RelaySession",
     "ServerSession",
-    "WaitingRoom",
+    "StartData",
+    "Step",
+    "Truncate",
+    "Wait",
 ]

@@ -1,0 +1,32 @@
+//! Lipmaalinks (bamboo.md); `wire/pools.py` has the theory.
+
+/// The spine numbers (3^k - 1) / 2 below 2^64, from k = 0 on.
+const SPINE: [u64; 42] = spine();
+
+const fn spine() -> [u64; 42] {
+    let mut numbers = [0; 42];
+    let mut k = 1;
+    while k < numbers.len() {
+        numbers[k] = 3 * numbers[k - 1] + 1;
+        k += 1;
+    }
+    numbers
+}
+
+/// The seqnum that entry `n` (at least 1) links back to; 0 for n = 1; equals `lipmaa`.
+pub fn lipmaa(n: u64) -> u64 {
+    let above = SPINE.partition_point(|&number| number < n);
+    if SPINE.get(above) == Some(&n) {
+        // By 3^(k-1).
+        return n - (2 * SPINE[above - 1] + 1);
+    }
+    let mut rest = n;
+    for k in (1..above).rev() {
+        rest %= SPINE[k];
+        if rest == 0 {
+            return n - SPINE[k];
+        }
+    }
+    // S(1) = 1 divides every number.
+    unreachable!("{n} has a lipmaalink")
+}

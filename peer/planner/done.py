@@ -1,0 +1,102 @@
+"""When a one-time sync is over (point2point.md 10).
+
+It is when nothing is left to plan, to ask or to serve, and the other side has answered a ping that
+was sent after all of that without saying more.
+"""
+
+from dataclasses import dataclass, field
+
+from peer.protocol.config import SessionConfig
+from peer.protocol.request import Request
+
+_FAILURES_MAX = 3
+"""How often the other side is given time to try again what it could not keep."""
+_LOOKS = 6
+"""So many times its slowest answer a side is given to say something, once all else is done."""
+_PATIENCE = 10
+"""That is at most so many times `sync_settle_s`."""
+
+
+@dataclass(slots=True)
+class Done:
+    """What a one-time sync waits for beside what is planned. Times in seconds."""
+
+    config: SessionConfig
+    started: bool = False
+    """Whether it is known what is wanted."""
+    finished: bool = False
+    early: dict[Request, None] = field(default_factory=dict)
+    """Proposals of the other side that came before that."""
+    answers_due: set[Request] = field(default_factory=set)
+    """Proposals of the other side whose logs are being looked up."""
+    serving: set[Request] = field(default_factory=set)
+    """Those that were confirmed."""
+    logs: int = 0
+    """How many logs were looked at."""
+    _ping_sent: bool = False
+    """Whether a ping was sent after all that happened."""
+    _pong_at: float | None = None
+    """When the other side answered that ping; None: it has not."""
+    _failures: int = 0
+    _not_before: float = 0.0
+    """Until then the other side may ask again for what it could not keep."""
+    _asked_at: dict[Request, float] = field(default_factory=dict)
+    """When each proposal was made that is not answered."""
+    _slowest_answer_s: float = 0.0
+
+    def happened(self) -> None:
+        """Something that may lead to more."""
+        self._ping_sent = False
+        self._pong_at = None
+
+    def asked(self, request: Request, now: float) -> None:
+        """A proposal of ours."""
+        self._asked_at[request] = now
+
+    def answered(self, request: Request, now: float) -> None:
+        """The other side has answered a proposal, or it never existed."""
+        asked_at = self._asked_at.pop(request, None)
+        if asked_at is not None:
+            self._slowest_answer_s = max(self._slowest_answer_s, now - asked_at)
+
+    def released(self, request: Request) -> None:
+        """A request is over."""
+        self.serving.discard(request)
+        self.early.pop(request, None)
+        self.answers_due.discard(request)
+        self._asked_at.pop(request, None)
+
+    def expect_another_try(self, now: float) -> None:
+        """The other side could not keep what we sent. It backs off as we do, and asks again."""
+        if self._failures < _FAILURES_MAX:
+            delay = self.config.retry_first_s * 2.0**self._failures
+            self._failures += 1
+            self._not_before = now + delay + self.config.sync_settle_s
+
+    def ping_sent(self) -> None:
+        """The other side was asked for an answer."""
+        self._ping_sent = True
+
+    def pong_arrived(self, now: float) -> None:
+        """It answered; that counts unless something happened after the ping."""
+        if self._ping_sent and self._pong_at is None:
+            self._pong_at = now
+
+    @property
+    def waits_for_pong(self) -> bool:
+        """Whether an answer of the other side is still to come."""
+        return self._pong_at is None
+
+    @property
+    def at(self) -> float | None:
+        """When it is over if nothing happens until then; None before the other side's answer.
+
+        What the other side was sent last has reached it once it answers a later ping; how long it
+        then takes to say something is not a matter of how far away it is. It may have to look at
+        some logs before it has something to say, each of which takes as long as an answer.
+        """
+        if self._pong_at is None:
+            return None
+        settle_s = self.config.sync_settle_s
+        patience_s = min(_LOOKS * self._slowest_answer_s, _PATIENCE * settle_s)
+        return max(self._pong_at + max(settle_s, patience_s), self._not_before)

@@ -1,0 +1,248 @@
+"""Payloads that come to be held here after the other side was told that they are not.
+
+Packet 06 is final for its request, and no packet takes it back; who got it tries again with longer
+and longer pauses. So what has come since is offered: payloads only, a finite range, notify only
+(point2point.md 2 and 3). Who lacks them confirms with its eagerness, and they come in that request.
+
+What was asked for in vain may be a million entries, of which one comes. So the store is asked what
+came behind a place in its change feed, and never what is held of all that was skipped. Each arrival
+is offered once, one range of a log at a time: nothing that the other side does with an offer leads
+to the next one, but for another packet 06 and another arrival.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from peer.protocol.commands import LookUp
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import LogView
+from peer.protocol.request import Request
+from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, lipmaa
+
+from .ranges import Range, Ranges, minus, union
+from .retries import Retries
+
+RANGES_MAX = 256
+"""Ranges that are remembered of a log; of more, the lowest are taken for one."""
+
+CREDIT_LEFT_MIN = 16
+"""Request credit that is left for what somebody waits for."""
+
+
+class Offering(Protocol):
+    """what this needs of a session."""
+
+    @property
+    def now(self) -> float: ...
+
+    @property
+    def request_credit(self) -> int: ...
+
+    def look_up(self, wanted: LookUp, then: Callable[[LogView], None]) -> None: ...
+
+    def may_propose(self, log: LogKey, start: int, end: int | None) -> bool: ...
+
+    def next_number(self) -> int: ...
+
+    def propose(self, proposal: Propose, view: LogView) -> Request: ...
+
+
+@dataclass(slots=True)
+class _Late:
+    """What the other side asked for of one log and did not get."""
+
+    asked: Ranges = ()
+    since: int | None = None
+    """The place in the change feed behind which arrivals are news; None: that of a look-up."""
+    changed: bool = False
+    """Something of the log has come since then."""
+    arrived: Ranges = ()
+    """What is to be offered."""
+    busy: bool = False
+    """A look-up is under way, or an offer."""
+    not_before: float = 0.0
+    refused: bool = False
+    """It does not want such offers of this log."""
+
+
+class LateOffers:
+    """Remembers what the other side could not get, and offers it when it is held."""
+
+    def __init__(self, actions: Offering, config: SessionConfig) -> None:
+        self._actions = actions
+        self._config = config
+        self._logs: dict[LogKey, _Late] = {}
+        """Those of which something was skipped first are first."""
+        self._retries = Retries()
+        self._own: dict[Request, Range] = {}
+
+    # What the data channel tells
+
+    def skipped(self, request: Request, seq: int) -> None:
+        """The other side wants a payload and is told that it is not held here."""
+        log = request.log
+        if self._config.policy != "follow":
+            return
+        late = self._logs.get(log)
+        if late is None:
+            late = self._logs[log] = _Late()
+            if len(self._logs) > self._config.offered_logs_max:
+                self._forget(next(iter(self._logs)))
+        if late.refused:
+            return
+        read_at = request.outgoing.read_at
+        late.asked = _with(late.asked, seq)
+        late.since = read_at if late.since is None else min(late.since, read_at)
+        if request.outgoing.overtaken:
+            self._came(log, late)
+
+    def both_have(self, log: LogKey, seq: int) -> None:
+        """The other side got a payload after all, or sent it."""
+        late = self._logs.get(log)
+        if late is not None:
+            late.asked = minus(late.asked, ((seq, seq),))
+            late.arrived = minus(late.arrived, ((seq, seq),))
+
+    # What the engine tells
+
+    def log_changed(self, log: LogKey) -> None:
+        """Something of a log has come."""
+        late = self._logs.get(log)
+        if late is not None and late.asked:
+            self._came(log, late)
+
+    def owns(self, request: Request) -> bool:
+        """Whether a request is one of these offers."""
+        return request in self._own
+
+    def cancelled(self, request: Request, cancel: Cancel) -> None:
+        """The other side ended an offer; who does not know such offers is not asked again."""
+        if cancel.reason is CancelReason.NOT_WANTED and not request.confirmed:
+            late = self._logs[request.log]
+            late.refused, late.asked, late.arrived = True, (), ()
+
+    def lost(self, request: Request) -> None:
+        """An offer gave way to a proposal of the other side, and was never made."""
+        offered = self._own.pop(request)
+        late = self._logs.get(request.log)
+        if late is not None:
+            late.arrived = union(late.arrived, (offered,))
+            self._go_on(request.log, late)
+
+    def released(self, request: Request) -> None:
+        """An offer is over."""
+        del self._own[request]
+        late = self._logs.get(request.log)
+        if late is not None:
+            self._go_on(request.log, late)
+
+    def advance(self) -> None:
+        """Look at what has changed, and offer what has come."""
+        for log in self._retries.due(self._actions.now):
+            late = self._logs.get(log)
+            if late is None or late.busy:
+                continue
+            if late.changed:
+                self._look(log, late)
+            elif late.arrived:
+                self._name(log, late)
+
+    def next_deadline(self) -> float | None:
+        """When `advance` has something to do although nothing came, or None."""
+        return self._retries.next_at()
+
+    # Inside
+
+    def _came(self, log: LogKey, late: _Late) -> None:
+        late.changed = True
+        if not late.busy:
+            self._wait(log, late)
+
+    def _go_on(self, log: LogKey, late: _Late) -> None:
+        late.busy = False
+        if late.changed or late.arrived:
+            self._wait(log, late)
+
+    def _wait(self, log: LogKey, late: _Late) -> None:
+        if log not in self._retries:
+            self._retries.add(log, max(self._actions.now, late.not_before))
+
+    def _forget(self, log: LogKey) -> None:
+        del self._logs[log]
+        self._retries.drop(log)
+
+    def _look(self, log: LogKey, late: _Late) -> None:
+        since, late.since = late.since, None
+        late.busy, late.changed = True, False
+
+        def take(view: LogView) -> None:
+            up_to = view.arrived_up_to
+            late.since = up_to if late.since is None else min(late.since, up_to)
+            late.changed = late.changed or not view.arrived_complete
+            late.asked = minus(late.asked, view.arrived)
+            late.arrived = _bounded(union(late.arrived, view.arrived))
+            late.not_before = self._actions.now + self._config.look_again_s
+            if late.arrived and log in self._logs:
+                self._name(log, late)
+            else:
+                self._go_on(log, late)
+
+        wanted = LookUp(0, log, max_bytes=-1, arrived_after=since or 0, arrived_among=late.asked)
+        self._actions.look_up(wanted, take)
+
+    def _name(self, log: LogKey, late: _Late) -> None:
+        """Look up the hash that the first offer needs, and make it."""
+        late.busy = True
+        first, last = late.arrived[0]
+        named = first if first == last else lipmaa(first)
+
+        def take(view: LogView) -> None:
+            late.busy = False
+            if late.arrived[:1] != ((first, last),) or log not in self._logs:
+                # Some of it was sent meanwhile, or nothing more is wanted.
+                self._go_on(log, late)
+            elif named and named not in view.hashes:
+                late.arrived = late.arrived[1:]
+                self._go_on(log, late)
+            else:
+                self._offer(log, late, (first, last), view.hashes.get(named))
+
+        self._actions.look_up(LookUp(0, log, (named,) if named else (), max_bytes=-1), take)
+
+    def _offer(self, log: LogKey, late: _Late, offered: Range, starting_hash: bytes | None) -> None:
+        actions, (first, last) = self._actions, offered
+        late.not_before = actions.now + self._config.look_again_s
+        if actions.request_credit <= CREDIT_LEFT_MIN or not actions.may_propose(log, first, last):
+            self._go_on(log, late)
+            return
+        inside = first == last
+        proposal = Propose(
+            request=actions.next_number(),
+            log=log,
+            start=first,
+            lower_info=None if inside else first,
+            min_bytes=0,
+            max_bytes=U64_MAX,
+            starting_hash=starting_hash,
+            eagerness=Eagerness.NOTIFY,
+            end=last,
+            upper_info=last,
+            offset=0 if inside else None,
+            payloads_only=True,
+        )
+        late.arrived = late.arrived[1:]
+        late.busy = True
+        self._own[actions.propose(proposal, LogView(log, newest=last))] = offered
+
+
+def _with(ranges: Ranges, seq: int) -> Ranges:
+    if ranges and ranges[-1][1] == seq - 1:
+        return (*ranges[:-1], (ranges[-1][0], seq))
+    return _bounded(union(ranges, ((seq, seq),)))
+
+
+def _bounded(ranges: Ranges) -> Ranges:
+    """To offer what was never asked for is no fault, and to look for it costs nothing more."""
+    more = len(ranges) - RANGES_MAX
+    return ranges if more <= 0 else ((ranges[0][0], ranges[more][1]), *ranges[more + 1 :])

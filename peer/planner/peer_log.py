@@ -1,0 +1,467 @@
+"""What one session knows of one log: what the other side has said, and what is asked of it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from peer.protocol.events import LogView
+from peer.protocol.request import OPEN_END, Request
+from wire import CancelReason, Eagerness, LogKey, Propose
+
+from .answering import asks_for_payloads, goes_on, is_offer
+from .attempts import RANGES_MAX, Attempts, Kind, Outcome, finite, up_to
+from .coverage import carried, coming, completed, covers, is_coming
+from .fork_search import ForkSearch
+from .log_table import LogTable
+from .planning import Ask, AskKind, Peer, Wants, offer_of
+from .ranges import EVERYTHING, Ranges, meet, minus, range_with, union
+
+
+@dataclass(slots=True)
+class PeerLog:
+    """What the other side said of a log, and what this side asks of it."""
+
+    log: LogKey
+    attempts: Attempts = field(repr=False)
+    wants: Wants = field(default_factory=Wants)
+    """What was wanted when this was last planned."""
+
+    # What it said.
+
+    newest: int | None = None
+    """The newest entry that it told of."""
+    offered: Ranges = ()
+    """What it said it holds."""
+    in_step: Ranges = ()
+    """What it has or will have, judging by what it asks for."""
+    asked_behind: int = 0
+    """The highest entry behind which it asked for all that follows: it holds that."""
+    heard_up_to: int = 0
+    """The highest start of what it proposed."""
+    met: bool = False
+    """Whether it answered a request: it may hold single payloads of this log."""
+    unserved: Ranges = ()
+    """What it asked for and could not get as it asked."""
+    both_have: int = 0
+    """The highest entry up to which a request is complete, or that was offered as the last one."""
+    refusals: int = 0
+    """Proposals in a row that it refused."""
+
+    # What is asked of it.
+
+    asks: dict[Request, Ask] = field(default_factory=dict)
+    """Our requests, and what they are for."""
+    incomplete: set[Request] = field(default_factory=set)
+    """Those of them, not answered yet, that were made while payloads were missing here."""
+    spoken: bool = False
+    """Whether we proposed anything."""
+    blocked: bool = False
+    """An unanswered proposal of the other side is in the way of one of ours."""
+    asked: Ranges = ()
+    """The entries whose payloads were asked for: what of them is missing later was not served."""
+    singly: Ranges = ()
+    """The entries whose payloads are asked for one by one, by the hash of each."""
+    forks: ForkSearch | None = None
+
+    # How it stood here when it was last planned.
+
+    looking: bool = False
+    again: bool = False
+    """To be looked up once more when the look-up that is under way is answered."""
+    stop: int = OPEN_END
+    """The last entry that the log may have, as far as is known here."""
+    height: int = 0
+    """Up to where it was held without gaps."""
+    here: int = 0
+    """The newest entry heard of since the last look-up was asked for."""
+    lacks: bool = False
+    """Payloads of what is held were missing."""
+    awaits: bool = False
+    """Some session was receiving a payload that was missing."""
+
+    @property
+    def reach(self) -> int:
+        """The newest entry that the other side is known to hold."""
+        return max(self.newest or 0, self.asked_behind, *(last for _, last in self.offered))
+
+    @property
+    def fork_range(self) -> tuple[int, int] | None:
+        """The entries to ask for next, metadata only, instead of what is missing."""
+        return None if self.forks is None else self.forks.entries
+
+    def peer(self, coming_here: Ranges, now: float) -> Peer:
+        """What `planning.plan` takes."""
+        rests = self.attempts.resting
+        path = max((last for _, last in rests(self.log, Kind.PATH, now)), default=0)
+        watched = max((last for _, last in rests(self.log, Kind.WATCH, now)), default=0)
+        return Peer(
+            self.newest,
+            union(self.offered, self.in_step),
+            rests(self.log, Kind.RANGE, now),
+            coming_here,
+            # It may have an end now, or a fork, and a path that leads there was not refused.
+            path if path <= self.stop else 0,
+            self.offered,
+            watched,
+        )
+
+    # What it proposes
+
+    def heard(
+        self, proposal: Propose, requests: Iterable[Request], now: float, *, late: bool = False
+    ) -> bool:
+        """The other side proposed something. Whether that tells of more that it holds, or will.
+
+        `requests`: all of this log. `late`: it may have refused something since.
+        """
+        before = self.offered, self.heard_up_to
+        if not late:
+            further = proposal.start > self.heard_up_to and not is_offer(proposal)
+            exists = max(self.newest or 0, *(last for _, last in self.offered), self.height)
+            self.attempts.heard(self.log, now, exists, is_further=further)
+        if not asks_for_payloads(proposal):
+            self.attempts.lift(self.log, Kind.WATCH)
+        if not is_offer(proposal):
+            self.heard_up_to = max(self.heard_up_to, proposal.start)
+        if not (proposal.sparse or proposal.payloads_only):
+            self._hear(proposal, requests)
+        return before != (self.offered, self.heard_up_to)
+
+    def _hear(self, proposal: Propose, requests: Iterable[Request]) -> None:
+        first = proposal.start
+        if is_offer(proposal):
+            offered = union(self.offered, ((first, proposal.end or first),))
+            self.offered = offered[-RANGES_MAX:]
+            self.newest = max(self.newest or 0, proposal.end or 0)
+        elif proposal.end is None:
+            if goes_on(proposal) and not is_coming(first - 1, requests):
+                self.asked_behind = max(self.asked_behind, first - 1)
+                if self.newest is not None:
+                    # It had nothing when it was asked, or less.
+                    self.newest = max(self.newest, first - 1)
+            if proposal.eagerness is Eagerness.NOTIFY:
+                self.attempts.lift_part(self.log, Kind.RANGE, ((first, OPEN_END),))
+
+    def doubted(self, now: float) -> Ranges:
+        """The entries of which the payload is to be asked for by itself, whatever else rests."""
+        if not self.singly:
+            return ()
+        rests = self.attempts.resting(self.log, Kind.PAYLOAD, now)
+        return minus(self.singly, union(self.asked, rests))
+
+    def keeps_in_step(self, proposal: Propose, view: LogView, requests: Iterable[Request]) -> None:
+        """It goes on behind what we hold: it has what is before that, and will have the rest."""
+        data = proposal.eagerness is not Eagerness.NOTIFY
+        beyond = goes_on(proposal) and data and proposal.start > view.newest
+        if beyond and not is_coming(proposal.start - 1, requests):
+            self.in_step = union(self.in_step, ((proposal.start, OPEN_END),))
+
+    def asks_in_vain(self, entries: Ranges) -> None:
+        """It asks for entries that it cannot have in that way: it is told what of them is held."""
+        self.unserved = union(self.unserved, entries)[-RANGES_MAX:]
+
+    def refuses(self, wants: Wants, now: float) -> bool:
+        """Whether the other side sends nothing new of this log, and no part of what is wanted."""
+        refused = self.attempts.resting(self.log, Kind.RANGE, now)
+        if not refused or refused[-1][1] < OPEN_END:
+            return False
+        if wants.is_sparse and (self.newest or 0) > self.peer((), now).path_refused:
+            return False
+        wanted = minus(wants.ranges(self.newest or 0), ((1, self.height),) if self.height else ())
+        return not minus(wanted, refused) and not meet(wanted, self.offered)
+
+    # What becomes of asks
+
+    def refuse(self, request: Request, now: float) -> None:
+        """The other side does not want a proposal of ours."""
+        kind = self.kind_of(request)
+        self.refusals += kind is not AskKind.PAYLOADS
+        self.met = True
+        asked = ((request.proposal.start, request.proposal.end or OPEN_END),)
+        match kind:
+            case AskKind.PROBE:
+                self.newest = self.newest or 0
+            case AskKind.PATH:
+                end = request.proposal.end or 0
+                self.attempts.rest(self.log, Kind.PATH, Outcome.REFUSED, now, up_to(end))
+                if self.newest == end:
+                    # Who asks for all that follows an entry mostly holds that one, but not if it
+                    # follows a range that begins there: ask for its number.
+                    self.newest = None
+            case AskKind.RANGE | AskKind.WATCH:
+                self.attempts.rest(self.log, Kind.RANGE, Outcome.REFUSED, now, asked)
+                self.in_step = _without(self.in_step, request.proposal)
+                self.offered = _without(self.offered, request.proposal)
+            case AskKind.PAYLOADS:
+                self.attempts.rest(self.log, Kind.PAYLOAD, Outcome.REFUSED, now, asked)
+            case AskKind.OFFER:
+                pass
+
+    def kind_of(self, request: Request) -> AskKind:
+        """What is found wrong in a request of ours that is over was asked for all the same."""
+        ask = self.asks.get(request)
+        if ask is not None:
+            return ask.kind
+        if not request.ours:
+            return AskKind.OFFER
+        is_path = request.proposal.sparse and request.proposal.end is not None
+        return AskKind.PATH if is_path else AskKind.RANGE
+
+    def told_newest(self, newest: int) -> None:
+        """The other side says what its newest entry is: no path to a later one was refused."""
+        self.newest = max(self.newest or 0, newest)
+        if self.newest < self.peer((), 0.0).path_refused:
+            self.attempts.lift(self.log, Kind.PATH)
+
+    def not_served(self, ask: Ask, now: float) -> None:
+        """The other side has no resources for what a request was for."""
+        if ask.kind is AskKind.PROBE:
+            # It has nothing, or will not say.
+            self.newest = self.newest or 0
+        elif ask.kind is AskKind.OFFER:
+            said = ((ask.start, ask.last),)
+            self.attempts.unsay(self.log, said)
+            self.attempts.rest(self.log, Kind.OFFER, Outcome.EXHAUSTED, now, said)
+        elif ask.kind is AskKind.PAYLOADS:
+            entries = ((ask.start, ask.last),)
+            if ask.start < ask.last:
+                # It does not hold all of them as we do; perhaps it holds some.
+                self.singly = union(self.singly, entries)
+                self.asked = minus(self.asked, entries)
+
+    def lost(self, request: Request) -> None:
+        """A proposal of ours gave way to one of the other side."""
+        self.blocked = True
+        self.both_have = 0
+        self.incomplete.discard(request)
+        if request.cancel_sent is CancelReason.FORKED and self.forks is not None:
+            # The proof was lost with the proposal that it ended.
+            self.forks.told_none()
+        ask = self.asks.pop(request, None)
+        if ask is None:
+            return
+        if ask.kind is AskKind.OFFER:
+            self.attempts.unsay(self.log, ((ask.start, ask.last),))
+        elif ask.payloads:
+            self.asked = minus(self.asked, ask.payloads)
+
+    def released(self, request: Request, now: float) -> Ask | None:
+        """A request is over; what it was for, if it was of ours."""
+        self.incomplete.discard(request)
+        ask = self.asks.pop(request, None)
+        if self.forks is not None:
+            self.forks.released(request)
+        if ask is not None and ask.kind is AskKind.PAYLOADS:
+            return ask
+        only_heard = request.our_interest.eagerness is Eagerness.NOTIFY
+        if not completed(request):
+            if only_heard and ask is not None and request.cancel_sent is CancelReason.COMPLETE:
+                # It would tell of a part only, of which nobody has anything yet.
+                self.attempts.rest(self.log, Kind.WATCH, Outcome.FINISHED, now)
+            return ask
+        if not request.proposal.sparse:
+            self.attempts.lift(self.log, Kind.WATCH)
+            if only_heard and request.proposal.end is None:
+                self.attempts.rest(self.log, Kind.WATCH, Outcome.ENDED, now, EVERYTHING)
+            self.both_have = max(self.both_have, request.lowest_end() or 0)
+        if ask is not None:
+            # What it sent or passed it holds; where both only notify, it may have been refused it.
+            both_notify = only_heard and request.their_interest.eagerness is Eagerness.NOTIFY
+            knows = minus(carried(request), self.unserved if both_notify else ())
+            self.attempts.says(self.log, knows, now)
+            if ask.kind is AskKind.WATCH and self.wants.is_sparse:
+                # It stops at a gap of its own, and would do so again.
+                self.attempts.rest(self.log, Kind.WATCH, Outcome.ENDED, now, up_to(ask.start))
+        return ask
+
+    def leaves(self, request: Request) -> None:
+        """A request is ended from here: of what the other side wants in it, this has not come."""
+        base, position = request.base, request.outgoing.position
+        if base is None or base.path is not None or base.per_entry == 1 or not request.active:
+            return
+        length, end = base.length, request.lowest_end()
+        if request.their_interest.eagerness is Eagerness.NOTIFY:
+            return
+        if length is None or position < length:
+            left = (base.piece(position).seq, OPEN_END if end is None else end)
+            if left[0] <= left[1]:
+                self.asks_in_vain((left,))
+
+    def watches(self, request: Request) -> None:
+        """The other side wants what is new, and a sparse log brings that in parts only."""
+        if self.wants.is_sparse and request.their_interest.eagerness is not Eagerness.NOTIFY:
+            self.asks_in_vain(((request.proposal.start, OPEN_END),))
+
+    def postpone(self, entries: Ranges, now: float) -> None:
+        """Nothing of this came for a while in a request of ours, and we ended that."""
+        if entries := finite(entries):
+            self.attempts.rest(self.log, Kind.RANGE, Outcome.STOOD, now, entries)
+
+    # What to ask
+
+    def not_twice(self, asks: Iterable[Ask], requests: Iterable[Request], now: float) -> list[Ask]:
+        """Without what is asked already, or was proposed and withdrawn by the other side.
+
+        One request of these kinds is enough, wherever it begins. Of what was withdrawn is left what
+        the other side has offered all the same. Nor is it asked to tell what is new if it does so
+        in a request of its own. `requests`: all of this log.
+        """
+        once = {ask.kind for ask in self.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
+        withdrawn = self.attempts.withdrawn(self.log, now)
+        told_from = min(
+            (each.proposal.start for each in requests if covers(each)), default=OPEN_END
+        )
+        found: list[Ask] = []
+        for ask in asks:
+            if ask.kind is AskKind.RANGE and (ask.start, ask.last) in withdrawn:
+                found += [
+                    replace(ask, start=first, end=last, upper_info=last, offset=None)
+                    for first, last in meet(((ask.start, ask.last),), self.offered)
+                    if (first, last) not in withdrawn
+                ]
+            elif ask.kind not in once and (ask.kind is not AskKind.WATCH or ask.start < told_from):
+                found.append(ask)
+        return found
+
+    def introduction(self, view: LogView, requests: Iterable[Request]) -> list[Ask]:
+        """Of a log of which nothing is missing, say once what is held (section 10)."""
+        followed = self.wants.subscription is not None
+        if view.fork is not None or not view.runs or not followed:
+            return []
+        first, last = view.runs[-1]
+        if last == view.end:
+            return [] if self.both_have >= last else [offer_of(last, last)]
+        if self.both_have or self.spoken or any(requests) or not view.runs_complete:
+            return []
+        return [offer_of(first, last)]
+
+    def reachable(self, requests: Iterable[Request], now: float) -> Ranges:
+        """What of this log the other side has been told of, or gets in a request in force.
+
+        Nor is it told for a while of what it had no resources to be told of.
+        """
+        served: list[tuple[int, int]] = []
+        for request in requests:
+            over = request.cancel_sent is not None or request.cancel_received is not None
+            ask = self.asks.get(request)
+            if over or request.proposal.payloads_only or request.proposal.sparse:
+                continue
+            if request.their_interest.eagerness is Eagerness.NOTIFY:
+                continue
+            if ask is not None and ask.kind is AskKind.WATCH:
+                continue
+            end = request.lowest_end()
+            served.append((request.proposal.start, OPEN_END if end is None else end))
+        return union(self.attempts.resting(self.log, Kind.OFFER, now), served)
+
+    def coming(self, requests: Iterable[Request]) -> Ranges:
+        """What requests in force bring."""
+        return coming(requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """All there is to know of a log that the other side does not want, and that has no request."""
+
+    wants: Wants
+    refused: Ranges
+
+
+class PeerLogs:
+    """What a session knows of every log. Thousands may be refused, and of these little is kept.
+
+    `get` finds no log that is closed; `opened` opens it again.
+    """
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+        self._open: dict[LogKey, PeerLog] = {}
+        self._closed = LogTable[Closed]()
+        self._kinds: dict[Closed, Closed] = {}
+        """One of each is enough, since thousands are alike."""
+
+    def get(self, log: LogKey) -> PeerLog | None:
+        return self._open.get(log)
+
+    def __getitem__(self, log: LogKey) -> PeerLog:
+        return self._open[log]
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._closed)
+
+    def items(self) -> list[tuple[LogKey, PeerLog]]:
+        return list(self._open.items())
+
+    def asks(self) -> Iterator[Request]:
+        """Our requests about all logs."""
+        return (request for state in self._open.values() for request in state.asks)
+
+    def closed(self) -> list[tuple[LogKey, Closed]]:
+        return self._closed.pairs()
+
+    def is_closed(self, log: LogKey) -> bool:
+        return log in self._closed
+
+    def opened(self, log: LogKey, now: float) -> PeerLog | None:
+        """What is known of a log, to be changed; None if it has never been heard of."""
+        closed = self._closed.pop(log, None)
+        if closed is not None:
+            state = self.add(log, closed.wants)
+            state.met = state.spoken = True
+            state.refusals = 1
+            self._attempts.rest(log, Kind.RANGE, Outcome.REFUSED, now, closed.refused)
+        return self._open.get(log)
+
+    def add(self, log: LogKey, wants: Wants, asked_from: int = 0) -> PeerLog:
+        """A log of which something is to be known.
+
+        `asked_from`: the other side has asked in vain for all from that entry on; 0: it has not.
+        """
+        state = self._open[log] = PeerLog(log, self._attempts, wants)
+        if asked_from > 0:
+            state.asked_behind, state.unserved = asked_from - 1, ((asked_from, OPEN_END),)
+        return state
+
+    def forget(self, log: LogKey) -> None:
+        """As if it had never been heard of, unless it is being looked up."""
+        if log in self._open and not self._open[log].looking:
+            del self._open[log]
+            self._attempts.forget(log)
+
+    def close(self, log: LogKey) -> bool:
+        """Keep of a log only that it was refused; False if there is more to know."""
+        state, refused = self._open[log], self._attempts.only_refused(log)
+        alike = PeerLog(
+            log,
+            self._attempts,
+            state.wants,
+            met=True,
+            spoken=True,
+            stop=state.stop,
+            height=state.height,
+            refusals=state.refusals,
+        )
+        if refused is None or state != alike:
+            return False
+        closed = Closed(state.wants, refused)
+        self._closed[log] = self._kinds.setdefault(closed, closed)
+        self._attempts.forget(log)
+        del self._open[log]
+        return True
+
+
+def _without(ranges: Ranges, refused: Propose) -> Ranges:
+    """What was told of, but for what a request was refused for.
+
+    It may be that the other side cannot begin there: what it told of behind a gap it still has.
+    """
+    first = refused.start
+    # What begins inside a payload asks for the entries that follow.
+    starts = (first,) if refused.offset is None or refused.end == first else (first, first + 1)
+    told = [(n, found[1]) for n in starts if (found := range_with(ranges, n)) is not None]
+    return minus(ranges, union(told))
+
+
+def refused_all(request: Request, ask: Ask | None) -> bool:
+    """Whether the other side wants nothing of what we offered and asked for, now or later."""
+    refused = request.cancel_received is CancelReason.NOT_WANTED and not request.confirmed
+    return refused and ask is not None and ask.end is None and ask.kind is not AskKind.PROBE

@@ -1,0 +1,338 @@
+"""The planner: what a session asks for and offers, log by log (point2point.md 10).
+
+A log is planned when it is *dirty*: a wish, a request, a rest or the other side's word changed.
+Then it gets a turn (turns.py): it is looked up, and what to propose is decided from that and from
+what has come since (deciding.py). What comes in order in a request that covers a log makes nothing
+dirty. What comes to nothing (outcomes.py) is noted in one ledger (attempts.py), and rests.
+
+Every log that was authored here or is followed is proposed from where it stands, unless the other
+side has proposed it already: the proactive side walks the logs upwards, the reactive one downwards,
+so that they meet in the middle. A one-time sync is the same with frozen wants: it finds out what
+the other side has now, brings that and offers what it has itself, and knows when it is done.
+"""
+
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import InterestsChanged, LogChanged, LogView, SourceChanged
+from peer.protocol.request import NEVER, Request
+from wire import Cancel, Eagerness, LogKey
+
+from .actions import Actions
+from .answering import Answer, goes_on, is_late_offer, is_probe
+from .answers import Answers
+from .attempts import Attempts, Kind, Outcome
+from .changes import Changes
+from .context import Context
+from .coverage import covers
+from .done import Done
+from .outcomes import Outcomes
+from .peer_log import PeerLog, PeerLogs
+from .planning import is_whole, plan
+from .ranges import Ranges, meet
+from .retries import earliest
+from .snapshot import Moments
+from .sourcing import brings, fetches
+from .turns import Turns
+
+
+class Planner:
+    """Keeps what is wanted of every log in requests, and answers those of the other side."""
+
+    def __init__(
+        self, actions: Actions, config: SessionConfig, *, proactive: bool, once: bool = False
+    ) -> None:
+        """`once`: a one-time sync."""
+        self._actions = actions
+        self._config = config
+        self._proactive = proactive
+        self._moments = Moments(actions.requests_of)
+        self._attempts = Attempts(config, once=once)
+        self._logs = PeerLogs(self._attempts)
+        self._done = Done(config) if once else None
+        self._answers = Answers(actions, config, self._moments, self, bounded=once)
+        self._context = Context(
+            actions, config, self._attempts, self._logs, self._moments, self._answers, self._done
+        )
+        self._turns = Turns(self._context)
+        self._changes = Changes(self._context, self._turns)
+        self.outcomes = Outcomes(self._context, self._turns, self._changes)
+
+    # What is wanted
+
+    def interests_changed(self, event: InterestsChanged) -> None:
+        """What this node wants is another matter now."""
+        self._answers.interests = event.interests
+        if self._done is not None:
+            self._done.started = True
+        self._context.happened()
+        for log, closed in self._logs.closed():
+            if self._context.wants_of(log) != closed.wants:
+                self._logs.opened(log, self._actions.now)
+        for log, state in self._logs.items():
+            if self._context.wants_of(log) != state.wants:
+                self._changes.wants_changed(log, state)
+        self._turns.line.offer(event.offers, backwards=not self._proactive)
+        for log in (*sorted(event.interests.fetches), *self._answers.wanted_by_now()):
+            if self._logs.opened(log, self._actions.now) is None:
+                self._turns.mark(log)
+        if self._done is not None:
+            early, self._done.early = self._done.early, {}
+            for request in early:
+                self.request_proposed(request)
+
+    def newest_of(self, log: LogKey) -> int:
+        """The newest entry that the other side has told of."""
+        return self._context.newest_of(log)
+
+    def is_settling(self, log: LogKey) -> bool:
+        """Whether something came in a request that is over, and is not stored."""
+        return self._moments.is_settling(log)
+
+    # What is next
+
+    def advance(self) -> None:
+        """Propose what can be proposed now; called after every input and when time has passed."""
+        for log in self._attempts.due(self._actions.now):
+            self._turns.mark(log)
+        for log in self._moments.take_stored():
+            self._context.happened()
+            self._turns.mark(log)
+        self._turns.advance()
+        if self._done is not None and self._ends_at() is not None:
+            self._end(self._done)
+
+    def next_deadline(self) -> float | None:
+        """When `advance` has something to do although nothing came."""
+        return earliest(self._attempts.next_at(), self._turns.room.next_deadline(), self._ends_at())
+
+    # When a one-time sync is over
+
+    def _is_quiet(self, done: Done) -> bool:
+        waits = self._attempts.next_at() is not None or self._moments.any_settling
+        serves = done.answers_due or done.serving
+        return done.started and not (self._turns.any_open or waits or serves or done.finished)
+
+    def _ends_at(self) -> float | None:
+        done = self._done
+        return None if done is None or not self._is_quiet(done) else done.at
+
+    def _end(self, done: Done) -> None:
+        at = self._ends_at()
+        if at is not None and self._actions.now >= at:
+            done.finished = True
+            self._actions.finished_sync(done.logs)
+
+    @property
+    def wants_pong(self) -> bool:
+        """Whether a ping's answer is the next thing that a sync waits for."""
+        done = self._done
+        return done is not None and self._is_quiet(done) and done.waits_for_pong
+
+    def ping_sent(self) -> None:
+        """The other side was asked for an answer because of `wants_pong`."""
+        if self._done is not None:
+            self._done.ping_sent()
+
+    def pong_arrived(self) -> None:
+        """The other side answered."""
+        if self._done is not None and self.wants_pong:
+            self._done.pong_arrived(self._actions.now)
+
+    # What the other side proposes
+
+    def request_proposed(self, request: Request) -> None:
+        """The other side proposed something: look at the log, then answer."""
+        log, now = request.log, self._actions.now
+        if self._done is not None and not self._done.started:
+            # What is said of it depends on what is wanted, and is said once.
+            self._done.early[request] = None
+            return
+        if is_late_offer(request.proposal):
+            # It tells of nothing that the other side holds but that.
+            self._answers.propose(request, self._done)
+            return
+        self._turns.line.asked_for(log)
+        state = self._logs.opened(log, now) if self._context.wants(log) else self._logs.get(log)
+        if state is None and self._context.wants(log):
+            state = self._context.state_of(log)
+        if state is None:
+            self._context.unheard.add(request)
+        elif state.heard(request.proposal, self._actions.requests_of(log), now):
+            for kind in (Kind.PAYLOAD, Kind.RANGE):
+                self._attempts.hurry(log, kind, now + self._config.look_again_s)
+        self._answers.propose(request, self._done)
+
+    def not_taken_in(self, request: Request) -> None:
+        """A log was offered for which there is no room."""
+        log = request.log
+        if self._actions.requests_of(log) == [request] and self._turns.is_idle(log):
+            self._logs.forget(log)
+
+    def answers_with(self, request: Request, view: LogView) -> Cancel | None:
+        """What a one-time sync says to a proposal, whatever else could be said; None: nothing."""
+        done = self._done
+        if done is None:
+            return None
+        log = request.log
+        self._context.happened(log)
+        if self._context.wants(log):
+            if self._logs.get(log) is None:
+                self._turns.mark(log)
+            self._hear_late(request, self._logs[log])
+        return self._answers.of_sync(request, view, done, self._logs.get(log))
+
+    def _hear_late(self, request: Request, state: PeerLog) -> None:
+        if request in self._context.unheard:
+            self._context.unheard.discard(request)
+            requests = self._actions.requests_of(request.log)
+            state.heard(request.proposal, requests, self._actions.now, late=True)
+
+    def answered(self, request: Request, view: LogView, answer: Answer) -> None:
+        """We answered a proposal of the other side."""
+        log, requests, now = request.log, self._actions.requests_of(request.log), self._actions.now
+        if self._done is not None and request.active:
+            self._done.serving.add(request)
+        state = self._logs.get(log)
+        owed = bool(meet(answer.unserved, view.runs)) or not view.runs_complete
+        some_held = owed if self._done else bool(view.runs)
+        if state is None and (self._context.wants(log) or (answer.unserved and some_held)):
+            state = self._context.state_of(log)
+            self._turns.mark(log)
+        if state is None:
+            if answer.unserved and goes_on(request.proposal):
+                self._answers.note_asked_from(log, request.proposal.start)
+            return
+        self._hear_late(request, state)
+        again = answer.unserved if self._done else meet(answer.unserved, state.unserved)
+        self._attempts.asked_for_told(log, again, now)
+        state.asks_in_vain(answer.unserved)
+        state.keeps_in_step(request.proposal, view, requests)
+        # Of a log that nobody here knew of nothing is asked yet.
+        is_new = self._context.wants(log) and not state.spoken
+        look = (bool(answer.unserved) and owed) or state.blocked or is_new
+        if answer.take_over:
+            if not self._has_asked(request, view, state):
+                self._turns.mark(log, first=True)
+        elif request.active:
+            state.refusals, state.met = 0, True
+            look = look or not is_whole(view) or request.proposal.offset is not None
+            look = look or state.fork_range is not None
+            wants, runs_from = self._context.wants_of(log), request.proposal.start
+            peer = state.peer(state.coming(requests), now)
+            look = look or bool(plan(wants, view, peer, runs_from=runs_from))
+            look = look or bool(runs_from > 1 and view.height < view.newest)
+        if look and is_probe(request.proposal) and request.active:
+            # Nothing can be proposed beside it, and it is over at once.
+            state.blocked = True
+        elif look:
+            self._turns.mark(log)
+
+    def payloads_answered(self, request: Request, left: Ranges) -> None:
+        """We confirmed an offer of payloads that came late. `left`: what it does not bring."""
+        log = request.log
+        if self._done is not None:
+            self._done.serving.add(request)
+        if left and self._logs.opened(log, self._actions.now) is not None:
+            self._attempts.lift_part(log, Kind.PAYLOAD, left)
+            self._turns.mark(log)
+
+    def _has_asked(self, request: Request, view: LogView, state: PeerLog) -> bool:
+        """Whether a one-time sync has asked already for more than an open proposal tells of.
+
+        A node that stays proposes every log that it has, while a sync asks for all of them.
+        """
+        told = request.proposal.start - 1
+        known = told <= max(view.newest, state.newest or 0)
+        return self._done is not None and state.spoken and goes_on(request.proposal) and known
+
+    # What changed
+
+    def payload_skipped(self, request: Request) -> None:
+        """The other side passed a payload that it does not have."""
+        base, position = request.base, request.incoming.position - 1
+        given_up = request.cancel_sent is not None
+        if base is None or position < 0 or given_up or not self._context.wants(request.log):
+            return
+        seq = base.piece(position).seq
+        now = self._actions.now
+        self._attempts.rest(request.log, Kind.PAYLOAD, Outcome.SKIPPED, now, ((seq, seq),))
+
+    def ran_dry(self, request: Request) -> None:
+        """An entry that is next to be sent is not held, although later ones are."""
+        self._turns.mark(request.log)
+
+    def arrival_changed(self, log: LogKey) -> None:
+        """Some session of this host begins to receive a payload of a log, or does so no more."""
+        state = self._logs.get(log)
+        if state is not None and state.awaits and self._done is None:
+            self._turns.mark_soon(log)
+
+    def peer_holds(self, request: Request, seq: int) -> None:
+        """The other side notified of an entry that it holds and has not sent."""
+        state = self._logs.get(request.log)
+        if state is None or request.proposal.sparse or self._done is not None:
+            return
+        state.newest = max(state.newest or 0, seq)
+        if state.wants.is_sparse:
+            self._turns.mark_soon(request.log)
+
+    def log_changed(self, event: LogChanged) -> None:
+        """Something new of a log is held."""
+        log, now = event.log, self._actions.now
+        if self._done is not None or (event.fork is None and self._logs.is_closed(log)):
+            # What is appended during a one-time sync is the next one's.
+            return
+        # Who was asked for a log tells of its forks, wanted here or not, and of what it holds.
+        declined = self._answers.has_declined(log)
+        state = self._context.state_of(log) if declined else self._logs.opened(log, now)
+        self._attempts.came(log, now)
+        if state is not None:
+            state.here = max(state.here, event.newest)
+            told = state.forks.told if state.forks is not None else NEVER
+            if event.fork is not None and event.fork < told:
+                self._attempts.lift(log, Kind.RANGE, Outcome.REFUSED)
+                self._turns.mark(log)
+            # What is fetched once is brought whatever sizes an open request is for.
+            fetched = meet(state.wants.fetches, ((1, event.newest),))
+            if self._attempts.waits(log, Kind.POOL) or state.unserved or fetched:
+                self._turns.mark_soon(log)
+            elif self._may_fill_in(event, state):
+                # Whoever brings the log may have parts of it only, and this side what is between.
+                self._attempts.look_in(log, now + self._config.stalled_after_s)
+        interests = self._answers.interests
+        waits = state is None and (log in interests.logs or log in interests.own)
+        if self._context.wants(log) and not waits and not self._actions.requests_of(log):
+            self._turns.mark(log)
+
+    def _may_fill_in(self, event: LogChanged, state: PeerLog) -> bool:
+        """Whether entries or payloads are missing that another session did not bring."""
+        if not state.wants.followed(event.newest):
+            return False
+        smallest, largest = state.wants.payload_limits
+        lacks = event.lacks and smallest <= largest
+        listens = not any(map(fetches, self._actions.requests_of(event.log)))
+        return event.height < event.newest or (lacks and listens)
+
+    def source_changed(self, event: SourceChanged) -> bool:
+        """This session is to fetch a log now, or to leave it to another one; False: it will not."""
+        if self._done is not None:
+            # A one-time sync brings what the other side has, whoever else brings it too.
+            return False
+        log, now = event.log, self._actions.now
+        requests = list(self._actions.requests_of(log))
+        if not event.fetch:
+            for request in requests:
+                if brings(request):
+                    self._actions.stop_fetching(request)
+            return True
+        state, wants = self._logs.opened(log, now), self._context.wants_of(log)
+        if not self._context.wants(log) or (state is not None and state.refuses(wants, now)):
+            return False
+        if state is not None:
+            state.asked = ()
+            self._attempts.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)
+        for request in filter(covers, requests):
+            if request.our_interest.eagerness is Eagerness.NOTIFY and not wants.is_sparse:
+                # Nobody raises the eagerness of a request again (section 5).
+                self._changes.cancel(request)
+        self._turns.mark(log, first=True)
+        return True

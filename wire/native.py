@@ -1,0 +1,166 @@
+"""The native core, if there is one: what costs most, compiled, and without the interpreter's lock.
+
+It is a package of its own (`native/`, `bamboo_native` where it is installed), and optional. Each of
+its functions equals one in Python, named beside it here; that one is the oracle of its tests, and
+does the work where the core is missing or switched off. A core that does not judge the twelve test
+signatures as every peer has to is not used.
+"""
+
+import logging
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final, NamedTuple, Protocol, cast
+
+from wire.environment import Wanted, native_wanted
+
+from .speccheck import SPECCHECK, VALID_VECTOR
+
+log = logging.getLogger(__name__)
+
+INTERFACE: Final = 1
+"""Which core this is written for; raised with every change of a function's arguments or result."""
+
+
+class NativePayloadHasher(Protocol):
+    """`PythonPayloadHasher`."""
+
+    def update(self, data: bytes) -> None: ...
+    def digest_yamf(self) -> bytes: ...
+
+
+class NativeLZFooDecoder(Protocol):
+    """`PythonLZFooDecoder`."""
+
+    @property
+    def wanted(self) -> int: ...
+    @property
+    def finished(self) -> bool: ...
+    def start(self, uncompressed_bytes: int, compressed_bytes: int) -> None: ...
+    def feed(self, data: bytes) -> None: ...
+    def read(self) -> bytes: ...
+
+
+class VerifyPool(Protocol):
+    """Threads that check signatures and never take the interpreter's lock."""
+
+    def fileno(self) -> int:
+        """A file descriptor that is readable while there is something to take."""
+
+    def submit(self, number: int, entries: list[bytes]) -> None:
+        """Queues a batch. Raises OSError, and takes nothing, where no thread can be had."""
+
+    def take(self) -> list[tuple[int, bytes | str]]:
+        """What was answered since the last call, in any order.
+
+        Numbers of batches, and verdicts as of `signatures_are_valid`, or the text of a fault.
+        """
+
+    def close(self) -> None:
+        """Forgets what waits, and returns once the threads have ended."""
+
+
+class NativeCore(Protocol):
+    """The functions of the core. RuntimeError from any of them is a bug in it."""
+
+    __version__: str
+    INTERFACE: int
+
+    PayloadHasher: Callable[[], NativePayloadHasher]
+    LZFooDecoder: Callable[[int, type[Exception]], NativeLZFooDecoder]
+    Pool: Callable[[int], VerifyPool]
+    """With so many threads at most; OSError where there are no file descriptors left."""
+
+    def yamf_hash(self, data: bytes) -> bytes:
+        """`yamf_hash`."""
+
+    def signature_is_valid(self, encoded: bytes) -> bool:
+        """`python_signature_is_valid`."""
+
+    def signatures_are_valid(self, entries: list[bytes]) -> bytes:
+        """`python_signature_is_valid` of each."""
+
+    def verify(self, public_key: bytes, message: bytes, signature: bytes) -> bool:
+        """`python_verify`, the way of an author who is seen seldom."""
+
+    def verify_with_tables(self, public_key: bytes, message: bytes, signature: bytes) -> bool:
+        """`python_verify`, the way of an author who is seen often."""
+
+    def parse_run(
+        self,
+        data: bytes,
+        offset: int,
+        author: bytes,
+        log_id: int,
+        seq: int,
+        hashes: dict[int, bytes],
+        entries_max: int,
+        payload_bytes_max: int,
+        with_backlink: bool,
+        /,
+    ) -> tuple[list[tuple[int, bytes, bytes, bytes]], int | None, int]:
+        """`python_parse_run`."""
+
+    def lz4_to_lzfoo(self, block: bytes, data: bytes, window: int) -> bytes:
+        """`python_lz4_to_lzfoo`."""
+
+    def panics(self) -> None:
+        """Raises RuntimeError, as any bug would."""
+
+
+class NativeState(NamedTuple):
+    """Which core is in use, or why none is."""
+
+    version: str | None
+    """None if Python does the work."""
+    reason: str
+    """Why it does."""
+
+    def __str__(self) -> str:
+        return self.version or f"no ({self.reason})"
+
+    def fields(self) -> dict[str, str | None]:
+        """As JSON has it."""
+        return {"version": self.version, "reason": self.reason or None}
+
+
+def _found() -> tuple[NativeCore | None, str]:
+    """The core that is to be used, or why there is none."""
+    if native_wanted() is Wanted.NO:
+        return None, "BAMBOO_NATIVE=0"
+    core = None
+    try:
+        core = cast("NativeCore", import_module("bamboo_native"))
+        fault = fault_of(core)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "bamboo_native":
+            return None, "not installed"
+        fault = f"cannot be loaded: {error}"
+    except (AttributeError, RuntimeError) as error:
+        fault = f"faulty: {error}"
+    if fault is None:
+        return core, ""
+    log.warning("the native core is not used: %s", fault)
+    return None, fault
+
+
+def fault_of(core: NativeCore) -> str | None:
+    """Why a core cannot be used: it is another one, or judges signatures by another rule."""
+    if core.INTERFACE != INTERFACE:
+        return f"its interface is {core.INTERFACE}, not {INTERFACE}: install it anew"
+    for verify in (core.verify, core.verify_with_tables):
+        accepted = [i for i, vector in enumerate(SPECCHECK) if verify(*vector)]
+        if accepted != [VALID_VECTOR]:
+            return f"of the 12 test signatures it accepts {accepted}, not [{VALID_VECTOR}]"
+    return None
+
+
+def _state(core: NativeCore | None, reason: str) -> NativeState:
+    if core is None and native_wanted() is Wanted.DEMANDED:
+        raise ImportError(f"BAMBOO_NATIVE=1 demands the native core: {reason}")
+    return NativeState(None if core is None else core.__version__, reason)
+
+
+_CORE, _REASON = _found()
+NATIVE: Final = _CORE
+"""The native core, or None where Python does the work."""
+NATIVE_STATE: Final = _state(_CORE, _REASON)
