@@ -273,15 +273,9 @@ class Peer:
         *,
         expected_seqs: Sequence[int | None] | None = None,
     ) -> list[list[Appended]]:
-        """Signs entries of several own logs in one transaction; returns when all are on disk.
-
-        Waits as `append` does, for each of the logs. Raises what `Store.append_many` and `append`
-        raise; then nothing is stored.
-        """
-        if self._ask_first and self.node.has_shared:
-            for log_id, _ in batches:
-                _check_log_id(log_id)
-                await self._hear_first(LogKey(self.store.author, log_id))
+        """`Store.append_many`; waits as `append` does, for each of the logs, and raises as both."""
+        for log_id, _ in batches if self._ask_first and self.node.has_shared else ():
+            await self._hear_first(LogKey(self.store.author, log_id))
         append = partial(self.store.append_many, batches, expected_seqs=expected_seqs)
         return await self.node.host.call(append)
 

@@ -9,11 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gateways.ockam.server import Rights
+
     from .book import Book
     from .keeping import Keeper, Rule, Trimmed
     from .logs import FIRST_LOG, STREAMS_MAX, Catalog, next_index
-    from .remote import Consumer, HubError, HubRefused, HubUnreachable, Message, Publisher
-    from .server import Rights
+    from .remote import (
+        Consumer,
+        HubError,
+        HubRefused,
+        HubUnreachable,
+        Message,
+        Publisher,
+        Receipt,
+        ask_position,
+        create_stream,
+        hub_address,
+    )
     from .service import OckamServer
     from .side import Side, Stream
 
@@ -29,12 +41,16 @@ _HOMES = {
     "Message": "remote",
     "OckamServer": "service",
     "Publisher": "remote",
+    "Receipt": "remote",
     "Rights": "server",
     "Rule": "keeping",
     "STREAMS_MAX": "logs",
     "Side": "side",
     "Stream": "side",
     "Trimmed": "keeping",
+    "ask_position": "remote",
+    "create_stream": "remote",
+    "hub_address": "remote",
     "next_index": "logs",
 }
 
@@ -51,11 +67,15 @@ __all__ = [
     "Message",
     "OckamServer",
     "Publisher",
+    "Receipt",
     "Rights",
     "Rule",
     "Side",
     "Stream",
     "Trimmed",
+    "ask_position",
+    "create_stream",
+    "hub_address",
     "next_index",
 ]
 

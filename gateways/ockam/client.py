@@ -46,9 +46,9 @@ PULL_LIMIT: Final = 100
 SAVE_EVERY_S: Final = 1.0
 QUIET_S: Final = 0.25
 QUIET_MAX_S: Final = 2.0
-_OWN: Final = local("bamboo")
-_CREATOR: Final = (local("stream"),)
-_KEEPER: Final = (local("stream_index"),)
+OWN: Final = local("bamboo")
+CREATOR: Final = (local("stream"),)
+KEEPER: Final = (local("stream_index"),)
 
 
 class Silent(Exception):  # noqa: N818 - what the hub is
@@ -79,10 +79,10 @@ class _End:
             create = Create(self.name, self.partition + 1, CREATE_PARTITIONED)
         else:
             create = Create(self.name)
-        self._ask(_CREATOR, create)
+        self._ask(CREATOR, create)
 
     def _ask(self, onward: tuple[Address, ...], request: Request) -> None:
-        self._out.append(encode_frame(encode_message(onward, (_OWN,), encode_request(request))))
+        self._out.append(encode_frame(encode_message(onward, (OWN,), encode_request(request))))
 
     def _responses(self, data: bytes) -> Iterator[Response]:
         """Raises CodecError for what is no routing message; ignores what says nothing to us."""
@@ -300,7 +300,7 @@ class ConsumerEnd(_End):
         assert self._client is not None
         self._getting = True
         partition = self.partition or None
-        self._ask(_KEEPER, GetIndex(self._client, self.name, partition))
+        self._ask(KEEPER, GetIndex(self._client, self.name, partition))
 
     def _positioned(self, response: Index, now_s: float) -> None:
         if not self._getting or (response.client, response.name) != (self._client, self.name):
@@ -349,7 +349,7 @@ class ConsumerEnd(_End):
         assert self._handled is not None
         self._saved_at_s, self._saved_to = now_s, self._handled
         partition = self.partition or None
-        self._ask(_KEEPER, SaveIndex(self._client, self.name, self._handled, partition))
+        self._ask(KEEPER, SaveIndex(self._client, self.name, self._handled, partition))
 
     def finish(self, now_s: float) -> bool:
         """Saves, and asks with a Get whether it is on disk; False if there is nothing to ask."""

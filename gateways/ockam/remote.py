@@ -1,9 +1,10 @@
 """`Publisher` and `Consumer`: clients of any hub, over TCP (section 3.7)."""
 
 import logging
+import os
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,8 +13,38 @@ from typing import Final, Self
 import trio
 
 from gateways.ockam.bare import CodecError
-from gateways.ockam.client import ANSWER_S, PULL_LIMIT, ConsumerEnd, PublisherEnd, Refused, Silent
-from gateways.ockam.codec import DATA_BYTES_MAX
+from gateways.ockam.client import (
+    ANSWER_S,
+    CREATOR,
+    KEEPER,
+    OWN,
+    PULL_LIMIT,
+    ConsumerEnd,
+    PublisherEnd,
+    Refused,
+    Silent,
+)
+from gateways.ockam.codec import (
+    CREATE_PARTITIONED,
+    DATA_BYTES_MAX,
+    Create,
+    Created,
+    Failure,
+    FrameDecoder,
+    GetIndex,
+    Index,
+    Request,
+    Response,
+    Route,
+    SaveIndex,
+    decode_message,
+    decode_payload,
+    decode_response,
+    encode_frame,
+    encode_message,
+    encode_request,
+)
+from gateways.ockam.codec import Message as RoutingMessage
 from logstore import ExplainedError
 from peer.api import Address
 
@@ -100,28 +131,12 @@ class _Remote(ABC):
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
-        stream = await self._connect()
+        stream = await _connect(self._hub)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stay_connected, stream)
             yield
             await self._finish()
             nursery.cancel_scope.cancel()
-
-    async def _connect(self) -> trio.SocketStream:
-        """Raises HubUnreachable."""
-        host, port = self._hub.host, self._hub.port
-        why = f"nobody answers within {_CONNECT_S:g} s"
-        with trio.move_on_after(_CONNECT_S):
-            try:
-                stream = await trio.open_tcp_stream(host, port)
-            except OSError as error:
-                why = _why(error)
-            else:
-                stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
-                return stream
-        raise HubUnreachable(
-            f"cannot connect ({why})", str(self._hub), "look at the address, and whether a hub runs"
-        )
 
     async def _stay_connected(self, stream: trio.SocketStream) -> None:
         try:
@@ -155,7 +170,7 @@ class _Remote(ABC):
             await trio.sleep(delay_s * random.uniform(0.5, 1))  # noqa: S311
             delay_s = min(2 * delay_s, RETRY_MAX_S)
             try:
-                connected = await self._connect()
+                connected = await _connect(self._hub)
             except HubUnreachable as error:
                 connected = None
                 log.info("%s", error)
@@ -232,13 +247,118 @@ def _alone(group: BaseExceptionGroup) -> BaseException:
 
 def _why(error: BaseException) -> str:
     """The reason for people; Trio puts those of several addresses into groups."""
-    while isinstance(error.__cause__, OSError):
-        error = error.__cause__
-    if isinstance(error.__cause__, BaseExceptionGroup):
-        return "; ".join(dict.fromkeys(_why(each) for each in error.__cause__.exceptions))
+    cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(_why(each) for each in cause.exceptions))
+    if isinstance(cause, OSError):
+        return _why(cause)
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        return str(error) if error.errno is None else os.strerror(error.errno)
     return str(error) or type(error).__name__
+
+
+async def create_stream(
+    hub: str | Address, name: str, *, partitions: int | None = None, timeout_s: float = ANSWER_S
+) -> list[tuple[int, str]]:
+    """Creates a stream, or finds it: the number and the address of each partition, ascending.
+
+    `partitions`: None asks in the protocol that has none. Raises HubError.
+    """
+    request = Create(name)
+    if partitions is not None:
+        request = Create(name, partitions, CREATE_PARTITIONED)
+    found: dict[int, str] = {}
+
+    def take(message: RoutingMessage, response: Response) -> bool:
+        if isinstance(response, Created) and response.name == name:
+            address = message.back[-1].value.decode("utf-8", "replace") if message.back else ""
+            found[response.partition or 0] = address
+        return len(found) == (partitions or 1)
+
+    await _exchange(hub, CREATOR, [request], take, timeout_s)
+    return sorted(found.items())
+
+
+async def ask_position(
+    hub: str | Address,
+    name: str,
+    client: str,
+    *,
+    partition: int = 0,
+    save: int | None = None,
+    timeout_s: float = ANSWER_S,
+) -> int | None:
+    """What a hub says of a position, after `save` was saved, if it is a number. Raises HubError."""
+    number = partition or None
+    requests: list[Request] = [GetIndex(client, name, number)]
+    if save is not None:
+        requests.insert(0, SaveIndex(client, name, save, number))
+    answers: list[int | None] = []
+
+    def take(_: RoutingMessage, response: Response) -> bool:
+        if isinstance(response, Index) and (response.client, response.name) == (client, name):
+            answers.append(response.index)
+        return bool(answers)
+
+    await _exchange(hub, KEEPER, requests, take, timeout_s)
+    return answers[0]
+
+
+async def _exchange(
+    hub: str | Address,
+    onward: Route,
+    requests: Sequence[Request],
+    take: Callable[[RoutingMessage, Response], bool],
+    timeout_s: float,
+) -> None:
+    """Sends requests over a connection of its own, until `take` has had enough of the answers."""
+    where = hub_address(hub) if isinstance(hub, str) else hub
+    why = f"no answer in {timeout_s:g} s"
+    async with await _connect(where) as stream:
+        with trio.move_on_after(timeout_s):
+            try:
+                for request in requests:
+                    payload = encode_request(request)
+                    await stream.send_all(encode_frame(encode_message(onward, (OWN,), payload)))
+                frames = FrameDecoder()
+                while data := await stream.receive_some(_READ_BYTES):
+                    frames.feed(bytes(data))
+                    if _take_frames(frames, take, where):
+                        return
+                why = "the hub has closed the connection"
+            except _LOST as error:
+                why = _why(error)
+    raise HubUnreachable(f"no answer ({why})", str(where), "look whether it is a hub of streams")
+
+
+def _take_frames(
+    frames: FrameDecoder, take: Callable[[RoutingMessage, Response], bool], where: Address
+) -> bool:
+    """Whether `take` has had enough. Raises CodecError, HubRefused."""
+    while frame := frames.next_frame():
+        message = decode_message(frame)
+        response = decode_response(*decode_payload(message.payload))
+        if isinstance(response, Failure):
+            raise HubRefused(f"the hub says {response.reason!r}", str(where), "ask its operator")
+        if take(message, response):
+            return True
+    return False
+
+
+async def _connect(address: Address) -> trio.SocketStream:
+    """Raises HubUnreachable."""
+    why = f"nobody answers within {_CONNECT_S:g} s"
+    with trio.move_on_after(_CONNECT_S):
+        try:
+            stream = await trio.open_tcp_stream(address.host, address.port)
+        except OSError as error:
+            why = _why(error)
+        else:
+            stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
+            return stream
+    raise HubUnreachable(
+        f"cannot connect ({why})", str(address), "look at the address, and whether a hub runs"
+    )
 
 
 class Receipt:

@@ -45,7 +45,8 @@ _STATEMENTS: Final = (
     ),
     (
         "CREATE TABLE positions(author BLOB NOT NULL, name TEXT NOT NULL,"
-        " partition INTEGER NOT NULL, client TEXT NOT NULL, saved_by BLOB NOT NULL, epoch BLOB NOT NULL, place BLOB NOT NULL,"
+        " partition INTEGER NOT NULL, client TEXT NOT NULL, saved_by BLOB NOT NULL,"
+        " epoch BLOB NOT NULL, place BLOB NOT NULL,"
         " saved_at INTEGER NOT NULL, PRIMARY KEY (author, name, partition, client, saved_by))"
         " WITHOUT ROWID"
     ),
@@ -290,6 +291,16 @@ class Side:
             return list(found.values())
 
         return self._table.look(load)
+
+    def authors(self) -> list[bytes]:
+        """All authors who have streams."""
+        query = "SELECT DISTINCT author FROM logs WHERE kind = 1 ORDER BY author"
+        return self._table.look(lambda db: [author for (author,) in db.execute(query)])
+
+    def position_authors(self) -> list[bytes]:
+        """All authors in whose streams anybody has a position."""
+        query = "SELECT DISTINCT author FROM positions ORDER BY author"
+        return self._table.look(lambda db: [author for (author,) in db.execute(query)])
 
     def count_streams(self, author: bytes) -> int:
         """How many logs an author's streams take."""

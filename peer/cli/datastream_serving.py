@@ -1,7 +1,6 @@
 """`datastream serve` and `datastream relay`: beside `serve`, until they are interrupted."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,10 @@ from peer import counted
 from wire import LogKey
 
 from .asking import Asker
-from .errors import DONE, Problem, WrongUsage
+from .errors import DONE, WrongUsage
+from .gateway_serving import Events, until_signal
 from .online import address, collect_seldom, run_trio
 from .opening import opened_store
-from .terminal import OutputClosed
 from .values import log_key
 
 if TYPE_CHECKING:
@@ -60,8 +59,8 @@ async def _serve_until_signal(
 
     from gateways.datastream import DataStreamServer
 
-    async with _until_signal() as ending:
-        events = _Events(terminal, ending)
+    async with until_signal() as ending:
+        events = Events(terminal, ending, _describe)
         listen = args.listen or DEFAULT_LISTEN
         async with DataStreamServer(
             store, key, listen=listen, observer=events.take, **_limits(args)
@@ -78,47 +77,6 @@ def _warn(listening: Any, terminal: "Terminal") -> None:  # noqa: ANN401 - an ad
             f"warning: listening on {listening} without encryption: everybody who can reach this"
             " address can read the stream"
         )
-
-
-@asynccontextmanager
-async def _until_signal() -> "AsyncIterator[Any]":
-    """The block is cancelled by SIGINT and SIGTERM, and by the scope that it is given."""
-    import signal
-
-    import trio
-
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with trio.open_nursery() as nursery:
-
-            async def wait() -> None:
-                async for _ in signals:
-                    nursery.cancel_scope.cancel()
-
-            nursery.start_soon(wait)
-            yield nursery.cancel_scope
-            nursery.cancel_scope.cancel()
-
-
-class _Events:
-    """Prints events: all of them for scripts, fewer for people."""
-
-    def __init__(self, terminal: "Terminal", scope: Any) -> None:  # noqa: ANN401 - of Trio
-        self._terminal = terminal
-        self._scope = scope
-        self.failure: OutputClosed | Problem | None = None
-
-    def take(self, event: Mapping[str, object]) -> None:
-        if self.failure is not None:
-            return
-        try:
-            if self._terminal.as_json:
-                self._terminal.record(event)
-            elif (text := _describe(event)) is not None:
-                self._terminal.line(text)
-            self._terminal.flush()
-        except (OutputClosed, Problem) as failure:
-            self.failure = failure
-            self._scope.cancel()
 
 
 def _describe(event: Mapping[str, object]) -> str | None:
@@ -159,8 +117,8 @@ async def _relay_until_signal(
 
     from gateways.datastream import DataStreamServer, relay
 
-    async with _until_signal() as ending:
-        events = _Events(terminal, ending)
+    async with until_signal() as ending:
+        events = Events(terminal, ending, _describe)
         declared = trio.Event()
 
         async def serve() -> None:

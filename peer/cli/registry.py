@@ -78,6 +78,12 @@ _TABLE = (
         INTERRUPTED,
     ),
     Command(
+        "ockam",
+        "ockam",
+        "serve Ockam streams, push to and pull from any hub of them",
+        INTERRUPTED,
+    ),
+    Command(
         "trace",
         "tracing",
         "show what `--trace` wrote: every message of every connection",

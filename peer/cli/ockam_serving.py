@@ -1,0 +1,105 @@
+"""`ockam serve`: a hub beside `serve`, until it is interrupted."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from logstore import Store
+from peer import counted
+
+from .asking import Asker
+from .errors import DONE, WrongUsage
+from .gateway_serving import Events, until_signal
+from .online import address, collect_seldom, run_trio
+from .opening import opened_store
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+DEFAULT_LISTEN: Final = "127.0.0.1:4000"
+_RIGHTS: Final = {"": "ALL", "no-create": "NO_CREATE", "read-only": "READ_ONLY"}
+
+
+def listener(text: str) -> tuple[Any, str]:
+    """`HOST:PORT`, and behind a comma what its clients may not do. Raises ValueError."""
+    where, comma, rights = text.partition(",")
+    if rights not in _RIGHTS or bool(comma) != bool(rights):
+        raise ValueError(f"{rights[:40]!r} is neither no-create nor read-only")
+    return address(where), _RIGHTS[rights]
+
+
+def server_options(args: "Namespace") -> dict[str, Any]:
+    """What the flags say of an `OckamServer`. Raises WrongUsage."""
+    from gateways.ockam import Rule
+
+    given = {
+        "of": args.of,
+        "share": args.share,
+        "hold_s": args.hold,
+        "streams_max": args.max_streams,
+        "first_log": args.first_log,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    try:
+        options["keep"] = [Rule.parse(each) for each in args.keep or ()]
+    except ValueError as error:
+        raise WrongUsage(f"ockam serve --keep: {error}") from None
+    if not 0 <= options.get("hold_s", 0) <= 5:
+        raise WrongUsage("ockam serve --hold: 5 s at most")
+    return options
+
+
+def run_serve(args: "Namespace", terminal: "Terminal") -> int:
+    options = server_options(args)
+    collect_seldom()
+    with opened_store(args) as store:
+        ask_of_ledger(store, args.first_log, terminal)
+        run_trio(partial(_serve_until_signal, store, args, options, terminal))
+    return DONE
+
+
+def ask_of_ledger(store: Store, first_log: int | None, terminal: "Terminal") -> None:
+    """Asks peers whether this store has the newest of its ledger. Raises Problem."""
+    from gateways.ockam import FIRST_LOG
+
+    Asker(store, FIRST_LOG if first_log is None else first_log, terminal, always=None).ask()
+
+
+async def _serve_until_signal(
+    store: Store, args: "Namespace", options: Mapping[str, Any], terminal: "Terminal"
+) -> None:
+    import trio
+
+    from gateways.ockam import OckamServer, Rights
+
+    async with until_signal() as ending:
+        events = Events(terminal, ending, _describe)
+        async with OckamServer(store, observer=events.take, **options) as server:
+            for where, rights in args.listen or [listener(DEFAULT_LISTEN)]:
+                found = await server.listen(where, rights=Rights[rights])
+                if not found.is_loopback:
+                    terminal.note(
+                        f"warning: listening on {found}: nothing is encrypted, and nobody has to"
+                        " prove who they are: everybody who can reach this address can use it"
+                    )
+            await trio.Event().wait()
+    if events.failure is not None:
+        raise events.failure
+
+
+def _describe(event: Mapping[str, object]) -> str | None:
+    match event["event"]:
+        case "listening":
+            return f"listening on {event['address']}"
+        case "stream":
+            return f"stream {event['stream']}/{event['partition']}"
+        case "trimmed":
+            count = counted(int(str(event["count"])), "message")
+            where = f"{event['stream']}/{event['partition']}"
+            return f"trimmed {where} to {event['earliest']}: {count} dropped"
+        case "closed" | "unknown_address":
+            return f"{event['address']}: {event['reason']}"
+        case _:
+            return f"{str(event['event']).replace('_', ' ')}: {event['reason']}"
