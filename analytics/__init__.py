@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .export import Exporter
     from .java import ensure_java
     from .manifest import LeftOut, Manifest, Settings, WrittenFile, load_all
+    from .ockam_rows import ockam_lag, ockam_messages, ockam_positions, write_ockam_messages
     from .ranges import ExportResult, Progress
     from .reading import latest, read_export, read_log_states, register_views
     from .schema import SCHEMA_VERSION, spark_ddl, spark_schema
@@ -54,6 +55,7 @@ _HOMES = {
     "export": ("Exporter",),
     "java": ("ensure_java",),
     "manifest": ("LeftOut", "Manifest", "Settings", "WrittenFile", "load_all"),
+    "ockam_rows": ("ockam_lag", "ockam_messages", "ockam_positions", "write_ockam_messages"),
     "ranges": ("ExportResult", "Progress"),
     "reading": ("latest", "read_export", "read_log_states", "register_views"),
     "schema": ("SCHEMA_VERSION", "spark_ddl", "spark_schema"),
@@ -107,6 +109,9 @@ __all__ = [
     "latest",
     "load_all",
     "logs",
+    "ockam_lag",
+    "ockam_messages",
+    "ockam_positions",
     "payloads",
     "read_export",
     "read_export_stream",
@@ -120,6 +125,7 @@ __all__ = [
     "stream_entries",
     "stream_windows",
     "sum_windows",
+    "write_ockam_messages",
     "write_stream",
 ]
 
