@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 PROGRESS_S = 0.5
+FORKS_NAMED = 5
+"""How many forked logs a sync names; `forks` lists all."""
 
 
 def seconds(text: str) -> float:
@@ -69,7 +71,8 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
 
     with opened_store(args) as store:
         remember_follows(store, args)
-        story = _Story(known_forks={_fork(proof.key, proof.seq) for proof in store.forks()})
+        before = _forks(store)
+        story = _Story()
         try:
             summary = run_trio(partial(_run, store, args, story, terminal))
         except trio.TooSlowError:
@@ -84,31 +87,43 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
         except (CannotTraceError, StoreError, SignatureLibraryError) as error:
             raise Problem(str(error)) from None
         sentence = _sentence(summary, store)
+        # From the store, and not from what happened on the way: whether a fork that is known
+        # moves at all in this sync depends on which side asks first.
+        after, subscriptions = _forks(store), store.subscriptions()
+        known = [
+            fork
+            for log, fork in after.items()
+            if log in before
+            and (log.author == store.author or subscription_of(subscriptions, log) is not None)
+        ]
+        found = [fork for log, fork in after.items() if log not in before]
     terminal.result(
         {name: json_number(v) if isinstance(v, int) else v for name, v in asdict(summary).items()},
         sentence,
     )
     # Nothing makes a forked log whole again, so what was known is no news in the next sync.
-    known = [fork for fork in story.forks if fork in story.known_forks]
     if known:
-        terminal.note(f"{', '.join(known)}, as was known before")
-    found = [fork for fork in story.forks if fork not in story.known_forks]
+        terminal.note(f"{_some(known)}, as was known before")
     if found:
-        raise Problem(f"{', '.join(found)}; what comes before the fork is in sync (see `forks`)")
+        raise Problem(f"{_some(found)}; what comes before the fork is in sync (see `forks`)")
     return DONE
 
 
-def _fork(log: object, seq: object) -> str:
-    return f"{log} is forked at {seq}"
+def _forks(store: "Store") -> "dict[LogKey, str]":
+    return {proof.key: f"{proof.key} is forked at {proof.seq}" for proof in store.forks()}
+
+
+def _some(forks: list[str]) -> str:
+    more = len(forks) - FORKS_NAMED
+    return ", ".join(forks[:FORKS_NAMED]) + (
+        f" and {counted(more, 'log')} more" if more > 0 else ""
+    )
 
 
 @dataclass(slots=True)
 class _Story:
     """What happened on the way, for whoever is told that the end was not reached."""
 
-    known_forks: set[str]
-    """What was known before, as the sentences in `forks`."""
-    forks: list[str] = field(default_factory=list)
     failure: str | None = None
     """Why the last attempt failed, or comes no further."""
     newest: "Mapping[LogKey, int]" = field(default_factory=dict)
@@ -149,9 +164,7 @@ async def _run(
     from peer.net import ConnectionState
 
     def observe(event: Mapping[str, object]) -> None:
-        if event["event"] == "fork":
-            story.forks.append(_fork(f"{event['author']}/{event['log_id']}", event["seq"]))
-        elif event["event"] == "connected":
+        if event["event"] == "connected":
             for member in peer.node.members:
                 story.newest = member.knowledge.newest
         elif event["event"] == "trace_failed":
