@@ -6,7 +6,7 @@ each other with any interleaving of the four byte streams; `Session` puts one be
 bymux.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from peer.data.apologies import Apologies
@@ -304,7 +304,16 @@ class Engine:
 
     def handle(self, event: Event) -> None:
         """Take a reply or a local event."""
-        self._judge(lambda: self._dispatch(event))
+        self.handle_all((event,))
+
+    def handle_all(self, events: Sequence[Event]) -> None:
+        """Take several in their order, and go on with reading and planning once."""
+        self._judge(lambda: self._dispatch_all(events))
+
+    def _dispatch_all(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._dispatch(event)
+        self._read_data()
 
     def _dispatch(self, event: Event) -> None:
         match event:
@@ -334,7 +343,6 @@ class Engine:
             case SourceChanged():
                 if not self._planner.source_changed(event):
                     self._fetches.useless(event.log)
-        self._read_data()
 
     def _looked_up(self, event: LookedUp) -> None:
         if not self._tickets.answered(event):

@@ -4,7 +4,7 @@ Sans-io like everything it is made of: bytes, events and the time go in; bytes, 
 come out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -242,17 +242,25 @@ class Session:
         if self._engine is not None:
             self._engine.ended()
 
-    @_final
     def handle(self, event: Event, now: float) -> None:
         """A reply to a command, or something that happened on this host.
 
         Raises RemoteViolation if it proves that the other side broke a rule.
         """
+        self.handle_all((event,), now)
+
+    @_final
+    def handle_all(self, events: Sequence[Event], now: float) -> None:
+        """Several such events at once, in their order: what follows is thought about once.
+
+        Raises RemoteViolation as `handle` does.
+        """
         self._at(now)
         if self._engine is None:
-            self._wait(event)
+            for event in events:
+                self._wait(event)
         else:
-            self._engine.handle(event)
+            self._engine.handle_all(events)
             self._after_input()
 
     def _wait(self, event: Event) -> None:
@@ -438,8 +446,7 @@ class Session:
         waiting = [*self._waiting, *self._changed.values()]
         self._waiting.clear()
         self._changed.clear()
-        for event in waiting:
-            self._engine.handle(event)
+        self._engine.handle_all(waiting)
 
     def _route_all(self, events: list[bymux.Event]) -> None:
         """Neighbouring pieces of data go to the engine as one: it works on what it is given."""

@@ -210,7 +210,7 @@ class Connection:
         try:
             for event in events:
                 self._note_kept(event)
-                session.handle(event, now)
+            session.handle_all(events, now)
             if self._failures == self._failures_max:
                 self.close()
             self._turn()

@@ -18,7 +18,7 @@ from peer import (
 
 from .arrivals import Arrivals, Reading
 from .lane import Job, Lane, RunSync, Settle
-from .port import Port
+from .port import Port, Replies
 from .reading import look_up, read_entries, read_payload
 
 if TYPE_CHECKING:
@@ -33,11 +33,13 @@ class ReadHost:
     """Carries out the commands that read."""
 
     def __init__(self, store: Store, arrivals: Arrivals, *, run_sync: RunSync | None) -> None:
-        self.lanes = [Lane(run_sync=run_sync) for _ in range(LANES)]
+        self.lanes = [Lane(run_sync=run_sync, settled=self.deliver) for _ in range(LANES)]
         self._store = store
         self._arrivals = arrivals
         # Payload files stay open between two reads of the same request; None: a thread has it.
         self._readers: dict[tuple[Port, int], PayloadReader | None] = {}
+        self._replies: Replies = {}
+        """What each session gets once all outcomes of a hop are there: it thinks once of them."""
         self._under_way = 0
         self._number = 0
         self._news: dict[LogKey, tuple[int, LogChanged]] = {}
@@ -154,7 +156,13 @@ class ReadHost:
 
     def _done(self, port: Port, *events: Event) -> None:
         self._finish()
-        port.deliver(*events)
+        self._replies.setdefault(port, []).extend(events)
+
+    def deliver(self) -> None:
+        """Hands out what the outcomes of one hop have brought."""
+        replies, self._replies = self._replies, {}
+        for port, events in replies.items():
+            port.deliver(*events)
 
     def _failed(self, port: Port, error: Exception) -> None:
         self._finish()

@@ -20,7 +20,7 @@ from .coverage import bodies, coming, covers
 from .gaps import carry_out, due_cuts
 from .payloads import NAMED_MAX, asks_for, missing_payloads, wanted_payloads
 from .peer_log import PeerLog
-from .planning import PROBE, Ask, AskKind, Peer, is_whole, lacked, offers, plan, untold
+from .planning import Ask, AskKind, Peer, is_whole, lacked, offers, plan, untold
 from .ranges import Ranges, meet, minus, range_with, union
 from .snapshot import Moment, Moments
 
@@ -76,8 +76,6 @@ class Decider:
         peer = state.peer(self._moments.coming(log, since), now)
         taken = self._payloads_taken(view, state, newest, look, since)
         planned = self._for_entries(view, state, taken)
-        if self._once and state.newest is None:
-            return Decision(state.not_twice([PROBE], requests, now))
         asks = self._entries(planned, view, state, peer, look)
         further = None
         if not self._once or self._has_moved(state, asks, requests):

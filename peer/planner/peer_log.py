@@ -7,7 +7,7 @@ from peer.protocol.events import LogView
 from peer.protocol.request import OPEN_END, Request
 from wire import CancelReason, Eagerness, LogKey, Propose
 
-from .answering import asks_for_payloads, goes_on, is_offer
+from .answering import asks_for_payloads, goes_on, is_offer, is_probe
 from .attempts import RANGES_MAX, Attempts, Kind, Outcome, finite, up_to
 from .coverage import carried, coming, completed, covers, is_coming
 from .fork_search import ForkSearch
@@ -114,13 +114,15 @@ class PeerLog:
         `requests`: all of this log. `late`: it may have refused something since.
         """
         before = self.offered, self.heard_up_to
+        # Who probes wants a number, and would refuse again what it has refused.
+        tells_little = is_offer(proposal) or is_probe(proposal)
         if not late:
-            further = proposal.start > self.heard_up_to and not is_offer(proposal)
+            further = proposal.start > self.heard_up_to and not tells_little
             exists = max(self.newest or 0, *(last for _, last in self.offered), self.height)
             self.attempts.heard(self.log, now, exists, is_further=further)
         if not asks_for_payloads(proposal):
             self.attempts.lift(self.log, Kind.WATCH)
-        if not is_offer(proposal):
+        if not tells_little:
             self.heard_up_to = max(self.heard_up_to, proposal.start)
         if not (proposal.sparse or proposal.payloads_only):
             self._hear(proposal, requests)

@@ -17,7 +17,7 @@ from peer.protocol.request import NEVER, Request
 from wire import Cancel, Eagerness, LogKey
 
 from .actions import Actions
-from .answering import Answer, goes_on, is_late_offer, is_probe
+from .answering import Answer, goes_on, is_late_offer
 from .answers import Answers
 from .attempts import Attempts, Kind, Outcome
 from .changes import Changes
@@ -220,10 +220,7 @@ class Planner:
             peer = state.peer(state.coming(requests), now)
             look = look or bool(plan(wants, view, peer, runs_from=runs_from))
             look = look or bool(runs_from > 1 and view.height < view.newest)
-        if look and is_probe(request.proposal) and request.active:
-            # Nothing can be proposed beside it, and it is over at once.
-            state.blocked = True
-        elif look:
+        if look:
             self._turns.mark(log)
 
     def payloads_answered(self, request: Request, left: Ranges) -> None:

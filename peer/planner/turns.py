@@ -10,12 +10,14 @@ from peer.protocol.events import LogView
 from peer.protocol.request import Request
 from wire import LogKey
 
+from .answering import is_probe
 from .attempts import Kind, Outcome
 from .context import Context
 from .deciding import Decider, Look
 from .forking import Forking
 from .peer_log import PeerLog
 from .planning import (
+    PROBE,
     Ask,
     AskKind,
     is_whole,
@@ -34,6 +36,17 @@ from .waiting_line import WaitingLine
 
 _CREDIT_LEFT_MIN = 8
 """Request credit that payloads leave for logs that have no request yet."""
+
+
+def _is_in_the_way(request: Request) -> bool:
+    """Whether an open proposal of the other side stops nearly all that could be proposed.
+
+    Section 7 lets nothing that overlaps an unanswered one be proposed, and what it asks for and its
+    answer say more of what to propose. A probe tells what it has to tell at once, and is over then.
+    """
+    if request.ours or request.proposal.end is not None or request.cancel_sent is not None:
+        return False
+    return not request.answered or is_probe(request.proposal)
 
 
 class Turns:
@@ -126,10 +139,19 @@ class Turns:
         if self._moments.is_settling(log):
             # It is dirty again once all of that is stored.
             return
+        if any(map(_is_in_the_way, self._actions.requests_of(log))):
+            # It is dirty again once that is answered, or over.
+            state.blocked = True
+            return
         if state.fork_range is not None:
             metadata = named_for(metadata_of(state.fork_range))
             look = Look(look.named | {*metadata}, fork_range=state.fork_range)
         elif self._rests(log, state):
+            return
+        elif self._done is not None and state.newest is None:
+            # What the other side has is asked first, and that needs no look at what is here.
+            for ask in state.not_twice([PROBE], self._actions.requests_of(log), self._actions.now):
+                self._propose(LogView(log), state, ask, {})
             return
         state.looking, state.again, state.blocked, state.here = True, False, False, 0
         self._looking += 1

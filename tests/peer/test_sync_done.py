@@ -165,8 +165,8 @@ def look_ups_of(pair: Pair) -> list[Counter[LogKey]]:
 def test_of_logs_in_step_each_is_looked_up_a_few_times() -> None:
     """Thousands may be followed and one have changed; each look costs a way to a thread and back.
 
-    A sync looks before it probes, at what it is told, and at what it is asked; who stays, before it
-    proposes and when it is asked.
+    A sync looks at what it is told and at what it is asked, and probes without a look; who stays
+    looks before it proposes and when it is asked.
     """
     count = 200
     stores = Store(), Store()
@@ -178,7 +178,7 @@ def test_of_logs_in_step_each_is_looked_up_a_few_times() -> None:
     look_ups = look_ups_of(pair)
     pair.connect((followed, followed), policy="sync")
     pair.run()
-    for side, most in ((0, 3.5), (1, 2.5)):
+    for side, most in ((0, 2.5), (1, 2.5)):
         assert len(look_ups[side]) == count
         assert sum(look_ups[side].values()) <= most * count
     assert pair.hosts[0].store.logs == pair.hosts[1].store.logs

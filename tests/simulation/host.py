@@ -75,8 +75,8 @@ class Pace:
 class SimLane(Lane):
     """A lane whose thread is an event of the simulation."""
 
-    def __init__(self, pace: Pace) -> None:
-        super().__init__()
+    def __init__(self, pace: Pace, settled: Callable[[], None] | None = None) -> None:
+        super().__init__(settled=settled)
         self._pace = pace
 
     def put(self, job: Job) -> None:
@@ -105,8 +105,7 @@ class SimLane(Lane):
         self._running = False
         if self._jobs:
             self._begin()
-        for settle in outcomes:
-            settle()
+        super()._settle(outcomes)
 
 
 class SimIngestion(Ingestion):
@@ -200,7 +199,7 @@ class SimHost(StoreHost):
         self.pace = pace
         self._writer = SimLane(pace)
         self._payloads.lanes = [SimLane(pace) for _ in self._payloads.lanes]
-        self._reads.lanes = [SimLane(pace) for _ in self._reads.lanes]
+        self._reads.lanes = [SimLane(pace, self._reads.deliver) for _ in self._reads.lanes]
         self._ingestion = SimIngestion(pace, self._commit_groups)
 
     def write(
