@@ -15,7 +15,7 @@ from wire import Cancel, CancelReason, LogKey, decode_entry
 
 from .actions import Actions
 from .answering import link_target
-from .fork_search import ForkSearch
+from .fork_search import ForkSearch, differs_at
 from .peer_log import PeerLog
 from .planning import Ask, offer_of, proposal_of
 
@@ -105,7 +105,10 @@ class Forking:
             case CancelReason.FORKED:
                 if request.ours:
                     state.refuse(request, self._actions.now)
-                self._ask_before(log, state, decode_entry(cancel.entries[0]).seq)
+                fork = decode_entry(cancel.entries[0]).seq
+                # A fork that is known is no news, unless its two entries follow different ones.
+                if fork <= state.stop or differs_at((cancel.entries[0], cancel.entries[1])):
+                    self._ask_before(log, state, fork)
             case CancelReason.LOG_ENDED:
                 if request.ours and cancel.seq is not None and cancel.seq < request.proposal.start:
                     state.refuse(request, self._actions.now)

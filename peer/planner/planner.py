@@ -26,7 +26,7 @@ from .coverage import covers
 from .done import Done
 from .outcomes import Outcomes
 from .peer_log import PeerLog, PeerLogs
-from .planning import is_whole, plan
+from .planning import is_whole, last_possible, plan
 from .ranges import Ranges, meet
 from .retries import earliest
 from .snapshot import Moments
@@ -202,6 +202,7 @@ class Planner:
                 self._answers.note_asked_from(log, request.proposal.start)
             return
         self._hear_late(request, state)
+        state.stop = last_possible(view)
         again = answer.unserved if self._done else meet(answer.unserved, state.unserved)
         self._attempts.asked_for_told(log, again, now)
         state.asks_in_vain(answer.unserved)
