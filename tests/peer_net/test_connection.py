@@ -1,6 +1,6 @@
 """A connection: reading never waits for writing, timers fire, and whatever ends it is one line."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -59,9 +59,10 @@ class FakeSession:
     def receive_eof(self, now: float) -> None:
         self.ended = True
 
-    def handle(self, event: Event, now: float) -> None:
-        self.handled.append(event)
-        self.on_event(event)
+    def handle_all(self, events: Sequence[Event], now: float) -> None:
+        for event in events:
+            self.handled.append(event)
+            self.on_event(event)
 
     def advance(self, now: float) -> None:
         self.advanced.append(now)
