@@ -193,13 +193,15 @@ def _missing(
     most = command.missing_max
     if command.missing_of_newest is not None:
         above = max(above, info.newest - command.missing_of_newest)
-    seqs = store.missing_payloads(info.key, above + 1, sizes=sizes, limit=most + 1)
-    height, told_up_to = info.height, seqs[-1] if len(seqs) > most else info.newest
+    # One more than are named tells that there are more, and the tail may be among them.
+    limit = most + 2
+    seqs = store.missing_payloads(info.key, above + 1, sizes=sizes, limit=limit)
+    height, told_up_to = info.height, seqs[-1] if len(seqs) == limit else info.newest
     told = above < height <= told_up_to
     if any(first <= height <= last for first, last in command.any_size):
         sizes, told = (0, U64_MAX), False
     if command.any_size:
-        seqs = sorted({*seqs, *_missing_of_any_size(store, info, command)})[: most + 1]
+        seqs = sorted({*seqs, *_missing_of_any_size(store, info, command, limit)})[:limit]
     incomplete = height in seqs
     if not (incomplete or told):
         incomplete = height in store.missing_payloads(info.key, height, sizes=sizes, limit=1)
@@ -209,11 +211,11 @@ def _missing(
     return tail, named, named[-1][0] if len(others) > most else None
 
 
-def _missing_of_any_size(store: Store, info: LogInfo, command: LookUp) -> list[int]:
-    """The first few of the ranges in which sizes do not matter, one more than a view names."""
+def _missing_of_any_size(store: Store, info: LogInfo, command: LookUp, limit: int) -> list[int]:
+    """The first few of the ranges in which sizes do not matter."""
     found: list[int] = []
     for first, last in command.any_size:
-        most = command.missing_max + 1 - len(found)
+        most = limit - len(found)
         if most <= 0:
             break
         seqs = store.missing_payloads(info.key, first, limit=most)

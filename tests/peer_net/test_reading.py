@@ -153,6 +153,21 @@ def test_a_tail_behind_many_missing_payloads_is_told() -> None:
         assert behind.unnamed_above is None
 
 
+@pytest.mark.parametrize("more", [0, 1, 5])
+def test_a_tail_before_many_missing_payloads_hides_none_of_them(more: int) -> None:
+    """It is among the first ones that the store names, and not among those that a view names."""
+    last = 11 + MISSING_NAMED + more
+    held = [1, 4, *range(13, last + 1)]
+    assert len(held) == 1 + MISSING_NAMED + more
+    store, log = replica_of(last, held, set(held))
+    with store:
+        for any_size in ((), ((1, last),)):
+            view = view_of(store, log, any_size=any_size)
+            assert (view.height, view.tail_partial_bytes) == (1, 0)
+            assert [seq for seq, _ in view.missing_payloads] == held[1 : 1 + MISSING_NAMED]
+            assert view.unnamed_above == (held[MISSING_NAMED] if more else None)
+
+
 def test_a_deleted_payload_is_missing_once_it_is_fetched_again() -> None:
     store, log = replica_of(5, list(range(1, 6)), set())
     with store:
