@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Touched when everything in the lock file is installed; `make setup` has nothing to do until an input changes.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Touched when everything in the lock files is installed; `make setup` has nothing to do until an input changes.
 STAMP := $(VENV)/.installed
 # Touched when the native core was built, or could not be: `make native` tries again.
 NATIVE_STAMP := $(VENV)/.native
@@ -22,11 +23,14 @@ help:  ## lists the targets
 
 setup: $(STAMP) $(NATIVE_STAMP)  ## makes .venv with every extra, from the lock file, and the native core where cargo is
 
-$(STAMP): requirements-dev.lock pyproject.toml
+# What builds a package that comes as source only is pinned too, and there first: left to itself pip would
+# take the newest of that day for each build.
+$(STAMP): requirements-build.lock requirements-dev.lock pyproject.toml
 	@echo "Setting up $(VENV) with every extra; the first time this takes a minute or two."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP_INSTALL) --require-hashes -r requirements-build.lock
+	$(PIP_INSTALL) --require-hashes --no-build-isolation -r requirements-dev.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
 $(NATIVE_STAMP): $(STAMP) $(NATIVE_INPUTS)
@@ -79,10 +83,13 @@ coverage: setup java  ## the default tests with branch coverage
 conformance: setup  ## writes docs/conformance.md from the catalogue and the tests
 	$(BIN)/python scripts/conformance.py
 
-lock: setup  ## brings requirements-dev.lock up to date with pyproject.toml
-	$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-annotate \
-		--custom-compile-command 'make lock' --output-file requirements-dev.lock
+# Extras stay in the names: pip resolves `coverage[toml]` apart from a pin of `coverage`.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --no-strip-extras --custom-compile-command 'make lock'
+
+lock: setup  ## brings the lock files up to date with pyproject.toml
+	$(LOCK) --group build --output-file requirements-build.lock
+	$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock
 
 clean:  ## removes what the tools left behind, not .venv
 	rm -rf native/target native/Cargo.lock

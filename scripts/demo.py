@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from analytics import JavaMissing, ensure_java
 from logstore import Store
 from wire import LogKey
 
@@ -282,6 +283,11 @@ def exported(demo: Demo) -> None:
     """Both export what they hold as Parquet; Spark reads the two, and tells how replication went"""
     for name in ("amy", "ben"):
         demo.run("--store", name, "export", f"{name}-lake")
+    try:
+        ensure_java()
+    except JavaMissing as missing:
+        demo.screen.line(f"Spark is not asked: {missing}")
+        return
     demo.screen.command(f"python -c '\n{QUERY}'")
     done = subprocess.run(
         [sys.executable, "-c", QUERY],

@@ -1,6 +1,7 @@
 """Sees to it that there is a Java that Spark can use: finds one, or installs Debian's when root.
 
-Ends with status 1 and a line that says what to install where that does not work.
+Where that does not work, one line says what to install, and everything but Spark goes on: the demo
+leaves its query out, and tests that need Spark are skipped. With BAMBOO_JAVA=1 it is a failure.
 """
 
 import os
@@ -10,22 +11,29 @@ import sys
 
 from analytics import JavaMissing, ensure_java
 
-PACKAGE = "openjdk-17-jre-headless"
+PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
+"""The first one that there is: which of them Debian has depends on its release."""
+
+
+def _apt_get(*arguments: str) -> bool:
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    # Only the line at the end is for the user: half of these are expected to find nothing.
+    done = subprocess.run(
+        ["apt-get", "-qq", *arguments], env=environment, capture_output=True, check=False
+    )
+    return done.returncode == 0
 
 
 def install() -> bool:
     """Installs Java with apt-get; False where that cannot be done."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    steps = (
-        ["apt-get", "update", "-qq"],
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", PACKAGE],
-    )
-    print(f"installing {PACKAGE}, which Spark needs", file=sys.stderr)
-    return all(
-        subprocess.run(step, env=environment, stdout=sys.stderr, check=False).returncode == 0
-        for step in steps
+    print("installing Java, which Spark needs", file=sys.stderr)
+    if not _apt_get("update"):
+        # The lists of packages that are there may do.
+        print("the lists of packages cannot be brought up to date", file=sys.stderr)
+    return any(
+        _apt_get("install", "-y", "--no-install-recommends", package) for package in PACKAGES
     )
 
 
@@ -33,11 +41,13 @@ def main() -> int:
     """Returns the exit status."""
     try:
         ensure_java()
-    except JavaMissing as missing:
-        if not install():
-            print(missing, file=sys.stderr)
-            return 1
+    except JavaMissing:
+        install()
+    try:
         ensure_java()
+    except JavaMissing as missing:
+        print(f"Java: none, all but Spark goes on: {missing}", file=sys.stderr)
+        return int(os.environ.get("BAMBOO_JAVA") == "1")
     return 0
 
 

@@ -1,4 +1,7 @@
-"""Hypothesis profiles: quick by default, the same examples in CI, `make fuzz` for more."""
+"""Hypothesis profiles: quick by default, the same examples in CI, `make fuzz` for more.
+
+And tests that need Java, and are left out where there is none.
+"""
 
 import os
 import signal
@@ -7,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from analytics import JavaMissing, ensure_java
 
 # For what is made outside of a test, by fixtures of a module.
 os.environ["BAMBOO_PEER_STATE"] = tempfile.mkdtemp(prefix="bamboo-state-")
@@ -33,6 +38,32 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fast")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with Spark stay in one process (`--dist loadgroup`), so that one JVM runs.
+
+    Where there is no Java they are left out, and the reason is printed, but with BAMBOO_JAVA=1.
+    """
+    found = [item for item in items if needs_java(item)]
+    if not found:
+        return
+    try:
+        ensure_java()
+        missing = None
+    except JavaMissing as error:
+        missing = None if os.environ.get("BAMBOO_JAVA") == "1" else str(error)
+    for item in found:
+        item.add_marker(pytest.mark.xdist_group("spark"))
+        # pyspark uses what pandas, numpy and Python have deprecated, and leaves sockets open.
+        item.add_marker(pytest.mark.filterwarnings("ignore"))
+        if missing is not None:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def needs_java(item: pytest.Item) -> bool:
+    """Whether a test asks Spark, in the session that all share or in a process of its own."""
+    return "spark" in getattr(item, "fixturenames", ()) or bool(item.get_closest_marker("jvm"))
 
 
 @pytest.fixture(autouse=True)

@@ -22,15 +22,6 @@ SETTINGS = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Spark stay in one process (`--dist loadgroup`), so that one JVM runs."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("jvm"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            # pyspark uses what pandas, numpy and Python have deprecated, and leaves sockets open.
-            item.add_marker(pytest.mark.filterwarnings("ignore"))
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """A session on this machine."""
