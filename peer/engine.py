@@ -104,6 +104,7 @@ class Engine:
             claim,
             self,
             proactive=proactive,
+            silence_s=config.silence_s,
         )
         self._late = LateOffers(self.actor, config)
         self._decoder = DataDecoder(negotiated.decompression_window)
@@ -166,7 +167,7 @@ class Engine:
         """When `advance` has something to do although nothing came, or None."""
         if self._inbound.paused:
             return self.now
-        parts = (self._planner, self._late, self._timers, self._outbound)
+        parts = (self._planner, self._late, self._withholding, self._timers, self._outbound)
         offers = () if self.is_behind else self._prover.inside_offers()
         stalls = (each.progress_at + self._config.unfed_timeout_s for each in offers)
         return earliest(*(part.next_deadline() for part in parts), *stalls)
@@ -257,6 +258,19 @@ class Engine:
         self._planner.pong_arrived()
         self._settle()
 
+    @property
+    def wants_receipt(self) -> bool:
+        """Whether it matters that the control messages so far have arrived: a ping is to follow."""
+        return self._withholding.wants_receipt
+
+    def receipt_asked(self) -> None:
+        """A ping left behind them."""
+        self._withholding.receipt_asked()
+
+    def receipt_came(self) -> None:
+        """It was answered."""
+        self._withholding.receipt_came()
+
     def ended(self) -> None:
         """The connection is gone. Afterwards `commands` holds what is to be kept."""
         self._timers.ended()
@@ -296,9 +310,10 @@ class Engine:
 
     def _settle(self) -> None:
         self._released = False
+        # First, since it asks little and much hangs on it: offers would take all the credit.
+        self._withholding.advance()
         self._planner.advance()
         self._late.advance()
-        self._withholding.advance()
 
     # Events of the host
 

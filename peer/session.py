@@ -4,9 +4,11 @@ Sans-io like everything it is made of: bytes, events and the time go in; bytes, 
 come out.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
@@ -36,6 +38,17 @@ _QUEUED_BYTES_MIN = 64 * 1024
 
 P = ParamSpec("P")
 _Input = Callable[Concatenate["Session", P], None]
+
+
+class _Ping(Enum):
+    """What the answer to a ping tells."""
+
+    ALIVE = auto()
+    """That the other side is there at all."""
+    SYNC = auto()
+    """That it has read all that a one-time sync had to say."""
+    RECEIPT = auto()
+    """That it has read the control messages before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +154,8 @@ class Session:
         self._started_at = now
         self._heard_at = now
         self._pinged_at: float | None = None
-        self._sync_ping = False
+        self._pings: deque[_Ping] = deque()
+        """What each ping without an answer was sent for; they are answered in their order."""
         self._closing_at: float | None = None
         self._peer_closed: set[int] = set()
         self._lost = False
@@ -283,7 +297,7 @@ class Session:
         if now >= self._heard_at + config.idle_timeout_s:
             raise SessionTimeout(f"no sign of life for {config.idle_timeout_s:.0f} s")
         if self._pinged_at is None and now >= self._heard_at + config.ping_after_s:
-            self._mux.ping(None)
+            self._ping(_Ping.ALIVE)
             self._pinged_at = now
         self._engine.advance()
         self._after_input()
@@ -367,11 +381,20 @@ class Session:
         control = self._engine.control_to_send()
         if control and self._mux.sendable(CONTROL):
             self._mux.send(CONTROL, control)
-        waits = self._sync_ping or self._mux.queued(DATA)
-        if self._engine.wants_pong and not waits:
-            self._sync_ping = True
+        if self._mux.queued(CONTROL):
+            # A ping would pass it, and its answer say nothing of it.
+            return
+        if self._engine.wants_receipt and _Ping.RECEIPT not in self._pings:
+            self._engine.receipt_asked()
+            self._ping(_Ping.RECEIPT)
+        left = _Ping.SYNC not in self._pings and not self._mux.queued(DATA)
+        if self._engine.wants_pong and left:
             self._engine.ping_sent()
-            self._mux.ping(None)
+            self._ping(_Ping.SYNC)
+
+    def _ping(self, kind: _Ping) -> None:
+        self._pings.append(kind)
+        self._mux.ping(None)
 
     def _fill(self, bytes_max: int, waited_s: float) -> None:
         """Pull data from the engine as far as the credit goes."""
@@ -478,11 +501,16 @@ class Session:
                 else:
                     self._engine.control_ended()
             case PongReceived():
-                if self._sync_ping:
-                    self._sync_ping = False
-                    self._engine.pong_arrived()
+                # bymux passes on no more pongs than there were pings.
+                self._pong_came(self._pings.popleft())
             case _:
                 pass
+
+    def _pong_came(self, kind: _Ping) -> None:
+        if self._engine is not None and kind is _Ping.SYNC:
+            self._engine.pong_arrived()
+        elif self._engine is not None and kind is _Ping.RECEIPT:
+            self._engine.receipt_came()
 
     def _after_input(self) -> None:
         engine = self._engine

@@ -59,9 +59,10 @@ class Actor:
         listener: ActorListener,
         *,
         proactive: bool,
+        silence_s: float,
     ) -> None:
         self.claim = claim
-        self.withholding = Withholding(self, proactive=proactive)
+        self.withholding = Withholding(self, proactive=proactive, silence_s=silence_s)
         self._table = table
         self._by_ident = by_ident
         self._timers = timers
@@ -144,6 +145,9 @@ class Actor:
     def note_holds(self, log: LogKey, newest: int, held: int) -> None:
         self._notices.append(PeerHolds(log, newest, held))
         self._fetches.waits(log)
+
+    def waive_answer(self, request: Request) -> None:
+        self._timers.answered(request)
 
     def send_again(self, log: LogKey) -> None:
         for request in self._table.of_log(log):

@@ -7,13 +7,33 @@ the log is forked for everybody. So a session sends of an own log only what othe
 - the other side asks for all that follows an entry which others have: it holds no more than that;
 - it has confirmed our own request for what follows such an entry, and brings what it has;
 - or it is asked: for its newest entry, and then for its version of the newest that both hold.
-  An entry names all before it by its links, so one that is the same says so of all.
+  An entry names all before it by its links, so one that is the same says so of all;
+- or it is no second machine at all. Such a machine wants its own log, and answers what it is asked
+  of it: who refuses a question, or says nothing to it, only wants to read.
 
 Only what is about to leave is asked about: nothing is sent in a session that has nothing to hold
 back. Hashes and numbers may leave, entries and payloads may not. Where it turns out that the other
 side's entry is another one, nothing more of the log is given to it, and the store contests the log
 (logstore.sharing). Two machines with one key that meet each other first, and hold each an entry
 that nobody else has, would wait for each other: there the reactive side answers first.
+
+Where a log stands, from when something of it is held back:
+
+    TO_ASK ──► LOOKING ──► ASKED ──── 3 s of silence ────► SILENT: all may leave
+       ▲                     │                               │
+       │                     └──────── an answer ────────────┘
+       │                                   │
+       ├── it names the newest there,      │
+       │   or gave way to theirs (7)       ├── refused, or nothing to contradict: SHOWN
+       └───────────────────────────────────┤
+                                           ├── another entry: CONTRADICTS, nothing may leave
+                                           └── confirmed: COMING ──► STORING ──► SHOWN
+
+Silence counts from when the question is known to be there (silence.py): a slow link shows nothing.
+It is a guess, so that an answer that comes after all is heard. Who gives no credit to ask with is
+silent too: a node gives it back within moments, however busy it is. A refused offer of ours shows
+nothing either: a second machine that lacks what comes before it refuses it, to ask for all
+that it needs itself (section 6, 128).
 """
 
 from collections.abc import Callable, Mapping
@@ -30,10 +50,14 @@ from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, deco
 from .answering import goes_on
 from .coverage import is_stored
 from .planning import PROBE, Ask, lacking_hashes, metadata_of, named_for, proposal_of
+from .silence import Silences
 
 
 class Asking(Protocol):
     """What this needs of a session, as a policy does (`policy.Actions`)."""
+
+    @property
+    def now(self) -> float: ...
 
     @property
     def request_credit(self) -> int: ...
@@ -48,54 +72,70 @@ class Asking(Protocol):
 
     def propose(self, proposal: Propose, view: LogView) -> Request: ...
 
+    def waive_answer(self, request: Request) -> None:
+        """A proposal of ours may stay without one: the connection does not end over it."""
+
     def send_again(self, log: LogKey) -> None:
         """What was held back of a log may leave."""
 
 
 class _Stage(Enum):
-    NEWEST = auto()
-    """To be asked for its newest entry."""
-    COMPARE = auto()
-    """To be asked for its version of an entry that both hold."""
+    TO_ASK = auto()
+    """It is to be asked for its newest entry, or for its version of one that both hold."""
+    LOOKING = auto()
+    """What the question has to name is being looked up."""
+    ASKED = auto()
+    COMING = auto()
+    """It has confirmed to send its version. That may queue behind other data for long."""
     STORING = auto()
     """That has come, and is being compared by the store."""
+    SILENT = auto()
+    """It did not answer in time, and is taken for somebody who only reads."""
     SHOWN = auto()
     """What is held there does not contradict what is held here."""
     CONTRADICTS = auto()
     """It does. Nothing that others have not seen leaves any more."""
 
 
+_MAY_LEAVE = frozenset((_Stage.SILENT, _Stage.SHOWN))
+_OPEN = frozenset(_Stage) - _MAY_LEAVE - {_Stage.CONTRADICTS}
+_UNANSWERED = frozenset((_Stage.ASKED, _Stage.SILENT))
+_CREDIT = None
+"""What stands for credit to ask with among the questions without an answer."""
+
+
 @dataclass(slots=True)
 class _Contact:
     """How far the other side has shown what it holds of one log."""
 
-    stage: _Stage = _Stage.NEWEST
+    stage: _Stage
     request: Request | None = None
     """The question that is open."""
-    compared: int = 0
-    """The entry that both hold, as far as is known."""
+    compared: int | None = None
+    """The entry that is asked about: both hold it, as far as is known. None: for the newest."""
 
 
 class Withholding:
     """Says how much of a log may be sent in this session, and finds out whether all may."""
 
-    def __init__(self, actions: Asking, *, proactive: bool) -> None:
+    def __init__(self, actions: Asking, *, proactive: bool, silence_s: float) -> None:
+        """`silence_s`: how long a question that has arrived waits for its answer, in seconds."""
         self._actions = actions
         self._proactive = proactive
         self._shared: Mapping[LogKey, int] = {}
         self._contested: frozenset[LogKey] = frozenset()
         self._contacts: dict[LogKey, _Contact] = {}
+        # A node asks of thousands of logs at once, and is called after whatever happens: so those
+        # of which something can be done are found without looking at the others.
+        self._in: dict[_Stage, dict[LogKey, _Contact]] = {stage: {} for stage in _OPEN}
+        self._silences: Silences[LogKey | None] = Silences(silence_s)
+        self._starves = False
+        """Whether there is something to ask, and no credit for it."""
+        self._unasked: dict[LogKey, _Contact] = {}
+        """What is SILENT for want of credit."""
         self._newest: dict[LogKey, int] = {}
         """What the other side has said of own logs before anything of them was held back."""
         self._owned: set[Request] = set()
-        # A node asks of thousands of logs at once, and is called after whatever happens: so those
-        # of which something can be done are kept apart from those that wait for the other side.
-        self._asking: set[LogKey] = set()
-        """The logs of which it is to show what it holds."""
-        self._to_ask: dict[LogKey, _Contact] = {}
-        """Those of them of which it is to be asked something next."""
-        self._storing: dict[LogKey, _Contact] = {}
-        """Those of which its answer is being stored."""
         self._changed = False
 
     def interests_changed(self, event: InterestsChanged) -> None:
@@ -113,8 +153,8 @@ class Withholding:
         if shared is None:
             return U64_MAX
         contact = self._contacts.get(log)
-        shown = contact is not None and contact.stage is _Stage.SHOWN
-        return U64_MAX if shown and log not in self._contested else shared
+        may_leave = contact is not None and contact.stage in _MAY_LEAVE
+        return U64_MAX if may_leave and log not in self._contested else shared
 
     def limit_of(self, request: Request) -> int:
         """The same for a request; whoever only listens is told all, as nothing leaves by that."""
@@ -155,15 +195,14 @@ class Withholding:
 
     def _ask(self, log: LogKey) -> None:
         if log not in self._contacts and log not in self._contested:
-            self._contacts[log] = contact = _Contact()
-            self._asking.add(log)
+            self._contacts[log] = contact = _Contact(_Stage.TO_ASK)
+            self._in[_Stage.TO_ASK][log] = contact
+            self._changed = True
             shared, newest = self._shared.get(log, 0), self._newest.get(log)
             if any(self._shows(each, shared) for each in self._actions.requests_of(log)):
                 self._shown(log, contact)
             elif newest is not None:
                 self._learned(log, contact, newest)
-            else:
-                self._ask_next(log, contact)
 
     @staticmethod
     def _shows(request: Request, shared: int) -> bool:
@@ -182,47 +221,112 @@ class Withholding:
     @property
     def is_asking(self) -> bool:
         """Whether the other side has still to show what it holds of some log."""
-        return bool(self._asking)
+        return any(self._in.values())
 
     def advance(self) -> None:
-        """Asks what can be asked now."""
+        """Asks what can be asked now, and takes silence for an answer where it has lasted."""
         self._changed = False
-        for log, contact in list(self._storing.items()):
+        for log, contact in list(self._in[_Stage.STORING].items()):
             if contact.request is None or is_stored(contact.request):
                 self._shown(log, contact)
-        for _ in range(len(self._to_ask)):
+        for key in self._silences.take_due(self._actions.now):
+            self._end_silence(key)
+        if self._actions.request_credit:
+            self._ask_after_all()
+        for log, contact in list(self._in[_Stage.TO_ASK].items()):
             if not self._actions.request_credit:
                 break
-            log = next(iter(self._to_ask))
-            contact = self._to_ask.pop(log)
-            if contact.stage is _Stage.NEWEST:
+            if contact.compared is None:
                 self._propose(contact, PROBE, LogView(log))
             elif self._may_propose(log, contact.compared, contact.compared):
-                self._compare(log, contact, ())
-            else:
-                self._to_ask[log] = contact
+                self._compare(log, contact, contact.compared, ())
+        if self._in[_Stage.TO_ASK] and not (self._actions.request_credit or self._starves):
+            self._starves = True
+            self._silences.begin(_CREDIT)
+
+    def next_deadline(self) -> float | None:
+        """When `advance` has something to do although nothing came, or None."""
+        return self._silences.next_at()
+
+    def _end_silence(self, key: LogKey | None) -> None:
+        """What was asked has been there for long enough."""
+        if key is not _CREDIT:
+            contact = self._contacts[key]
+            if contact.request is not None:
+                self._actions.waive_answer(contact.request)
+            self._let_go(key, contact)
+            return
+        self._starves = False
+        for log, contact in list(self._in[_Stage.TO_ASK].items()):
+            self._unasked[log] = contact
+            self._let_go(log, contact)
+
+    def _let_go(self, log: LogKey, contact: _Contact) -> None:
+        self._move(log, contact, _Stage.SILENT)
+        self._actions.send_again(log)
+
+    def _ask_after_all(self) -> None:
+        """There is credit: what was not asked was no silence of the other side."""
+        self._starves = False
+        self._silences.end(_CREDIT)
+        unasked, self._unasked = self._unasked, {}
+        for log, contact in unasked.items():
+            if contact.stage is _Stage.SILENT:
+                self._move(log, contact, _Stage.TO_ASK)
+
+    def _move(self, log: LogKey, contact: _Contact, stage: _Stage) -> None:
+        if contact.stage in _OPEN:
+            del self._in[contact.stage][log]
+        if contact.stage is _Stage.ASKED:
+            self._silences.end(log)
+        contact.stage = stage
+        if stage in _OPEN:
+            self._in[stage][log] = contact
+        if stage is _Stage.ASKED:
+            self._silences.begin(log)
 
     def _ask_next(self, log: LogKey, contact: _Contact) -> None:
         """There is something to ask, as soon as that may be."""
-        self._to_ask[log] = contact
+        contact.request = None
+        self._move(log, contact, _Stage.TO_ASK)
         self._changed = True
 
-    def _compare(self, log: LogKey, contact: _Contact, named: tuple[int, ...]) -> None:
-        then = partial(self._looked, contact, named)
+    def _compare(
+        self, log: LogKey, contact: _Contact, compared: int, named: tuple[int, ...]
+    ) -> None:
+        self._move(log, contact, _Stage.LOOKING)
+        then = partial(self._looked, contact, compared, named)
         self._actions.look_up(LookUp(0, log, named), then)
 
-    def _looked(self, contact: _Contact, named: tuple[int, ...], view: LogView) -> None:
-        if contact.stage is not _Stage.COMPARE:
+    def _looked(
+        self, contact: _Contact, compared: int, named: tuple[int, ...], view: LogView
+    ) -> None:
+        if contact.stage is not _Stage.LOOKING:
             return
-        contact.compared = min(contact.compared, view.newest)
-        if contact.compared <= self._shared.get(view.log, 0):
+        contact.compared = compared = min(compared, view.newest)
+        if compared <= self._shared.get(view.log, 0):
             self._shown(view.log, contact)
             return
-        ask = metadata_of((contact.compared, contact.compared))
+        ask = metadata_of((compared, compared))
         if lacking_hashes([ask], view.hashes, named):
-            self._compare(view.log, contact, named_for(ask))
+            self._compare(view.log, contact, compared, named_for(ask))
         else:
             self._propose(contact, ask, view)
+
+    # Whether a question has arrived
+
+    @property
+    def wants_receipt(self) -> bool:
+        """Whether a ping is to follow a question."""
+        return self._silences.wants_ping
+
+    def receipt_asked(self) -> None:
+        """A ping left behind all that was asked."""
+        self._silences.ping_sent()
+
+    def receipt_came(self) -> None:
+        """That ping was answered."""
+        self._silences.pong_came(self._actions.now)
 
     def _may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
         actions = self._actions
@@ -234,23 +338,23 @@ class Withholding:
         if self._may_propose(view.log, proposal.start, proposal.end):
             contact.request = actions.propose(proposal, view)
             self._owned.add(contact.request)
+            self._move(view.log, contact, _Stage.ASKED)
         else:
-            self._to_ask[view.log] = contact
+            self._move(view.log, contact, _Stage.TO_ASK)
 
     def _learned(self, log: LogKey, contact: _Contact, newest: int) -> None:
         """The other side has told its newest entry."""
-        contact.request, contact.compared = None, newest
         if newest <= self._shared.get(log, 0):
             self._shown(log, contact)
         else:
-            contact.stage = _Stage.COMPARE
+            contact.compared = newest
             self._ask_next(log, contact)
 
     def _shown(self, log: LogKey, contact: _Contact) -> None:
         if contact.stage is _Stage.CONTRADICTS:
             # What was asked before that may be answered, or refused, later.
             return
-        self._over(log, contact, _Stage.SHOWN)
+        self._move(log, contact, _Stage.SHOWN)
         contact.request = None
         self._actions.send_again(log)
 
@@ -264,9 +368,12 @@ class Withholding:
     def confirmed(self, request: Request) -> None:
         """The other side confirmed a proposal of ours; one for a path tells its newest entry."""
         log = request.log
-        if log not in self._shared or not request.proposal.sparse or request.base is None:
+        if log not in self._shared or request.base is None:
             return
-        self._told(request, request.base.end or 0)
+        if request.proposal.sparse:
+            self._told(request, request.base.end or 0)
+        elif (contact := self._awaits(request)) is not None:
+            self._move(log, contact, _Stage.COMING)
 
     def cancelled(self, request: Request, cancel: Cancel) -> None:
         """The other side cancelled a request. Where it says nothing, there is nothing to notice."""
@@ -277,40 +384,40 @@ class Withholding:
             self.contradicted(log)
         elif request.proposal.sparse:
             self._told(request, 0)
-        elif request in self._owned:
-            self._shown(log, self._contacts[log])
+        elif (contact := self._awaits(request)) is not None:
+            self._shown(log, contact)
 
     def _told(self, request: Request, newest: int) -> None:
         contact = self._contacts.get(request.log)
         if contact is None:
             self._newest[request.log] = newest
-        elif contact.request is request and contact.stage is _Stage.NEWEST:
+        elif self._awaits(request) is contact:
             self._learned(request.log, contact, newest)
+
+    def _awaits(self, request: Request) -> _Contact | None:
+        """The contact whose question this is, if it has no answer."""
+        contact = self._contacts.get(request.log)
+        if contact is None or contact.request is not request:
+            return None
+        return contact if contact.stage in _UNANSWERED else None
 
     def released(self, request: Request) -> None:
         """One of ours is over."""
         self._owned.discard(request)
         contact = self._contacts[request.log]
-        if contact.request is request and contact.stage is _Stage.COMPARE:
-            contact.stage, self._changed = _Stage.STORING, True
-            self._storing[request.log] = contact
+        if contact.request is request and contact.stage is _Stage.COMING:
+            self._move(request.log, contact, _Stage.STORING)
+            self._changed = True
 
     def lost(self, request: Request) -> None:
         """One of ours gave way to one of the other side's: it is made again."""
         self._owned.discard(request)
-        contact = self._contacts[request.log]
-        contact.request = None
-        if request.log in self._asking:
+        contact = self._awaits(request)
+        if contact is not None:
             self._ask_next(request.log, contact)
 
     def contradicted(self, log: LogKey) -> None:
         """An entry of the other side does not go with what is held here."""
         if log in self._shared:
-            self._over(log, self._contacts.setdefault(log, _Contact()), _Stage.CONTRADICTS)
-
-    def _over(self, log: LogKey, contact: _Contact, stage: _Stage) -> None:
-        """Nothing more is asked of a log."""
-        contact.stage = stage
-        self._asking.discard(log)
-        self._to_ask.pop(log, None)
-        self._storing.pop(log, None)
+            contact = self._contacts.setdefault(log, _Contact(_Stage.SHOWN))
+            self._move(log, contact, _Stage.CONTRADICTS)

@@ -103,6 +103,9 @@ class SessionConfig:
 
     unanswered_timeout_s: float = 60.0
     """An own proposal without an answer for so long ends the connection."""
+    silence_s: float = 3.0
+    """Who has not said what it holds of an own log of ours so long after the question came there is
+    taken for somebody who only reads (peer/planner/withholding.py)."""
     held_data_timeout_s: float = 30.0
     """point2point.md 8: data waiting for the answer to an own proposal."""
     complete_timeout_s: float = 5.0

@@ -14,6 +14,7 @@ class Need(Enum):
 
     UNWANTED = "an author whom the endpoint does not follow"
     SETTINGS = "a confirmation with settings that the case chooses"
+    OWN = "a log that the endpoint authors, and nobody else has"
     CLOCK = "time that passes at once"
     TOGETHER = "bytes that are read before the endpoint answers the first of them"
     SYNC = "an endpoint that makes a one-time sync"

@@ -135,9 +135,16 @@ class Library:
 
     def __init__(self, seed: bytes = b"c" * 32, *, first_log_id: int = 0) -> None:
         self.author = Author(SigningKey(seed))
+        self.endpoint = Author(SigningKey(bytes(byte ^ 0xAA for byte in seed)))
+        """Whose own logs are the endpoint's, where it is given a key (`Need.OWN`)."""
         self.stranger = Author(SigningKey(bytes(byte ^ 0x55 for byte in seed)))
         self.shared = History(self.author, first_log_id)
         self._next = first_log_id
+
+    def fresh_own(self) -> History:
+        """A log that the endpoint is to author (`Link.author`)."""
+        self._next += 1
+        return History(self.endpoint, self._next)
 
     def huge(self, history: History) -> History:
         """An entry 1 of the same log that claims 2^64 - 1 bytes of payload."""

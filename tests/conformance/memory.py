@@ -1,10 +1,12 @@
 """A session in memory as the endpoint under test: no socket, and time is an argument."""
 
+from dataclasses import replace
+
 from bymux import Role
 from peer import Interests, InterestsChanged, LogChanged, Notice, Session, SessionConfig
 from tests.peer.rig import Host, Store
 
-from .histories import SHARED_COUNT, Library
+from .histories import SHARED_COUNT, History, Library
 
 CONFIG = SessionConfig(small_payload_bytes_max=64)
 
@@ -28,13 +30,16 @@ class MemoryLink:
         self.session = Session(role, config, self.now)
         self.host = Host(store or Store())
         shared = library.shared
+        self._shared = shared.log
         self.host.store.logs[shared.log].update(shared.upto(SHARED_COUNT))
         self.is_idle = False
         """Whether the host does nothing of what it is asked to."""
         self.notices: list[Notice] = []
         self._step = 1 if byte_by_byte else 1 << 30
-        interests = Interests(authors=frozenset((library.author.id,)))
-        self.session.handle(InterestsChanged(interests, (shared.log,)), self.now)
+        self._interests = Interests(
+            authors=frozenset((library.author.id,)), author=library.endpoint.id
+        )
+        self.session.handle(InterestsChanged(self._interests, (shared.log,)), self.now)
 
     @property
     def store(self) -> Store:
@@ -60,6 +65,15 @@ class MemoryLink:
         """Time passes."""
         self.now += seconds
         self.session.advance(self.now)
+        self._work()
+
+    def author(self, history: History, count: int) -> None:
+        self.host.store.logs[history.log].update(history.upto(count))
+        own = self._interests.own | {history.log}
+        self._interests = replace(self._interests, own=own, shared=dict.fromkeys(own, 0))
+        offers = (self._shared, *sorted(own))
+        self.session.handle(InterestsChanged(self._interests, offers), self.now)
+        self.host.store.changed(history.log)
         self._work()
 
     def lose(self) -> None:

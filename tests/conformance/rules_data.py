@@ -141,6 +141,9 @@ P2P-8.24 decided any
 
 P2P-8.25 decided any
   Who gave a prefix of a payload is remembered with it.
+P2P-8.26 ours both
+  Who refuses all that it is asked gets what it asks for nevertheless, within a round trip; who does
+  not answer it gets entries that nobody else has 3 s after a pong has shown that it was asked.
 
 P2P-9.01 must both
   A violation ends the connection at once, with a reason that names the rule, the request and the

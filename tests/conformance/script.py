@@ -69,6 +69,9 @@ class Link(Protocol):
     def wait(self, seconds: float) -> None:
         """Time passes for the endpoint; only for cases that need such a clock."""
 
+    def author(self, history: History, count: int) -> None:
+        """The endpoint appends the first entries of a log of its own (`Need.OWN`)."""
+
 
 class _MuxReader:
     """Cuts the endpoint's bytes into bymux packets."""
@@ -115,12 +118,18 @@ class Speaker:
         """The next request number."""
         self.inbox: deque[ControlMessage] = deque()
         """Control messages that nothing has waited for yet."""
+        self.on_proposal: Callable[[Propose], None] | None = None
+        """What is to be said to a proposal at once; None: it goes to the inbox."""
+        self.answers_pings = True
+        self.pings = 0
+        """How many have come."""
         self.said: list[tuple[int, int | None, int]] = []
         """Bymux packets of the endpoint that are no Write: type, stream, amount."""
         self.data_credit = 0
         self.granted = 0
         """Request credit that the endpoint has granted."""
         self._proposed = 0
+        self._unanswered: dict[int, Propose] = {}
         self.data_bytes_heard = 0
         self.kept: list[tuple[History, int]] = []
         """Logs, and up to where the endpoint has said that it keeps them, by answering a Close."""
@@ -184,13 +193,30 @@ class Speaker:
         number = self.number
         self.number += 2
         self._proposed += 1
-        self.control(history.propose(number, start, **fields))
+        proposal = history.propose(number, start, **fields)
+        self._unanswered[number] = proposal
+        self.control(proposal)
         return number
 
     def cancel(
         self, number: int, reason: CancelReason = CancelReason.NOT_WANTED, **fields: object
     ) -> None:
         self.control(Cancel(number, reason, **fields))  # type: ignore[arg-type]
+
+    def refuse(self, proposal: Propose) -> None:
+        """Cancel a proposal of the endpoint with 128, with our 32 as far as there is credit.
+
+        Unless it counts as never sent, as one of ours that has no answer begins before it (section
+        7); ours never give way to what the endpoint may propose meanwhile.
+        """
+        number = proposal.request
+        if any(_overlap(proposal, ours) for ours in self._unanswered.values()):
+            return
+        self._done.add(number)
+        self.cancel(number)
+        end = encode_switch(number) + encode_request_cancelled(number)
+        if self.data_credit >= len(end):
+            self.data(end)
 
     def grant(self, units: int = 8) -> None:
         """Request credit for the endpoint."""
@@ -254,7 +280,12 @@ class Speaker:
             while (message := self._control.next_message()) is not None:
                 if isinstance(message, Grant):
                     self.granted += message.units
-                self.inbox.append(message)
+                if isinstance(message, Adjust | Cancel):
+                    self._unanswered.pop(message.request, None)
+                if isinstance(message, Propose) and self.on_proposal is not None:
+                    self.on_proposal(message)
+                else:
+                    self.inbox.append(message)
             return
         if kind == WRITE and stream == DATA:
             assert self._decoder is not None
@@ -265,7 +296,9 @@ class Speaker:
         if kind == CREDIT and stream == DATA:
             self.data_credit += amount
         elif kind == PING:
-            self.link.send(packet(PONG, stream))
+            self.pings += 1
+            if self.answers_pings:
+                self.link.send(packet(PONG, stream))
 
     def _need(self, what: str) -> None:
         if not self.hear():
@@ -499,6 +532,14 @@ class Speaker:
         if said:
             raise UnmetError(f"the endpoint says {said[0]}")
 
+    def nothing_came(self) -> None:
+        """No data has come so far. Nothing is asked to see that."""
+        while self.hear():
+            pass
+        found = self._next(with_backlink=False)
+        if found is not None:
+            raise UnmetError(f"{found!r} on the data channel already")
+
     def no_data(self) -> None:
         """Nothing stands on the data channel."""
         self.settle()
@@ -524,6 +565,12 @@ class Speaker:
         for stream in (CONTROL, DATA):
             self.expect_said(CLOSE, stream)
             self.expect_said(STOP_READ, stream)
+
+
+def _overlap(one: Propose, other: Propose) -> bool:
+    """Section 7: from start to end, open without limit, whatever the kind."""
+    ends = [INFINITE if each.end is None else each.end for each in (one, other)]
+    return one.log == other.log and one.start <= ends[1] and other.start <= ends[0]
 
 
 def _joined(messages: tuple[ControlMessage | bytes, ...]) -> bytes:

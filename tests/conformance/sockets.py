@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import trio
+from nacl.signing import SigningKey
 
 from logstore import Follow, LogVerdict, Store
 from peer.api import NodeConfig, Peer, SyncError, sync
@@ -55,15 +56,32 @@ class SocketLink:
     def wait(self, seconds: float) -> None:
         raise NotImplementedError("no clock can be turned here")
 
+    def author(self, history: History, count: int) -> None:
+        raise NotImplementedError("nobody here has the endpoint's key")
+
     def close(self) -> None:
         self._socket.close()
+
+
+class MeetingLink(SocketLink):
+    """A connection to a node in this process."""
+
+    def __init__(self, connection: socket.socket, node: "NodeThread") -> None:
+        super().__init__(connection)
+        self._node = node
+
+    def author(self, history: History, count: int) -> None:
+        payloads = [history.payload(seq) for seq in range(1, count + 1)]
+        self._node.store.append(payloads, log_id=history.log.log_id)
 
 
 class NodeThread:
     """A `Peer` that serves a store on disk and follows an author, in a thread."""
 
-    def __init__(self, path: Path, follows: tuple[Follow, ...]) -> None:
-        self.store = Store.create(path)
+    def __init__(
+        self, path: Path, follows: tuple[Follow, ...], *, signing_key: SigningKey | None = None
+    ) -> None:
+        self.store = Store.create(path, signing_key=signing_key)
         for target in follows:
             self.store.follow(target)
         self.events: list[EventOf] = []
@@ -148,7 +166,7 @@ class Meeting:
         `one_time_sync`: the node is proactive, but only to sync once.
         """
         with self._connection(one_time_sync=one_time_sync) as connection:
-            link = SocketLink(connection)
+            link = MeetingLink(connection, self.node)
             proactive = not self.node_is_proactive
             try:
                 yield Speaker(link, self.library, proactive=proactive, setup=setup)

@@ -39,11 +39,13 @@ def proactive(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="module")
 def stage(proactive: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    library = Library(b"s" * 32)
+    # Each with a key of its own, since both sign their own logs on this machine.
+    library = Library((b"p" if proactive else b"r") * 32)
     path = tmp_path_factory.mktemp("conformance") / "store"
     with ExitStack() as stack:
         stack.enter_context(settings_can_be_chosen())
-        node = stack.enter_context(NodeThread(path, (library.author.id,)))
+        key = library.endpoint.key
+        node = stack.enter_context(NodeThread(path, (library.author.id,), signing_key=key))
         meeting = Meeting(node, library, node_is_proactive=proactive)
         honest = stack.enter_context(meeting.speaker())
         honest.begin()

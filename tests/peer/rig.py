@@ -562,6 +562,9 @@ class Pair:
                 if not busy and host.engine is not None and host.engine.wants_pong:
                     host.engine.ping_sent()
                     host.engine.pong_arrived()
+                if host.engine is not None and host.engine.wants_receipt:
+                    host.engine.receipt_asked()
+                    host.engine.receipt_came()
             if not busy:
                 if advance_s <= 0:
                     return count

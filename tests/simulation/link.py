@@ -275,6 +275,7 @@ class SplitEnd(End):
         """Control messages on their way to here, and where in the stream each ends."""
         self._control_sent = 0
         self._pong_due = False
+        self._receipt_due = False
         self.control = Pipe(self._clock, self._rng, link.plan, self._control_arrived)
         self.data = Pipe(self._clock, self._rng, link.plan, self._data_arrived)
 
@@ -318,6 +319,10 @@ class SplitEnd(End):
             self._pong_due = True
             self._engine.ping_sent()
             self._clock.after(2.5 * self.link.plan.delay_s, self._pong, self.life)
+        if self._engine.wants_receipt and not self._receipt_due:
+            self._receipt_due = True
+            self._engine.receipt_asked()
+            self._clock.after(2.5 * self.link.plan.delay_s, self._receipt, self.life)
 
     def _pong(self) -> None:
         """A pong comes behind everything that was sent before it."""
@@ -328,6 +333,16 @@ class SplitEnd(End):
         else:
             self._pong_due = False
             self.guarded(self._engine.pong_arrived)
+
+    def _receipt(self) -> None:
+        """The same, of control messages alone: data may wait for credit."""
+        other = self.other
+        assert isinstance(other, SplitEnd)
+        if any(pipe.in_flight for pipe in (self.control, other.control)):
+            self._clock.after(LOOK_S, self._receipt, self.life)
+        else:
+            self._receipt_due = False
+            self.guarded(self._engine.receipt_came)
 
     def finish(self) -> None:
         """What a session does with its Close: the other side keeps what has come before it."""
