@@ -481,7 +481,7 @@ class Peer:
             _check_log(subject)
         state = await self.status()
         if isinstance(subject, str | Address):
-            return why_peer(state, str(subject))
+            return await trio.to_thread.run_sync(why_peer, self.store, state, str(subject))
         return await trio.to_thread.run_sync(why_log, self.store, state, subject)
 
     async def statistics(self) -> Statistics:

@@ -254,7 +254,7 @@ def _why_not(wait: _Wait, timeout_s: float) -> str:
     connections: list[State] = [] if state is None or reasons else _connections(state)
     for each in connections:
         address = each["address"]
-        wrong = [str(reason) for reason in why_peer(state, address) if reason.wrong]
+        wrong = [str(reason) for reason in why_peer(wait.store, state, address) if reason.wrong]
         reasons += [f"{address}: {reason}" for reason in wrong]
     told = " | ".join(reasons[:REASONS_TOLD]) or "nobody is connected who could say what is missing"
     return f"not complete after {timeout_s:g} s: {told}"

@@ -41,7 +41,7 @@ def _why(args: "Namespace", terminal: "Terminal") -> int:
         if isinstance(args.subject, LogKey):
             reasons = why_log(store, state, args.subject)
         else:
-            reasons = why_peer(state, args.subject)
+            reasons = why_peer(store, state, args.subject)
     for reason in reasons:
         fields = {"text": reason.text, "wrong": reason.wrong, "advice": reason.advice}
         terminal.result(fields, f"{'!' if reason.wrong else ' '} {reason}")

@@ -330,12 +330,16 @@ def _trouble_with(each: Mapping[str, Any]) -> Iterator[Reason]:
         )
 
 
-def why_peer(state: State | None, address: str) -> list[Reason]:
-    """How it stands with a peer. `address`: `HOST:PORT`, or a host, as connections name it."""
+def why_peer(store: Store, state: State | None, address: str) -> list[Reason]:
+    """How it stands with a peer. `address`: `HOST:PORT`, or a host, as connections name it.
+
+    `store`, `state`: as for `why_log`.
+    """
     if state is None:
         text = "no node serves this store, so there are no connections"
         return [Reason(text, wrong=True, advice="start one with `bamboo-peer serve`")]
     found: list[Reason] = []
+    state = _less_outdated(store, state)
     for each in state.get("connections", ()):
         if _is_at(each["address"], address):
             found += _connection(each, state)
@@ -348,6 +352,26 @@ def why_peer(state: State | None, address: str) -> list[Reason]:
         text = f"the node has had no connection with {address} and does not call it"
         return [Reason(text, wrong=True, advice=f"call it with `serve --connect {address}`")]
     return found
+
+
+def _less_outdated(store: Store, state: State) -> State:
+    """A state without what it says of logs of which more is held by now.
+
+    It is written once a second at most, behind what is stored: else a log could be whole, and its
+    giver at once be said to hold more of it.
+    """
+    logs = state.get("logs", ())
+    left = [each for each in logs if not _is_outdated(store, each)]
+    troubles = int(state.get("logs_in_trouble", 0)) - len(logs) + len(left)
+    return {**state, "logs": left, "logs_in_trouble": troubles}
+
+
+def _is_outdated(store: Store, told: Mapping[str, Any]) -> bool:
+    info = store.log(LogKey.parse(f"{told['author']}/{told['log_id']}"))
+    return info is not None and (info.height, info.newest) > (
+        int(told["height"]),
+        int(told["newest"]),
+    )
 
 
 def _terms(each: Mapping[str, Any], state: State) -> Iterator[Reason]:

@@ -294,6 +294,6 @@ async def test_nobody_is_behind_by_what_is_behind_a_closed_range(
         state = found.state()
         assert [each["behind"] for each in logs(state)] == behind
         tell(taker, NewestLearned(STRANGER, 2))
-        words = "".join(map(str, why_peer(found.state(), "giver")))
+        words = "".join(map(str, why_peer(taker.store, found.state(), "giver")))
         assert ("more than we" in words) is True
         assert (f"of {log} it holds" in words) is bool(behind)

@@ -135,7 +135,7 @@ def test_a_fetch_that_nobody_connected_can_answer(store: Store) -> None:
 def test_no_node_that_serves_the_store(store: Store) -> None:
     store.follow(LOG)
     assert "no node serves this store" in said(why_log(store, None, LOG))
-    assert "start one with `bamboo-peer serve`" in said(why_peer(None, PEER))
+    assert "start one with `bamboo-peer serve`" in said(why_peer(store, None, PEER))
 
 
 def test_a_node_that_calls_nobody(store: Store) -> None:
@@ -163,7 +163,7 @@ def test_a_peer_that_cannot_be_reached(store: Store, error: str, advice: str) ->
     )
     for reasons in (
         why_log(store, state(connections=[away]), LOG),
-        why_peer(state(connections=[away]), PEER),
+        why_peer(store, state(connections=[away]), PEER),
     ):
         assert is_wrong(reasons)
         assert "cannot be reached: " + error.removeprefix(f"{PEER}: ") in said(reasons)
@@ -195,7 +195,7 @@ def test_a_peer_that_refused(store: Store, reason: int, words: str) -> None:
     store.follow(LOG)
     refused = of_peer(refused={"reason": reason, "at": "T"})
     assert f"{PEER} {words}" in said(why_log(store, state(refused), LOG))
-    assert f"of {LOG}: {PEER} {words}" in said(why_peer(state(refused), PEER))
+    assert f"of {LOG}: {PEER} {words}" in said(why_peer(store, state(refused), PEER))
 
 
 def test_a_refusal_that_a_later_request_has_overtaken_is_not_told(store: Store) -> None:
@@ -223,7 +223,7 @@ def test_a_log_that_is_behind_names_who_holds_more_and_whom_it_is_fetched_from(
     assert f"it is being fetched from {PEER}; something came last at T" in said(reasons)
     one = state(of_peer(newest=1), behind=1)
     assert "behind by 1 entry:" in said(why_log(store, one, LOG))
-    assert f"of {LOG} it holds 1 entry more than we" in said(why_peer(one, PEER))
+    assert f"of {LOG} it holds 1 entry more than we" in said(why_peer(store, one, PEER))
 
 
 def test_gaps_that_the_other_side_may_have_too(store: Store) -> None:
@@ -339,20 +339,20 @@ def test_so_many_logs_in_trouble_that_this_one_is_not_told(store: Store) -> None
     assert "so many logs in trouble" in said(why_log(store, full, LOG))
 
 
-def test_a_peer_in_order_one_in_setup_and_one_with_nothing_in_common() -> None:
-    fine = why_peer(state(), PEER)
+def test_a_peer_in_order_one_in_setup_and_one_with_nothing_in_common(store: Store) -> None:
+    fine = why_peer(store, state(), PEER)
     assert not is_wrong(fine)
     assert "both sides keep 1 log in step" in said(fine)
     assert "has not sent its setup yet" in said(
-        why_peer(state(connections=[connection(state="setup")]), PEER)
+        why_peer(store, state(connections=[connection(state="setup")]), PEER)
     )
     nothing = [connection(logs=0, entries_received=0)]
-    strangers = why_peer(state(connections=nothing, logs_in_trouble=1), PEER)
+    strangers = why_peer(store, state(connections=nothing, logs_in_trouble=1), PEER)
     assert is_wrong(strangers)
     assert "no log is followed by both sides" in said(strangers)
     for done in (state(connections=nothing), state(connections=[connection(logs=0)])):
-        assert not is_wrong(why_peer(done, PEER))
-        assert "no request is open" in said(why_peer(done, PEER))
+        assert not is_wrong(why_peer(store, done, PEER))
+        assert "no request is open" in said(why_peer(store, done, PEER))
 
 
 def test_a_log_waits_for_a_peer_that_takes_no_more_requests(store: Store) -> None:
@@ -364,17 +364,17 @@ def test_a_log_waits_for_a_peer_that_takes_no_more_requests(store: Store) -> Non
     assert "takes no more requests" not in said(why_log(store, ours, LOG))
 
 
-def test_a_peer_that_broke_a_rule_and_one_that_left() -> None:
+def test_a_peer_that_broke_a_rule_and_one_that_left(store: Store) -> None:
     ended = {"address": PEER, "direction": "incoming", "at": "T"}
     violation = ended | {"kind": "violation", "reason": "request 4: a number in use (rule)"}
     closed = ended | {"kind": "closed", "reason": "closed"}
-    reasons = why_peer(state(connections=[], ended=[violation]), "10.0.0.1")
+    reasons = why_peer(store, state(connections=[], ended=[violation]), "10.0.0.1")
     assert is_wrong(reasons)
     assert f"{PEER} broke a rule of the protocol at T: request 4: a number in use (rule)" in (
         said(reasons)
     )
     assert "`serve --trace FILE` shows what it sends" in said(reasons)
-    assert not is_wrong(why_peer(state(connections=[], ended=[closed]), PEER))
+    assert not is_wrong(why_peer(store, state(connections=[], ended=[closed]), PEER))
 
 
 def terms(**fields: object) -> dict[str, object]:
@@ -401,7 +401,8 @@ def terms(**fields: object) -> dict[str, object]:
 def told(node: dict[str, object] | None = None, **fields: object) -> str:
     """What is said of a connection with such terms, which is never a reason to worry."""
     connections = [connection(terms=terms(**fields))]
-    reasons = why_peer(state() | {"connections": connections} | (node or {}), PEER)
+    with Store.memory() as store:
+        reasons = why_peer(store, state() | {"connections": connections} | (node or {}), PEER)
     assert not is_wrong(reasons)
     return said(reasons)
 
@@ -471,8 +472,8 @@ def test_whose_wish_it_is_that_a_direction_is_safe_is_told() -> None:
     assert "(safe out, greedy in)" in told(None, greedy_sending=False)
 
 
-def test_a_peer_that_nobody_has_heard_of() -> None:
-    reasons = why_peer(state(), "elsewhere:7007")
+def test_a_peer_that_nobody_has_heard_of(store: Store) -> None:
+    reasons = why_peer(store, state(), "elsewhere:7007")
     assert is_wrong(reasons)
     assert "call it with `serve --connect elsewhere:7007`" in said(reasons)
 
@@ -517,3 +518,23 @@ def test_a_payload_on_its_way_is_no_lack_of_a_source(store: Store) -> None:
         " in the middle of the payload of entry 2" in words
     )
     assert "does not offer" not in words
+
+
+def test_what_came_after_the_node_said_how_it_is_is_no_trouble(store: Store) -> None:
+    """The state is a second old at most: a log that is whole cannot be what a peer has more of."""
+    author = Author()
+    store.follow(author.log)
+    log = author.log
+    told = {"author": log.author.hex(), "log_id": 0, "height": 0, "newest": 0, "behind": 3}
+    peer = of_peer(newest=3, active=1)
+    old = state() | {
+        "connections": [connection(entries_received=0, logs=0)],
+        "logs_in_trouble": 1,
+        "logs": [told | {"peers": [peer]}],
+    }
+    assert "it holds 3 entries more than we" in said(why_peer(store, old, PEER))
+    assert "no log is followed by both sides" in said(why_peer(store, old, PEER))
+    rows = [NewEntry(seq, author.sign(seq, b"x"), author.hash(seq), b"x") for seq in (1, 2, 3)]
+    store.put_entries(log, rows, source=PEER)
+    assert not is_wrong(why_log(store, old, log))
+    assert not is_wrong(why_peer(store, old, PEER))
