@@ -1,7 +1,7 @@
 """The simulation finds bugs: each of these is planted, and one of a few seeds falls over it."""
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
@@ -23,7 +23,7 @@ from peer.protocol.request import OpenEntry, Request
 from peer.protocol.table import RequestTable
 from wire import LogKey
 
-from .plan import draw_plan
+from .plan import Plan, draw_plan
 from .run import SEEDS, SimulationFailed, run_world
 
 Plant = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -189,9 +189,9 @@ def raise_at_times(decide: Callable[..., Any]) -> Callable[..., Any]:
     return failing
 
 
-def run_all() -> None:
-    for seed in SEEDS:
-        run_world(draw_plan(seed))
+def run_all(plans: Iterable[Plan]) -> None:
+    for plan in plans:
+        run_world(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +246,17 @@ CANARIES: dict[str, Plant] = {
 }
 
 
+ENOUGH = {"peer.planner.snapshot.Moments.coming": draw_plan(3, only=("appends", "large"))}
+"""One world for a bug that the others find too, but only after twenty virtual minutes."""
+
+
 @pytest.mark.parametrize("target", CANARIES)
 def test_a_planted_bug_is_found(target: str) -> None:
+    plans = [draw_plan(seed) for seed in SEEDS]
+    if target in ENOUGH:
+        plans = [ENOUGH[target]]
+        # Without the bug all is well there, as it is in the worlds of test_simulation.py.
+        run_all(plans)
     owner, _, name = target.rpartition(".")
     holder = pkgutil.resolve_name(owner)
     planted = CANARIES[target](getattr(holder, name))
@@ -255,7 +264,7 @@ def test_a_planted_bug_is_found(target: str) -> None:
         mock.patch.object(holder, name, planted),
         pytest.raises(SimulationFailed, match=r"again: .*--seed \d+"),
     ):
-        run_all()
+        run_all(plans)
 
 
 @pytest.mark.parametrize("worlds", KINDS, ids=lambda worlds: worlds.trouble)
