@@ -1,4 +1,4 @@
-"""Runs `bamboo-peer` in processes of its own, as a shell does."""
+"""Runs `bamboo-peer` in processes of its own."""
 
 import json
 import os
@@ -12,27 +12,38 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
+from .forked import Forked
+
 EXECUTABLE = str(Path(sys.executable).with_name("bamboo-peer"))
 PATIENCE_S = 60
 
+Process = Forked | subprocess.Popen[str]
 
-def run(store: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [EXECUTABLE, *arguments, "--store", str(store)],
-        input=stdin,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
+
+def run(
+    store: Path, *arguments: str, stdin: bytes = b"", environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    process = started(store, *arguments, stdin=stdin, environment=environment)
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode is not None
+    return subprocess.CompletedProcess(process.args, process.returncode, out, error)
 
 
 def started(
+    store: Path,
+    *arguments: str,
+    stdin: bytes = b"",
+    environment: dict[str, str] | None = None,
+) -> Forked:
+    """A command that goes on, its output in pipes."""
+    command = [*arguments, "--store", str(store)]
+    return Forked(command, {**os.environ, **(environment or {})}, stdin)
+
+
+def loaded(
     store: Path, *arguments: str, environment: dict[str, str] | None = None
 ) -> subprocess.Popen[str]:
-    """A command that goes on, its output in pipes."""
+    """Likewise, and the program is loaded anew, as it is by a shell."""
     return subprocess.Popen(
         [EXECUTABLE, *arguments, "--store", str(store)],
         stdin=subprocess.DEVNULL,
@@ -46,7 +57,7 @@ def started(
 class Serving:
     """A `serve` process; its events are read one by one."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
 
     def line(self) -> str:
@@ -61,14 +72,19 @@ class Serving:
         """Exit status and standard error after a signal."""
         self.process.send_signal(number)
         _, error = self.process.communicate(timeout=PATIENCE_S)
+        assert self.process.returncode is not None
         return self.process.returncode, error
 
 
 @contextmanager
 def serving(
-    store: Path, *arguments: str, environment: dict[str, str] | None = None
+    store: Path,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    start: Callable[..., Process] = started,
 ) -> Iterator[Serving]:
-    process = started(store, "serve", *arguments, environment=environment)
+    """`start` is `loaded` where it matters how the process begins."""
+    process = start(store, "serve", *arguments, environment=environment)
     # Whoever waits for a line that never comes reads the end of the output instead.
     patience = Timer(2 * PATIENCE_S, process.kill)
     patience.start()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import EXECUTABLE, PATIENCE_S, Serving, serving, until
+from .running import Serving, run, serving, until
 
 
 class Machine:
@@ -27,17 +27,7 @@ class Machine:
         }
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [EXECUTABLE, *arguments, "--store", str(self.store)],
-            input=stdin,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=False,
-            env=self.environment,
-        )
-        return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-        )
+        return run(self.store, *arguments, stdin=stdin, environment=self.environment)
 
     def append(self, *flags: str, text: str = "x") -> subprocess.CompletedProcess[str]:
         return self.run("append", *flags, stdin=text.encode())

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.harness import lines_of, make_log, words
 from wire import NATIVE_STATE
 
-from .running import EXECUTABLE, PATIENCE_S, Serving, run, serving, until
+from .running import EXECUTABLE, PATIENCE_S, Serving, loaded, run, serving, until
 
 
 @pytest.fixture
@@ -33,14 +33,15 @@ def node(store: Path) -> Iterator[Serving]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serve_says_first_where_it_listens_and_a_signal_ends_it_with_0(
-    node: Serving, number: int
+    store: Path, number: int
 ) -> None:
-    event = node.event()
-    assert list(event) == ["event", "address"]
-    assert event["event"] == "listening"
-    host, _, port = event["address"].rpartition(":")
-    assert (host, int(port) > 0) == ("127.0.0.1", True)
-    assert node.end(number) == (0, "")
+    with serving(store, "--listen", "127.0.0.1:0", "--json", start=loaded) as node:
+        event = node.event()
+        assert list(event) == ["event", "address"]
+        assert event["event"] == "listening"
+        host, _, port = event["address"].rpartition(":")
+        assert (host, int(port) > 0) == ("127.0.0.1", True)
+        assert node.end(number) == (0, "")
 
 
 def test_serve_tells_people_in_lines(store: Path) -> None:
@@ -196,7 +197,8 @@ def test_status_tells_of_a_node_that_runs_and_of_one_that_does_not(
 def test_status_tells_what_does_the_work_in_the_node(store: Path) -> None:
     environment = {"BAMBOO_NATIVE": "0"}
     python = {"version": None, "reason": "BAMBOO_NATIVE=0"}
-    with serving(store, "--no-listen", environment=environment):
+    # Which core it takes is decided while the program is loaded.
+    with serving(store, "--no-listen", environment=environment, start=loaded):
         until(lambda: bool(json.loads(run(store, "status", "--json").stdout)["node"]))
         record = json.loads(run(store, "status", "--json").stdout)
         assert record["native_core"] == record["node"]["native_core"] == python

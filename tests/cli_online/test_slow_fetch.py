@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tests.cli.harness import CommandLine
 
+from .forked import Forked
 from .running import PATIENCE_S, run, serving, started, until
 
 PAYLOAD = bytes(range(256)) * 8192
@@ -36,7 +36,7 @@ def slow(tmp_path: Path, log: str) -> Iterator[str]:
 
 
 @contextmanager
-def fetching(store: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def fetching(store: Path, *arguments: str) -> Iterator[Forked]:
     process = started(store, "fetch", *arguments)
     try:
         yield process

@@ -3,7 +3,6 @@
 import random
 import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ import pytest
 from logstore import Store
 from wire import LogKey
 
+from .forked import Forked
 from .running import PATIENCE_S, run, serving, started, until
 
 PAYLOAD = random.Random(1).randbytes(3_000_000)
@@ -101,9 +101,7 @@ def kept(store: Path, log: LogKey) -> int:
 
 
 @contextmanager
-def taking(
-    store: Path, giver: tuple[str, LogKey], came: int, *command: str
-) -> Iterator[subprocess.Popen[str]]:
+def taking(store: Path, giver: tuple[str, LogKey], came: int, *command: str) -> Iterator[Forked]:
     """A process that has got so much of the payload, and waits for more."""
     run(store, "init")
     address, log = giver

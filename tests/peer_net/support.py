@@ -8,7 +8,7 @@ import trio
 from nacl.signing import SigningKey
 
 from logstore import Store
-from peer import Command, Event, Ingest, Ingested, IngestItem, OpenPayload
+from peer import Command, Event, Ingest, Ingested, IngestItem, OpenPayload, SessionConfig
 from peer.api import NodeConfig, Peer, SyncError, memory_link
 from peer.net.port import Port
 from peer.net.store_host import StoreHost
@@ -137,10 +137,12 @@ async def host_without_payload(
             yield store, host, author, client
 
 
-async def synced(giver: Store, taker: Store) -> SyncError | None:
+async def synced(
+    giver: Store, taker: Store, *, session: SessionConfig | None = None
+) -> SyncError | None:
     """The taker syncs once with the giver, a node: how that failed, None if it did not."""
     failure = None
-    config = NodeConfig(workers=0, poll_s=1.0)
+    config = NodeConfig(workers=0, poll_s=1.0, session=session or SessionConfig())
     here, there = memory_link()
     async with (
         Peer(giver, config=config) as one,

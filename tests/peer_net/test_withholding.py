@@ -10,15 +10,26 @@ import trio
 from nacl.signing import SigningKey
 
 from logstore import ALL, OwnLogsReadOnly, Store
+from peer import SessionConfig
 from peer.api import NodeConfig, Peer, memory_link
 from peer.net import asking
 from tests.machines import Machine
 from wire import LogKey
 
-from .support import PATIENCE_S, synced
+from . import support
+from .support import PATIENCE_S
 
 KEY = SigningKey(b"k" * 32)
 LOG = LogKey(bytes(KEY.verify_key), 0)
+
+
+SESSION = SessionConfig(
+    retry_first_s=0.1, retry_max_s=6.0, keep_again_s=0.025, look_again_s=0.1, sync_settle_s=0.1
+)
+"""Delays that every sync of these tests would sit out in full, as nothing else is under way. How
+long somebody is waited for who says nothing (`silence_s`) stays: on a busy machine it is needed."""
+
+synced = partial(support.synced, session=SESSION)
 
 
 class Machines:
@@ -78,7 +89,7 @@ async def connected(left: Store, right: Store, *, giving_nothing: Store | None =
         if event["event"] == "contested":
             noticed.set()
 
-    config = NodeConfig(workers=1)
+    config = NodeConfig(workers=1, session=SESSION)
     async with (
         Peer(left, config=config, observer=observe) as caller,
         Peer(right, config=config, observer=observe) as called,
@@ -194,7 +205,7 @@ async def test_a_node_that_has_just_begun_hears_its_peers_before_it_signs(
     await machines.agree(3)
     machines.first.append([b"first"])
     assert await synced(machines.first, machines.friend) is None
-    config = NodeConfig(workers=1)
+    config = NodeConfig(workers=1, session=SESSION)
     async with Peer(machines.friend, config=config) as friend:
         address = await friend.listen()
         async with Peer(machines.second, config=config) as second:
@@ -210,7 +221,7 @@ async def test_a_node_that_has_just_begun_hears_its_peers_before_it_signs(
 
 async def test_who_has_nobody_to_call_is_not_slowed_down(machines: Machines) -> None:
     await machines.agree(1)
-    async with Peer(machines.first, config=NodeConfig(workers=1)) as peer:
+    async with Peer(machines.first, config=NodeConfig(workers=1, session=SESSION)) as peer:
         started = trio.current_time()
         await peer.append([b"x"])
         assert trio.current_time() - started < 1
