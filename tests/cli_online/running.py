@@ -34,10 +34,11 @@ def started(
     *arguments: str,
     stdin: bytes = b"",
     environment: dict[str, str] | None = None,
+    delays: dict[str, float] | None = None,
 ) -> Forked:
     """A command that goes on, its output in pipes."""
     command = [*arguments, "--store", str(store)]
-    return Forked(command, {**os.environ, **(environment or {})}, stdin)
+    return Forked(command, {**os.environ, **(environment or {})}, stdin, delays or {})
 
 
 def loaded(
