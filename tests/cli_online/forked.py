@@ -162,14 +162,15 @@ def _load() -> None:
 def _shorten(delays: dict[str, float]) -> None:
     """Has every configuration of a session begin with these, and nodes tell how they are soon.
 
-    With that `fetch` hears of it sooner, and allows for less that it has not heard of yet.
+    With that `fetch` and `wait` hear of it sooner, and allow for less that they have not heard of.
     """
     from peer import SessionConfig
-    from peer.cli import coming
+    from peer.cli import coming, waiting
     from peer.net import node, status_file
 
     status_file.INTERVAL_S = node.REMEMBER_S = coming.TELLING_S = 0.1  # type: ignore[misc]
     coming.LATE_S, coming.LINE_S = 1.0, 2.5  # type: ignore[misc]
+    waiting.SETTLE_S = 0.4  # type: ignore[misc]
     first = inspect.signature(SessionConfig).parameters
     assert delays.keys() <= first.keys()
     SessionConfig.__init__.__defaults__ = tuple(
