@@ -7,6 +7,7 @@ process id, standard streams, an environment and signals of its own, and ends as
 
 import atexit
 import gc
+import inspect
 import json
 import os
 import signal
@@ -26,9 +27,18 @@ REQUEST_BYTES_MAX = 1 << 17
 
 
 class Forked:
-    """Such a process; its methods are those of `subprocess.Popen`."""
+    """Such a process; its methods are those of `subprocess.Popen`.
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], stdin: bytes) -> None:
+    `delays`: what is not as in `SHORTER`, of `SessionConfig`.
+    """
+
+    def __init__(
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        stdin: bytes,
+        delays: dict[str, float],
+    ) -> None:
         # A file, so that nobody has to write it while the output is read.
         given = os.memfd_create("stdin")
         os.write(given, stdin)
@@ -37,7 +47,7 @@ class Forked:
         error, its_error = os.pipe()
         told, its_told = os.pipe()
         theirs = [given, its_out, its_error, its_told]
-        request = json.dumps({"arguments": arguments, "environment": environment})
+        request = json.dumps({"arguments": arguments, "environment": environment, "delays": delays})
         socket.send_fds(_forking(), [request.encode()], theirs)
         for each in theirs:
             os.close(each)
@@ -124,6 +134,19 @@ def _forking() -> socket.socket:
     return ours
 
 
+SHORTER = {
+    "retry_first_s": 0.1,
+    "retry_max_s": 6.0,
+    "keep_again_s": 0.05,
+    "look_again_s": 0.1,
+    "sync_settle_s": 0.2,
+}
+"""Delays of a session that nearly every test would sit out in full, as nothing else is under way.
+
+Nothing that somebody is given up after: on a busy machine that is needed.
+"""
+
+
 def _load() -> None:
     """All that a command would load when it is run."""
     from peer.cli.registry import COMMANDS
@@ -134,6 +157,25 @@ def _load() -> None:
         command.load()
     # What all have in common is not looked through again at the end of each of them.
     gc.freeze()
+
+
+def _shorten(delays: dict[str, float]) -> None:
+    """Has every configuration of a session begin with these, and nodes tell how they are soon.
+
+    With that `fetch` and `wait` hear of it sooner, and allow for less that they have not heard of.
+    """
+    from peer import SessionConfig
+    from peer.cli import coming, waiting
+    from peer.net import node, status_file
+
+    status_file.INTERVAL_S = node.REMEMBER_S = coming.TELLING_S = 0.1  # type: ignore[misc]
+    coming.LATE_S, coming.LINE_S = 1.0, 2.5  # type: ignore[misc]
+    waiting.SETTLE_S = 0.4  # type: ignore[misc]
+    first = inspect.signature(SessionConfig).parameters
+    assert delays.keys() <= first.keys()
+    SessionConfig.__init__.__defaults__ = tuple(
+        delays.get(name, parameter.default) for name, parameter in first.items()
+    )
 
 
 def _fork_when_asked(asked: socket.socket) -> int:
@@ -167,6 +209,7 @@ def _run(request: dict[str, Any], given: int, out: int, error: int, told: int) -
     for number, each in enumerate((given, out, error)):
         os.dup2(each, number)
         os.close(each)
+    _shorten(SHORTER | request["delays"])
     os.environ.clear()
     os.environ.update(request["environment"])
 

@@ -34,10 +34,11 @@ def started(
     *arguments: str,
     stdin: bytes = b"",
     environment: dict[str, str] | None = None,
+    delays: dict[str, float] | None = None,
 ) -> Forked:
     """A command that goes on, its output in pipes."""
     command = [*arguments, "--store", str(store)]
-    return Forked(command, {**os.environ, **(environment or {})}, stdin)
+    return Forked(command, {**os.environ, **(environment or {})}, stdin, delays or {})
 
 
 def loaded(
@@ -82,9 +83,11 @@ def serving(
     *arguments: str,
     environment: dict[str, str] | None = None,
     start: Callable[..., Process] = started,
+    **delays: float,
 ) -> Iterator[Serving]:
-    """`start` is `loaded` where it matters how the process begins."""
-    process = start(store, "serve", *arguments, environment=environment)
+    """`start` is `loaded` where it matters how the process begins; then there are no `delays`."""
+    how = {"delays": delays} if delays else {}
+    process = start(store, "serve", *arguments, environment=environment, **how)
     # Whoever waits for a line that never comes reads the end of the output instead.
     patience = Timer(2 * PATIENCE_S, process.kill)
     patience.start()

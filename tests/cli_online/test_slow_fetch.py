@@ -15,13 +15,13 @@ from .forked import Forked
 from .running import PATIENCE_S, run, serving, started, until
 
 PAYLOAD = bytes(range(256)) * 8192
-SLOW = ("--listen", "127.0.0.1:0", "--json", "--max-rate", "256k", "--window", "0")
+SLOW = ("--listen", "127.0.0.1:0", "--json", "--max-rate", "512k", "--window", "0")
 WHY_PART = "in the middle of the payload of entry 1 ("
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> str:
-    """One entry of 2 MiB in the store `slow`, which a slow node takes eight seconds to send."""
+    """One entry of 2 MiB in the store `slow`, which a slow node takes four seconds to send."""
     author = run(tmp_path / "slow", "init").stdout.strip()
     run(tmp_path / "slow", "append", stdin=PAYLOAD)
     return f"{author}/0"
@@ -49,7 +49,7 @@ def fetching(store: Path, *arguments: str) -> Iterator[Forked]:
 def test_a_peer_that_is_asked_is_not_given_up_while_bytes_come(
     slow: str, log: str, taker: Path
 ) -> None:
-    done = run(taker, "fetch", log, "1", "--from", slow, "--timeout", "3", "-v")
+    done = run(taker, "fetch", log, "1", "--from", slow, "--timeout", "1.5", "-v")
     assert (done.returncode, done.stdout) == (0, f"{log} 1: 1 entry and 1 payload fetched\n")
     told = re.findall(r"0 with payloads, (\S+) MiB of 2.0 MiB on the way \((\d+) %\)", done.stderr)
     assert told != []
@@ -63,7 +63,9 @@ def test_a_node_that_fetches_says_how_far_it_is(
     def shown(*arguments: str) -> str:
         return here(*arguments, "--store", taker).out.decode()
 
-    with serving(tmp_path / "slow", *SLOW[:3], "--max-rate", "16k", "--window", "0") as node:
+    very_slow = (*SLOW[:3], "--max-rate", "16k", "--window", "0")
+    # At that pace it cannot end in good order, and is not waited for.
+    with serving(tmp_path / "slow", *very_slow, close_timeout_s=0.5) as node:
         slow = node.event()["address"]
         with serving(taker, "--no-listen", "--connect", slow):
             until(lambda: "established" in run(taker, "status").stdout)
@@ -98,7 +100,7 @@ def test_a_node_that_fetches_says_how_far_it_is(
 def test_a_node_is_not_given_up_while_bytes_come(slow: str, log: str, taker: Path) -> None:
     with serving(taker, "--no-listen", "--connect", slow):
         until(lambda: "established" in run(taker, "status").stdout)
-        done = run(taker, "fetch", log, "1", "--timeout", "3")
+        done = run(taker, "fetch", log, "1", "--timeout", "1.5")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{log} 1: 1 entry and 1 payload fetched\n"
 

@@ -106,7 +106,9 @@ def taking(store: Path, giver: tuple[str, LogKey], came: int, *command: str) -> 
     run(store, "init")
     address, log = giver
     with proxy(address, came) as way:
-        process = started(store, *command, way.address, "--follow", str(log))
+        # The way stands still at the end, too: whoever ends waits for it as long as it would.
+        delays = {"close_timeout_s": 1.0}
+        process = started(store, *command, way.address, "--follow", str(log), delays=delays)
         try:
             until(lambda: way.passed == came and not unread(way.address))
             yield process

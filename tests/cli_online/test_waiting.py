@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import EXECUTABLE, PATIENCE_S, run, serving
+from .running import EXECUTABLE, PATIENCE_S, run, serving, started
 
 
 def test_wait_needs_a_node_and_something_to_wait_for(author: str, taker: Path) -> None:
@@ -27,10 +27,7 @@ def test_wait_returns_when_everything_has_come(
         assert json.loads(done.stdout)["peers"] == [giver]
         assert run(taker, "cat", author).stdout == "123"
 
-        waiting = subprocess.Popen(
-            [EXECUTABLE, "wait", author, "--seq", "4", "--store", str(taker)],
-            stdout=subprocess.PIPE,
-        )
+        waiting = started(taker, "wait", author, "--seq", "4")
         run(tmp_path / "giver", "append", stdin=b"4")
         waiting.communicate(timeout=PATIENCE_S)
         assert waiting.returncode == 0
@@ -64,7 +61,7 @@ def test_wait_says_who_cannot_be_reached(author: str, taker: Path) -> None:
     with serving(taker, "--no-listen", "--connect", address, "--follow", author) as node:
         while "connect failed" not in node.line():
             pass
-        done = run(taker, "wait", "--timeout", "2")
+        done = run(taker, "wait", "--timeout", "1")
         assert done.returncode == 1
         assert "cannot be reached: Connection refused" in done.stderr
 
@@ -86,7 +83,7 @@ def test_wait_does_not_take_the_word_of_who_called_in(
             while "connected" not in caller.line():
                 pass
             assert run(taker, "append", stdin=b"so that something is held").returncode == 0
-            done = run(taker, "wait", "--timeout", "2")
+            done = run(taker, "wait", "--timeout", "1")
             assert done.returncode == 1
             assert "cannot be reached: Connection refused" in done.stderr
 
@@ -102,17 +99,12 @@ def test_sync_with_wait_tries_again_until_somebody_is_there(
         f"{address}: Connection refused; trying again",
         f"bamboo-peer: {address}: not in sync after 0.2 s: Connection refused",
     ]
-    waiting = subprocess.Popen(
-        [EXECUTABLE, "sync", address, "--wait", "--store", str(taker)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert waiting.stderr is not None
-    assert b"trying again" in waiting.stderr.readline()
+    waiting = started(taker, "sync", address, "--wait")
+    assert "trying again" in waiting.stderr.readline()
     with serving(tmp_path / "giver", "--listen", address, "--json"):
         out, _ = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 0
-    assert b"received 3 entries" in out
+    assert "received 3 entries" in out
 
 
 @pytest.mark.parametrize("ctrl_c", ["trap - INT", "trap '' INT"], ids=["heeded", "ignored"])

@@ -24,7 +24,7 @@ LOG = LogKey(bytes(KEY.verify_key), 0)
 
 
 SESSION = SessionConfig(
-    retry_first_s=0.1, retry_max_s=6.0, keep_again_s=0.025, look_again_s=0.1, sync_settle_s=0.1
+    retry_first_s=0.05, retry_max_s=3.0, keep_again_s=0.025, look_again_s=0.1, sync_settle_s=0.1
 )
 """Delays that every sync of these tests would sit out in full, as nothing else is under way. How
 long somebody is waited for who says nothing (`silence_s`) stays: on a busy machine it is needed."""
