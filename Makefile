@@ -49,7 +49,7 @@ demo: setup java  ## two real nodes replicate, live; then a query with Spark
 	$(BIN)/python scripts/demo.py
 
 test: setup java  ## runs the default tests
-	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n 2 $(ARGS)
 
 lint: setup  ## formatting and lint rules, changing nothing
 	$(BIN)/ruff format --check .
@@ -69,7 +69,7 @@ soak: setup java  ## the long tests
 	$(BIN)/pytest -m long $(ARGS)
 
 fuzz: setup  ## property tests with many more examples, then the fuzz targets
-	$(BIN)/pytest --hypothesis-profile=long -n 2 --dist loadgroup
+	$(BIN)/pytest --hypothesis-profile=long -n 2
 	set -e; for target in $(basename $(notdir $(FUZZ_TARGETS))); do \
 		$(BIN)/python -m fuzz.$$target $(ARGS); \
 	done
@@ -78,7 +78,7 @@ bench: setup  ## every benchmark; each says at its top what it measures
 	set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python $$benchmark; done
 
 coverage: setup java  ## the default tests with branch coverage
-	$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-report=html $(ARGS)
+	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html $(ARGS)
 
 conformance: setup  ## writes docs/conformance.md from the catalogue and the tests
 	$(BIN)/python scripts/conformance.py

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
 
 from analytics import JavaMissing, ensure_java
+from tests.scheduling import GroupedScheduling
 
 # For what is made outside of a test, by fixtures of a module.
 os.environ["BAMBOO_PEER_STATE"] = tempfile.mkdtemp(prefix="bamboo-state-")
@@ -40,10 +42,16 @@ settings.register_profile(
 settings.load_profile("fast")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Spark stay in one process (`--dist loadgroup`), so that one JVM runs.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupedScheduling:
+    """Tests that share something costly stay in one process."""
+    return GroupedScheduling(config, log)
 
-    Where there is no Java they are left out, and the reason is printed, but with BAMBOO_JAVA=1.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with Spark are left out where there is no Java, with the reason.
+
+    Not so with BAMBOO_JAVA=1.
     """
     found = [item for item in items if needs_java(item)]
     if not found:
@@ -54,7 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     except JavaMissing as error:
         missing = None if os.environ.get("BAMBOO_JAVA") == "1" else str(error)
     for item in found:
-        item.add_marker(pytest.mark.xdist_group("spark"))
         # pyspark uses what pandas, numpy and Python have deprecated, and leaves sockets open.
         item.add_marker(pytest.mark.filterwarnings("ignore"))
         if missing is not None:

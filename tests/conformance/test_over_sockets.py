@@ -19,8 +19,6 @@ from .settings import settings_can_be_chosen
 from .sockets import Bystander, Meeting, NodeThread, bring_shared
 from .test_offences import check_reason
 
-pytestmark = pytest.mark.xdist_group("conformance over sockets")
-
 
 @dataclass
 class Stage:

@@ -24,7 +24,6 @@ from .histories import History, Library
 from .script import GREEDY, SAFE, Speaker
 from .sockets import Meeting, NodeThread
 
-pytestmark = pytest.mark.xdist_group("conformance over sockets")
 HALF = 200_000
 """A payload of twice as many bytes is not gathered in memory."""
 
