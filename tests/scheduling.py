@@ -12,6 +12,7 @@ GROUPS = {
     "tests/docs/test_demo.py": "spark",
     # A node for each of the two roles.
     "tests/conformance/test_over_sockets.py": "conformance over sockets",
+    "tests/conformance/test_relays.py": "conformance over sockets",
 }
 """The beginning of a path, and the group of the tests there."""
 

@@ -233,6 +233,13 @@ class Withholding:
             self._end_silence(key)
         if self._actions.request_credit:
             self._ask_after_all()
+            self._ask_waiting()
+        if self._in[_Stage.TO_ASK] and not (self._actions.request_credit or self._starves):
+            self._starves = True
+            self._silences.begin(_CREDIT)
+
+    def _ask_waiting(self) -> None:
+        """Only with credit: thousands may wait for it, and are not gone through in vain."""
         for log, contact in list(self._in[_Stage.TO_ASK].items()):
             if not self._actions.request_credit:
                 break
@@ -240,9 +247,6 @@ class Withholding:
                 self._propose(contact, PROBE, LogView(log))
             elif self._may_propose(log, contact.compared, contact.compared):
                 self._compare(log, contact, contact.compared, ())
-        if self._in[_Stage.TO_ASK] and not (self._actions.request_credit or self._starves):
-            self._starves = True
-            self._silences.begin(_CREDIT)
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came, or None."""
