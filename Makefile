@@ -12,6 +12,8 @@ NATIVE_INPUTS := scripts/native.py native/Cargo.toml native/checksums $(wildcard
 PACKAGES := $(wildcard analytics bench bymux fuzz gateways logstore peer pyspark_bamboo scripts tests wire)
 FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wildcard fuzz/*.py))
 BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
+# Processes that run tests: one more than a small machine has cores, since many tests wait for others.
+WORKERS ?= 3
 # Arguments for the tool that is run: make test ARGS="tests/wire -k lipmaa"
 ARGS ?=
 
@@ -49,7 +51,7 @@ demo: setup java  ## two real nodes replicate, live; then a query with Spark
 	$(BIN)/python scripts/demo.py
 
 test: setup java  ## runs the default tests
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 lint: setup  ## formatting and lint rules, changing nothing
 	$(BIN)/ruff format --check .
@@ -69,7 +71,7 @@ soak: setup java  ## the long tests
 	$(BIN)/pytest -m long $(ARGS)
 
 fuzz: setup  ## property tests with many more examples, then the fuzz targets
-	$(BIN)/pytest --hypothesis-profile=long -n 2
+	$(BIN)/pytest --hypothesis-profile=long -n $(WORKERS)
 	set -e; for target in $(basename $(notdir $(FUZZ_TARGETS))); do \
 		$(BIN)/python -m fuzz.$$target $(ARGS); \
 	done
@@ -78,7 +80,7 @@ bench: setup  ## every benchmark; each says at its top what it measures
 	set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python $$benchmark; done
 
 coverage: setup java  ## the default tests with branch coverage
-	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --cov --cov-report=term --cov-report=html $(ARGS)
 
 conformance: setup  ## writes docs/conformance.md from the catalogue and the tests
 	$(BIN)/python scripts/conformance.py

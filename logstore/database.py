@@ -104,7 +104,7 @@ def _page_count(db: apsw.Connection) -> int:
 class Transaction:
     """What a write works with: the connection, the time, and the next ingest numbers."""
 
-    __slots__ = ("_authored", "_changed", "_ingest", "db", "now_us")
+    __slots__ = ("_authored", "_changed", "_ingest", "changes_wishes", "db", "now_us")
 
     def __init__(self, db: apsw.Connection, now_us: int) -> None:
         self.db = db
@@ -115,6 +115,8 @@ class Transaction:
         self._ingest: int = row[0]
         self._authored: int = row[1]
         self._changed = False
+        self.changes_wishes = False
+        """Whether it changes what is followed, wanted or contested (`wishes_version`)."""
 
     @property
     def authored(self) -> int:
@@ -160,6 +162,7 @@ class Database:
         self._watcher: apsw.Connection | None = None
         self._generation = 0
         self._commits = 0
+        self._wishes = 0
         self._pages = 0
         """The pages for which there is room, in the database or in the reserve."""
         self.look: Callable[[apsw.Connection], None] = lambda _: None
@@ -270,6 +273,7 @@ class Database:
                 db.execute("COMMIT")
                 self._pages = max(pages, self._pages)
                 self._commits += 1
+                self._wishes += transaction.changes_wishes
             except BaseException as error:
                 self._give_up(db, error)
                 raise
@@ -329,6 +333,17 @@ class Database:
             # Not Connection.data_version(), which looks at nothing that was not read anyway.
             version: int = self._watcher.execute("PRAGMA data_version").get
             return before + version
+
+    def wishes_version(self) -> tuple[int, int, int]:
+        """Another value once what is wanted may have been changed, by whichever process.
+
+        It waits for whoever writes. `data_version` changes with each commit of this process too,
+        and then no longer tells that another one has committed beside it.
+        """
+        with self._lock, translated(self.where):
+            # Of a connection's own commits this tells nothing: they are counted.
+            version: int = self._open_writer().execute("PRAGMA data_version").get
+            return self._generation, version, self._wishes
 
     def _check_unchanged(self, db: apsw.Connection) -> None:
         """A later version may have changed the format while this process had the store open."""

@@ -71,6 +71,7 @@ class Dropping:
                 row = load_log(transaction.db, self._key)
                 if row is None:
                     return Dropped(0, 0), None
+                transaction.changes_wishes = True
                 unwant_overlapping(transaction.db, self._key, self._next, self._last)
                 parts = Dropped(0, 0)
                 if self._next == self._first:

@@ -155,7 +155,7 @@ class _Batch:
             row.newest_at = self._transaction.now_us
             row.newest_from = source
         if row.entries or row.fork_seq is not None or row.invalid_seq is not None:
-            settle(self._db, row)
+            settle(self._transaction, row)
             save_log(self._db, row)
         else:
             self._db.execute("DELETE FROM logs WHERE id = ?", (row.id,))
@@ -168,6 +168,7 @@ class _Batch:
         """Keeps an entry that contradicts what only this store has; False if others have it too."""
         if not self._shared < min(entry.seq, self._held_newest):
             return False
+        self._transaction.changes_wishes = True
         contest(self._db, self._row.key, entry.encoded, source)
         return True
 

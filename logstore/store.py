@@ -263,6 +263,7 @@ class Store(StoreView):
         if self._identity is not None:
             self._identity.confirm()
         with self._database.write() as transaction:
+            transaction.changes_wishes = True
             sharing.confirm_contested(transaction.db, self.author)
 
     def note_shared(self, shared: Mapping[LogKey, int]) -> None:
@@ -367,7 +368,7 @@ class Store(StoreView):
                     done = fill_payload(transaction, row, seq, given)
                 except WrongSizeError as error:
                     wrong = error
-                wants.settle(transaction.db, row)
+                wants.settle(transaction, row)
                 save_log(transaction.db, row)
         except WrongPayloadError as error:
             wrong = error
@@ -399,9 +400,10 @@ class Store(StoreView):
             if key.author == self.author and sharing.contest_by_proof(
                 transaction.db, row, proof, source
             ):
+                transaction.changes_wishes = True
                 return proof
             if proofs.store_fork(transaction, row, proof):
-                wants.settle(transaction.db, row)
+                wants.settle(transaction, row)
                 save_log(transaction.db, row)
             return proofs.load_fork(transaction.db, row) or proof
 
@@ -413,6 +415,7 @@ class Store(StoreView):
         None leaves that as it is; at first it is everything. False if nothing changes.
         """
         with self._database.write() as transaction:
+            transaction.changes_wishes = True
             return following.follow(transaction.db, target, subscription)
 
     def unfollow(self, target: Follow) -> bool:
@@ -420,6 +423,7 @@ class Store(StoreView):
 
         def unfollow() -> bool:
             with self._database.write(frees=True) as transaction:
+                transaction.changes_wishes = True
                 return following.unfollow(transaction.db, target)
 
         return self._opened.reserve.free(unfollow)
@@ -434,11 +438,13 @@ class Store(StoreView):
         if not 1 <= first <= last <= U64_MAX:
             raise ValueError(f"{first}..{last} is no range of entries")
         with self._database.write() as transaction:
-            return wants.want(transaction.db, key, first, last)
+            transaction.changes_wishes = True
+            return wants.want(transaction, key, first, last)
 
     def unwant(self, key: LogKey, first: int, last: int) -> bool:
         """Takes back `want`; False if exactly that was not wanted any more."""
         with self._database.write() as transaction:
+            transaction.changes_wishes = True
             return wants.unwant(transaction.db, key, first, last)
 
     def remember(self, name: str, value: bytes | None) -> None:

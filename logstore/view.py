@@ -165,6 +165,14 @@ class StoreView:
         """A number that is another one once any process has committed something. Cheap to poll."""
         return self._database.data_version()
 
+    def wishes_version(self) -> object:
+        """Another value once what is followed or wanted may have been changed, by any process.
+
+        That includes what has come by now, and own logs that are contested. It waits for whoever
+        writes.
+        """
+        return self._database.wishes_version()
+
     @property
     def log_path(self) -> Path | None:
         """The file that every commit of any process writes to first, None where there is none.

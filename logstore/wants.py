@@ -16,12 +16,15 @@ from .runs import Run, is_held
 if TYPE_CHECKING:
     import apsw
 
+    from .database import Transaction
 
-def want(db: "apsw.Connection", key: LogKey, first: int, last: int) -> bool:
+
+def want(transaction: "Transaction", key: LogKey, first: int, last: int) -> bool:
     """Records a range; False, and nothing is recorded, if all of it that may exist is held.
 
     Raises LogClosed if none of it may.
     """
+    db = transaction.db
     row = load_log(db, key)
     if row is not None and first > row.servable:
         raise LogClosed.behind(row.servable, row.state, key, "fetch what is before that")
@@ -32,7 +35,7 @@ def want(db: "apsw.Connection", key: LogKey, first: int, last: int) -> bool:
     if row is None:
         return True
     ask_again(db, row, first, last)
-    settle(db, row)
+    settle(transaction, row)
     return (first, last) in load_wants_of(db, key)
 
 
@@ -58,14 +61,16 @@ def unwant_overlapping(db: "apsw.Connection", key: LogKey, first: int, last: int
             unwant(db, key, low, high)
 
 
-def settle(db: "apsw.Connection", row: LogRow) -> None:
+def settle(transaction: "Transaction", row: LogRow) -> None:
     """Takes back what is held by now, and what can never be."""
+    db = transaction.db
     if db.execute("SELECT 1 FROM wants LIMIT 1").get is None:
         return
     for first, last in load_wants_of(db, row.key):
         high = min(last, row.servable)
         held = high < first or is_held(db, row, first, high)
         if held and not is_missing(db, row, first, high):
+            transaction.changes_wishes = True
             unwant(db, row.key, first, last)
 
 

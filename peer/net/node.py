@@ -273,6 +273,9 @@ class Node:
         self.want_watchers: set[Callable[[], None]] = set()
         """Called when what is wanted may have changed, also because some of it has come."""
         self._looking_at_wants = False
+        self._look_lock = trio.Lock()
+        self._wanted_told: Wanted | None = None
+        """What the host has told last, None if that may be older than a change made here."""
         host.want_watchers.add(self._wanted_read)
         self._tell_contests()
 
@@ -512,6 +515,7 @@ class Node:
                 self._observer(fork)
 
     async def _change_wanted(self, change: partial[bool]) -> bool:
+        self._wanted_told = None
         try:
             changed = await self.host.call(change)
             if changed:
@@ -523,7 +527,8 @@ class Node:
         return changed
 
     def _wanted_read(self, wanted: Wanted) -> None:
-        """Another process may have changed what is wanted."""
+        """Somebody may have changed what is wanted: another process, or a call of this one."""
+        self._wanted_told = wanted
         if wanted != self._book.wanted:
             # Read once more, in its turn: what was read may be older than a change made here.
             self._look_soon()
@@ -545,11 +550,15 @@ class Node:
                 return
 
     async def _look_at_wants(self) -> None:
-        wanted = await self.host.call(partial(Wanted.load, self.host.store))
-        if wanted == self._book.wanted:
-            return
-        if not self._book.take(wanted):
-            self._book = await self.host.call(partial(self._book.load, self.host.store))
+        # Who has changed something looks, and so does who was told of it: only one of them tells.
+        async with self._look_lock:
+            if self._wanted_told == self._book.wanted:
+                return
+            wanted = await self.host.call(partial(Wanted.load, self.host.store))
+            if wanted == self._book.wanted:
+                return
+            if not self._book.take(wanted):
+                self._book = await self.host.call(partial(self._book.load, self.host.store))
         self._roster.tell(self._book.current)
         self._tell_contests()
         for watch in list(self.want_watchers):

@@ -299,12 +299,14 @@ class StoreHost:
         self._payloads.note_changes(changes)
         for port, events in (answers or {}).items():
             port.deliver(*events, *(changes if port in self.ports else ()))
-        if not changes:
-            return
-        for port in [port for port in self.ports if not answers or port not in answers]:
-            port.deliver(*changes)
-        for watch in list(self.watchers):
-            watch(changes)
+        if changes:
+            for port in [port for port in self.ports if not answers or port not in answers]:
+                port.deliver(*changes)
+            for watch in list(self.watchers):
+                watch(changes)
+        if news.wanted is not None:
+            for watch_wanted in list(self.want_watchers):
+                watch_wanted(news.wanted)
 
     def _arrival_changed(self, log: LogKey, seq: int) -> None:
         for port in list(self.ports):
@@ -333,10 +335,7 @@ class StoreHost:
         if self._has_nothing_to_look_for():
             return
         also: set[LogKey] = set()
-        wanted = await self.call(partial(self._look_for_others, also), also=also)
-        if wanted is not None:
-            for watch in list(self.want_watchers):
-                watch(wanted)
+        await self.call(partial(self._check_evidence_left, also), also=also)
 
     def _has_nothing_to_look_for(self) -> bool:
         """Whether this time may pass."""
@@ -346,14 +345,10 @@ class StoreHost:
         # With all threads at rest nobody holds the lock that looking at the version takes.
         return all(lane.idle for lane in self._lanes) and not self._feed.is_stale()
 
-    def _look_for_others(self, also: set[LogKey]) -> Wanted | None:
-        """In the writing thread: what is wanted now, if another process wrote anything.
-
-        Adds the logs of which evidence was kept at last.
-        """
+    def _check_evidence_left(self, also: set[LogKey]) -> None:
+        """In the writing thread. Adds the logs of which evidence is kept at last."""
         for command, source in list(self._evidence_left.values()):
             self._check_evidence(command, source, also)
-        return Wanted.load(self.store) if self._feed.is_stale() else None
 
 
 def refuse_all(groups: Iterable[Group], detail: str) -> None:

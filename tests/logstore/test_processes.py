@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -226,6 +227,32 @@ def test_news_of_another_process_is_seen(tmp_path: Path) -> None:
         assert store.data_version() != before
         assert store.changed_logs(position) == (position + 2, [LogKey(store.author, 0)])
         assert store.changed_logs(position + 2) == (position + 2, [])
+
+
+def test_wishes_have_another_version_once_anybody_may_have_changed_them(tmp_path: Path) -> None:
+    def changed(store: Store, change: Callable[[], object]) -> bool:
+        before = store.wishes_version()
+        change()
+        return store.wishes_version() != before
+
+    with Store.create(tmp_path / "store") as store, Store.open(tmp_path / "store") as other:
+        log = store.append([b"a"])[0].key
+        foreign = LogKey(bytes(32), 5)
+        assert not changed(store, lambda: store.append([b"b"]))
+        assert changed(store, lambda: other.follow(log))
+        assert not changed(store, lambda: store.append([b"c"]))
+        assert changed(store, lambda: store.follow(foreign))
+        assert changed(store, lambda: store.want(foreign, 1, 2))
+        assert changed(store, lambda: store.unwant(foreign, 1, 2))
+        assert changed(store, lambda: store.unfollow(foreign))
+        assert changed(store, lambda: store.drop(log))
+        assert store.want(log, 1, 2)
+        payloads = {1: b"a", 2: b"b"}
+        assert not changed(store, lambda: store.complete_payload(log, 1, payloads[1]))
+        assert changed(store, lambda: store.complete_payload(log, 2, payloads[2]))
+    with Store.memory() as memory:
+        assert not changed(memory, lambda: memory.append([b"a"]))
+        assert changed(memory, lambda: memory.follow(foreign))
 
 
 def test_readers_are_not_held_up_by_a_writer(tmp_path: Path) -> None:

@@ -281,6 +281,19 @@ async def test_news_that_a_look_up_under_way_has_missed_are_told_behind_it() -> 
             assert client.events[-1] == LogChanged(author.log, 2, 2)
 
 
+async def test_what_another_process_wants_is_noticed_beside_a_commit_of_this_one(
+    tmp_path: object,
+) -> None:
+    path, log = f"{tmp_path}/store", LogKey(bytes(32), 5)
+    with Store.create(path) as store, Store.open(path) as elsewhere:
+        async with running_host(store) as host:
+            seen = WantedSeen()
+            host.want_watchers.add(seen.take)
+            # Between a look and what this process does next, which takes the news of both.
+            await host.call(lambda: (store.append([b"entry"]), elsewhere.follow(log)))
+            await seen.wait_for(Wanted({log: FULL}))
+
+
 async def test_what_another_process_commits_is_noticed(tmp_path: object) -> None:
     path = f"{tmp_path}/store"
     with Store.create(path) as store, Store.open(path) as elsewhere:

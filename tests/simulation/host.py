@@ -15,7 +15,6 @@ from logstore import Store, StoreError
 from peer.net.changes import News
 from peer.net.groups import Checked, Group, grouped
 from peer.net.ingestion import GROUP_ENTRIES_MAX, Ingestion
-from peer.net.interests import Wanted
 from peer.net.lane import Job, Lane, Settle
 from peer.net.sources import Settled, Sources
 from peer.net.store_host import StoreHost
@@ -226,12 +225,7 @@ class SimHost(StoreHost):
         except StoreError:
             return
         also: set[LogKey] = set()
-        self.write(partial(self._look_for_others, also), self._others_seen, also=also)
-
-    def _others_seen(self, wanted: Wanted | None) -> None:
-        if wanted is not None:
-            for watch in list(self.want_watchers):
-                watch(wanted)
+        self.write(partial(self._check_evidence_left, also), _nothing_more, also=also)
 
     def _written(self, result: T, then: Callable[[T], None], news: News) -> None:
         then(result)
@@ -260,6 +254,10 @@ class SimHost(StoreHost):
     def open_sinks(self) -> int:
         """Payloads that are being received in pieces."""
         return len(self._payloads._sinks)
+
+
+def _nothing_more(_: object) -> None:
+    """What was done says all there is to say."""
 
 
 def _raise(done: Settle, error: Exception) -> None:
