@@ -272,10 +272,8 @@ class Node:
         host.watchers.add(self._logs_changed)
         self.want_watchers: set[Callable[[], None]] = set()
         """Called when what is wanted may have changed, also because some of it has come."""
-        self._looking_at_wants = False
-        self._look_lock = trio.Lock()
-        self._wanted_told: Wanted | None = None
-        """What the host has told last, None if that may be older than a change made here."""
+        self._look_lock, self._looking_at_wants = trio.Lock(), False
+        self._wanted_told: Wanted | None = None  # what the host told since the last change here
         host.want_watchers.add(self._wanted_read)
         self._tell_contests()
 
@@ -530,7 +528,7 @@ class Node:
         """Somebody may have changed what is wanted: another process, or a call of this one."""
         self._wanted_told = wanted
         if wanted != self._book.wanted:
-            # Read once more, in its turn: what was read may be older than a change made here.
+            # Read again, in its turn: it may be older than a change made here.
             self._look_soon()
 
     def _look_soon(self) -> None:
