@@ -14,6 +14,8 @@ FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wil
 BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
 # Processes that run tests: one more than a small machine has cores, since many tests wait for others.
 WORKERS ?= 3
+# Tests start our commands hundreds of times: compiled once, and not each time anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Arguments for the tool that is run: make test ARGS="tests/wire -k lipmaa"
 ARGS ?=
 
