@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 # Touched when the native core was built, or could not be: `make native` tries again.
 NATIVE_STAMP := $(VENV)/.native
 NATIVE_INPUTS := scripts/native.py native/Cargo.toml native/checksums $(wildcard native/src/*.rs native/src/*/*.rs)
-PACKAGES := $(wildcard analytics bench bymux fuzz gateways logstore peer pyspark_bamboo scripts tests wire)
+PACKAGES := $(wildcard analytics bamboo_cli bench bymux fuzz gateways logstore peer pyspark_bamboo scripts tests wire)
 FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wildcard fuzz/*.py))
 BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
 # Processes that run tests: one more than a small machine has cores, since many tests wait for others.

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from bamboo_cli.online import COLLECTOR_THRESHOLDS
 from bench.support.output import show
 from bench.support.processes import play_role, read_record, start, tell
 from logstore import Store
 from peer import SessionConfig
-from peer.cli.online import COLLECTOR_THRESHOLDS
-from peer.net import Address, Node, NodeConfig, running_node
+from peer.node import Address, Node, NodeConfig, running_node
 from wire import LogKey
 
 if TYPE_CHECKING:

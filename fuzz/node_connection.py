@@ -20,12 +20,12 @@ from trio.testing import MockClock
 from fuzz.harness import main
 from logstore import ALL, Store
 from peer import SessionConfig
-from peer.net import Direction, MemoryStream, memory_link
-from peer.net.interests import InterestBook
-from peer.net.lane import Settle
-from peer.net.roster import Roster
-from peer.net.store_host import StoreHost
-from peer.net.verifier import Verifier
+from peer.node import Direction, MemoryStream, memory_link
+from peer.node.host.lane import Settle
+from peer.node.host.store_host import StoreHost
+from peer.node.host.verifier import Verifier
+from peer.node.interests import InterestBook
+from peer.node.links.roster import Roster
 
 END_S_MAX: Final = 4.0
 """The node's end of the stream follows ours within that time."""

@@ -15,7 +15,7 @@ import trio
 
 from logstore import Appended, Store
 from peer.api import Peer
-from peer.net import Commits, news_of
+from peer.node import Commits, news_of
 
 T = TypeVar("T")
 

@@ -33,7 +33,7 @@ from .errors import (
     StoreReadOnly,
     StoreTooNew,
 )
-from .files import ArrivingFile, PayloadFile, Staged
+from .files import ArrivingFile, Staged
 from .keyfile import read_key_file, write_key_file
 from .nodelock import NodeLock
 from .opening import check_path
@@ -57,6 +57,7 @@ from .records import (
     LogState,
     LogVerdict,
     NewEntry,
+    PayloadFile,
     PayloadState,
     PutResult,
     Statistics,

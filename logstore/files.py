@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from wire import LogKey, PayloadHasher, yamf_hash
 
 from .errors import READ_ONLY, StoreError, StoreFailed, StoreLocked, translated
-from .records import INLINE_BYTES_MAX
+from .records import INLINE_BYTES_MAX, PayloadFile
 from .rows import pack_u64, row_tag
 from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_STAGING
 from .system import READ_BYTES_MAX, PayloadHandle, System
@@ -48,17 +48,6 @@ _COLLECT_ROWS: Final = 256
 _STAGING_ATTEMPTS: Final = 100
 _REMOVABLE: Final = (FILE_STAGING, FILE_GARBAGE)
 """The states of files that nothing needs once nobody has locked them."""
-
-
-@dataclass(frozen=True, slots=True)
-class PayloadFile:
-    """A whole, verified and synced payload that waits for its entry to be stored."""
-
-    id: bytes
-    key: LogKey
-    seq: int
-    payload_bytes: int
-    payload_hash: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from wire import LogKey, tail_fields, tail_offset, yamf_hash
 
 from .errors import PayloadUnavailable
-from .files import PayloadFile, Staged, attach_file, set_file_state
+from .files import Staged, attach_file, set_file_state
 from .missing import remove_missing
 from .proofs import store_wrong_size
+from .records import PayloadFile
 from .rows import LogRow, entry_tag, pack_u64
 from .schema import (
     FILE_GARBAGE,

@@ -5,12 +5,9 @@ Numbers called `seq`, `log_id` and `payload_bytes` take all of u64. Hashes are 6
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from wire import U64_MAX, LogKey
-
-if TYPE_CHECKING:
-    from .files import PayloadFile
 
 INLINE_BYTES_MAX: Final = 65536
 """Payloads up to this size live in the entry's row, larger ones in files."""
@@ -58,6 +55,17 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class PayloadFile:
+    """A whole, verified and synced payload that waits for its entry to be stored."""
+
+    id: bytes
+    key: LogKey
+    seq: int
+    payload_bytes: int
+    payload_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class NewEntry:
     """A foreign entry whose signature has been checked by the caller."""
 
@@ -65,7 +73,7 @@ class NewEntry:
     encoded: bytes
     hash: bytes
     """The yamf hash of `encoded`."""
-    payload: "bytes | PayloadFile | None" = None
+    payload: bytes | PayloadFile | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,8 @@ from typing import TYPE_CHECKING, Final, Self
 from wire import LogKey, PayloadHasher
 
 from .errors import PayloadBusy, PayloadDropped, PayloadMismatch, translated
-from .files import (
-    ArrivingFile,
-    Claimed,
-    PayloadFile,
-    PayloadFiles,
-    hash_prefix,
-    set_file_state,
-    write_all,
-)
-from .records import INLINE_BYTES_MAX
+from .files import ArrivingFile, Claimed, PayloadFiles, hash_prefix, set_file_state, write_all
+from .records import INLINE_BYTES_MAX, PayloadFile
 from .rows import pack_u64
 from .schema import FILE_GARBAGE, FILE_PARTIAL, FILE_WHOLE
 

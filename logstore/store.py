@@ -17,7 +17,7 @@ from .backup import write_backup
 from .database import Transaction
 from .dropping import Dropping
 from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError
-from .files import PayloadFile, Staged
+from .files import Staged
 from .foreign import ReadyEntry, put_log
 from .keyfile import KEY_FILE, read_key_file
 from .nodelock import NodeLock
@@ -34,6 +34,7 @@ from .records import (
     ForkProof,
     LogVerdict,
     NewEntry,
+    PayloadFile,
     PutResult,
 )
 from .rows import create_log, load_log, save_log

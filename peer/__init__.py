@@ -1,6 +1,6 @@
 """The session engine of a peer: bytes and events in, commands and bytes out.
 
-No clock, no sockets, no disk and no randomness of its own: peer.net gives it those, and `peer.api`
+No clock, no sockets, no disk and no randomness of its own: peer.node gives it those, and `peer.api`
 is what programs embed. Names are loaded when they are first used, so that commands start fast and
 `import peer` loads neither the engine nor Trio.
 """
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         LogView,
         LookedUp,
         PayloadFinished,
-        PayloadOpened,
         PayloadRead,
         PayloadWithdrawn,
         PayloadWritten,
@@ -66,8 +65,8 @@ if TYPE_CHECKING:
         SetUp,
         SyncFinished,
     )
-    from peer.protocol.pace import Pace
     from peer.protocol.plain import counted, json_number, log_fields, seq_span
+    from peer.protocol.refunds import RefundBucket
     from peer.protocol.tracing import Tracer
 
     from .session import Allowances, Session, SessionStatistics
@@ -80,7 +79,7 @@ _HOMES = (
     "protocol.events",
     "planner.log_table",
     "protocol.notices",
-    "protocol.pace",
+    "protocol.refunds",
     "session",
     "planner.source_book",
     "planner.source_seat",
@@ -119,9 +118,7 @@ __all__ = [
     "NewestLearned",
     "Notice",
     "OpenPayload",
-    "Pace",
     "PayloadFinished",
-    "PayloadOpened",
     "PayloadRead",
     "PayloadReceived",
     "PayloadWithdrawn",
@@ -129,6 +126,7 @@ __all__ = [
     "PeerHolds",
     "ReadEntries",
     "ReadPayload",
+    "RefundBucket",
     "Refusal",
     "RemoteViolation",
     "RequestCancelled",

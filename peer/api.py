@@ -35,7 +35,7 @@ from logstore import (
     Subscription,
 )
 from peer import Interests, counted
-from peer.net import (
+from peer.node import (
     Address,
     CannotConnectError,
     CannotListenError,

@@ -37,7 +37,6 @@ from peer.protocol.events import (
     LogChanged,
     LookedUp,
     PayloadFinished,
-    PayloadOpened,
     PayloadRead,
     PayloadWithdrawn,
     PayloadWritten,
@@ -48,7 +47,7 @@ from peer.protocol.events import (
 )
 from peer.protocol.idle import IdleWork
 from peer.protocol.notices import Notice
-from peer.protocol.pace import Pace
+from peer.protocol.refunds import RefundBucket
 from peer.protocol.request import Request
 from peer.protocol.table import RequestTable
 from peer.protocol.tickets import Tickets
@@ -74,7 +73,7 @@ class Engine:
         now: float,
         tracer: Tracer | None = None,
         claim: Claim = claim_all,
-        pace: Pace | None = None,
+        bucket: RefundBucket | None = None,
     ) -> None:
         self._config = config
         self._commands: list[Command] = []
@@ -92,7 +91,7 @@ class Engine:
         self._prover = Prover(
             self._commands, self._notices, config, receive_greedily=negotiated.receive_greedily
         )
-        self._timers = Timers(self._table, config, pace or Pace.of(config), self._complete)
+        self._timers = Timers(self._table, config, bucket, self._complete)
         self.actor = Actor(
             self._table,
             self._by_ident,
@@ -342,8 +341,6 @@ class Engine:
                     self.wake(request)
             case IngestFailed():
                 self._ingest_failed(event)
-            case PayloadOpened():
-                pass
             case PayloadWritten():
                 self._prover.written(event)
             case PayloadFinished():
@@ -509,9 +506,6 @@ class Engine:
 
     def idle_work(self) -> None:
         self._idle.add(self.now)
-
-    def credit_arrived(self) -> None:
-        """`_settle` uses it."""
 
     # What acting takes
 

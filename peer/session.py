@@ -21,7 +21,7 @@ from peer.protocol.config import SessionConfig
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import ArrivalChanged, Event, LogChanged
 from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
-from peer.protocol.pace import Pace
+from peer.protocol.refunds import RefundBucket
 from peer.protocol.tracing import Tracer
 from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
@@ -112,7 +112,7 @@ class Session:
     is empty. Whatever raises RemoteViolation or SessionTimeout has ended the session, and nothing
     but `receive_eof` has an effect any more: the host calls that, carries out the commands that are
     left, and closes the transport. `claim` says whether a log may be fetched here, `tracer` makes a
-    record of every message. `pace` is that of the node; a session alone has its own.
+    record of every message. `bucket` is that of the node; a session alone has its own.
     """
 
     def __init__(
@@ -122,12 +122,12 @@ class Session:
         now: float,
         tracer: Tracer | None = None,
         claim: Claim = claim_all,
-        pace: Pace | None = None,
+        bucket: RefundBucket | None = None,
     ) -> None:
         self._role = role
         self._tracer = tracer
         self._claim = claim
-        self._pace = pace
+        self._bucket = bucket
         self._config = config
         self._now = now
         self._out = bytearray(encode_setup(config.setup))
@@ -456,7 +456,7 @@ class Session:
             now=self._now,
             tracer=self._tracer,
             claim=self._claim,
-            pace=self._pace,
+            bucket=self._bucket,
         )
         self._notices.append(
             SetUp(

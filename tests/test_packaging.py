@@ -38,6 +38,6 @@ def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
 
 def test_the_wheel_brings_the_command_and_the_licence(wheel: zipfile.ZipFile) -> None:
     [entry_points] = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-    assert "bamboo-peer = peer.cli:main" in wheel.read(entry_points).decode()
+    assert "bamboo-peer = bamboo_cli:main" in wheel.read(entry_points).decode()
     [licence] = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
     assert wheel.read(licence) == (TOP / "LICENSE").read_bytes()

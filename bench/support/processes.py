@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-BAMBOO_PEER = (sys.executable, "-c", "from peer.cli import main; raise SystemExit(main())")
+BAMBOO_PEER = (sys.executable, "-c", "from bamboo_cli import main; raise SystemExit(main())")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 """The checkout that the benchmark stands in is what its processes run."""
 

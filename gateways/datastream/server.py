@@ -14,6 +14,7 @@ from gateways.datastream.sessions import Question, QuestionKind, ServerSession
 from logstore import PayloadUnavailable, Store
 from peer import json_number
 from peer.api import Address, Peer
+from peer.node import alone
 from wire import LogKey
 
 from .errors import NotAStream
@@ -95,11 +96,7 @@ class DataStreamServer:
         try:
             await self._running.__aenter__()
         except BaseExceptionGroup as group:
-            # What failed alone comes out as itself.
-            failure: BaseException = group
-            while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
-                failure = failure.exceptions[0]
-            raise failure from None
+            raise alone(group) from None
         return self
 
     async def __aexit__(

@@ -7,7 +7,7 @@ the log once a minute, and ends nothing.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import trio
 
@@ -18,7 +18,6 @@ from peer import json_number, log_fields
 from wire import LogKey
 
 from .book import GATHERED_MAX, Book
-from .conversation import Conversation
 from .keeping import Keeper, Trimmed
 from .logs import SAID_EVERY_S, Catalog
 from .side import Stream
@@ -38,6 +37,17 @@ T = TypeVar("T")
 Observer = Callable[[Mapping[str, object]], object]
 
 
+class Puller(Protocol):
+    """Whose pulls wait for messages: of a conversation, all that a hub has to know."""
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The addresses of the streams that are waited for."""
+
+    def grown(self, addresses: frozenset[str]) -> None:
+        """These streams have more messages."""
+
+
 class Hub:
     """A hub without its listeners. `run` has to be running."""
 
@@ -50,7 +60,7 @@ class Hub:
         self._keeper = keeper
         self.observe: Final = observer
         self.writer: Final = Writer(host, catalog, self._stored, self.storage_failed)
-        self._holding: set[Conversation] = set()
+        self._holding: set[Puller] = set()
         self._position = 0
         self._saved = trio.Event()
         self._many = trio.Event()
@@ -159,16 +169,16 @@ class Hub:
 
     # Pulls that wait -----------------------------------------------------------------------------
 
-    def note_held(self, conversation: Conversation) -> None:
-        """A conversation may have begun or ended to wait for messages."""
-        if conversation.held:
-            self._holding.add(conversation)
+    def note_held(self, puller: Puller) -> None:
+        """Somebody may have begun or ended to wait for messages."""
+        if puller.held:
+            self._holding.add(puller)
         else:
-            self._holding.discard(conversation)
+            self._holding.discard(puller)
 
-    def forget(self, conversation: Conversation) -> None:
+    def forget(self, puller: Puller) -> None:
         """A conversation has ended."""
-        self._holding.discard(conversation)
+        self._holding.discard(puller)
 
     def _grown(self, addresses: frozenset[str]) -> None:
         for each in list(self._holding):

@@ -47,6 +47,7 @@ from gateways.ockam.codec import (
 from gateways.ockam.codec import Message as RoutingMessage
 from logstore import ExplainedError
 from peer.api import Address
+from peer.node import alone
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class _Remote(ABC):
         try:
             await self._running.__aenter__()
         except BaseExceptionGroup as group:
-            raise _alone(group) from None
+            raise alone(group) from None
         return self
 
     async def __aexit__(
@@ -127,7 +128,7 @@ class _Remote(ABC):
         try:
             return await self._running.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
-            raise _alone(group) from None
+            raise alone(group) from None
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
@@ -236,13 +237,6 @@ class _Remote(ABC):
 
     @abstractmethod
     async def _finish(self) -> None: ...
-
-
-def _alone(group: BaseExceptionGroup) -> BaseException:
-    failure: BaseException = group
-    while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
-        failure = failure.exceptions[0]
-    return failure
 
 
 def _why(error: BaseException) -> str:

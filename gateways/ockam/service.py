@@ -12,6 +12,7 @@ from gateways import CannotListenError, LogHost, Reception, WriterLock
 from gateways.ockam.server import Rights
 from logstore import Store
 from peer.api import Address, Peer
+from peer.node import alone
 
 from .book import Book
 from .conversation import Conversation
@@ -72,11 +73,7 @@ class OckamServer:
         try:
             await self._running.__aenter__()
         except BaseExceptionGroup as group:
-            # What failed alone comes out as itself.
-            failure: BaseException = group
-            while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
-                failure = failure.exceptions[0]
-            raise failure from None
+            raise alone(group) from None
         return self
 
     async def __aexit__(

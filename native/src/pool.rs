@@ -1,4 +1,4 @@
-//! Threads that check signatures and never take the interpreter's lock; `peer/net/verify_threads.py`.
+//! Threads that check signatures and never take the interpreter's lock; `peer/node/host/verify_threads.py`.
 //!
 //! Batches are copied on their way in, and verdicts are bytes, so that no thread here touches an
 //! object of Python's. That there are verdicts to take shows as a readable file descriptor, which an

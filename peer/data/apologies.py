@@ -8,7 +8,7 @@ been found wrong and is not taken back before the next piece is the sender's fau
 from peer.protocol.errors import Violation
 from peer.protocol.request import Request
 
-from .links import GivenUp
+from .links import CannotTakeIn
 from .pinning import doubt, doubted, fault, is_counted, is_pinned, miscounted
 from .proving import Prover
 
@@ -45,7 +45,7 @@ class Apologies:
             incoming.held_already = False
             if offset and not incoming.discarding:
                 # What came before may have had the same source: all of it is asked for anew.
-                raise GivenUp("the rest of a payload was taken back")
+                raise CannotTakeIn("the rest of a payload was taken back")
         else:
             if not incoming.last_was_sent:
                 raise miscounted(request, _RULE, "apology for a piece not sent")

@@ -43,8 +43,8 @@ from wire import Violation as WireViolation
 
 from .apologies import Apologies
 from .links import (
-    GivenUp,
-    Lacking,
+    CannotTakeIn,
+    NeedLookUp,
     add_own_hashes,
     forget_hashes,
     remember_hash,
@@ -267,7 +267,7 @@ class Inbound:
             )
         try:
             return self._apply_to(request, packet)
-        except Lacking as lacking:
+        except NeedLookUp as lacking:
             if lacking.entry is None:
                 request.incoming.hashes_looked_up_for = lacking.seq
             else:
@@ -277,13 +277,13 @@ class Inbound:
                     return self._apply(packet)
             self._look_up(request, lacking)
             return False
-        except GivenUp as given_up:
+        except CannotTakeIn as given_up:
             if not request.incoming.discarding:
                 self.discard(request)
                 self._listener.request_given_up(request, str(given_up))
             return self._apply_to(request, packet)
 
-    def _look_up(self, request: Request, lacking: Lacking) -> None:
+    def _look_up(self, request: Request, lacking: NeedLookUp) -> None:
         behind = 0
         if lacking.entry is not None and request.proposal.payloads_only:
             last = request.lowest_end()
@@ -434,7 +434,7 @@ class Inbound:
         self._ahead.clear()
         try:
             self._receiver.leave(request)
-        except GivenUp as given_up:
+        except CannotTakeIn as given_up:
             self.discard(request)
             self._listener.request_given_up(request, str(given_up))
         forget_hashes(request)

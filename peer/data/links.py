@@ -15,7 +15,7 @@ HASHES_LEFT_MAX = 100
 """The same for a request that is not the current one; pools have fewer entries."""
 
 
-class Lacking(Exception):  # noqa: N818 - no error: something has to be looked up first
+class NeedLookUp(Exception):  # noqa: N818 - no error: something has to be looked up first
     """The store has to say these hashes, and perhaps one whole entry, before we can go on."""
 
     def __init__(self, seq: int, hashes_of: tuple[int, ...], entry: int | None = None) -> None:
@@ -25,7 +25,7 @@ class Lacking(Exception):  # noqa: N818 - no error: something has to be looked u
         self.entry = entry
 
 
-class GivenUp(Exception):  # noqa: N818 - no error of the other side
+class CannotTakeIn(Exception):  # noqa: N818 - no error of the other side
     """We cannot take in what comes, for a reason of ours: the request ends with 129."""
 
 
@@ -93,8 +93,8 @@ def links_of(
     missing = [n for n in wanted if n not in hashes]
     if missing:
         if request.incoming.hashes_looked_up_for == seq:
-            raise GivenUp(f"entry {missing[0]}, which entry {seq} links to, is not held")
-        raise Lacking(seq, tuple({*lower_pool(seq), seq - 1} - {seq}))
+            raise CannotTakeIn(f"entry {missing[0]}, which entry {seq} links to, is not held")
+        raise NeedLookUp(seq, tuple({*lower_pool(seq), seq - 1} - {seq}))
     if not distinct:
         return None, hashes[target]
     return hashes[target], packet_backlink or hashes[seq - 1]

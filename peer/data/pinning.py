@@ -16,7 +16,7 @@ from peer.protocol.errors import Violation
 from peer.protocol.request import Request
 from peer.protocol.sequence import METADATA
 
-from .links import GivenUp
+from .links import CannotTakeIn
 
 
 def is_counted(request: Request) -> bool:
@@ -63,7 +63,7 @@ def doubted(request: Request) -> int | None:
     return None if is_pinned(request, invalid[0]) else base.piece(invalid[0]).seq
 
 
-def doubt(request: Request, finding: str, position: int) -> GivenUp:
+def doubt(request: Request, finding: str, position: int) -> CannotTakeIn:
     """A payload, of counted pieces, does not fit and is not pinned: who holds it is not to blame.
 
     The request is to be given up.
@@ -101,5 +101,5 @@ def miscounted(request: Request, rule: str, finding: str) -> Exception:
     return _given_up(finding)
 
 
-def _given_up(finding: str) -> GivenUp:
-    return GivenUp(f"{finding}; the other side may hold other entries")
+def _given_up(finding: str) -> CannotTakeIn:
+    return CannotTakeIn(f"{finding}; the other side may hold other entries")

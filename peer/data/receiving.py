@@ -27,7 +27,7 @@ from wire import (
 )
 
 from .apologies import judge_next_piece
-from .links import GivenUp, Lacking, links_of, remember_hash
+from .links import CannotTakeIn, NeedLookUp, links_of, remember_hash
 from .pinning import fault, is_inside_unpinned, is_pinned, miscounted
 from .proving import Prover
 
@@ -137,7 +137,7 @@ class Receiver:
             incoming.in_piece = True
             incoming.entry = entry
             if entry.payload_bytes > self._config.payload_bytes_max and not incoming.discarding:
-                raise GivenUp(f"payload of {entry.payload_bytes} bytes is above our limit")
+                raise CannotTakeIn(f"payload of {entry.payload_bytes} bytes is above our limit")
             self._choose_way(request, entry)
         if entry.payload_bytes == incoming.progress:
             self._payload_whole(request, entry)
@@ -172,7 +172,7 @@ class Receiver:
         """
         if not request.incoming.discarding:
             seq = _piece(request, PAYLOAD, "payload").seq
-            raise GivenUp(f"entry {seq}, whose payload comes, is not held")
+            raise CannotTakeIn(f"entry {seq}, whose payload comes, is not held")
         request.incoming.adrift = True
 
     def payload_bytes(self, request: Request, data: bytes) -> None:
@@ -203,7 +203,7 @@ class Receiver:
         if not entry.ingested:
             self._prover.ingest(request, entry, None, request.incoming.position)
         if not self._prover.open_sink(request, entry, offset):
-            raise GivenUp("too many payloads under way in pieces")
+            raise CannotTakeIn("too many payloads under way in pieces")
 
     def _payload_whole(self, request: Request, entry: OpenEntry) -> None:
         incoming = request.incoming
@@ -340,7 +340,9 @@ class Receiver:
             kept = sum(len(each.incoming.skipped) + len(each.outgoing.absent) for each in every)
             self._skips_counted = kept + 1
             if kept >= self._config.skipped_max:
-                raise GivenUp(f"more than {self._config.skipped_max} skipped payloads to remember")
+                raise CannotTakeIn(
+                    f"more than {self._config.skipped_max} skipped payloads to remember"
+                )
         incoming = request.incoming
         incoming.skipped = incoming.skipped or deque()
         incoming.skipped.append(incoming.position)
@@ -402,7 +404,7 @@ class Receiver:
         if incoming.entry is not None and incoming.entry.seq == piece.seq:
             return incoming.entry
         if incoming.looked_up != piece.seq:
-            raise Lacking(piece.seq, (), piece.seq)
+            raise NeedLookUp(piece.seq, (), piece.seq)
         return None
 
 

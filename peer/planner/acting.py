@@ -25,7 +25,7 @@ from peer.protocol.tickets import Tickets
 from peer.protocol.timers import Timers
 from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey, Propose
 
-from .answering import Answer
+from .answer import Answer
 from .sourcing import Claim, Fetches, confirmation, told_by
 from .withholding import Withholding
 

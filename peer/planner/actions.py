@@ -8,7 +8,7 @@ from peer.protocol.events import LogView
 from peer.protocol.request import Request
 from wire import Adjust, Cancel, LogKey, Propose
 
-from .answering import Answer
+from .answer import Answer
 
 
 class Actions(Protocol):

@@ -10,7 +10,7 @@ from peer.protocol.request import OPEN_END, Request
 from peer.protocol.sequence import Piece
 from wire import Adjust, Eagerness
 
-from .planning import Settings, Wants
+from .asks import Settings, Wants
 from .ranges import meet, range_with
 
 

@@ -119,12 +119,6 @@ def carried(request: Request) -> Ranges:
     return union(single, ((base.start, end),))
 
 
-def brought(request: Request) -> Ranges:
-    """What has come to us in a request that is complete; it may not be stored yet."""
-    takes = request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
-    return carried(request) if takes and completed(request) else ()
-
-
 def is_stored(request: Request) -> bool:
     """Whether all that came in a request is stored, or never will be."""
     return not request.incoming.pending or request.incoming.discarding

@@ -14,10 +14,10 @@ from peer.protocol.request import Request
 from wire import Cancel, CancelReason, LogKey, decode_entry
 
 from .actions import Actions
-from .answering import link_target
+from .answer import link_target
+from .asks import Ask, offer_of, proposal_of
 from .fork_search import ForkSearch, differs_at
 from .peer_log import PeerLog
-from .planning import Ask, offer_of, proposal_of
 
 
 class Enqueue(Protocol):
@@ -45,91 +45,91 @@ class Forking:
         self._wanted = wanted
 
     @staticmethod
-    def _search(state: PeerLog) -> ForkSearch:
-        if state.forks is None:
-            state.forks = ForkSearch()
-        return state.forks
+    def _search(known: PeerLog) -> ForkSearch:
+        if known.forks is None:
+            known.forks = ForkSearch()
+        return known.forks
 
     # What we know
 
-    def note_told(self, state: PeerLog, fork: int) -> None:
+    def note_told(self, known: PeerLog, fork: int) -> None:
         """The other side knows of a fork."""
-        search = self._search(state)
+        search = self._search(known)
         search.told = min(search.told, fork)
 
-    def to_tell(self, view: LogView, state: PeerLog) -> list[Ask]:
+    def to_tell(self, view: LogView, known: PeerLog) -> list[Ask]:
         """The proposal to end with a proof that the other side does not know, if there is one."""
         if view.fork is None or view.fork_proof is None:
             return []
-        if view.fork >= self._search(state).told:
+        if view.fork >= self._search(known).told:
             return []
         return [] if self._covered(view.log) else [offer_of(view.fork, view.fork)]
 
-    def tell(self, view: LogView, state: PeerLog) -> None:
+    def tell(self, view: LogView, known: PeerLog) -> None:
         """Pass a proof on. Only so can that be done to a side that does not ask."""
         log = view.log
-        for ask in self.to_tell(view, state):
+        for ask in self.to_tell(view, known):
             if view.fork_proof is None:
                 continue
             if self._actions.request_credit == 0:
                 self._enqueue(log)
             elif not self._actions.may_propose(log, ask.start, ask.end):
-                state.blocked = True
+                known.blocked = True
             else:
-                self._search(state).told = ask.start
+                self._search(known).told = ask.start
                 number = self._actions.next_number()
                 request = self._actions.propose(proposal_of(number, log, ask, view.hashes), view)
                 proof = Cancel(number, CancelReason.FORKED, entries=view.fork_proof)
                 self._actions.cancel(request, proof)
 
-    def search(self, view: LogView, state: PeerLog) -> None:
+    def search(self, view: LogView, known: PeerLog) -> None:
         """Where a proof names two histories, go on looking for where they part.
 
         It may come from somebody who has only one of them, or from before a connection was lost.
         """
-        before = self._search(state).before(view)
+        before = self._search(known).before(view)
         if before is not None:
-            self._ask_before(view.log, state, before)
+            self._ask_before(view.log, known, before)
 
     # What the other side tells
 
-    def cancelled(self, request: Request, cancel: Cancel, state: PeerLog) -> None:
+    def cancelled(self, request: Request, cancel: Cancel, known: PeerLog) -> None:
         """The other side cancelled a request with entries, or with the end of the log."""
         log = request.log
         match cancel.reason:
             case CancelReason.HASH_MISMATCH:
-                state.refuse(request, self._actions.now)
+                known.refuse(request, self._actions.now)
                 target = link_target(request.proposal)
                 if request.ours and target is not None:
-                    self._ask_before(log, state, target)
+                    self._ask_before(log, known, target)
             case CancelReason.FORKED:
                 if request.ours:
-                    state.refuse(request, self._actions.now)
+                    known.refuse(request, self._actions.now)
                 fork = decode_entry(cancel.entries[0]).seq
                 # A fork that is known is no news, unless its two entries follow different ones.
-                if fork <= state.stop or differs_at((cancel.entries[0], cancel.entries[1])):
-                    self._ask_before(log, state, fork)
+                if fork <= known.stop or differs_at((cancel.entries[0], cancel.entries[1])):
+                    self._ask_before(log, known, fork)
             case CancelReason.LOG_ENDED:
                 if request.ours and cancel.seq is not None and cancel.seq < request.proposal.start:
-                    state.refuse(request, self._actions.now)
-                    self._ask_metadata(log, state, (cancel.seq, cancel.seq))
+                    known.refuse(request, self._actions.now)
+                    self._ask_metadata(log, known, (cancel.seq, cancel.seq))
             case _:
                 pass
 
-    def contradicted(self, request: Request, seq: int, state: PeerLog) -> None:
+    def contradicted(self, request: Request, seq: int, known: PeerLog) -> None:
         """An entry `seq` with a valid signature does not fit what is held of its log."""
         # Behind the start of what was asked for, the entry before agreed if it was sent: nothing
         # earlier is wrong.
         if seq <= request.proposal.start or links_are_ours(request, seq):
-            self._ask_before(request.log, state, seq)
-        if self._search(state).is_over:
-            state.refuse(request, self._actions.now)
+            self._ask_before(request.log, known, seq)
+        if self._search(known).is_over:
+            known.refuse(request, self._actions.now)
 
-    def _ask_before(self, log: LogKey, state: PeerLog, seq: int) -> None:
+    def _ask_before(self, log: LogKey, known: PeerLog, seq: int) -> None:
         """Ask for the other side's version of what is before `seq`, further back each time."""
         if seq > 1:
-            self._ask_metadata(log, state, (max(1, seq - 4 ** self._search(state).ranges), seq - 1))
+            self._ask_metadata(log, known, (max(1, seq - 4 ** self._search(known).ranges), seq - 1))
 
-    def _ask_metadata(self, log: LogKey, state: PeerLog, entries: tuple[int, int]) -> None:
-        if entries[0] > 0 and self._wanted(log) and self._search(state).ask(entries):
+    def _ask_metadata(self, log: LogKey, known: PeerLog, entries: tuple[int, int]) -> None:
+        if entries[0] > 0 and self._wanted(log) and self._search(known).ask(entries):
             self._enqueue(log, first=True)

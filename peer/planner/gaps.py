@@ -14,7 +14,7 @@ from peer.protocol.request import OPEN_END, Request
 from wire import Adjust, Cancel, CancelReason, Eagerness
 
 from .actions import Actions
-from .planning import last_possible
+from .asks import last_possible
 from .ranges import Ranges, range_with
 
 

@@ -3,15 +3,15 @@
 from peer.protocol.request import OPEN_END, Request
 from wire import U64_MAX, Cancel, CancelReason, decode_entry
 
-from .answering import goes_on, is_probe
-from .attempts import Kind, Outcome
+from .answer import goes_on, is_probe
+from .asks import ALL_OF_IT, Ask, AskKind
 from .changes import Changes
-from .context import Context
 from .coverage import came_to_nothing, completed
 from .payloads import is_unsure, unproved
 from .peer_log import PeerLog, refused_all
-from .planning import ALL_OF_IT, Ask, AskKind
 from .ranges import Ranges, minus, union
+from .rests import Kind, Outcome
+from .shared import Shared
 from .sourcing import fetches
 from .turns import Turns
 
@@ -22,38 +22,38 @@ REFUSALS_MAX = 32
 class Outcomes:
     """Hears what becomes of each request."""
 
-    def __init__(self, context: Context, turns: Turns, changes: Changes) -> None:
-        self._context = context
-        self._actions = context.actions
-        self._attempts = context.attempts
-        self._logs = context.logs
-        self._moments = context.moments
-        self._done = context.done
+    def __init__(self, shared: Shared, turns: Turns, changes: Changes) -> None:
+        self._shared = shared
+        self._actions = shared.actions
+        self._rests = shared.rests
+        self._logs = shared.logs
+        self._progress = shared.progress
+        self._done = shared.done
         self._turns = turns
         self._changes = changes
 
     def confirmed(self, request: Request) -> None:
         """The other side confirmed a proposal of ours."""
         log, now = request.log, self._actions.now
-        self._context.happened()
+        self._shared.happened()
         if self._done is not None:
             self._done.answered(request, now)
-        state = self._logs.get(log)
-        if state is None:
+        known = self._logs.get(log)
+        if known is None:
             return
-        ask = state.asks.get(request)
-        state.refusals, state.met = 0, True
-        was_incomplete = request in state.incomplete
-        state.incomplete.discard(request)
+        ask = known.asks.get(request)
+        known.refusals, known.met = 0, True
+        was_incomplete = request in known.incomplete
+        known.incomplete.discard(request)
         if ask is None or ask.kind is AskKind.PAYLOADS:
             return
         if ask.kind is AskKind.PROBE and request.base is not None:
-            state.told_newest(request.base.end or 0)
+            known.told_newest(request.base.end or 0)
             self._turns.mark(log)
         if self._done is not None:
             return
         if ask.kind is AskKind.WATCH and not fetches(request):
-            state.watches(request)
+            known.watches(request)
         if fetches(request) and request.proposal.end is None and not self._actions.claim(log):
             # It was taken from us before there was an answer.
             self._actions.stop_fetching(request)
@@ -62,90 +62,90 @@ class Outcomes:
         if (request.proposal.lower_info or U64_MAX) < request.proposal.start:
             # What comes as part of a pool comes without its payload.
             self._turns.mark_soon(log)
-        if self._context.wants_of(log) != state.wants or state.blocked:
-            self._changes.wants_changed(log, state)
+        if self._shared.wants_of(log) != known.wants or known.blocked:
+            self._changes.wants_changed(log, known)
         else:
             self._changes.fit(request)
 
     def cancelled(self, request: Request, cancel: Cancel) -> None:
         """The other side cancelled a request."""
         log, now, done = request.log, self._actions.now, self._done
-        self._context.happened(log)
+        self._shared.happened(log)
         if done is not None:
             done.answered(request, now)
             if cancel.reason is CancelReason.NO_RESOURCES and request.confirmed:
                 done.expect_another_try(now)
         if cancel.entries:
-            self._actions.check_evidence(log, cancel.entries, wanted=self._context.wants(log))
-        state = self._logs.get(log)
-        if state is None:
+            self._actions.check_evidence(log, cancel.entries, wanted=self._shared.wants(log))
+        known = self._logs.get(log)
+        if known is None:
             return
         if cancel.reason is CancelReason.FORKED:
-            self._turns.forking.note_told(state, decode_entry(cancel.entries[0]).seq)
+            self._turns.forking.note_told(known, decode_entry(cancel.entries[0]).seq)
         match cancel.reason:
             case CancelReason.NOT_WANTED | CancelReason.PAYLOAD_MANDATORY:
-                self._refused(request, state)
+                self._refused(request, known)
             case CancelReason.NO_RESOURCES:
-                self._no_resources(request, state)
-            case _ if done is None and state.kind_of(request) is not AskKind.PAYLOADS:
-                self._turns.forking.cancelled(request, cancel, state)
+                self._no_resources(request, known)
+            case _ if done is None and known.kind_of(request) is not AskKind.PAYLOADS:
+                self._turns.forking.cancelled(request, cancel, known)
             case _ if done is not None and request.ours and not request.confirmed:
-                state.refuse(request, now)
+                known.refuse(request, now)
             case _:
                 pass
 
-    def _refused(self, request: Request, state: PeerLog) -> None:
+    def _refused(self, request: Request, known: PeerLog) -> None:
         log, now = request.log, self._actions.now
         if request.ours:
-            state.refuse(request, now)
-            if state.refusals > REFUSALS_MAX:
-                self._attempts.rest(log, Kind.LOG, Outcome.EXHAUSTED, now)
+            known.refuse(request, now)
+            if known.refusals > REFUSALS_MAX:
+                self._rests.note(log, Kind.LOG, Outcome.EXHAUSTED, now)
         elif not (request.proposal.sparse or request.proposal.payloads_only):
             end = request.proposal.end
             withdrawn = ((request.proposal.start, OPEN_END if end is None else end),)
-            self._attempts.rest(log, Kind.RANGE, Outcome.WITHDRAWN, now, withdrawn)
+            self._rests.note(log, Kind.RANGE, Outcome.WITHDRAWN, now, withdrawn)
 
-    def _no_resources(self, request: Request, state: PeerLog) -> None:
-        ask, now = state.asks.get(request), self._actions.now
+    def _no_resources(self, request: Request, known: PeerLog) -> None:
+        ask, now = known.asks.get(request), self._actions.now
         if ask is not None:
-            state.not_served(ask, now)
+            known.not_served(ask, now)
         alone = ask is not None and ask.kind in (AskKind.PROBE, AskKind.PAYLOADS, AskKind.OFFER)
         if not alone and (request.ours or request.confirmed):
-            self._attempts.rest(request.log, Kind.LOG, Outcome.EXHAUSTED, now)
+            self._rests.note(request.log, Kind.LOG, Outcome.EXHAUSTED, now)
 
     def released(self, request: Request) -> None:
         """A request is over."""
         log, now = request.log, self._actions.now
-        self._context.happened(log)
+        self._shared.happened(log)
         self._turns.over(request)
-        self._context.unheard.discard(request)
+        self._shared.unheard.discard(request)
         if self._done is not None:
             self._done.released(request)
-        state = self._logs.get(log)
-        if state is None:
+        known = self._logs.get(log)
+        if known is None:
             return
-        self._moments.add(request)
+        self._progress.add(request)
         if request.ours:
-            self._attempts.proposed(log, request.created_at, now)
-        was_all_there = request not in state.incomplete and not state.blocked
-        ask, made_room = state.released(request, now), self._turns.room.released(request)
+            self._rests.lift_by_our_proposal(log, request.created_at, now)
+        was_all_there = request not in known.incomplete and not known.blocked
+        ask, made_room = known.released(request, now), self._turns.room.released(request)
         if ask is not None and ask.kind is AskKind.PAYLOADS:
-            self._payloads_released(request, state, ask)
+            self._payloads_released(request, known, ask)
             return
-        unwanted = not self._context.wants(log) and not state.unserved and self._done is None
-        gone = refused_all(request, ask) and not state.lacks
+        unwanted = not self._shared.wants(log) and not known.unserved and self._done is None
+        gone = refused_all(request, ask) and not known.lacks
         # Where nothing was missing, the other side is known to have nothing more and nothing came
         # since, there is nothing else to ask for or to offer.
-        known = max(request.outgoing.known, state.here, state.reach)
-        nothing_else = was_all_there and known < request.proposal.start and not state.singly
+        here = max(request.outgoing.known, known.here, known.reach)
+        nothing_else = was_all_there and here < request.proposal.start and not known.singly
         if unwanted or (gone and (self._turns.close(log) or nothing_else)):
             return
         if came_to_nothing(request) and not made_room:
-            self._attempts.rest(log, Kind.LOG, Outcome.EXHAUSTED, now)
+            self._rests.note(log, Kind.LOG, Outcome.EXHAUSTED, now)
         if ask is not None and ask.kind is AskKind.RANGE and completed(request):
             before = request.created_at
-            self._attempts.lift(log, Kind.PAYLOAD, Outcome.SKIPPED, before=before)
-        if state.blocked or self._may_lead_to_more(request, ask, made_room=made_room):
+            self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED, before=before)
+        if known.blocked or self._may_lead_to_more(request, ask, made_room=made_room):
             self._turns.mark(log)
 
     def _may_lead_to_more(self, request: Request, ask: Ask | None, *, made_room: bool) -> bool:
@@ -154,14 +154,14 @@ class Outcomes:
             # What it told was planned when it was confirmed.
             return False
         if self._done is None:
-            return (ask is not None and not made_room) or not self._context.covered(request.log)
+            return (ask is not None and not made_room) or not self._shared.covered(request.log)
         we_refused = request.cancel_sent is CancelReason.NOT_WANTED and not request.ours
         return request.confirmed or not (we_refused and goes_on(request.proposal))
 
-    def _payloads_released(self, request: Request, state: PeerLog, ask: Ask) -> None:
+    def _payloads_released(self, request: Request, known: PeerLog, ask: Ask) -> None:
         if left := unproved(request, ask):
-            state.singly = union(state.singly, left)
-            state.asked = minus(state.asked, left)
+            known.singly = union(known.singly, left)
+            known.asked = minus(known.asked, left)
         self._turns.mark(request.log)
 
     def lost(self, request: Request) -> None:
@@ -172,9 +172,9 @@ class Outcomes:
         self._turns.over(request)
         if self._done is not None:
             self._done.answered(request, self._actions.now)
-        state = self._logs.get(request.log)
-        if state is not None:
-            state.lost(request)
+        known = self._logs.get(request.log)
+        if known is not None:
+            known.lost(request)
 
     def given_up(self, request: Request, unfit: int | None) -> None:
         """We cancelled a request because we could not take in what came.
@@ -182,13 +182,13 @@ class Outcomes:
         `unfit`: the entry whose payload does not fit, if the other side may hold another one.
         """
         log, now = request.log, self._actions.now
-        self._context.happened()
-        self._moments.drop(log)
-        state = self._logs.get(log)
-        if state is None:
+        self._shared.happened()
+        self._progress.drop(log)
+        known = self._logs.get(log)
+        if known is None:
             return
-        ask = state.asks.get(request)
-        state.asked = minus(state.asked, _payloads_of(request))
+        ask = known.asks.get(request)
+        known.asked = minus(known.asked, _payloads_of(request))
         doubted: Ranges = () if unfit is None else ((unfit, unfit),)
         if request.ours and request.proposal.offset:
             # It was joined from several sources and is wrong: once more, from 0.
@@ -197,25 +197,25 @@ class Outcomes:
             asked = Ask(AskKind.PAYLOADS, request.proposal.start, request.proposal.end, ALL_OF_IT)
             doubted = union(doubted, unproved(request, asked))
         if doubted:
-            state.singly = union(state.singly, doubted)
-            state.asked = minus(state.asked, doubted)
-            self._attempts.lift_part(log, Kind.PAYLOAD, doubted)
+            known.singly = union(known.singly, doubted)
+            known.asked = minus(known.asked, doubted)
+            self._rests.lift_part(log, Kind.PAYLOAD, doubted)
             self._turns.mark(log)
         alone = doubted and (ask is None or ask.kind is AskKind.PAYLOADS) and unfit is None
         if not (alone or is_unsure(request)):
-            self._attempts.rest(log, Kind.LOG, Outcome.NOT_KEPT, now)
+            self._rests.note(log, Kind.LOG, Outcome.NOT_KEPT, now)
 
     def contradicted(self, request: Request, seq: int) -> None:
         """An entry `seq` with a valid signature does not fit what is held of its log."""
-        self._moments.drop(request.log)
-        state = self._logs.get(request.log)
-        if state is None:
+        self._progress.drop(request.log)
+        known = self._logs.get(request.log)
+        if known is None:
             return
         if self._done is None:
-            self._turns.forking.contradicted(request, seq, state)
+            self._turns.forking.contradicted(request, seq, known)
         else:
             # A one-time sync leaves forks to nodes that stay; what is proved is kept all the same.
-            state.refuse(request, self._actions.now)
+            known.refuse(request, self._actions.now)
 
 
 def _payloads_of(request: Request) -> Ranges:

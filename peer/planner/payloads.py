@@ -10,7 +10,7 @@ from peer.protocol.events import LogView
 from peer.protocol.request import Request
 from wire import CancelReason
 
-from .planning import ALL_OF_IT, Ask, AskKind, Wants, mended
+from .asks import ALL_OF_IT, Ask, AskKind, Wants, mended
 from .ranges import Ranges, meet, range_with, union
 
 NAMED_MAX = 512

@@ -7,13 +7,13 @@ from peer.protocol.events import LogView
 from peer.protocol.request import OPEN_END, Request
 from wire import CancelReason, Eagerness, LogKey, Propose
 
-from .answering import asks_for_payloads, goes_on, is_offer, is_probe
-from .attempts import RANGES_MAX, Attempts, Kind, Outcome, finite, up_to
-from .coverage import carried, coming, completed, covers, is_coming
+from .answer import asks_for_payloads, goes_on, is_offer, is_probe
+from .asks import Ask, AskKind, TheirPart, Wants, offer_of
+from .coverage import carried, completed, covers, is_coming
 from .fork_search import ForkSearch
 from .log_table import LogTable
-from .planning import Ask, AskKind, Peer, Wants, offer_of
 from .ranges import EVERYTHING, Ranges, meet, minus, range_with, union
+from .rests import RANGES_MAX, Kind, Outcome, Rests, finite, up_to
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class PeerLog:
     """What the other side said of a log, and what this side asks of it."""
 
     log: LogKey
-    attempts: Attempts = field(repr=False)
+    rests: Rests = field(repr=False)
     wants: Wants = field(default_factory=Wants)
     """What was wanted when this was last planned."""
 
@@ -88,12 +88,12 @@ class PeerLog:
         """The entries to ask for next, metadata only, instead of what is missing."""
         return None if self.forks is None else self.forks.entries
 
-    def peer(self, coming_here: Ranges, now: float) -> Peer:
+    def peer(self, coming_here: Ranges, now: float) -> TheirPart:
         """What `planning.plan` takes."""
-        rests = self.attempts.resting
+        rests = self.rests.left_alone
         path = max((last for _, last in rests(self.log, Kind.PATH, now)), default=0)
         watched = max((last for _, last in rests(self.log, Kind.WATCH, now)), default=0)
-        return Peer(
+        return TheirPart(
             self.newest,
             union(self.offered, self.in_step),
             rests(self.log, Kind.RANGE, now),
@@ -119,9 +119,9 @@ class PeerLog:
         if not late:
             further = proposal.start > self.heard_up_to and not tells_little
             exists = max(self.newest or 0, *(last for _, last in self.offered), self.height)
-            self.attempts.heard(self.log, now, exists, is_further=further)
+            self.rests.lift_by_their_proposal(self.log, now, exists, is_further=further)
         if not asks_for_payloads(proposal):
-            self.attempts.lift(self.log, Kind.WATCH)
+            self.rests.lift(self.log, Kind.WATCH)
         if not tells_little:
             self.heard_up_to = max(self.heard_up_to, proposal.start)
         if not (proposal.sparse or proposal.payloads_only):
@@ -141,13 +141,13 @@ class PeerLog:
                     # It had nothing when it was asked, or less.
                     self.newest = max(self.newest, first - 1)
             if proposal.eagerness is Eagerness.NOTIFY:
-                self.attempts.lift_part(self.log, Kind.RANGE, ((first, OPEN_END),))
+                self.rests.lift_part(self.log, Kind.RANGE, ((first, OPEN_END),))
 
     def doubted(self, now: float) -> Ranges:
         """The entries of which the payload is to be asked for by itself, whatever else rests."""
         if not self.singly:
             return ()
-        rests = self.attempts.resting(self.log, Kind.PAYLOAD, now)
+        rests = self.rests.left_alone(self.log, Kind.PAYLOAD, now)
         return minus(self.singly, union(self.asked, rests))
 
     def keeps_in_step(self, proposal: Propose, view: LogView, requests: Iterable[Request]) -> None:
@@ -163,7 +163,7 @@ class PeerLog:
 
     def refuses(self, wants: Wants, now: float) -> bool:
         """Whether the other side sends nothing new of this log, and no part of what is wanted."""
-        refused = self.attempts.resting(self.log, Kind.RANGE, now)
+        refused = self.rests.left_alone(self.log, Kind.RANGE, now)
         if not refused or refused[-1][1] < OPEN_END:
             return False
         if wants.is_sparse and (self.newest or 0) > self.peer((), now).path_refused:
@@ -184,17 +184,17 @@ class PeerLog:
                 self.newest = self.newest or 0
             case AskKind.PATH:
                 end = request.proposal.end or 0
-                self.attempts.rest(self.log, Kind.PATH, Outcome.REFUSED, now, up_to(end))
+                self.rests.note(self.log, Kind.PATH, Outcome.REFUSED, now, up_to(end))
                 if self.newest == end:
                     # Who asks for all that follows an entry mostly holds that one, but not if it
                     # follows a range that begins there: ask for its number.
                     self.newest = None
             case AskKind.RANGE | AskKind.WATCH:
-                self.attempts.rest(self.log, Kind.RANGE, Outcome.REFUSED, now, asked)
+                self.rests.note(self.log, Kind.RANGE, Outcome.REFUSED, now, asked)
                 self.in_step = _without(self.in_step, request.proposal)
                 self.offered = _without(self.offered, request.proposal)
             case AskKind.PAYLOADS:
-                self.attempts.rest(self.log, Kind.PAYLOAD, Outcome.REFUSED, now, asked)
+                self.rests.note(self.log, Kind.PAYLOAD, Outcome.REFUSED, now, asked)
             case AskKind.OFFER:
                 pass
 
@@ -212,7 +212,7 @@ class PeerLog:
         """The other side says what its newest entry is: no path to a later one was refused."""
         self.newest = max(self.newest or 0, newest)
         if self.newest < self.peer((), 0.0).path_refused:
-            self.attempts.lift(self.log, Kind.PATH)
+            self.rests.lift(self.log, Kind.PATH)
 
     def not_served(self, ask: Ask, now: float) -> None:
         """The other side has no resources for what a request was for."""
@@ -221,8 +221,8 @@ class PeerLog:
             self.newest = self.newest or 0
         elif ask.kind is AskKind.OFFER:
             said = ((ask.start, ask.last),)
-            self.attempts.unsay(self.log, said)
-            self.attempts.rest(self.log, Kind.OFFER, Outcome.EXHAUSTED, now, said)
+            self.rests.lift_told(self.log, said)
+            self.rests.note(self.log, Kind.OFFER, Outcome.EXHAUSTED, now, said)
         elif ask.kind is AskKind.PAYLOADS:
             entries = ((ask.start, ask.last),)
             if ask.start < ask.last:
@@ -242,7 +242,7 @@ class PeerLog:
         if ask is None:
             return
         if ask.kind is AskKind.OFFER:
-            self.attempts.unsay(self.log, ((ask.start, ask.last),))
+            self.rests.lift_told(self.log, ((ask.start, ask.last),))
         elif ask.payloads:
             self.asked = minus(self.asked, ask.payloads)
 
@@ -258,21 +258,21 @@ class PeerLog:
         if not completed(request):
             if only_heard and ask is not None and request.cancel_sent is CancelReason.COMPLETE:
                 # It would tell of a part only, of which nobody has anything yet.
-                self.attempts.rest(self.log, Kind.WATCH, Outcome.FINISHED, now)
+                self.rests.note(self.log, Kind.WATCH, Outcome.FINISHED, now)
             return ask
         if not request.proposal.sparse:
-            self.attempts.lift(self.log, Kind.WATCH)
+            self.rests.lift(self.log, Kind.WATCH)
             if only_heard and request.proposal.end is None:
-                self.attempts.rest(self.log, Kind.WATCH, Outcome.ENDED, now, EVERYTHING)
+                self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, EVERYTHING)
             self.both_have = max(self.both_have, request.lowest_end() or 0)
         if ask is not None:
             # What it sent or passed it holds; where both only notify, it may have been refused it.
             both_notify = only_heard and request.their_interest.eagerness is Eagerness.NOTIFY
             knows = minus(carried(request), self.unserved if both_notify else ())
-            self.attempts.says(self.log, knows, now)
+            self.rests.note_told(self.log, knows, now)
             if ask.kind is AskKind.WATCH and self.wants.is_sparse:
                 # It stops at a gap of its own, and would do so again.
-                self.attempts.rest(self.log, Kind.WATCH, Outcome.ENDED, now, up_to(ask.start))
+                self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, up_to(ask.start))
         return ask
 
     def leaves(self, request: Request) -> None:
@@ -296,7 +296,7 @@ class PeerLog:
     def postpone(self, entries: Ranges, now: float) -> None:
         """Nothing of this came for a while in a request of ours, and we ended that."""
         if entries := finite(entries):
-            self.attempts.rest(self.log, Kind.RANGE, Outcome.STOOD, now, entries)
+            self.rests.note(self.log, Kind.RANGE, Outcome.STOOD, now, entries)
 
     # What to ask
 
@@ -308,7 +308,7 @@ class PeerLog:
         in a request of its own. `requests`: all of this log.
         """
         once = {ask.kind for ask in self.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
-        withdrawn = self.attempts.withdrawn(self.log, now)
+        withdrawn = self.rests.withdrawn(self.log, now)
         told_from = min(
             (each.proposal.start for each in requests if covers(each)), default=OPEN_END
         )
@@ -353,11 +353,7 @@ class PeerLog:
                 continue
             end = request.lowest_end()
             served.append((request.proposal.start, OPEN_END if end is None else end))
-        return union(self.attempts.resting(self.log, Kind.OFFER, now), served)
-
-    def coming(self, requests: Iterable[Request]) -> Ranges:
-        """What requests in force bring."""
-        return coming(requests)
+        return union(self.rests.left_alone(self.log, Kind.OFFER, now), served)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,8 +370,8 @@ class PeerLogs:
     `get` finds no log that is closed; `opened` opens it again.
     """
 
-    def __init__(self, attempts: Attempts) -> None:
-        self._attempts = attempts
+    def __init__(self, rests: Rests) -> None:
+        self._rests = rests
         self._open: dict[LogKey, PeerLog] = {}
         self._closed = LogTable[Closed]()
         self._kinds: dict[Closed, Closed] = {}
@@ -395,7 +391,7 @@ class PeerLogs:
 
     def asks(self) -> Iterator[Request]:
         """Our requests about all logs."""
-        return (request for state in self._open.values() for request in state.asks)
+        return (request for known in self._open.values() for request in known.asks)
 
     def closed(self) -> list[tuple[LogKey, Closed]]:
         return self._closed.pairs()
@@ -407,10 +403,10 @@ class PeerLogs:
         """What is known of a log, to be changed; None if it has never been heard of."""
         closed = self._closed.pop(log, None)
         if closed is not None:
-            state = self.add(log, closed.wants)
-            state.met = state.spoken = True
-            state.refusals = 1
-            self._attempts.rest(log, Kind.RANGE, Outcome.REFUSED, now, closed.refused)
+            known = self.add(log, closed.wants)
+            known.met = known.spoken = True
+            known.refusals = 1
+            self._rests.note(log, Kind.RANGE, Outcome.REFUSED, now, closed.refused)
         return self._open.get(log)
 
     def add(self, log: LogKey, wants: Wants, asked_from: int = 0) -> PeerLog:
@@ -418,35 +414,35 @@ class PeerLogs:
 
         `asked_from`: the other side has asked in vain for all from that entry on; 0: it has not.
         """
-        state = self._open[log] = PeerLog(log, self._attempts, wants)
+        known = self._open[log] = PeerLog(log, self._rests, wants)
         if asked_from > 0:
-            state.asked_behind, state.unserved = asked_from - 1, ((asked_from, OPEN_END),)
-        return state
+            known.asked_behind, known.unserved = asked_from - 1, ((asked_from, OPEN_END),)
+        return known
 
     def forget(self, log: LogKey) -> None:
         """As if it had never been heard of, unless it is being looked up."""
         if log in self._open and not self._open[log].looking:
             del self._open[log]
-            self._attempts.forget(log)
+            self._rests.forget(log)
 
     def close(self, log: LogKey) -> bool:
         """Keep of a log only that it was refused; False if there is more to know."""
-        state, refused = self._open[log], self._attempts.only_refused(log)
+        known, refused = self._open[log], self._rests.only_refused(log)
         alike = PeerLog(
             log,
-            self._attempts,
-            state.wants,
+            self._rests,
+            known.wants,
             met=True,
             spoken=True,
-            stop=state.stop,
-            height=state.height,
-            refusals=state.refusals,
+            stop=known.stop,
+            height=known.height,
+            refusals=known.refusals,
         )
-        if refused is None or state != alike:
+        if refused is None or known != alike:
             return False
-        closed = Closed(state.wants, refused)
+        closed = Closed(known.wants, refused)
         self._closed[log] = self._kinds.setdefault(closed, closed)
-        self._attempts.forget(log)
+        self._rests.forget(log)
         del self._open[log]
         return True
 

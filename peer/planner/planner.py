@@ -2,8 +2,8 @@
 
 A log is planned when it is *dirty*: a wish, a request, a rest or the other side's word changed.
 Then it gets a turn (turns.py): it is looked up, and what to propose is decided from that and from
-what has come since (deciding.py). What comes in order in a request that covers a log makes nothing
-dirty. What comes to nothing (outcomes.py) is noted in one ledger (attempts.py), and rests.
+what has come since (proposals.py). What comes in order in a request that covers a log makes nothing
+dirty. What comes to nothing (outcomes.py) is noted in one ledger (rests.py), and rests.
 
 Every log that was authored here or is followed is proposed from where it stands, unless the other
 side has proposed it already: the proactive side walks the logs upwards, the reactive one downwards,
@@ -17,19 +17,19 @@ from peer.protocol.request import NEVER, Request
 from wire import Cancel, Eagerness, LogKey
 
 from .actions import Actions
-from .answering import Answer, goes_on, is_late_offer
-from .answers import Answers
-from .attempts import Attempts, Kind, Outcome
+from .answer import Answer, goes_on, is_late_offer
+from .asks import is_whole, last_possible, plan
 from .changes import Changes
-from .context import Context
-from .coverage import covers
+from .coverage import coming, covers
 from .done import Done
 from .outcomes import Outcomes
 from .peer_log import PeerLog, PeerLogs
-from .planning import is_whole, last_possible, plan
+from .progress import Progress
 from .ranges import Ranges, meet
+from .replying import Answers
+from .rests import Kind, Outcome, Rests
 from .retries import earliest
-from .snapshot import Moments
+from .shared import Shared
 from .sourcing import brings, fetches
 from .turns import Turns
 
@@ -44,17 +44,17 @@ class Planner:
         self._actions = actions
         self._config = config
         self._proactive = proactive
-        self._moments = Moments(actions.requests_of)
-        self._attempts = Attempts(config, once=once)
-        self._logs = PeerLogs(self._attempts)
+        self._progress = Progress(actions.requests_of)
+        self._rests = Rests(config, once=once)
+        self._logs = PeerLogs(self._rests)
         self._done = Done(config) if once else None
-        self._answers = Answers(actions, config, self._moments, self, bounded=once)
-        self._context = Context(
-            actions, config, self._attempts, self._logs, self._moments, self._answers, self._done
+        self._answers = Answers(actions, config, self._progress, self, bounded=once)
+        self._shared = Shared(
+            actions, config, self._rests, self._logs, self._progress, self._answers, self._done
         )
-        self._turns = Turns(self._context)
-        self._changes = Changes(self._context, self._turns)
-        self.outcomes = Outcomes(self._context, self._turns, self._changes)
+        self._turns = Turns(self._shared)
+        self._changes = Changes(self._shared, self._turns)
+        self.outcomes = Outcomes(self._shared, self._turns, self._changes)
 
     # What is wanted
 
@@ -63,13 +63,13 @@ class Planner:
         self._answers.interests = event.interests
         if self._done is not None:
             self._done.started = True
-        self._context.happened()
+        self._shared.happened()
         for log, closed in self._logs.closed():
-            if self._context.wants_of(log) != closed.wants:
+            if self._shared.wants_of(log) != closed.wants:
                 self._logs.opened(log, self._actions.now)
-        for log, state in self._logs.items():
-            if self._context.wants_of(log) != state.wants:
-                self._changes.wants_changed(log, state)
+        for log, known in self._logs.items():
+            if self._shared.wants_of(log) != known.wants:
+                self._changes.wants_changed(log, known)
         self._turns.line.offer(event.offers, backwards=not self._proactive)
         for log in (*sorted(event.interests.fetches), *self._answers.wanted_by_now()):
             if self._logs.opened(log, self._actions.now) is None:
@@ -81,20 +81,20 @@ class Planner:
 
     def newest_of(self, log: LogKey) -> int:
         """The newest entry that the other side has told of."""
-        return self._context.newest_of(log)
+        return self._shared.newest_of(log)
 
     def is_settling(self, log: LogKey) -> bool:
         """Whether something came in a request that is over, and is not stored."""
-        return self._moments.is_settling(log)
+        return self._progress.is_settling(log)
 
     # What is next
 
     def advance(self) -> None:
         """Propose what can be proposed now; called after every input and when time has passed."""
-        for log in self._attempts.due(self._actions.now):
+        for log in self._rests.due(self._actions.now):
             self._turns.mark(log)
-        for log in self._moments.take_stored():
-            self._context.happened()
+        for log in self._progress.take_stored():
+            self._shared.happened()
             self._turns.mark(log)
         self._turns.advance()
         if self._done is not None and self._ends_at() is not None:
@@ -102,12 +102,12 @@ class Planner:
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came."""
-        return earliest(self._attempts.next_at(), self._turns.room.next_deadline(), self._ends_at())
+        return earliest(self._rests.next_at(), self._turns.room.next_deadline(), self._ends_at())
 
     # When a one-time sync is over
 
     def _is_quiet(self, done: Done) -> bool:
-        waits = self._attempts.next_at() is not None or self._moments.any_settling
+        waits = self._rests.next_at() is not None or self._progress.any_settling
         serves = done.answers_due or done.serving
         return done.started and not (self._turns.any_open or waits or serves or done.finished)
 
@@ -151,14 +151,14 @@ class Planner:
             self._answers.propose(request, self._done)
             return
         self._turns.line.asked_for(log)
-        state = self._logs.opened(log, now) if self._context.wants(log) else self._logs.get(log)
-        if state is None and self._context.wants(log):
-            state = self._context.state_of(log)
-        if state is None:
-            self._context.unheard.add(request)
-        elif state.heard(request.proposal, self._actions.requests_of(log), now):
+        known = self._logs.opened(log, now) if self._shared.wants(log) else self._logs.get(log)
+        if known is None and self._shared.wants(log):
+            known = self._shared.known_of(log)
+        if known is None:
+            self._shared.unheard.add(request)
+        elif known.heard(request.proposal, self._actions.requests_of(log), now):
             for kind in (Kind.PAYLOAD, Kind.RANGE):
-                self._attempts.hurry(log, kind, now + self._config.look_again_s)
+                self._rests.hurry(log, kind, now + self._config.look_again_s)
         self._answers.propose(request, self._done)
 
     def not_taken_in(self, request: Request) -> None:
@@ -173,52 +173,52 @@ class Planner:
         if done is None:
             return None
         log = request.log
-        self._context.happened(log)
-        if self._context.wants(log):
+        self._shared.happened(log)
+        if self._shared.wants(log):
             if self._logs.get(log) is None:
                 self._turns.mark(log)
             self._hear_late(request, self._logs[log])
         return self._answers.of_sync(request, view, done, self._logs.get(log))
 
-    def _hear_late(self, request: Request, state: PeerLog) -> None:
-        if request in self._context.unheard:
-            self._context.unheard.discard(request)
+    def _hear_late(self, request: Request, known: PeerLog) -> None:
+        if request in self._shared.unheard:
+            self._shared.unheard.discard(request)
             requests = self._actions.requests_of(request.log)
-            state.heard(request.proposal, requests, self._actions.now, late=True)
+            known.heard(request.proposal, requests, self._actions.now, late=True)
 
     def answered(self, request: Request, view: LogView, answer: Answer) -> None:
         """We answered a proposal of the other side."""
         log, requests, now = request.log, self._actions.requests_of(request.log), self._actions.now
         if self._done is not None and request.active:
             self._done.serving.add(request)
-        state = self._logs.get(log)
+        known = self._logs.get(log)
         owed = bool(meet(answer.unserved, view.runs)) or not view.runs_complete
         some_held = owed if self._done else bool(view.runs)
-        if state is None and (self._context.wants(log) or (answer.unserved and some_held)):
-            state = self._context.state_of(log)
+        if known is None and (self._shared.wants(log) or (answer.unserved and some_held)):
+            known = self._shared.known_of(log)
             self._turns.mark(log)
-        if state is None:
+        if known is None:
             if answer.unserved and goes_on(request.proposal):
                 self._answers.note_asked_from(log, request.proposal.start)
             return
-        self._hear_late(request, state)
-        state.stop = last_possible(view)
-        again = answer.unserved if self._done else meet(answer.unserved, state.unserved)
-        self._attempts.asked_for_told(log, again, now)
-        state.asks_in_vain(answer.unserved)
-        state.keeps_in_step(request.proposal, view, requests)
+        self._hear_late(request, known)
+        known.stop = last_possible(view)
+        again = answer.unserved if self._done else meet(answer.unserved, known.unserved)
+        self._rests.lift_told_again(log, again, now)
+        known.asks_in_vain(answer.unserved)
+        known.keeps_in_step(request.proposal, view, requests)
         # Of a log that nobody here knew of nothing is asked yet.
-        is_new = self._context.wants(log) and not state.spoken
-        look = (bool(answer.unserved) and owed) or state.blocked or is_new
+        is_new = self._shared.wants(log) and not known.spoken
+        look = (bool(answer.unserved) and owed) or known.blocked or is_new
         if answer.take_over:
-            if not self._has_asked(request, view, state):
+            if not self._has_asked(request, view, known):
                 self._turns.mark(log, first=True)
         elif request.active:
-            state.refusals, state.met = 0, True
+            known.refusals, known.met = 0, True
             look = look or not is_whole(view) or request.proposal.offset is not None
-            look = look or state.fork_range is not None
-            wants, runs_from = self._context.wants_of(log), request.proposal.start
-            peer = state.peer(state.coming(requests), now)
+            look = look or known.fork_range is not None
+            wants, runs_from = self._shared.wants_of(log), request.proposal.start
+            peer = known.peer(coming(requests), now)
             look = look or bool(plan(wants, view, peer, runs_from=runs_from))
             look = look or bool(runs_from > 1 and view.height < view.newest)
         if look:
@@ -230,17 +230,17 @@ class Planner:
         if self._done is not None:
             self._done.serving.add(request)
         if left and self._logs.opened(log, self._actions.now) is not None:
-            self._attempts.lift_part(log, Kind.PAYLOAD, left)
+            self._rests.lift_part(log, Kind.PAYLOAD, left)
             self._turns.mark(log)
 
-    def _has_asked(self, request: Request, view: LogView, state: PeerLog) -> bool:
+    def _has_asked(self, request: Request, view: LogView, known: PeerLog) -> bool:
         """Whether a one-time sync has asked already for more than an open proposal tells of.
 
         A node that stays proposes every log that it has, while a sync asks for all of them.
         """
         told = request.proposal.start - 1
-        known = told <= max(view.newest, state.newest or 0)
-        return self._done is not None and state.spoken and goes_on(request.proposal) and known
+        is_known = told <= max(view.newest, known.newest or 0)
+        return self._done is not None and known.spoken and goes_on(request.proposal) and is_known
 
     # What changed
 
@@ -248,11 +248,11 @@ class Planner:
         """The other side passed a payload that it does not have."""
         base, position = request.base, request.incoming.position - 1
         given_up = request.cancel_sent is not None
-        if base is None or position < 0 or given_up or not self._context.wants(request.log):
+        if base is None or position < 0 or given_up or not self._shared.wants(request.log):
             return
         seq = base.piece(position).seq
         now = self._actions.now
-        self._attempts.rest(request.log, Kind.PAYLOAD, Outcome.SKIPPED, now, ((seq, seq),))
+        self._rests.note(request.log, Kind.PAYLOAD, Outcome.SKIPPED, now, ((seq, seq),))
 
     def ran_dry(self, request: Request) -> None:
         """An entry that is next to be sent is not held, although later ones are."""
@@ -260,17 +260,17 @@ class Planner:
 
     def arrival_changed(self, log: LogKey) -> None:
         """Some session of this host begins to receive a payload of a log, or does so no more."""
-        state = self._logs.get(log)
-        if state is not None and state.awaits and self._done is None:
+        known = self._logs.get(log)
+        if known is not None and known.awaits and self._done is None:
             self._turns.mark_soon(log)
 
     def peer_holds(self, request: Request, seq: int) -> None:
         """The other side notified of an entry that it holds and has not sent."""
-        state = self._logs.get(request.log)
-        if state is None or request.proposal.sparse or self._done is not None:
+        known = self._logs.get(request.log)
+        if known is None or request.proposal.sparse or self._done is not None:
             return
-        state.newest = max(state.newest or 0, seq)
-        if state.wants.is_sparse:
+        known.newest = max(known.newest or 0, seq)
+        if known.wants.is_sparse:
             self._turns.mark_soon(request.log)
 
     def log_changed(self, event: LogChanged) -> None:
@@ -281,31 +281,31 @@ class Planner:
             return
         # Who was asked for a log tells of its forks, wanted here or not, and of what it holds.
         declined = self._answers.has_declined(log)
-        state = self._context.state_of(log) if declined else self._logs.opened(log, now)
-        self._attempts.came(log, now)
-        if state is not None:
-            state.here = max(state.here, event.newest)
-            told = state.forks.told if state.forks is not None else NEVER
+        known = self._shared.known_of(log) if declined else self._logs.opened(log, now)
+        self._rests.lift_by_arrival(log, now)
+        if known is not None:
+            known.here = max(known.here, event.newest)
+            told = known.forks.told if known.forks is not None else NEVER
             if event.fork is not None and event.fork < told:
-                self._attempts.lift(log, Kind.RANGE, Outcome.REFUSED)
+                self._rests.lift(log, Kind.RANGE, Outcome.REFUSED)
                 self._turns.mark(log)
             # What is fetched once is brought whatever sizes an open request is for.
-            fetched = meet(state.wants.fetches, ((1, event.newest),))
-            if self._attempts.waits(log, Kind.POOL) or state.unserved or fetched:
+            fetched = meet(known.wants.fetches, ((1, event.newest),))
+            if self._rests.is_left(log, Kind.POOL) or known.unserved or fetched:
                 self._turns.mark_soon(log)
-            elif self._may_fill_in(event, state):
+            elif self._may_fill_in(event, known):
                 # Whoever brings the log may have parts of it only, and this side what is between.
-                self._attempts.look_in(log, now + self._config.stalled_after_s)
+                self._rests.look_at(log, now + self._config.stalled_after_s)
         interests = self._answers.interests
-        waits = state is None and (log in interests.logs or log in interests.own)
-        if self._context.wants(log) and not waits and not self._actions.requests_of(log):
+        waits = known is None and (log in interests.logs or log in interests.own)
+        if self._shared.wants(log) and not waits and not self._actions.requests_of(log):
             self._turns.mark(log)
 
-    def _may_fill_in(self, event: LogChanged, state: PeerLog) -> bool:
+    def _may_fill_in(self, event: LogChanged, known: PeerLog) -> bool:
         """Whether entries or payloads are missing that another session did not bring."""
-        if not state.wants.followed(event.newest):
+        if not known.wants.followed(event.newest):
             return False
-        smallest, largest = state.wants.payload_limits
+        smallest, largest = known.wants.payload_limits
         lacks = event.lacks and smallest <= largest
         listens = not any(map(fetches, self._actions.requests_of(event.log)))
         return event.height < event.newest or (lacks and listens)
@@ -322,12 +322,12 @@ class Planner:
                 if brings(request):
                     self._actions.stop_fetching(request)
             return True
-        state, wants = self._logs.opened(log, now), self._context.wants_of(log)
-        if not self._context.wants(log) or (state is not None and state.refuses(wants, now)):
+        known, wants = self._logs.opened(log, now), self._shared.wants_of(log)
+        if not self._shared.wants(log) or (known is not None and known.refuses(wants, now)):
             return False
-        if state is not None:
-            state.asked = ()
-            self._attempts.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)
+        if known is not None:
+            known.asked = ()
+            self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)
         for request in filter(covers, requests):
             if request.our_interest.eagerness is Eagerness.NOTIFY and not wants.is_sparse:
                 # Nobody raises the eagerness of a request again (section 5).

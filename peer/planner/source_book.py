@@ -24,7 +24,7 @@ from peer.protocol.notices import (
 )
 from wire import LogKey
 
-from .source_log import SILENCE_S, Offer, SourceLog
+from .source_log import SILENCE_S, SourceLog, UnaskedPayload
 from .source_seat import WINDOW_S, SourceSeat, Standing
 
 GRACE_S: Final = 0.25
@@ -193,12 +193,12 @@ class SourceBook:
         if seat is state.source:
             state.offer = None
         elif offer is None or (offer.seat, offer.seq) != (seat, notice.newest):
-            state.offer = Offer(seat, notice.newest, now, now)
+            state.offer = UnaskedPayload(seat, notice.newest, now, now)
             self._check_again(state, now + SILENCE_S)
         else:
             offer.came(notice.data_bytes, now)
 
-    def _judge_offer(self, state: SourceLog, offer: Offer, now: float) -> None:
+    def _judge_offer(self, state: SourceLog, offer: UnaskedPayload, now: float) -> None:
         """Is it time to have a payload brought by who is better at it?"""
         source = state.source
         if source is offer.seat or source is None or state.source_newest < offer.seq:

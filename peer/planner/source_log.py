@@ -30,7 +30,7 @@ _Pauses = dict[SourceSeat, _Pause]
 
 
 @dataclass(slots=True)
-class Offer:
+class UnaskedPayload:
     """A payload that a peer came to bring, and that is taken whoever the source is."""
 
     seat: SourceSeat
@@ -79,7 +79,7 @@ class SourceLog:
     coming_from: SourceSeat | None = None
     inside: int = 0
     """The entry whose payload has come in part, 0: none."""
-    offer: Offer | None = None
+    offer: UnaskedPayload | None = None
     """How that comes from a session that is not the source."""
     lacking_since: float | None = None
     """Since when others hold what neither we have nor is coming."""

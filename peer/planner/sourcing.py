@@ -12,7 +12,7 @@ from peer.protocol.notices import FetchEnded, PeerHolds
 from peer.protocol.request import Request
 from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
 
-from .answering import goes_on, is_late_offer, is_offer
+from .answer import goes_on, is_late_offer, is_offer
 from .coverage import is_stored
 
 Claim = Callable[[LogKey], bool]

@@ -1,6 +1,6 @@
 """The turns of logs: from a log that is to be planned to what is proposed for it.
 
-A dirty log waits in line (waiting_line.py), is looked up, and is decided on (deciding.py).
+A dirty log waits in line (waiting_line.py), is looked up, and is decided on (proposals.py).
 """
 
 from dataclasses import replace
@@ -10,13 +10,8 @@ from peer.protocol.events import LogView
 from peer.protocol.request import Request
 from wire import LogKey
 
-from .answering import is_probe
-from .attempts import Kind, Outcome
-from .context import Context
-from .deciding import Decider, Look
-from .forking import Forking
-from .peer_log import PeerLog
-from .planning import (
+from .answer import is_probe
+from .asks import (
     PROBE,
     Ask,
     AskKind,
@@ -29,9 +24,14 @@ from .planning import (
     pool_of,
     proposal_of,
 )
+from .forking import Forking
+from .peer_log import PeerLog
+from .progress import Mark
+from .proposals import Decider, Look
 from .ranges import Ranges, meet, union
+from .rests import Kind, Outcome
 from .room import Room
-from .snapshot import Moment
+from .shared import Shared
 from .waiting_line import WaitingLine
 
 _CREDIT_LEFT_MIN = 8
@@ -52,23 +52,23 @@ def _is_in_the_way(request: Request) -> bool:
 class Turns:
     """Logs that wait for their turn, and those whose turn it is."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._actions = context.actions
-        self._attempts = context.attempts
-        self._logs = context.logs
-        self._moments = context.moments
-        self._done = context.done
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._actions = shared.actions
+        self._rests = shared.rests
+        self._logs = shared.logs
+        self._progress = shared.progress
+        self._done = shared.done
         self._decider = Decider(
-            context.actions,
-            context.config,
-            context.attempts,
-            context.moments,
-            once=context.done is not None,
+            shared.actions,
+            shared.config,
+            shared.rests,
+            shared.progress,
+            once=shared.done is not None,
         )
         self.line = WaitingLine()
-        self.room = Room(context.actions, context.config)
-        self.forking = Forking(context.actions, self.mark, context.covered, context.wants)
+        self.room = Room(shared.actions, shared.config)
+        self.forking = Forking(shared.actions, self.mark, shared.covered, shared.wants)
         self._dirty: set[LogKey] = set()
         """Those in line that are looked up whatever requests are open."""
         self._looking = 0
@@ -80,16 +80,16 @@ class Turns:
 
     def mark(self, log: LogKey, *, first: bool = False) -> None:
         """A log is to be planned anew."""
-        state = self._context.state_of(log)
-        if state.looking:
-            state.again = True
+        known = self._shared.known_of(log)
+        if known.looking:
+            known.again = True
             return
         self._dirty.add(log)
         self.line.push(log, first=first, last=self.room.has_had_turn(log))
 
     def mark_soon(self, log: LogKey) -> None:
         """The same after the least time that is to be between two look-ups."""
-        self._attempts.look_in(log, self._actions.now + self._context.config.look_again_s)
+        self._rests.look_at(log, self._actions.now + self._shared.config.look_again_s)
 
     @property
     def any_open(self) -> bool:
@@ -98,8 +98,8 @@ class Turns:
 
     def is_idle(self, log: LogKey) -> bool:
         """Whether neither a turn, nor the end of a rest, nor the store is waited for."""
-        waits = log in self.line or log in self._attempts
-        return not (waits or self._moments.is_settling(log))
+        waits = log in self.line or log in self._rests
+        return not (waits or self._progress.is_settling(log))
 
     def over(self, request: Request) -> None:
         """A request of ours is over."""
@@ -115,13 +115,13 @@ class Turns:
             if log in self._dirty or not self._has_had_turn(log):
                 self._look(log, Look())
         if self.room.is_due(waits=bool(self.line or self._credit_waits)):
-            waiting = self.line.count(lambda log: not self._context.covered(log))
+            waiting = self.line.count(lambda log: not self._shared.covered(log))
             self.room.make(waiting + len(self._credit_waits), self._logs.asks())
 
     def _has_had_turn(self, log: LogKey) -> bool:
         """Whether a log that is offered, and to which nothing happened, needs no turn now."""
-        state = self._logs.get(log)
-        return (state is not None and state.spoken) or self._context.covered(log)
+        known = self._logs.get(log)
+        return (known is not None and known.spoken) or self._shared.covered(log)
 
     def _reserve(self, *, waits: bool) -> int:
         """Request credit that payloads leave to others, if any wait."""
@@ -132,30 +132,30 @@ class Turns:
     def _look(self, log: LogKey, look: Look) -> None:
         """Look a log up, unless there is nothing to plan for it now."""
         self._dirty.discard(log)
-        state = self._context.state_of(log)
-        if state.looking:
-            state.again = True
+        known = self._shared.known_of(log)
+        if known.looking:
+            known.again = True
             return
-        if self._moments.is_settling(log):
+        if self._progress.is_settling(log):
             # It is dirty again once all of that is stored.
             return
         if any(map(_is_in_the_way, self._actions.requests_of(log))):
             # It is dirty again once that is answered, or over.
-            state.blocked = True
+            known.blocked = True
             return
-        if state.fork_range is not None:
-            metadata = named_for(metadata_of(state.fork_range))
-            look = Look(look.named | {*metadata}, fork_range=state.fork_range)
-        elif self._rests(log, state):
+        if known.fork_range is not None:
+            metadata = named_for(metadata_of(known.fork_range))
+            look = Look(look.named | {*metadata}, fork_range=known.fork_range)
+        elif self._must_wait(log, known):
             return
-        elif self._done is not None and state.newest is None:
+        elif self._done is not None and known.newest is None:
             # What the other side has is asked first, and that needs no look at what is here.
-            for ask in state.not_twice([PROBE], self._actions.requests_of(log), self._actions.now):
-                self._propose(LogView(log), state, ask, {})
+            for ask in known.not_twice([PROBE], self._actions.requests_of(log), self._actions.now):
+                self._propose(LogView(log), known, ask, {})
             return
-        state.looking, state.again, state.blocked, state.here = True, False, False, 0
+        known.looking, known.again, known.blocked, known.here = True, False, False, 0
         self._looking += 1
-        wants, newest = self._context.wants_of(log), self._context.newest_of(log)
+        wants, newest = self._shared.wants_of(log), self._shared.newest_of(log)
         wanted = look_up_for(
             wants,
             log,
@@ -166,38 +166,38 @@ class Turns:
             missing_max=look.missing_max,
             leave_arriving=self._done is None,
         )
-        since = self._moments.now(log)
+        since = self._progress.now(log)
         self._actions.look_up(wanted, partial(self._looked, look, since, newest))
 
-    def _rests(self, log: LogKey, state: PeerLog) -> bool:
+    def _must_wait(self, log: LogKey, known: PeerLog) -> bool:
         """Whether nothing of a log is to be done before a rest ends: then it is dirty again."""
-        if not self._attempts.rests(log, Kind.LOG, self._actions.now):
+        if not self._rests.is_left_alone(log, Kind.LOG, self._actions.now):
             return False
-        return not (state.unserved or state.lacks or state.singly)
+        return not (known.unserved or known.lacks or known.singly)
 
-    def _looked(self, look: Look, since: Moment, newest: int, view: LogView) -> None:
-        log, state = view.log, self._logs[view.log]
-        state.looking, self._looking = False, self._looking - 1
-        self._context.happened()
-        if state.again:
+    def _looked(self, look: Look, since: Mark, newest: int, view: LogView) -> None:
+        log, known = view.log, self._logs[view.log]
+        known.looking, self._looking = False, self._looking - 1
+        self._shared.happened()
+        if known.again:
             self.mark(log)
-        if state.fork_range != look.fork_range or self._moments.is_settling(log):
+        if known.fork_range != look.fork_range or self._progress.is_settling(log):
             # The view lacks hashes that this needs, or what comes is not stored yet.
             self.mark(log, first=True)
             return
-        state.wants, state.stop = self._context.wants_of(log), last_possible(view)
-        if self._context.newest_of(log) < newest:
+        known.wants, known.stop = self._shared.wants_of(log), last_possible(view)
+        if self._shared.newest_of(log) < newest:
             # The look-up was for the latest ones of a log that was taken to be longer.
             self.mark(log)
         further = None
         if look.fork_range is not None:
             asks = [metadata_of(look.fork_range)]
-        elif self._attempts.rests(log, Kind.LOG, self._actions.now):
-            asks = self._decider.at_rest(view, state, self._context.newest_of(log), look, since)
+        elif self._rests.is_left_alone(log, Kind.LOG, self._actions.now):
+            asks = self._decider.at_rest(view, known, self._shared.newest_of(log), look, since)
         else:
-            decision = self._decider.decide(view, state, self._context.newest_of(log), look, since)
+            decision = self._decider.decide(view, known, self._shared.newest_of(log), look, since)
             asks, further = decision.asks, decision.further
-        needed = [*asks, *self.forking.to_tell(view, state)]
+        needed = [*asks, *self.forking.to_tell(view, known)]
         lacking = lacking_hashes(needed, view.hashes, look.named)
         if lacking:
             self._look(log, replace(look, named=look.named | {*lacking}))
@@ -206,25 +206,25 @@ class Turns:
             self.mark(log, first=True)
             return
         for ask in asks:
-            self._propose(view, state, ask, since)
-        self.forking.tell(view, state)
-        self._look_further(view, state, asks, further)
+            self._propose(view, known, ask, since)
+        self.forking.tell(view, known)
+        self._look_further(view, known, asks, further)
 
     def _look_further(
-        self, view: LogView, state: PeerLog, asks: list[Ask], further: Look | None
+        self, view: LogView, known: PeerLog, asks: list[Ask], further: Look | None
     ) -> None:
         """In a log of many runs, or of which much is missing, one view does not tell of all."""
         log = view.log
-        if state.again:
+        if known.again:
             return
         if further is not None:
             self._look(log, further)
         elif not (asks or view.runs_complete) and view.runs:
             self._look(log, Look(runs_from=view.runs[-1][1] + 1))
         elif not asks:
-            wanted = self._done is None and self._context.wants(log)
+            wanted = self._done is None and self._shared.wants(log)
             if wanted and not self._actions.requests_of(log):
-                self.forking.search(view, state)
+                self.forking.search(view, known)
             self.close(log)
 
     def close(self, log: LogKey) -> bool:
@@ -233,14 +233,14 @@ class Turns:
 
     # Proposals
 
-    def _propose(self, view: LogView, state: PeerLog, ask: Ask, since: Moment) -> None:
+    def _propose(self, view: LogView, known: PeerLog, ask: Ask, since: Mark) -> None:
         log, now, actions = view.log, self._actions.now, self._actions
         if ask.kind is AskKind.PAYLOADS and not self._has_hash(ask, view):
-            self._attempts.rest(log, Kind.PAYLOAD, Outcome.SKIPPED, now, ask.payloads)
+            self._rests.note(log, Kind.PAYLOAD, Outcome.SKIPPED, now, ask.payloads)
             return
         proposal = proposal_of(actions.next_number(), log, ask, view.hashes)
         part = () if ask.kind is AskKind.PAYLOADS else self._pool_coming(ask, view, since)
-        if part and not self._attempts.has_waited(log, Kind.POOL, part, now):
+        if part and not self._rests.left_long_enough(log, Kind.POOL, part, now):
             # It need not come twice.
             self.mark_soon(log)
         elif ask.kind is AskKind.PAYLOADS and actions.request_credit <= self._reserve(
@@ -250,35 +250,35 @@ class Turns:
         elif actions.request_credit == 0:
             self.mark(log, first=True)
         elif not actions.may_propose(log, proposal.start, proposal.end):
-            state.blocked = True
+            known.blocked = True
         else:
             if ask.kind is AskKind.OFFER:
-                self._attempts.says(log, ((ask.start, ask.last),), now)
+                self._rests.note_told(log, ((ask.start, ask.last),), now)
                 if ask.last == view.end:
-                    state.both_have = max(state.both_have, ask.last)
-            state.spoken = True
-            state.asked = union(state.asked, ask.payloads)
+                    known.both_have = max(known.both_have, ask.last)
+            known.spoken = True
+            known.asked = union(known.asked, ask.payloads)
             request = actions.propose(proposal, view)
-            self._proposed(state, request, ask)
-            request.outgoing.known = max(request.outgoing.known, state.here)
+            self._proposed(known, request, ask)
+            request.outgoing.known = max(request.outgoing.known, known.here)
             if not is_whole(view) or view.height < view.newest or view.fork is not None:
-                state.incomplete.add(request)
-            if state.forks is not None and state.forks.entries is not None:
-                state.forks.entries, state.forks.request = None, request
+                known.incomplete.add(request)
+            if known.forks is not None and known.forks.entries is not None:
+                known.forks.entries, known.forks.request = None, request
 
-    def _pool_coming(self, ask: Ask, view: LogView, since: Moment) -> Ranges:
+    def _pool_coming(self, ask: Ask, view: LogView, since: Mark) -> Ranges:
         """What of the pool that a proposal would ask for is coming."""
-        return meet(pool_of(ask, view.hashes), self._moments.coming(view.log, since))
+        return meet(pool_of(ask, view.hashes), self._progress.coming(view.log, since))
 
     @staticmethod
     def _has_hash(ask: Ask, view: LogView) -> bool:
         """Whether the entry by whose hash a payload is asked for can be read."""
         return all(n in view.hashes for n in named_for(ask))
 
-    def _proposed(self, state: PeerLog, request: Request, ask: Ask) -> None:
-        state.asks[request] = ask
+    def _proposed(self, known: PeerLog, request: Request, ask: Ask) -> None:
+        known.asks[request] = ask
         self._ours.add(request)
         self.room.proposed(request.log)
-        self._attempts.proposed(request.log, self._actions.now, self._actions.now)
+        self._rests.lift_by_our_proposal(request.log, self._actions.now, self._actions.now)
         if self._done is not None:
             self._done.asked(request, self._actions.now)

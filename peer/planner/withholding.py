@@ -47,9 +47,9 @@ from peer.protocol.events import InterestsChanged, LogView
 from peer.protocol.request import Request
 from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, decode_entry
 
-from .answering import goes_on
+from .answer import goes_on
+from .asks import PROBE, Ask, lacking_hashes, metadata_of, named_for, proposal_of
 from .coverage import is_stored
-from .planning import PROBE, Ask, lacking_hashes, metadata_of, named_for, proposal_of
 from .silence import Silences
 
 

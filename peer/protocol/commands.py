@@ -1,7 +1,7 @@
 """What the engine asks of its host: imperatives, each with at most one kind of reply.
 
-The engine has no disk, no clock and no socket. It puts commands into a list; the host (peer.net, or
-a test) carries them out and answers with the event named here. Commands are independent of each
+The engine has no disk, no clock and no socket. It puts commands into a list; the host (peer.node,
+or a test) carries them out and answers with the event named here. Commands are independent of each
 other and their replies may arrive in any order, but for two things: what is stored is carried out
 and answered in the order given (`Ingest`, and the commands about payloads among themselves), and
 so are the reads of one request.
@@ -131,7 +131,7 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class OpenPayload:
-    """Make a sink for a payload that comes in pieces. Answered by `PayloadOpened`.
+    """Make a sink for a payload that comes in pieces. Has no reply.
 
     `offset` is where the incoming bytes begin: what is held before it stays. The entry may not be
     stored yet. A sink that cannot be had for storing (another connection feeds that payload, or

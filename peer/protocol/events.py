@@ -160,14 +160,6 @@ class IngestFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class PayloadOpened:
-    """Reply to `OpenPayload`. `storing` is False when the bytes are only checked."""
-
-    sink: int
-    storing: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PayloadWritten:
     sink: int
     bytes_written: int
@@ -308,7 +300,6 @@ Event = (
     | PayloadWithdrawn
     | Ingested
     | IngestFailed
-    | PayloadOpened
     | PayloadWritten
     | PayloadFinished
     | StorageFailed

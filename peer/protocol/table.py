@@ -57,9 +57,6 @@ class Listener(Protocol):
     def idle_work(self) -> None:
         """The other side sent something that costs us work and moves nothing."""
 
-    def credit_arrived(self) -> None:
-        """We may propose more than before."""
-
 
 class RequestTable:
     """All requests of a session, its request credit, and the control bytes to send."""
@@ -242,8 +239,6 @@ class RequestTable:
         self.credit += grant.units
         if grant.units == 0:
             self._listener.idle_work()
-        else:
-            self._listener.credit_arrived()
 
     def _receive_propose(self, proposal: Propose) -> None:
         number = proposal.request

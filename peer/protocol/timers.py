@@ -7,7 +7,7 @@ from wire import Eagerness
 
 from .config import SessionConfig
 from .errors import SessionTimeout
-from .pace import Pace, Refunds
+from .refunds import RefundBucket, Refunds
 from .request import Request
 from .table import RequestTable
 
@@ -19,7 +19,7 @@ class Timers:
         self,
         table: RequestTable,
         config: SessionConfig,
-        pace: Pace,
+        bucket: RefundBucket | None,
         complete: Callable[[Request], None],
     ) -> None:
         """`complete` is called for a finite request of ours in which nobody sends."""
@@ -30,7 +30,7 @@ class Timers:
         self._quiet: list[tuple[float, int]] = []
         self._finite: dict[int, Request] = {}
         self._held_since: float | None = None
-        self._refunds = Refunds(pace, table.now)
+        self._refunds = Refunds(bucket or RefundBucket.of(config), table.now)
 
     # What the engine says
 

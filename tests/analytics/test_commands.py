@@ -147,7 +147,7 @@ def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_node_starts_without_the_extras(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules.update(pyarrow=None, pyspark=None, pandas=None)\n"
-        "import analytics, peer.cli.exporting, peer.cli.analyzing, peer.cli.registry\n"
+        "import analytics, bamboo_cli.exporting, bamboo_cli.analyzing, bamboo_cli.registry\n"
         "assert not {'pyarrow', 'pyspark', 'numpy'} & {n for n, m in sys.modules.items() if m}"
     )
     environment = os.environ | {"PYTHONPATH": str(TOP)}
@@ -157,7 +157,7 @@ def test_the_node_starts_without_the_extras(tmp_path: Path) -> None:
 def test_watching_goes_on_until_it_is_told_to_end(cli: CommandLine, tmp_path: Path) -> None:
     cli("append", "--lines", stdin=b"a\nb\n")
     out = tmp_path / "out"
-    program = "from peer.cli import main; raise SystemExit(main())"
+    program = "from bamboo_cli import main; raise SystemExit(main())"
     command = ["export", str(out), "--watch", "--max-file-age", "0.2", "--json"]
     with subprocess.Popen(
         [sys.executable, "-c", program, *command],
@@ -184,7 +184,7 @@ def test_watching_waits_for_another_export_and_says_so_once(
     out = tmp_path / "out"
     assert cli("export", out).status == 0
     cli("append", "--lines", stdin=b"c\n")
-    program = "from peer.cli import main; raise SystemExit(main())"
+    program = "from bamboo_cli import main; raise SystemExit(main())"
     command = ["export", str(out), "--watch", "--max-file-age", "0.2", "--json"]
     with (
         (out / LOCK).open("wb") as lock,
@@ -215,7 +215,7 @@ def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets `analyze` use the session that is there."""
     from contextlib import nullcontext
 
-    from peer.cli import analyzing
+    from bamboo_cli import analyzing
 
     monkeypatch.setattr(analyzing, "start_spark", lambda *_: nullcontext(spark))
 

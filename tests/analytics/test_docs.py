@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics import schema
-from peer.cli import analyzing, main
+from bamboo_cli import analyzing, main
 from tests.analytics.makers import Clock, make_store, put
 from tests.logstore.authors import AuthorLog
 

@@ -107,7 +107,7 @@ def test_a_stream_over_a_serving_nodes_export_that_is_killed_counts_every_entry_
     with make_store(tmp_path / "s") as store:
         store.append([b"first"])
         export(store, out)
-        program = "from peer.cli import main; raise SystemExit(main())"
+        program = "from bamboo_cli import main; raise SystemExit(main())"
         serve = [sys.executable, "-c", program, "serve", "--store", str(tmp_path / "s")]
         flags = ["--no-listen", "--export", str(out), "--max-file-age", "1"]
         exporter = subprocess.Popen([*serve, *flags], env=environment)

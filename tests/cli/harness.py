@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 from nacl.signing import SigningKey
 
-from peer.cli import main
+from bamboo_cli import main
 from wire import LogKey, has_distinct_lipmaalink, lipmaa, sign_entry, yamf_hash
 
 

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
+from bamboo_cli import main
+from bamboo_cli.values import rfc3339
 from logstore import Store, wall_clock_us
 from logstore.system import LATEST_US
-from peer.cli import main
-from peer.cli.values import rfc3339
 
 BEYOND_2262_S = 10_400_000_000
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from bamboo_cli import coming
+from bamboo_cli.coming import LATE_S, Coming
+from bamboo_cli.terminal import Terminal
 from logstore import Store
-from peer.cli import coming
-from peer.cli.coming import LATE_S, Coming
-from peer.cli.terminal import Terminal
 from tests.cli.harness import Stream
 from wire import LogKey
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from peer.cli.registry import COMMANDS
+from bamboo_cli.registry import COMMANDS
 from tests.cli.harness import CommandLine
 from wire import NATIVE_STATE
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from peer.cli.registry import COMMANDS
-from peer.cli.settings import Parser, flag_name
+from bamboo_cli.registry import COMMANDS
+from bamboo_cli.settings import Parser, flag_name
 from tests.cli.harness import CommandLine, lines_of, make_log, words
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text()

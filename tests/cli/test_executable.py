@@ -150,7 +150,7 @@ def test_a_line_is_durable_and_named_before_the_next_one_comes(environment: dict
 def test_offline_commands_load_neither_the_network_nor_tables(environment: dict[str, str]) -> None:
     run(environment, ["init"])
     program = (
-        "import sys; from peer.cli import main; main(['logs']); main(['append', '/dev/null']);"
+        "import sys; from bamboo_cli import main; main(['logs']); main(['append', '/dev/null']);"
         " slow = {'trio', 'rich', 'asyncio', 'pyarrow', 'tomllib', 'ssl'};"
         " print(sorted(slow & set(sys.modules)))"
     )

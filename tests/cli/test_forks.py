@@ -92,7 +92,7 @@ def test_an_export_that_finds_no_room_can_be_made_again(
 ) -> None:
     file = tmp_path / "proof.json"
     with monkeypatch.context() as patch:
-        patch.setattr("peer.cli.forks.os.fdopen", on_a_full_disk)
+        patch.setattr("bamboo_cli.forks.os.fdopen", on_a_full_disk)
         done = forked("forks", "export", LOG, file)
     assert (done.status, done.out) == (1, b"")
     assert done.err.endswith("No space left on device\n")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peer.cli import import_lines
-from peer.cli.import_lines import BadLine, Line, LongLine, parse_line, parse_long_line, read_lines
+from bamboo_cli import import_lines
+from bamboo_cli.import_lines import BadLine, Line, LongLine, parse_line, parse_long_line, read_lines
 from tests.cli.harness import Made, make_log
 from tests.cli.test_lines import Pieces, expected
 

@@ -6,8 +6,8 @@ import random
 import pytest
 from nacl.signing import SigningKey
 
+from bamboo_cli import import_lines, importing
 from logstore import PayloadState, Store
-from peer.cli import import_lines, importing
 from tests.cli.harness import AUTHOR_KEY, CommandLine, Made, lines_of, make_log, shuffled, words
 from wire import U64_MAX, LogKey, has_distinct_lipmaalink, lipmaa, lower_pool, sign_entry, yamf_hash
 

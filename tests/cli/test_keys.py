@@ -147,7 +147,7 @@ def test_confirm_asks_the_node_that_runs(own: CommandLine, monkeypatch: pytest.M
     moved = own.folder / "moved"
     shutil.copytree(own.store, moved)
     behind = {"author": own.author, "log_id": 0, "behind": 3}
-    monkeypatch.setattr("peer.net.serving_state", lambda _: {"logs": [behind]})
+    monkeypatch.setattr("peer.node.serving_state", lambda _: {"logs": [behind]})
     refused = own("key", "confirm", "--store", moved)
     assert (refused.status, refused.out) == (1, b"")
     assert "log 0: peers hold 3 entries more than this store" in refused.err

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peer.cli import lines
-from peer.cli.lines import LineBytes, line_batches
+from bamboo_cli import lines
+from bamboo_cli.lines import LineBytes, line_batches
 
 
 class Pieces:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bamboo_cli import lines
+from bamboo_cli import own as own_module
 from logstore import Store
-from peer.cli import lines
-from peer.cli import own as own_module
 from tests.cli.harness import CommandLine, Stream
 
 

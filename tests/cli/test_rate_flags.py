@@ -2,9 +2,9 @@
 
 import pytest
 
-from peer.cli.rate_flags import limits, rate_arguments
-from peer.cli.settings import Parser
-from peer.net import Limits
+from bamboo_cli.rate_flags import limits, rate_arguments
+from bamboo_cli.settings import Parser
+from peer.node import Limits
 from tests.cli.harness import CommandLine
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from bamboo_cli import opening
 from logstore import Store
-from peer.cli import opening
 from tests.cli.harness import AUTHOR_KEY, CommandLine, Result, lines_of, make_log, words
 from wire import U64_MAX, LogKey, decode_entry
 

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from peer.cli.serve import PROGRESS_S, Events
-from peer.cli.terminal import Terminal
+from bamboo_cli.serve import PROGRESS_S, Events
+from bamboo_cli.terminal import Terminal
 from tests.cli.harness import CommandLine, Stream
 
 
@@ -35,7 +35,7 @@ def test_sigterm_is_like_ctrl_c_and_no_failure_of_serve(
         signal.raise_signal(number)
         raise AssertionError
 
-    monkeypatch.setattr(f"peer.cli.{module}.opened_store", interrupted)
+    monkeypatch.setattr(f"bamboo_cli.{module}.opened_store", interrupted)
     before = signal.getsignal(signal.SIGTERM)
     result = own(*argv)
     assert (result.status, result.out, result.err) == (status, b"", "")

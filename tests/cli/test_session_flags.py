@@ -2,10 +2,10 @@
 
 import pytest
 
+from bamboo_cli.errors import WrongUsage
+from bamboo_cli.session_flags import peer_arguments, session_arguments, session_config
+from bamboo_cli.settings import Parser
 from peer import SessionConfig
-from peer.cli.errors import WrongUsage
-from peer.cli.session_flags import peer_arguments, session_arguments, session_config
-from peer.cli.settings import Parser
 
 
 def parsed(*arguments: str) -> tuple[bool, bool]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from peer.cli.registry import COMMANDS
-from peer.cli.settings import Parser, environment_name
+from bamboo_cli.registry import COMMANDS
+from bamboo_cli.settings import Parser, environment_name
 from tests.cli.harness import CommandLine
 
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from peer.cli import main
-from peer.cli.terminal import OutputClosed, Terminal, escape
+from bamboo_cli import main
+from bamboo_cli.terminal import OutputClosed, Terminal, escape
 from tests.cli.harness import CommandLine, Stream
 
 
@@ -112,7 +112,7 @@ def test_an_interrupt_keeps_what_was_done(
         yield [b"one"]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("peer.cli.own.line_batches", lambda _: lines())
+    monkeypatch.setattr("bamboo_cli.own.line_batches", lambda _: lines())
     result = own("append", "--lines")
     assert (result.status, result.text, result.err) == (130, f"{own.author}/0/1", "")
     assert own("cat", own.author).out == b"one"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from peer.cli import values
-from peer.cli.values import SeqRange
+from bamboo_cli import values
+from bamboo_cli.values import SeqRange
 from wire import U64_MAX, LogKey
 
 AUTHOR = "ab" * 32

@@ -149,9 +149,9 @@ Nothing that somebody is given up after: on a busy machine that is needed.
 
 def _load() -> None:
     """All that a command would load when it is run."""
-    from peer.cli.registry import COMMANDS
+    from bamboo_cli.registry import COMMANDS
 
-    for name in ("analytics", "peer.api", "peer.cli.dispatch"):
+    for name in ("analytics", "peer.api", "bamboo_cli.dispatch"):
         import_module(name)
     for command in COMMANDS.values():
         command.load()
@@ -164,9 +164,10 @@ def _shorten(delays: dict[str, float]) -> None:
 
     With that `fetch` and `wait` hear of it sooner, and allow for less that they have not heard of.
     """
+    from bamboo_cli import coming, waiting
     from peer import SessionConfig
-    from peer.cli import coming, waiting
-    from peer.net import node, status_file
+    from peer.node import node
+    from peer.node.status import status_file
 
     status_file.INTERVAL_S = node.REMEMBER_S = coming.TELLING_S = 0.1  # type: ignore[misc]
     coming.LATE_S, coming.LINE_S = 1.0, 2.5  # type: ignore[misc]
@@ -213,7 +214,7 @@ def _run(request: dict[str, Any], given: int, out: int, error: int, told: int) -
     os.environ.clear()
     os.environ.update(request["environment"])
 
-    from peer.cli import main
+    from bamboo_cli import main
 
     return main(request["arguments"])
 

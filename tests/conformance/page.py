@@ -11,7 +11,7 @@ from .rules import RULES, Kind, Role, Rule
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
-FOLDERS = ("bymux", "wire", "logstore", "peer", "peer_net", "processes", "conformance")
+FOLDERS = ("bymux", "wire", "logstore", "peer", "peer_node", "processes", "conformance")
 """Where tests may be marked."""
 NAMED_MAX = 4
 

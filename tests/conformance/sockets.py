@@ -16,7 +16,7 @@ from nacl.signing import SigningKey
 
 from logstore import Follow, LogVerdict, Store
 from peer.api import NodeConfig, Peer, SyncError, sync
-from peer.net import Limits
+from peer.node import Limits
 from wire import LogKey, Setup, encode_switch
 
 from .histories import SHARED_COUNT, History, Library

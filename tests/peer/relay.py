@@ -27,7 +27,6 @@ from peer.protocol.events import (
     Interests,
     InterestsChanged,
     PayloadFinished,
-    PayloadOpened,
     PayloadRead,
     PayloadWithdrawn,
     PayloadWritten,
@@ -211,7 +210,7 @@ class RelayHost(Host):
         arrival = self.store.arrivals.get((command.log, command.seq))
         return arrival is not None and arrival.feeder == (id(self), sink)
 
-    def _open(self, item: OpenPayload) -> list[Event]:
+    def _open(self, item: OpenPayload) -> None:
         place = (item.log, item.seq)
         held = self.store.logs[item.log].get(item.seq)
         arrival = self.store.arrivals.get(place)
@@ -224,7 +223,6 @@ class RelayHost(Host):
         self.sinks[item.sink] = Sink(item, bytearray(prefix), resumed=item.offset > 0)
         if storing:
             self.store.begin(place, (id(self), item.sink), item.offset)
-        return [PayloadOpened(item.sink, storing)]
 
     def _close(self, item: ClosePayload) -> None:
         feeds = self._feeds(item.sink)

@@ -38,7 +38,6 @@ from peer.protocol.events import (
     LogView,
     LookedUp,
     PayloadFinished,
-    PayloadOpened,
     PayloadRead,
     PayloadWritten,
     Refusal,
@@ -249,7 +248,8 @@ class Host:
             case Ingest():
                 return self._ingest(item)
             case OpenPayload():
-                return self._open(item)
+                self._open(item)
+                return []
             case WritePayload():
                 self.sinks[item.sink].data += item.data
                 return [PayloadWritten(item.sink, len(item.data))]
@@ -380,12 +380,10 @@ class Host:
             self.store.changed(log)
         return None
 
-    def _open(self, item: OpenPayload) -> list[Event]:
+    def _open(self, item: OpenPayload) -> None:
         # Two sinks for one payload: the second one has no prefix and only checks.
         prefix = self.store.partial.pop((item.log, item.seq), b"")[: item.offset]
-        whole = len(prefix) == item.offset
         self.sinks[item.sink] = Sink(item, bytearray(prefix), resumed=item.offset > 0)
-        return [PayloadOpened(item.sink, storing=whole)]
 
     def _close(self, item: ClosePayload) -> None:
         sink = self.sinks.pop(item.sink)

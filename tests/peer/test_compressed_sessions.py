@@ -13,7 +13,7 @@ from nacl.signing import SigningKey
 from peer.protocol.commands import ClosePayload, FinishPayload, OpenPayload, WritePayload
 from peer.protocol.config import Compression, SessionConfig
 from peer.protocol.errors import RemoteViolation
-from peer.protocol.events import Interests, PayloadOpened, PayloadWritten
+from peer.protocol.events import Interests, PayloadWritten
 from wire import (
     Cancel,
     CancelReason,
@@ -242,7 +242,7 @@ def test_a_bomb_is_read_in_flat_memory_at_the_speed_of_the_disk() -> None:
                 waiting += len(command.data)
                 peer.engine.handle(PayloadWritten(command.sink, len(command.data)))
             elif isinstance(command, OpenPayload):
-                peer.engine.handle(PayloadOpened(command.sink, storing=True))
+                pass
             else:
                 for event in peer.host._replies(command):
                     peer.engine.handle(event)

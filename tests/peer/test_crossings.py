@@ -90,9 +90,6 @@ class Side:
     def idle_work(self) -> None:
         pass
 
-    def credit_arrived(self) -> None:
-        pass
-
     def _drop(self, request: Request) -> None:
         if request in self.unanswered:
             self.unanswered.remove(request)

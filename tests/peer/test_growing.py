@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.planner.attempts import Attempts, Kind, Outcome, up_to
+from peer.planner.asks import metadata_of, proposal_of
 from peer.planner.peer_log import PeerLog
-from peer.planner.planning import metadata_of, proposal_of
+from peer.planner.rests import Kind, Outcome, Rests, up_to
 from peer.protocol.config import SessionConfig
 from wire import lower_pool, upper_pool
 
@@ -78,19 +78,19 @@ def test_who_is_told_what_is_new_does_not_ask_for_that(side: int, wish: Subscrip
 
 def test_who_asks_for_payloads_is_not_asked_sooner_what_is_new_for_that() -> None:
     """It does so again and again while they are missing."""
-    attempts = Attempts(SessionConfig())
-    state = PeerLog(LOG, attempts)
-    attempts.rest(LOG, Kind.WATCH, Outcome.FINISHED, 0.0)
-    attempts.rest(LOG, Kind.WATCH, Outcome.ENDED, 0.0, up_to(41))
+    rests = Rests(SessionConfig())
+    state = PeerLog(LOG, rests)
+    rests.note(LOG, Kind.WATCH, Outcome.FINISHED, 0.0)
+    rests.note(LOG, Kind.WATCH, Outcome.ENDED, 0.0, up_to(41))
     metadata = metadata_of((30, 31))
     group = replace(proposal_of(1, LOG, metadata, {}), payloads_only=True, lower_info=30)
     single = replace(group, end=30, upper_info=30, lower_info=None, payloads_only=False, offset=0)
     for proposal in (group, single):
         state.heard(proposal, (), 0.5)
-        assert attempts.rests(LOG, Kind.WATCH, 0.5)
-        assert attempts.resting(LOG, Kind.WATCH, 5.0) == up_to(41)
+        assert rests.is_left_alone(LOG, Kind.WATCH, 0.5)
+        assert rests.left_alone(LOG, Kind.WATCH, 5.0) == up_to(41)
     state.heard(replace(single, end=None, upper_info=None), (), 0.5)
-    assert not attempts.rests(LOG, Kind.WATCH, 0.5)
+    assert not rests.is_left_alone(LOG, Kind.WATCH, 0.5)
 
 
 @SIDES

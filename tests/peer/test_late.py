@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from logstore import FULL, PolicyKind, Subscription
 from peer.planner import late
-from peer.planner.answering import is_late_offer
+from peer.planner.answer import is_late_offer
 from peer.protocol.events import LogView
 from peer.protocol.request import Request
 from wire import Cancel, CancelReason, Eagerness, Propose, decode_entry

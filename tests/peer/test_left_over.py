@@ -6,10 +6,10 @@ import pytest
 
 from logstore import PolicyKind, Subscription
 from peer import claim_all
-from peer.planner.answering import answer, is_offer
-from peer.planner.attempts import Attempts, Kind, Outcome, up_to
+from peer.planner.answer import answer, is_offer
+from peer.planner.asks import Ask, AskKind, Settings, Wants, offers, plan
 from peer.planner.peer_log import PeerLog
-from peer.planner.planning import Ask, AskKind, Settings, Wants, offers, plan
+from peer.planner.rests import Kind, Outcome, Rests, up_to
 from peer.planner.sourcing import Claim
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged, LogView
@@ -57,11 +57,11 @@ def test_what_is_got_later_is_offered_to_who_wanted_it_before_the_wishes_changed
 
 
 def log_with(wants: Wants) -> PeerLog:
-    return PeerLog(LOG, Attempts(SessionConfig()), wants)
+    return PeerLog(LOG, Rests(SessionConfig()), wants)
 
 
 def withdraw(state: PeerLog, first: int, last: int, now: float) -> None:
-    state.attempts.rest(LOG, Kind.RANGE, Outcome.WITHDRAWN, now, ((first, last),))
+    state.rests.note(LOG, Kind.RANGE, Outcome.WITHDRAWN, now, ((first, last),))
 
 
 def _proposal(first: int, last: int | None, eagerness: Eagerness) -> Propose:
@@ -95,11 +95,11 @@ def test_what_was_withdrawn_is_asked_for_after_a_later_proposal() -> None:
     state = log_with(Wants(EVERYTHING))
     ask = Ask(AskKind.RANGE, 3, 5, Settings(), 5)
     withdraw(state, 3, 5, 1.0)
-    state.attempts.proposed(LOG, 0.5, 1.5)
+    state.rests.lift_by_our_proposal(LOG, 0.5, 1.5)
     assert state.not_twice([ask], (), 1000.0) == []
-    state.attempts.proposed(LOG, 2.0, 2.0)
+    state.rests.lift_by_our_proposal(LOG, 2.0, 2.0)
     assert state.not_twice([ask], (), 2.5) == []
-    assert state.attempts.due(7.0) == [LOG]
+    assert state.rests.due(7.0) == [LOG]
     assert state.not_twice([ask], (), 7.0) == [ask]
 
 
@@ -153,11 +153,11 @@ def test_a_path_to_what_is_behind_a_fork_was_refused_and_not_the_one_before_it()
     wants = Wants(Subscription(PolicyKind.SPARSE))
     state = log_with(wants)
     state.newest, state.stop, state.height = 4, 2, 1
-    state.attempts.rest(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(3))
+    state.rests.note(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(3))
     view = LogView(LOG, height=1, newest=1, runs=((1, 1),), fork=3)
     [path] = plan(wants, view, state.peer((), 0.0))
     assert (path.kind, path.end) == (AskKind.PATH, 2)
     before = log_with(wants)
     before.newest, before.stop, before.height = 4, 2, 1
-    before.attempts.rest(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(2))
+    before.rests.note(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(2))
     assert AskKind.PATH not in {ask.kind for ask in plan(wants, view, before.peer((), 0.0))}

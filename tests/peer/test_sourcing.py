@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from nacl.signing import SigningKey
 
-from peer.planner.attempts import Kind, Outcome
+from peer.planner.rests import Kind, Outcome
 from peer.planner.sourcing import Claim, Fetches, claim_all, told_by
 from peer.protocol.events import Interests, InterestsChanged, LogView, SourceChanged
 from peer.protocol.notices import (
@@ -246,7 +246,7 @@ def test_a_listener_that_cannot_fetch_is_not_asked_in_turns() -> None:
     node.run()
     here = node.links[0].engine(0)
     [request] = here.actor.requests_of(LOG)
-    here._planner._attempts.rest(LOG, Kind.RANGE, Outcome.REFUSED, here.now)
+    here._planner._rests.note(LOG, Kind.RANGE, Outcome.REFUSED, here.now)
     node.tell(0, fetch=True)
     node.links[0].run()
     assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)

@@ -1,8 +1,8 @@
 """The store as sessions see it, without threads: the product's host, its queues in virtual time.
 
 What is carried out, in which order, and what is answered is the product's own code
-(peer.net.store_host and what it is made of). Here are only the threads: a lane does some jobs at
-one moment and hands over their outcomes at a later one, and signatures take their time.
+(peer.node.host.store_host and what it is made of). Here are only the threads: a lane does some
+jobs at one moment and hands over their outcomes at a later one, and signatures take their time.
 """
 
 import math
@@ -12,14 +12,14 @@ from functools import partial
 from typing import Generic, TypeVar, cast
 
 from logstore import Store, StoreError
-from peer.net.changes import News
-from peer.net.groups import Checked, Group, grouped
-from peer.net.ingestion import GROUP_ENTRIES_MAX, Ingestion
-from peer.net.lane import Job, Lane, Settle
-from peer.net.sources import Settled, Sources
-from peer.net.store_host import StoreHost
-from peer.net.verifier import Verifier
-from peer.net.worker_process import Ticket
+from peer.node.host.changes import News
+from peer.node.host.groups import Checked, Group, grouped
+from peer.node.host.ingestion import GROUP_ENTRIES_MAX, Ingestion
+from peer.node.host.lane import Job, Lane, Settle
+from peer.node.host.store_host import StoreHost
+from peer.node.host.verifier import Verifier
+from peer.node.host.worker_process import Ticket
+from peer.node.links.sources import Settled, Sources
 from wire import LogKey
 
 from .clock import Clock, Life

@@ -24,9 +24,9 @@ from peer import (
     claim_all,
 )
 from peer.engine import Engine
-from peer.net.backoff import Backoff
-from peer.net.port import Port
-from peer.net.sources import Place
+from peer.node.host.port import Port
+from peer.node.links.backoff import Backoff
+from peer.node.links.sources import Place
 from peer.protocol.commands import Command, LookUp
 from peer.protocol.notices import Arriving, Notice
 from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, negotiate
@@ -52,7 +52,7 @@ ROOM_BYTES_MIN = 64
 
 
 class End(ABC):
-    """One side of a connection: what peer.net.connection is to a session, in virtual time."""
+    """One side of a connection: as peer.node.links.connection is one, in virtual time."""
 
     def __init__(self, link: "Link", node: "SimNode", side: int, policy: str) -> None:
         source = f"peer {link.nodes[1 - side].name}"
@@ -263,7 +263,7 @@ class SplitEnd(End):
             now=self._clock.now,
             tracer=node.tracer(self.place),
             claim=self.claim,
-            pace=node.refusals,
+            bucket=node.refusals,
         )
         self.credit = config.data_credit_bytes
         """What may still be sent."""
@@ -437,7 +437,7 @@ class SessionEnd(End):
             self._clock.now,
             tracer=node.tracer(self.place),
             claim=self.claim,
-            pace=node.refusals,
+            bucket=node.refusals,
         )
         self.stream = Pipe(self._clock, self._rng, link.plan, self._arrived)
 

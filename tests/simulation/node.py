@@ -20,10 +20,9 @@ from logstore import (
     StoreFailed,
     Subscription,
 )
-from peer import LogChanged
-from peer import Pace as RefusalPace
-from peer.net.interests import InterestBook, Wanted
-from peer.net.sources import Place
+from peer import LogChanged, RefundBucket
+from peer.node.interests import InterestBook, Wanted
+from peer.node.links.sources import Place
 from peer.protocol.tracing import Tracer
 from tests.logstore.disk import PowerCutError, SimDisk, SimFile
 from wire import LogKey
@@ -86,7 +85,7 @@ class SimNode:
         self.pace.power_lost = self._power_lost
         self._make_reads_fail()
         self.host = SimHost(self.store, self.pace)
-        self.refusals = RefusalPace.of(self.world.plan.config)
+        self.refusals = RefundBucket.of(self.world.plan.config)
         self.sources = SimSources(self.pace, self.host.when_payloads_kept)
         self.book = InterestBook(self.store.author).load(self.store)
         self.host.watchers.add(self._logs_changed)
@@ -246,7 +245,7 @@ class SimNode:
         self.host.write(change, look, failed=look)
 
     def _look_at_wants(self) -> None:
-        """What peer.net.node does when something else may be wanted than before."""
+        """What peer.node.node does when something else may be wanted than before."""
         self.host.write(
             partial(Wanted.load, self.store), self._wanted_read, failed=self._look_again
         )

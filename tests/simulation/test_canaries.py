@@ -13,11 +13,11 @@ from peer.data.inbound import Inbound
 from peer.data.outbound import Outbound
 from peer.data.proving import Prover
 from peer.data.receiving import Receiver
-from peer.planner.attempts import Attempts
-from peer.planner.context import Context
-from peer.planner.deciding import Decider, Decision
+from peer.planner.asks import Ask, Wants
 from peer.planner.peer_log import PeerLog
-from peer.planner.planning import Ask, Wants
+from peer.planner.proposals import Decider, Decision
+from peer.planner.rests import Rests
+from peer.planner.shared import Shared
 from peer.protocol.events import LogView
 from peer.protocol.request import OpenEntry, Request
 from peer.protocol.table import RequestTable
@@ -123,8 +123,8 @@ def keep_what_failed(give_up: Callable[..., Any]) -> Callable[..., Any]:
 def fetch_nothing(wants_of: Callable[..., Any]) -> Callable[..., Any]:
     """Sessions do not know of what is fetched once."""
 
-    def followed(context: Context, log: LogKey) -> Wants:
-        wants: Wants = wants_of(context, log)
+    def followed(shared: Shared, log: LogKey) -> Wants:
+        wants: Wants = wants_of(shared, log)
         return replace(wants, fetches=())
 
     return followed
@@ -155,10 +155,10 @@ def end_nothing(end_due: Callable[..., Any]) -> Callable[..., Any]:
 def never_tire(due: Callable[..., Any]) -> Callable[..., Any]:
     """What did not come is asked for again after the same time always."""
 
-    def tireless(attempts: Attempts, now: float) -> list[LogKey]:
-        found: list[LogKey] = due(attempts, now)
+    def tireless(rests: Rests, now: float) -> list[LogKey]:
+        found: list[LogKey] = due(rests, now)
         for log in found:
-            for row in attempts._rows.get(log, {}).values():
+            for row in rests._rows.get(log, {}).values():
                 row.tries = 0
         return found
 
@@ -167,12 +167,12 @@ def never_tire(due: Callable[..., Any]) -> Callable[..., Any]:
 
 def rest_for_ever(due: Callable[..., Any]) -> Callable[..., Any]:
     """What rests is never tried again unless something else happens to its log."""
-    return lambda attempts, now: []
+    return lambda rests, now: []
 
 
 def believe_old_views(coming: Callable[..., Any]) -> Callable[..., Any]:
     """What has come since a look-up was asked for is asked for again."""
-    return lambda moments, log, since: ()
+    return lambda progress, log, since: ()
 
 
 def raise_at_times(decide: Callable[..., Any]) -> Callable[..., Any]:
@@ -210,21 +210,29 @@ class Worlds:
 
 
 KINDS = (
-    Worlds("peer.planner.deciding.plan", fill_no_gaps, "subscriptions", range(3, 6), "has not got"),
-    Worlds("peer.planner.deciding.Decider.decide", move_nothing, "once", range(1, 3), "has synced"),
+    Worlds(
+        "peer.planner.proposals.plan", fill_no_gaps, "subscriptions", range(3, 6), "has not got"
+    ),
+    Worlds(
+        "peer.planner.proposals.Decider.decide", move_nothing, "once", range(1, 3), "has synced"
+    ),
     Worlds("peer.engine.Engine._give_up", keep_what_failed, "reads", range(6, 8), "not settled"),
     Worlds(
-        "peer.planner.context.Context.wants_of",
+        "peer.planner.shared.Shared.wants_of",
         fetch_nothing,
         "fetches",
         range(1, 3),
         "has not got",
     ),
-    Worlds("peer.net.sources.Place.claim", fetch_everywhere, "large", range(1, 3), "payload bytes"),
-    Worlds("logstore.payloads.check_payload", take_any_size, "sizes", range(7, 9), "lied about"),
     Worlds(
-        "peer.planner.attempts.Attempts.due", never_tire, "subscriptions", range(2, 3), "30 times"
+        "peer.node.links.sources.Place.claim",
+        fetch_everywhere,
+        "large",
+        range(1, 3),
+        "payload bytes",
     ),
+    Worlds("logstore.payloads.check_payload", take_any_size, "sizes", range(7, 9), "lied about"),
+    Worlds("peer.planner.rests.Rests.due", never_tire, "subscriptions", range(2, 3), "30 times"),
     Worlds(
         "peer.data.outbound.Outbound.end_due", end_nothing, "adjusts", range(1, 3), "not settled"
     ),
@@ -239,14 +247,14 @@ CANARIES: dict[str, Plant] = {
     "peer.engine.Engine._forget": forget_nothing,
     "peer.data.receiving.Receiver._payload_whole": skip_a_piece,
     "peer.data.proving.Prover._settle": drop_the_memory,
-    "peer.planner.attempts.Attempts.due": rest_for_ever,
-    "peer.planner.deciding.Decider.decide": raise_at_times,
-    "peer.planner.snapshot.Moments.coming": believe_old_views,
+    "peer.planner.rests.Rests.due": rest_for_ever,
+    "peer.planner.proposals.Decider.decide": raise_at_times,
+    "peer.planner.progress.Progress.coming": believe_old_views,
     "tests.logstore.disk.SimFile.sync": acknowledge_before_disk,
 }
 
 
-ENOUGH = {"peer.planner.snapshot.Moments.coming": draw_plan(3, only=("appends", "large"))}
+ENOUGH = {"peer.planner.progress.Progress.coming": draw_plan(3, only=("appends", "large"))}
 """One world for a bug that the others find too, but only after twenty virtual minutes."""
 
 

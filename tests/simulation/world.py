@@ -13,7 +13,7 @@ from typing import Self
 
 from logstore import ALL, LogVerdict, Subscription
 from peer import RemoteViolation
-from peer.net.interests import Wanted
+from peer.node.interests import Wanted
 from tests.peer.partial import closed
 from wire import LogKey
 

@@ -1,0 +1,138 @@
+"""What `serve` and `sync` have in common: whom to follow, and events as lines."""
+
+import gc
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from logstore import ALL, Follow, Store
+from peer import counted
+
+from .errors import WrongUsage
+from .settings import Parser
+from .values import follow_target
+from .wanting import subscription, subscription_arguments
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    import trio
+
+    from peer.node import Address, PeerAddress
+
+Result = TypeVar("Result")
+
+COLLECTOR_THRESHOLDS = (20_000, 10, 10)
+"""When Python's garbage collector looks for cycles. A server makes many objects and few cycles;
+with the thresholds that Python begins with, it spends a tenth of its time looking
+(docs/performance.md).
+"""
+
+
+def collect_seldom() -> None:
+    """Has Python's garbage collector look for cycles as seldom as suits a server."""
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+
+
+def run_trio(main: Callable[[], Awaitable[Result]]) -> Result:
+    """Runs Trio until `main` is done or SIGTERM comes, which raises KeyboardInterrupt.
+
+    What failed alone comes out as itself and not in a group of one.
+    """
+    import trio
+
+    async def run() -> Result:
+        # An exception from a signal handler might come in the middle of Trio's own doings.
+        with trio.open_signal_receiver(signal.SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_at_signal, signals, nursery.cancel_scope)
+                result = await main()
+                nursery.cancel_scope.cancel()
+                return result
+        raise KeyboardInterrupt
+
+    try:
+        return trio.run(run)
+    except BaseExceptionGroup as group:
+        from peer.node import alone
+
+        raise alone(group) from None
+
+
+async def _cancel_at_signal(signals: AsyncIterator[int], scope: "trio.CancelScope") -> None:
+    async for _ in signals:
+        scope.cancel()
+
+
+def address(text: str) -> "Address":
+    """`HOST:PORT`. Raises ValueError."""
+    from peer.node import Address  # loads Trio, which `--help` can do without
+
+    return Address.parse(text)
+
+
+CALLED = "HOST:PORT or HOST:PORT,greedy=WAY"
+"""What PEER stands for."""
+
+
+def called(text: str) -> "PeerAddress":
+    """`HOST:PORT`, and behind a comma what goes for that connection. Raises ValueError."""
+    from peer.node import PeerAddress  # as above
+
+    return PeerAddress.parse(text)
+
+
+def follow_arguments(parser: Parser) -> None:
+    """`--follow` and `--follow-all`, and what of that is wanted."""
+    parser.add_argument(
+        "--follow",
+        metavar="LOG or AUTHOR",
+        action="append",
+        type=follow_target,
+        default=[],
+        help="take in this log, or this author's; remembered in the store; repeatable",
+    )
+    parser.add_argument(
+        "--follow-all", action="store_true", help="take in every log that the other side offers"
+    )
+    subscription_arguments(parser)
+
+
+def remember_follows(store: Store, args: "Namespace") -> None:
+    """Adds what the flags name to what is followed. Raises WrongUsage."""
+    targets: list[Follow] = [*args.follow, *([ALL] if args.follow_all else [])]
+    wanted = subscription(args)
+    if wanted is not None and not targets:
+        raise WrongUsage(
+            "--policy, --min-payload, --max-payload and --eager are about what --follow or"
+            " --follow-all name: name something (`follow` changes what is followed already)"
+        )
+    for target in targets:
+        store.follow(target, wanted)
+
+
+def describe(event: Mapping[str, object]) -> str:
+    """An event of the node as a line for people."""
+    name = event["event"]
+    if name == "listening":
+        return f"listening on {event['address']}"
+    if name in {"log_advanced", "fork"}:
+        log = f"{event['author']}/{event['log_id']}"
+        if name == "fork":
+            return f"FORK: {log} was signed twice at entry {event['seq']}; see `forks`"
+        return f"{log}: {counted(int(str(event['height'])), 'entry')}"
+    if name == "contested":
+        log = f"{event['author']}/{event['log_id']}"
+        return f"SIGNED ELSEWHERE: {log}: {event['reason']}; see `status`"
+    if name == "exported":
+        left_out = event.get("left_out")
+        missing = f", {len(left_out)} left out" if isinstance(left_out, list) and left_out else ""
+        rows = counted(int(str(event["rows"])), "row")
+        return f"exported {rows} in {counted(int(str(event['files'])), 'file')}{missing}"
+    if name in {"export_failed", "storage_failed", "trace_failed"}:
+        return f"{name.removesuffix('_failed')} failed: {event['reason']}"
+    if "address" in event:
+        reason = str(event.get("reason") or "").removeprefix(f"{event['address']}: ")
+        said = f"{str(name).replace('_', ' ')} {event['address']}"
+        return f"{said}: {reason}" if reason else said
+    return str(name)

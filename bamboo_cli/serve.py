@@ -1,0 +1,216 @@
+"""`serve`: the node, until SIGINT or SIGTERM ends it in good order."""
+
+import signal
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from logstore import StoreError
+from wire import SignatureLibraryError
+
+from .errors import DONE, Problem, WrongUsage
+from .online import (
+    CALLED,
+    address,
+    called,
+    collect_seldom,
+    describe,
+    follow_arguments,
+    remember_follows,
+    run_trio,
+)
+from .opening import opened_store
+from .rate_flags import limits, rate_arguments
+from .registry import Definition
+from .session_flags import peer_arguments, session_arguments, session_config
+from .settings import Parser, store_path
+from .terminal import OutputClosed
+from .tracing import trace_argument
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from datetime import timedelta
+
+    import trio
+
+    from logstore import Store
+    from peer.api import Address, Greedy, Peer
+
+    from .terminal import Terminal
+
+PROGRESS_S = 1.0
+"""How often people are told how far a log has come; scripts get every event."""
+
+
+def _arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=address,
+        default="127.0.0.1:7007",
+        help="where to take connections (default: 127.0.0.1:7007; port 0: a free one)",
+    )
+    parser.add_argument(
+        "--no-listen", action="store_true", help="take no connections, whatever --listen says"
+    )
+    parser.add_argument(
+        "--connect",
+        metavar="PEER",
+        action="append",
+        type=called,
+        default=[],
+        help=f"call this peer, {CALLED} (--greedy for this connection alone), and again whenever"
+        " the connection is lost; repeatable",
+    )
+    follow_arguments(parser)
+    session_arguments(parser)
+    peer_arguments(parser)
+    rate_arguments(parser)
+    trace_argument(parser)
+    parser.add_argument(
+        "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
+    )
+    parser.add_argument(
+        "--max-file-age",
+        metavar="S",
+        type=_file_age,
+        help="with --export: seconds that an entry waits for its file at most (default: 60)",
+    )
+
+
+def _file_age(text: str) -> "timedelta":
+    """A number of seconds above 0. Raises ValueError."""
+    from .exporting import seconds  # only who exports needs what it loads
+
+    return seconds(text)
+
+
+class Events:
+    """Prints the node's events: all of them for scripts, fewer for people."""
+
+    def __init__(self, terminal: "Terminal", ending: "trio.Event") -> None:
+        self._terminal = terminal
+        self._ending = ending
+        self.failure: OutputClosed | Problem | None = None
+        """Why nothing can be printed any more, which ends the node in good order."""
+        self._heights: dict[tuple[object, object], Mapping[str, object]] = {}
+        self._told: dict[tuple[object, object], object] = {}
+
+    def take(self, event: Mapping[str, object]) -> None:
+        if self._terminal.as_json:
+            self._terminal.record(event)
+        elif event["event"] == "log_advanced":
+            self._heights[event["author"], event["log_id"]] = event
+        else:
+            self._terminal.line(describe(event))
+        self._flush()
+
+    def _flush(self) -> None:
+        if self.failure is None:
+            try:
+                self._terminal.flush()
+            except (OutputClosed, Problem) as failure:
+                self.failure = failure
+                self._ending.set()
+
+    async def run(self) -> None:
+        """Tells people now and then how far the logs have come."""
+        import trio
+
+        while True:
+            await trio.sleep(PROGRESS_S)
+            heights, self._heights = self._heights, {}
+            for log, event in heights.items():
+                # A payload that came later is no news for people.
+                if self._told.get(log) != event["height"]:
+                    self._told[log] = event["height"]
+                    self._terminal.line(describe(event))
+            self._flush()
+
+
+def _serve(args: "Namespace", terminal: "Terminal") -> int:
+    from analytics import AnalyticsError
+    from peer.api import CannotListenError, CannotTraceError
+
+    collect_seldom()
+    _check_called(args)
+    if args.max_file_age is not None and args.export is None:
+        raise WrongUsage("--max-file-age is about --export: name a directory")
+    with opened_store(args) as store:
+        remember_follows(store, args)
+        try:
+            run_trio(partial(_run, store, args, terminal))
+        except CannotListenError as error:
+            raise Problem(f"{error}; --listen names another address, port 0 a free port") from None
+        except (
+            CannotTraceError,
+            StoreError,
+            SignatureLibraryError,
+            AnalyticsError,
+        ) as error:
+            raise Problem(str(error)) from None
+    return DONE
+
+
+def _check_called(args: "Namespace") -> None:
+    """A peer is called once. Raises WrongUsage if it is to be called in two ways."""
+    ways: dict[Address, Greedy | None] = {}
+    for target in args.connect:
+        if ways.setdefault(target.address, target.greedy) != target.greedy:
+            raise WrongUsage(
+                f"argument --connect: {target.address} is named twice, with different options"
+            )
+
+
+async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
+    import trio
+
+    from analytics import ContinuousExport
+    from peer.api import NodeConfig, Peer
+    from peer.node import StatusFile, run_export
+
+    ending = trio.Event()
+    events = Events(terminal, ending)
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            config = NodeConfig(session=session_config(args), limits=limits(args), trace=args.trace)
+            async with Peer(store, config=config, observer=events.take) as peer:
+                nursery.start_soon(_watch, signals, ending, peer)
+                nursery.start_soon(events.run)
+                await _start(peer, args, terminal)
+                if args.export is not None:
+                    age = {} if args.max_file_age is None else {"file_age_max": args.max_file_age}
+                    export = ContinuousExport(store, args.export, **age)
+                    nursery.start_soon(run_export, export, events.take)
+                nursery.start_soon(StatusFile(store_path(args), peer.node).run)
+                await ending.wait()
+            nursery.cancel_scope.cancel()
+    if events.failure is not None:
+        raise events.failure
+
+
+async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
+    if not args.no_listen:
+        found = await peer.listen(args.listen)
+        if not found.is_loopback:
+            terminal.note(
+                f"warning: listening on {found} without encryption: everybody who can reach this"
+                " address can connect, and everybody on the way can read what is replicated"
+            )
+    else:
+        called = ", ".join(str(target.address) for target in args.connect)
+        terminal.note(f"not listening; calling {called or 'nobody'}")
+    for target in args.connect:
+        peer.connect(target.address, greedy=target.greedy)
+
+
+async def _watch(signals: AsyncIterator[int], ending: "trio.Event", peer: "Peer") -> None:
+    """The first signal ends the node in good order, the second at once."""
+    async for _ in signals:
+        if ending.is_set():
+            peer.node.hurry()
+        ending.set()
+
+
+COMMANDS = {"serve": Definition(arguments=_arguments, run=_serve)}

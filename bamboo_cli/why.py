@@ -1,0 +1,51 @@
+"""`why`: why a log is not complete here, or a peer brings nothing."""
+
+from typing import TYPE_CHECKING
+
+from wire import LogKey
+
+from .errors import DONE, FAILED
+from .opening import opened_store
+from .registry import Definition
+from .settings import Parser
+from .values import log_key
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+
+def _subject(text: str) -> LogKey | str:
+    """A log, or what else is a peer. Raises ValueError."""
+    host = text.partition(":")[0]
+    if "/" in text or (len(host) >= 60 and not set(host.lower()) - set("0123456789abcdef")):
+        return log_key(text)
+    from peer.node import Address  # loads Trio, which `--help` can do without
+
+    Address.parse(text)
+    return text
+
+
+def _arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "subject", metavar="LOG or HOST:PORT", type=_subject, help="a log, or a peer"
+    )
+
+
+def _why(args: "Namespace", terminal: "Terminal") -> int:
+    from peer.node import serving_state, why_log, why_peer
+
+    with opened_store(args, readonly=True) as store:
+        state = serving_state(store)
+        if isinstance(args.subject, LogKey):
+            reasons = why_log(store, state, args.subject)
+        else:
+            reasons = why_peer(store, state, args.subject)
+    for reason in reasons:
+        fields = {"text": reason.text, "wrong": reason.wrong, "advice": reason.advice}
+        terminal.result(fields, f"{'!' if reason.wrong else ' '} {reason}")
+    return FAILED if any(reason.wrong for reason in reasons) else DONE
+
+
+COMMANDS = {"why": Definition(arguments=_arguments, run=_why)}

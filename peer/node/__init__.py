@@ -1,0 +1,99 @@
+"""The Trio layer: connections, verification processes, the store's threads, the node.
+
+Everything that waits is here. The engine below (peer) asks, this layer carries out and reports.
+"""
+
+from peer.node.host.commits import Commits
+from peer.node.host.held import held_up_to
+from peer.node.host.staging import stage
+from peer.node.host.store_host import StoreHost
+from peer.node.links.addresses import DEFAULT_PORT, Address, PeerAddress
+from peer.node.links.calls import addresses_reached
+from peer.node.links.connection import Ending, EndKind
+from peer.node.links.dialling import CannotConnectError, Dialler, open_stream
+from peer.node.links.greedy import Greedy, parse_greedy, with_greedy
+from peer.node.links.knowledge import Knowledge
+from peer.node.links.limits import Limits
+from peer.node.links.listening import CannotListenError
+from peer.node.links.memory import MemoryStream, memory_link
+from peer.node.links.records import (
+    ConnectionInfo,
+    ConnectionState,
+    Direction,
+    Observer,
+    Pace,
+    Terms,
+)
+from peer.node.links.sources import SourceInfo
+from peer.node.links.trace import CannotTraceError
+from peer.node.status.arriving import Part, arriving_fields, part_of_payload, parts_of
+from peer.node.status.overview import Overview
+from peer.node.status.reasons import Lack, Reason, lack_of, why_log, why_peer
+from peer.node.status.status_file import StatusFile, read_status, serving_state
+from peer.node.status.terms import greedy_words
+
+from .asking import Asked, ask_peers, hear_first
+from .errors import alone
+from .exporting import Export, run_export
+from .node import Node, NodeConfig, running_node, unobserved
+from .pending import PendingCalls, news_of
+from .probing import newest_held_by
+
+__all__ = [
+    "DEFAULT_PORT",
+    "Address",
+    "Asked",
+    "CannotConnectError",
+    "CannotListenError",
+    "CannotTraceError",
+    "Commits",
+    "ConnectionInfo",
+    "ConnectionState",
+    "Dialler",
+    "Direction",
+    "EndKind",
+    "Ending",
+    "Export",
+    "Greedy",
+    "Knowledge",
+    "Lack",
+    "Limits",
+    "MemoryStream",
+    "Node",
+    "NodeConfig",
+    "Observer",
+    "Overview",
+    "Pace",
+    "Part",
+    "PeerAddress",
+    "PendingCalls",
+    "Reason",
+    "SourceInfo",
+    "StatusFile",
+    "StoreHost",
+    "Terms",
+    "addresses_reached",
+    "alone",
+    "arriving_fields",
+    "ask_peers",
+    "greedy_words",
+    "hear_first",
+    "held_up_to",
+    "lack_of",
+    "memory_link",
+    "newest_held_by",
+    "news_of",
+    "open_stream",
+    "parse_greedy",
+    "part_of_payload",
+    "parts_of",
+    "read_status",
+    "run_export",
+    "running_node",
+    "serving_state",
+    "stage",
+    "unobserved",
+    "why_log",
+    "why_peer",
+    "with_greedy",
+]

@@ -1,0 +1,66 @@
+"""What changed in the store since the last look, by whichever process.
+
+Used in the writing thread only, after each of its transactions and when `is_stale` says that
+another process has committed something.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from logstore import Store, StoreError
+from peer import LogChanged
+from peer.node.interests import Wanted
+from wire import LogKey
+
+from .reading import log_changed
+
+log = logging.getLogger(__name__)
+
+
+class News(NamedTuple):
+    """What is to be told, and up to which ingest number all is then told.
+
+    `wanted`: what is wanted now, if that may have been changed.
+    """
+
+    changes: list[LogChanged]
+    position: int
+    wanted: Wanted | None = None
+
+
+class ChangeFeed:
+    """A place in the store's change feed, which moves on with every `take`.
+
+    That a version is stale is taken note of once, by whichever transaction comes next. So whoever
+    takes the news takes all of them: were what is wanted read by somebody else, when *he* finds the
+    version stale, a commit of this process beside one of another would hide that one for good.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._version: int | None = store.data_version()
+        self._wishes = store.wishes_version()
+        self.position = store.position()
+        """The newest ingest number that was looked at."""
+
+    def is_stale(self) -> bool:
+        """Whether anything was committed since the last `take`. Cheap, blocks for no disk."""
+        return self._store.data_version() != self._version
+
+    def take(self, also: Iterable[LogKey] = ()) -> News:
+        """News of the logs that changed, and of others. Failing to read them delays them."""
+        try:
+            # In this order: what is committed in between makes the version a stale one.
+            version, wishes = self._store.data_version(), self._store.wishes_version()
+            position, keys = self._store.changed_logs(self.position)
+            infos = [self._store.log(key) for key in dict.fromkeys((*keys, *also))]
+            wanted = Wanted.load(self._store) if wishes != self._wishes else None
+        except StoreError as error:
+            if self._version is not None:  # else it was said, and nothing was read since
+                log.warning("cannot read what changed: %s", error)
+            self._version = None
+            return News([], self.position)
+        self._version, self._wishes, self.position = version, wishes, position
+        changes = [log_changed(info) for info in infos if info is not None]
+        return News(changes, position, wanted)

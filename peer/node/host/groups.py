@@ -1,0 +1,115 @@
+"""Groups of received entries: from the order in which they came to a transaction, and back.
+
+A group is what one request contributes to a transaction, in order. After the commit it says how
+many of its entries are on disk, and why the next one is not.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logstore import NewEntry, PutResult
+from peer import Ingested, IngestFailed, IngestItem, Refusal
+
+from .port import Handed, Port, Replies
+
+if TYPE_CHECKING:
+    from wire import LogKey
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A received entry and the verdict on its signature."""
+
+    handed: Handed
+    item: IngestItem
+    valid: bool
+
+
+@dataclass(slots=True)
+class Group:
+    """Entries of one request, `good` of which are stored, or to be stored."""
+
+    handed: Handed
+    items: list[IngestItem]
+    good: int
+    refusal: Refusal = Refusal.INVALID
+    detail: str = ""
+
+    def new_entries(self) -> list[NewEntry]:
+        """What the store is given."""
+        return [NewEntry(i.seq, i.encoded, i.hash, i.payload) for i in self.items[: self.good]]
+
+    def refuse_from(self, seq: int, refusal: Refusal, detail: str) -> None:
+        """The entry with this number, and what is behind it, was not stored."""
+        for index, item in enumerate(self.items[: self.good]):
+            if item.seq >= seq:
+                self.good = index
+                self.refusal = refusal
+                self.detail = detail
+                return
+
+    def take_result(self, result: PutResult, *, invalid_seq: int | None) -> None:
+        """What the store said. `invalid_seq`: from where on the author made the log invalid."""
+        if result.rejected is not None:
+            seq, reason = result.rejected.seq, result.rejected.reason
+            authors_fault = result.rejected.contradicts or (
+                invalid_seq is not None and seq >= invalid_seq
+            )
+            refusal = Refusal.FORKED if authors_fault else Refusal.INVALID
+            self.refuse_from(seq, refusal, reason)
+        if result.fork is not None:
+            self.refuse_from(result.fork.seq, Refusal.FORKED, f"forked at {result.fork.seq}")
+
+
+def grouped(entries: Iterable[Checked]) -> list[Group]:
+    """Entries by request. Groups of the same log stand in the order in which the entries came."""
+    groups: list[Group] = []
+    latest: dict[tuple[Port, LogKey], Group] = {}
+    for entry in entries:
+        handed = entry.handed
+        if handed.refused:
+            continue
+        place = (handed.port, handed.log)
+        group = latest.get(place)
+        if group is None or group.handed is not handed:
+            group = latest[place] = Group(handed, [], 0)
+            groups.append(group)
+        group.items.append(entry.item)
+        if entry.valid and handed.doomed is None:
+            group.good += 1
+            continue
+        handed.refused = True
+        if not entry.valid:
+            group.detail = "the signature is wrong"
+        elif handed.doomed is not None:
+            group.refusal, group.detail = handed.doomed
+    return groups
+
+
+def replies(groups: Iterable[Group]) -> Replies:
+    """The answers to sessions whose entries were committed; settles their books."""
+    events: Replies = {}
+    for group in groups:
+        handed = group.handed
+        answers = events.setdefault(handed.port, [])
+        if group.good:
+            handed.items -= group.good
+            position = group.items[group.good - 1].position
+            answers.append(Ingested(handed.request, position, group.good))
+        if group.good < len(group.items):
+            answers.append(_refuse(group))
+        if handed.refused or not handed.items:
+            handed.port.handed_in.pop(handed.request, None)
+    return events
+
+
+def _refuse(group: Group) -> IngestFailed:
+    handed, item = group.handed, group.items[group.good]
+    handed.refused = True
+    for other in handed.port.handed_in.values():
+        if other is not handed and other.log == handed.log and other.doomed is None:
+            other.doomed = (group.refusal, group.detail)
+    return IngestFailed(
+        handed.request, item.position, item.seq, group.refusal, group.detail, handed.items
+    )

@@ -1,0 +1,167 @@
+"""Received entries on their way to disk: signatures in batches, then transactions in groups.
+
+    sessions' queues -> batches at the verifier -> checked, in order -> one transaction
+
+Sessions take turns, so that none waits for another's backlog. Within a session everything stays in
+order: what an entry links to is held, or came before it in the same session. While one group is
+being committed the next batches are being checked.
+
+A transaction begins as soon as nothing is being checked that could join it; otherwise when it has
+256 entries, or 20 ms after its first. So a lone live append waits for nothing.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from peer import IngestItem
+
+from .groups import Checked, Group, grouped
+from .port import Handed, Port
+from .verifier import BATCH_ENTRIES_MAX, Verifier
+from .worker_process import Ticket
+
+GROUP_ENTRIES: Final = 256
+GROUP_ENTRIES_MAX: Final = 1024
+GROUP_WAIT_S: Final = 0.02
+TURN_ENTRIES: Final = 32
+"""What a session may put into a batch before it is the next one's turn."""
+
+Commit = Callable[[list[Group]], Awaitable[None]]
+"""Stores groups durably, tells their sessions, and tells all sessions what changed."""
+
+_Pending = tuple[Handed, IngestItem]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    entries: list[_Pending]
+    ticket: Ticket
+
+
+class Ingestion:
+    """The way of received entries; `run` has to be running."""
+
+    def __init__(self, verifier: Verifier, commit: Commit) -> None:
+        self._verifier = verifier
+        self._commit = commit
+        self._queues: dict[Port, deque[_Pending]] = {}
+        self._turns: deque[Port] = deque()
+        self._batches: deque[_Batch] = deque()
+        self._checked: deque[Checked] = deque()
+        self._checked_at = 0.0
+        self._committing = False
+        self._batch_started = trio.lowlevel.ParkingLot()
+        self._batch_checked = trio.lowlevel.ParkingLot()
+        self._drained = trio.lowlevel.ParkingLot()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not (self._turns or self._batches or self._checked or self._committing)
+
+    async def wait_idle(self) -> None:
+        """Returns once nothing is on its way."""
+        while not self.idle:
+            await self._drained.park()
+
+    def submit(self, port: Port, items: Sequence[IngestItem]) -> None:
+        """Takes received entries of a session."""
+        queue = self._queues.get(port)
+        if queue is None:
+            queue = self._queues[port] = deque()
+            self._turns.append(port)
+        for item in items:
+            handed = port.handed(item.request, item.log)
+            handed.items += 1
+            queue.append((handed, item))
+        self._dispatch()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Collects verdicts and commits until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._collect)
+            nursery.start_soon(self._store)
+            task_status.started()
+
+    # To the verifier
+
+    def _dispatch(self) -> None:
+        """Starts batches as long as workers could be idle and the disk keeps up."""
+        while (
+            self._turns
+            and len(self._batches) < self._verifier.in_flight_max
+            and len(self._checked) < GROUP_ENTRIES_MAX
+        ):
+            entries = self._next_batch()
+            if entries:
+                ticket = self._verifier.start([item.encoded for _, item in entries])
+                self._batches.append(_Batch(entries, ticket))
+                self._batch_started.unpark()
+
+    def _next_batch(self) -> list[_Pending]:
+        entries: list[_Pending] = []
+        while self._turns and len(entries) < BATCH_ENTRIES_MAX:
+            port = self._turns.popleft()
+            queue = self._queues[port]
+            room = BATCH_ENTRIES_MAX - len(entries)
+            share = min(room, TURN_ENTRIES) if self._turns else room
+            while queue and share:
+                pending = queue.popleft()
+                if not pending[0].refused:
+                    entries.append(pending)
+                    share -= 1
+            if queue:
+                self._turns.append(port)
+            else:
+                del self._queues[port]
+        return entries
+
+    async def _collect(self) -> None:
+        """Takes the verdicts in the order of the batches."""
+        while True:
+            while not self._batches:
+                await self._batch_started.park()
+            batch = self._batches[0]
+            await batch.ticket.done.wait()
+            if not self._checked:
+                self._checked_at = trio.current_time()
+            verdicts = zip(batch.entries, batch.ticket.verdicts, strict=True)
+            self._checked.extend(
+                Checked(handed, item, bool(valid)) for (handed, item), valid in verdicts
+            )
+            self._batches.popleft()
+            self._dispatch()
+            self._batch_checked.unpark()
+
+    # To the disk
+
+    async def _store(self) -> None:
+        while True:
+            await self._wait_for_group()
+            count = min(len(self._checked), GROUP_ENTRIES_MAX)
+            groups = grouped(self._checked.popleft() for _ in range(count))
+            self._committing = True
+            try:
+                if groups:
+                    # A commit is never left half way, and its sessions hear of it.
+                    with trio.CancelScope(shield=True):
+                        await self._commit(groups)
+            finally:
+                self._committing = False
+            self._dispatch()
+            if self.idle:
+                self._drained.unpark_all()
+
+    async def _wait_for_group(self) -> None:
+        while len(self._checked) < GROUP_ENTRIES:
+            wait_s = float("inf")
+            if self._checked:
+                wait_s = self._checked_at + GROUP_WAIT_S - trio.current_time()
+                if not self._batches or wait_s <= 0:
+                    break
+            with trio.move_on_after(wait_s):
+                await self._batch_checked.park()

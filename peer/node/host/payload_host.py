@@ -1,0 +1,214 @@
+"""Payloads in pieces for sessions: their sinks, in threads, and which payloads are arriving.
+
+All sinks of a session belong to one lane: what it asks is done in order, while the payloads of
+other sessions are written beside them.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from logstore import Store, StoreError
+from peer import (
+    ClosePayload,
+    FinishPayload,
+    LogChanged,
+    OpenPayload,
+    PayloadFinished,
+    PayloadWritten,
+    Verdict,
+    WritePayload,
+)
+from wire import LogKey
+
+from .arrivals import Arrivals
+from .lane import Job, Lane, RunSync, Settle
+from .port import Port, Replies
+from .sinks import Outcome, Sink, complete
+
+log = logging.getLogger(__name__)
+
+LANES: Final = 2
+
+PayloadCommand = OpenPayload | WritePayload | FinishPayload | ClosePayload
+Write = Callable[[Callable[[set[LogKey]], Callable[[], Replies]]], None]
+"""Runs something in the writing thread, soon, and delivers the replies that it returns."""
+
+
+class PayloadHost:
+    """Carries out the commands about sinks."""
+
+    def __init__(
+        self, store: Store, write: Write, arrivals: Arrivals, *, run_sync: RunSync | None
+    ) -> None:
+        self.lanes = [Lane(run_sync=run_sync) for _ in range(LANES)]
+        self._arrivals = arrivals
+        self._store = store
+        self._write = write
+        self._sinks: dict[tuple[Port, int], Sink] = {}
+
+    def submit(self, port: Port, command: PayloadCommand) -> None:
+        """Begins to carry out a command of a session."""
+        place = (port, command.sink)
+        match command:
+            case OpenPayload():
+                sink = self._sinks[place] = Sink(self._store, port.source, command)
+                self._put(port, sink, partial(self._open, sink))
+            case WritePayload(data=data):
+                sink = self._sinks[place]
+                sink.waiting.append(data)
+                if not sink.queued:
+                    sink.queued = True
+                    self._put(port, sink, partial(self._take, port, sink))
+            case FinishPayload():
+                sink = self._sinks.pop(place)
+                self._put(port, sink, partial(self._judge, port, sink))
+            case ClosePayload(discard=discard):
+                sink = self._sinks.pop(place)
+                self._put(port, sink, partial(self._close, sink, discard=discard))
+
+    def note_changes(self, changes: Iterable[LogChanged]) -> None:
+        """Logs have changed: payloads may have been dropped that are on their way."""
+        logs = {change.log for change in changes}
+        for (port, _), sink in self._sinks.items():
+            if sink.storing and sink.log in logs:
+                self._put(port, sink, partial(self._look, port, sink))
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether payloads are under way."""
+        return bool(self._sinks)
+
+    def checkpoint(self) -> None:
+        """Keeps what came and would be lost by a kill; to be called several times a second.
+
+        Writing does so where bytes come; this is for payloads of which nothing comes any more.
+        """
+        for (port, _), sink in self._sinks.items():
+            if sink.wants_checkpoint:
+                sink.checkpoint_queued = True
+                self._put(port, sink, partial(self._checkpoint, port, sink))
+
+    def suspend(self, port: Port) -> None:
+        """Keeps what came for a session that has ended, as far as it has not done so itself."""
+        for place in [place for place in self._sinks if place[0] is port]:
+            sink = self._sinks.pop(place)
+            self._put(port, sink, partial(self._close, sink, discard=False))
+
+    async def end(self) -> None:
+        """Keeps what came for all sessions, however they and the lanes have ended.
+
+        Whoever was the last to know of a payload under way has ended by now, perhaps after the
+        threads, so that what it asked for was not carried out.
+        """
+        for port in {port for port, _ in self._sinks}:
+            self.suspend(port)
+        for lane in self.lanes:
+            await lane.finish()
+
+    def _put(self, port: Port, sink: Sink, work: Callable[[], Settle]) -> None:
+        self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port, sink)))
+
+    # In a thread
+
+    def _open(self, sink: Sink) -> Settle:
+        storing = sink.open()
+        file, stored = sink.file, sink.stored_bytes
+
+        def settle() -> None:
+            if storing:
+                self._arrivals.opened(sink, file, stored)
+
+        return settle
+
+    def _take(self, port: Port, sink: Sink) -> Settle:
+        count = sink.write()
+        settle = self._written(port, sink)
+
+        def settle_and_tell() -> None:
+            settle()
+            port.deliver(PayloadWritten(sink.command.sink, count))
+
+        return settle_and_tell
+
+    def _checkpoint(self, port: Port, sink: Sink) -> Settle:
+        sink.checkpoint()
+        return self._written(port, sink)
+
+    def _written(self, port: Port, sink: Sink) -> Settle:
+        stored, broken, dropped = sink.stored_bytes, sink.broken, sink.dropped
+
+        def settle() -> None:
+            if dropped:
+                self._was_dropped(port, sink)
+            elif broken:
+                self._arrivals.spoiled(sink)
+            else:
+                self._arrivals.grew(sink, stored)
+
+        return settle
+
+    def _look(self, port: Port, sink: Sink) -> Settle:
+        try:
+            dropped = sink.end_if_dropped()
+        except StoreError as error:
+            log.warning("cannot see whether a payload was dropped: %s", error)
+            dropped = False
+        return partial(self._was_dropped, port, sink) if dropped else _nothing
+
+    def _judge(self, port: Port, sink: Sink) -> Settle:
+        """Those who read behind are told before the bytes are synced, which takes longer."""
+        right = sink.is_right()
+
+        def settle() -> None:
+            if right:
+                self._arrivals.proved(sink)
+            else:
+                self._arrivals.spoiled(sink)
+            self._put(port, sink, partial(self._finish, port, sink))
+
+        return settle
+
+    def _finish(self, port: Port, sink: Sink) -> Settle:
+        outcome = sink.finish()
+        return partial(self._finished, port, sink, outcome)
+
+    def _close(self, sink: Sink, *, discard: bool) -> Settle:
+        try:
+            sink.close(discard=discard)
+        except StoreError as error:
+            log.warning("a payload that was under way cannot be kept: %s", error)
+        return partial((self._arrivals.spoiled if discard else self._arrivals.left), sink)
+
+    def _complete(
+        self, port: Port, sink: Sink, outcome: Outcome, changed: set[LogKey]
+    ) -> Callable[[], Replies]:
+        final = complete(self._store, sink, outcome)
+        changed.add(sink.log)
+        return partial(self._completed, port, sink, final)
+
+    # In the event loop
+
+    def _finished(self, port: Port, sink: Sink, outcome: Outcome) -> None:
+        if outcome.whole is None:
+            self._arrivals.spoiled(sink)
+            port.deliver(PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail))
+        else:
+            self._write(partial(self._complete, port, sink, outcome))
+
+    def _completed(self, port: Port, sink: Sink, outcome: Outcome) -> Replies:
+        self._arrivals.completed(sink)
+        return {port: [PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail)]}
+
+    def _was_dropped(self, port: Port, sink: Sink) -> None:
+        self._arrivals.spoiled(sink)
+        port.deliver(PayloadFinished(sink.command.sink, Verdict.DROPPED))
+
+    def _failed(self, port: Port, sink: Sink, error: Exception) -> None:
+        self._arrivals.spoiled(sink)
+        port.fail(error)
+
+
+def _nothing() -> None:
+    """What there is to settle when nothing has happened."""

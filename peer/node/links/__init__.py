@@ -1,0 +1,1 @@
+"""The network's side of a node: addresses, dialling, listening, connections and their limits."""

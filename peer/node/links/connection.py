@@ -1,0 +1,316 @@
+"""One session over one stream: a task that reads, one that writes, one for timers.
+
+Reading never waits for writing: what comes in is handed to the session at once, and what the
+session has to say is pulled from it whenever the stream takes more. Everything that ends the
+connection, bugs included, becomes an `Ending`; no other connection notices.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import trio
+
+from logstore import StoreError
+from peer import (
+    Event,
+    Ingested,
+    IngestFailed,
+    InterestsChanged,
+    Notice,
+    PayloadFinished,
+    Refusal,
+    RemoteViolation,
+    Session,
+    SessionTimeout,
+    StorageFailed,
+    Verdict,
+)
+from peer.node.host.port import Port
+from peer.node.host.store_host import StoreHost
+
+from .sniffing import Sniffer
+
+RECEIVE_BYTES: Final = 256 * 1024
+SEND_BYTES: Final = 256 * 1024
+CLOSE_TIMEOUT_S: Final = 2.0
+LINGER_S: Final = 1.0
+"""After a good end: how long the other side's end of stream is waited for."""
+
+
+class EndKind(StrEnum):
+    """How a connection ended."""
+
+    CLOSED = "closed"
+    """In good order, by either side."""
+    LOST = "lost"
+    VIOLATION = "violation"
+    TIMEOUT = "timeout"
+    NOT_A_PEER = "not a peer"
+    STORAGE = "storage"
+    """The store here cannot be read."""
+    INTERNAL = "internal error"
+
+
+_CLOSED_ALONE = "closed, without waiting for the other side any longer"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How and why a connection ended; `reason` is one line for people."""
+
+    kind: EndKind
+    reason: str
+
+
+class Connection:
+    """Runs a session over a stream.
+
+    `source` names the other side in the store. `noticed` is called with every notice of the
+    session. `interests` is what the session is told first. `send_bytes`: how much is handed to the
+    stream at once, behind which what is urgent has to wait. `failures_max`: after so many failures
+    to keep what came, with nothing kept in between, the session is ended in good order. `failed` is
+    called with the reason of each.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        stream: trio.abc.Stream,
+        host: StoreHost,
+        *,
+        source: str,
+        interests: InterestsChanged,
+        noticed: Callable[[Notice], None],
+        send_bytes: int = SEND_BYTES,
+        failures_max: int | None = None,
+        failed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.session = session
+        self.not_kept: str | None = None
+        self.not_given: str | None = None
+        """Why something that came could not be kept, of several the last; it may be here now."""
+        self._failures_max = failures_max
+        self._failed = failed
+        self._failures = 0
+        self._send_bytes = send_bytes
+        self._stream = stream
+        self._host = host
+        self._source = source
+        self._interests = interests
+        self._noticed = noticed
+        self._sniffer = Sniffer()
+        self._port: Port | None = None
+        self._scope = trio.CancelScope()
+        self._timer = trio.CancelScope()
+        self._writer = trio.lowlevel.ParkingLot()
+        self._reading_ended = trio.Event()
+        self._ending: Ending | None = None
+
+    async def run(self) -> Ending:
+        """Runs until the connection has ended and the stream is closed."""
+        self._port = self._host.open_port(self._source, self._deliver, self._fail)
+        try:
+            self._deliver((self._interests,))
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._guard, self._read)
+                    nursery.start_soon(self._guard, self._write)
+                    nursery.start_soon(self._guard, self._keep_time)
+        finally:
+            self._leave(self._port)
+            await close_stream(self._stream)
+        if self._ending is None and self.session.closed:
+            return Ending(EndKind.CLOSED, _CLOSED_ALONE)
+        return self._ending or Ending(EndKind.LOST, "ended by us")
+
+    def tell(self, *events: Event) -> None:
+        """Hands local events to the session."""
+        if self._port is not None:
+            self._port.deliver(*events)
+
+    def close(self) -> None:
+        """Begins to end the session in good order; it takes 5 s at most."""
+        if self._ending is None:
+            self.session.close(trio.current_time())
+            self._turn()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        self._end(EndKind.LOST, "ended by us, without waiting for the other side any longer")
+
+    # Tasks
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Turns whatever ends a task into the ending of the connection."""
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001 - nothing may reach the other connections
+            self._fail(error)
+
+    async def _read(self) -> None:
+        stream, session = self._stream, self.session
+        while data := await stream.receive_some(RECEIVE_BYTES):
+            other = self._sniffer.feed(bytes(data))
+            if other is not None:
+                self._end(EndKind.NOT_A_PEER, f"not a bamboo peer: it speaks {other}")
+                return
+            session.receive_bytes(bytes(data), trio.current_time())
+            self._turn()
+        self._reading_ended.set()
+        if session.closed:
+            return
+        if session.established:
+            self._end(EndKind.LOST, "connection lost: the other side ended the stream")
+        else:
+            self._end(EndKind.LOST, "the other side hung up before it had said anything of use")
+
+    async def _write(self) -> None:
+        session = self.session
+        waited_s = 0.0
+        while True:
+            now = trio.current_time()
+            data = session.bytes_to_send(self._send_bytes, now, waited_s=waited_s)
+            waited_s = 0.0
+            # Looking for something to send may be what asks the store for it.
+            self._pass_on()
+            if data:
+                given_at = trio.current_time()
+                await self._stream.send_all(data)
+                waited_s = trio.current_time() - given_at
+            elif session.closed:
+                await self._say_goodbye()
+                return
+            else:
+                await self._writer.park()
+
+    async def _say_goodbye(self) -> None:
+        """Ends our direction first: closing with bytes unread could take back what we sent."""
+        with trio.move_on_after(LINGER_S):
+            if isinstance(self._stream, trio.abc.HalfCloseableStream):
+                await self._stream.send_eof()
+                await self._reading_ended.wait()
+        self._end(EndKind.CLOSED, "closed" if self.session.both_closed else _CLOSED_ALONE)
+
+    async def _keep_time(self) -> None:
+        while True:
+            with trio.CancelScope() as self._timer:
+                self._set_timer()
+                await trio.sleep_forever()
+            self.session.advance(trio.current_time())
+            self._turn()
+
+    # Between the session and the rest
+
+    def _deliver(self, events: Sequence[Event]) -> None:
+        session, now = self.session, trio.current_time()
+        try:
+            for event in events:
+                self._note_kept(event)
+            session.handle_all(events, now)
+            if self._failures == self._failures_max:
+                self.close()
+            self._turn()
+        except Exception as error:  # noqa: BLE001 - the host that delivers is not to blame
+            self._fail(error)
+
+    def _note_kept(self, event: Event) -> None:
+        match event:
+            case Ingested() | PayloadFinished(verdict=Verdict.VALID):
+                self._failures = 0
+            case IngestFailed(refusal=Refusal.STORAGE) | PayloadFinished(verdict=Verdict.STORAGE):
+                self.not_kept = event.detail
+                self._failures += 1
+                self._failed(event.detail)
+            case StorageFailed():
+                self.not_given = event.detail
+                self._failed(event.detail)
+            case _:
+                pass
+
+    def _turn(self) -> None:
+        """After any input: passes on what follows from it, and looks for something to send."""
+        self._pass_on()
+        self._writer.unpark_all()
+
+    def _pass_on(self) -> None:
+        """Passes on what the session has asked for or found out."""
+        session = self.session
+        if self._port is not None and (commands := session.commands()):
+            self._host.submit(self._port, commands)
+        for notice in session.notices():
+            self._noticed(notice)
+        self._set_timer()
+        if session.closed:
+            deadline = trio.current_time() + CLOSE_TIMEOUT_S
+            self._scope.deadline = min(self._scope.deadline, deadline)
+
+    def _set_timer(self) -> None:
+        deadline = self.session.next_deadline()
+        deadline = float("inf") if deadline is None else deadline
+        if self._timer.deadline != deadline:
+            self._timer.deadline = deadline
+
+    def _leave(self, port: Port) -> None:
+        """What came whole is kept, what is unfinished can be resumed."""
+        try:
+            self.session.receive_eof(trio.current_time())
+            self._turn()
+        except Exception as error:  # noqa: BLE001 - it has ended all the same
+            self._fail(error)
+        self._host.close_port(port)
+
+    # Endings
+
+    def _end(self, kind: EndKind, reason: str) -> None:
+        if self._ending is None:
+            self._ending = Ending(kind, reason)
+        self._scope.cancel()
+
+    def _fail(self, error: Exception) -> None:
+        match error:
+            case RemoteViolation():
+                if self._sniffer.is_strange:
+                    self._end(EndKind.NOT_A_PEER, f"not a bamboo peer: {error}")
+                else:
+                    self._end(EndKind.VIOLATION, str(error))
+            case SessionTimeout():
+                self._end(EndKind.TIMEOUT, str(error))
+            case trio.BrokenResourceError() | trio.ClosedResourceError():
+                if self.session.closed:
+                    self._end(EndKind.CLOSED, "closed")
+                else:
+                    self._end(EndKind.LOST, f"connection lost: {words_of(error)}")
+            case StoreError():
+                self.not_given = str(error)
+                self._failed(str(error))
+                self._end(EndKind.STORAGE, str(error))
+            case _:
+                self._host.faults.tell(f"connection with {self._source}", error)
+                self._end(EndKind.INTERNAL, f"internal error: {error!r}")
+
+
+def words_of(error: BaseException) -> str:
+    """What went wrong in the operating system's words; of several attempts, the first one's."""
+    cause: BaseException | None = error.__cause__
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, OSError):
+        error = cause
+    if isinstance(error, OSError):
+        # Trio writes more into `strerror`; name look-ups have negative numbers of their own.
+        number = error.errno or 0
+        return os.strerror(number) if number > 0 else error.strerror or str(error)
+    return str(error) or type(error).__name__
+
+
+async def close_stream(stream: trio.abc.AsyncResource) -> None:
+    """Closes a stream, whatever the other side does and whoever cancels."""
+    deadline = trio.current_time() + CLOSE_TIMEOUT_S
+    with suppress(trio.BrokenResourceError), trio.CancelScope(shield=True, deadline=deadline):
+        await stream.aclose()
+        return
+    await trio.aclose_forcefully(stream)

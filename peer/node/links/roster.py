@@ -1,0 +1,313 @@
+"""The connections of a node: running them, counting them, saying how they are."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import trio
+
+from bymux import Role
+from peer import (
+    EntriesReceived,
+    EntriesSent,
+    Event,
+    InterestsChanged,
+    Notice,
+    RefundBucket,
+    Session,
+    SessionConfig,
+    SetUp,
+    SyncFinished,
+    claim_all,
+)
+from peer.node.host.seldom import Seldom
+from peer.node.host.store_host import StoreHost
+from wire import LogKey
+
+from .allowance import Allowance
+from .connection import SEND_BYTES, Connection, Ending, EndKind
+from .greedy import Greedy, with_greedy
+from .knowledge import Knowledge
+from .limits import Limits
+from .rates import Pacer
+from .records import ConnectionInfo, ConnectionState, Direction, Observer, Terms
+from .sources import Place, SourceInfo, Sources, Tell
+from .trace import ConnectionTrace, TraceFile
+
+ENDINGS_MAX: Final = 64
+SYNC_FAILURES_MAX: Final = 3
+"""Somebody waits for the end of a one-time sync, and is better told of a full disk than to see it
+tried for minutes."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A connection that is open."""
+
+    address: str
+    direction: Direction
+    connection: Connection
+    since_s: float
+    on_established: Callable[[], None]
+    trace: ConnectionTrace | None
+    config: SessionConfig
+    stream: trio.abc.Stream
+    agreed: SetUp | None = None
+    """What both setups come to, once both are there."""
+    established: trio.Event = field(default_factory=trio.Event)
+    ended: trio.Event = field(default_factory=trio.Event)
+    ending: Ending | None = None
+    data_credit_bytes: int = 0
+    """What the other side may have under way to us, of what all connections have."""
+    place: Place | None = None
+    """Where it says which logs it may fetch; a one-time sync fetches what it wants."""
+    logs_synced: int | None = None
+    """How many logs a one-time sync had to do with, once it is done."""
+    knowledge: Knowledge = field(default_factory=Knowledge)
+
+    @property
+    def state(self) -> ConnectionState:
+        """How far it has come."""
+        if not self.established.is_set():
+            return ConnectionState.SETUP
+        if self.connection.session.closing:
+            return ConnectionState.CLOSING
+        return ConnectionState.ESTABLISHED
+
+    def info(self, last_error: str | None = None) -> ConnectionInfo:
+        """What there is to say about it. `last_error`: how the one before it ended."""
+        counts = self.connection.session.statistics()
+        return ConnectionInfo(
+            address=self.address,
+            direction=self.direction,
+            state=self.state,
+            since_s=self.since_s,
+            last_error=last_error,
+            bytes_received=counts.bytes_received,
+            bytes_sent=counts.bytes_sent,
+            entries_received=counts.entries_received,
+            entries_sent=counts.entries_sent,
+            payload_bytes_received=counts.payload_bytes_received,
+            payload_bytes_sent=counts.payload_bytes_sent,
+            saved_bytes_received=counts.saved_bytes_received,
+            saved_bytes_sent=counts.saved_bytes_sent,
+            logs=len(self.knowledge.active),
+            terms=self.terms(),
+            not_kept=self.connection.not_kept,
+            not_given=self.connection.not_given,
+        )
+
+    def terms(self) -> Terms | None:
+        """What is in force on it; None before the other side's setup is there."""
+        agreed, config = self.agreed, self.config
+        if agreed is None:
+            return None
+        sending, receiving = Pacer.paces(self.stream, trio.current_time())
+        return Terms(
+            send_greedily=config.setup.send_greedily,
+            accept_greedily=config.setup.accept_greedily,
+            greedy_sending=agreed.send_greedily,
+            greedy_receiving=agreed.receive_greedily,
+            compression_window=agreed.compression_window,
+            decompression_window=agreed.decompression_window,
+            requests=self.knowledge.ours,
+            peer_requests=self.knowledge.theirs,
+            peer_requests_max=config.requests_max + config.request_credit,
+            allowances=self.connection.session.allowances(),
+            sending=sending,
+            receiving=receiving,
+        )
+
+    def take(self, notice: Notice) -> None:
+        """A notice of the session."""
+        self.knowledge.take(notice, trio.current_time())
+        if self.place is not None:
+            self.place.take(notice)
+        if isinstance(notice, SetUp):
+            self.since_s = trio.current_time()
+            self.agreed = notice
+            self.established.set()
+            self.on_established()
+        elif isinstance(notice, SyncFinished):
+            self.logs_synced = notice.logs
+            self.connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A connection that has ended, and when on Trio's clock."""
+
+    address: str
+    direction: Direction
+    ending: Ending
+    at_s: float
+
+
+class Roster:
+    """Every open connection of a node."""
+
+    def __init__(
+        self,
+        host: StoreHost,
+        config: SessionConfig,
+        interests: Callable[[], InterestsChanged],
+        observer: Observer,
+        trace: TraceFile | None = None,
+        limits: Limits | None = None,
+        *,
+        spread: Callable[[LogKey, int], None],
+    ) -> None:
+        """`spread` is called with every entry of a log that left or came, or a later one."""
+        self._spread = spread
+        limits = limits or Limits()
+        self.pacer = Pacer(limits)
+        self.allowance = Allowance(limits.data_credit_bytes_max)
+        self.members: set[Member] = set()
+        self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
+        """How the last connections ended, the oldest first."""
+        self._trace = trace
+        self._host = host
+        self._config = self.pacer.session(config)
+        self._bucket = RefundBucket.of(self._config)
+        self._interests = interests
+        self._observer = observer
+        self._left = trio.lowlevel.ParkingLot()
+        self._failures_told = Seldom()
+        self.sources = Sources(host.when_payloads_kept)
+
+    def make(
+        self,
+        stream: trio.abc.Stream,
+        direction: Direction,
+        address: str,
+        *,
+        policy: Literal["follow", "sync"] | None = None,
+        greedy: Greedy | None = None,
+        on_established: Callable[[], None] = lambda: None,
+    ) -> Member:
+        """A member for a new stream, for `run`. What is None is as the node has it."""
+        role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
+        credit = self.allowance.take(self._config.data_credit_bytes)
+        setup = with_greedy(self._config.setup, greedy)
+        config = replace(self._config, data_credit_bytes=credit, setup=setup)
+        if policy is not None:
+            config = replace(config, policy=policy)
+        trace = None if self._trace is None else self._trace.begin(address, direction)
+        tracer = None if trace is None else trace.tracer
+        place: Place | None = None
+        if config.policy == "follow":
+            tell: Tell = lambda event: member.connection.tell(event)  # noqa: E731, PLW0108 - made below
+            place = self.sources.join(address, tell, lambda: member.connection.session.is_behind)
+        claim = claim_all if place is None else place.claim
+        stream = self.pacer.stream(stream)
+        connection = Connection(
+            Session(role, config, trio.current_time(), tracer, claim, self._bucket),
+            stream,
+            self._host,
+            source=address,
+            interests=self._interests(),
+            noticed=lambda notice: self._noticed(member, notice),
+            send_bytes=self.pacer.piece_bytes or SEND_BYTES,
+            failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
+            failed=self._storage_failed,
+        )
+
+        def established() -> None:
+            on_established()
+            self._observer({"event": "connected", "address": address, "direction": str(direction)})
+
+        member = Member(
+            address,
+            direction,
+            connection,
+            trio.current_time(),
+            established,
+            trace,
+            config,
+            stream,
+            data_credit_bytes=credit,
+            place=place,
+        )
+        return member
+
+    def _noticed(self, member: Member, notice: Notice) -> None:
+        if isinstance(notice, EntriesSent | EntriesReceived):
+            self._spread(notice.log, notice.newest)
+        member.take(notice)
+
+    async def run(self, member: Member) -> Ending:
+        """Runs a connection to its end."""
+        self.members.add(member)
+        try:
+            member.ending = await member.connection.run()
+        except Exception as error:  # noqa: BLE001 - no other connection is to notice
+            self._host.faults.tell(f"connection with {member.address}", error)
+            member.ending = Ending(EndKind.INTERNAL, f"internal error: {error!r}")
+        finally:
+            self.members.discard(member)
+            self.allowance.give_back(member.data_credit_bytes)
+            if member.place is not None:
+                member.place.leave()
+            member.ended.set()
+            self._left.unpark_all()
+            if member.trace is not None:
+                member.trace.ended(member.ending)
+        self.ended.append(
+            Ended(member.address, member.direction, member.ending, trio.current_time())
+        )
+        # A call that came to nothing is told by who called.
+        if member.established.is_set() or member.direction is Direction.INCOMING:
+            self._tell(member, member.ending)
+        return member.ending
+
+    def log_sources(self, log: LogKey) -> list[SourceInfo]:
+        """The connections over which a log can come."""
+        infos = [
+            member.place.info(log, member.address, member.direction)
+            for member in self.members
+            if member.place is not None
+        ]
+        found = [info for info in infos if info is not None]
+        return sorted(found, key=lambda info: (info.direction, info.address))
+
+    def tell(self, event: Event) -> None:
+        """Hands a local event to every session."""
+        for member in list(self.members):
+            member.connection.tell(event)
+
+    async def close(self, timeout_s: float) -> None:
+        """Ends every session in good order, and after some time those that are left.
+
+        Returns once all have ended, and so have handed over what they received.
+        """
+        try:
+            with trio.move_on_after(timeout_s):
+                for member in list(self.members):
+                    member.connection.close()
+                await self._all_left()
+        finally:
+            for member in self.members:
+                member.connection.abort()
+        await self._all_left()
+
+    async def _all_left(self) -> None:
+        while self.members:
+            await self._left.park()
+
+    def _storage_failed(self, reason: str) -> None:
+        """Says what cannot be kept, and of what goes on, now and then that it does."""
+        if self._failures_told.may_say(reason, trio.current_time()):
+            self._observer({"event": "storage_failed", "reason": reason})
+
+    def _tell(self, member: Member, ending: Ending) -> None:
+        event = "violation" if ending.kind is EndKind.VIOLATION else "disconnected"
+        self._observer(
+            {
+                "event": event,
+                "address": member.address,
+                "direction": str(member.direction),
+                "kind": str(ending.kind),
+                "reason": ending.reason,
+            }
+        )

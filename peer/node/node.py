@@ -1,0 +1,594 @@
+"""The node: a store, its sessions, whom it calls and where it listens."""
+
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from logstore import Follow, NodeLock, Store, StoreError, StoreLocked, StoreReadOnly, Subscription
+from peer import Interests, LogChanged, SessionConfig, json_number, log_fields
+from peer.node.host.store_host import POLL_S, StoreHost
+from peer.node.host.verifier import Verifier
+from peer.node.interests import InterestBook, Wanted
+from peer.node.links.addresses import Address
+from peer.node.links.backoff import Backoff
+from peer.node.links.calls import Calls
+from peer.node.links.connection import Ending
+from peer.node.links.dialling import Connect, Dialler, open_stream
+from peer.node.links.greedy import Greedy, with_greedy
+from peer.node.links.limits import Gate, Limits
+from peer.node.links.listening import Reception, address_of, open_listeners
+from peer.node.links.records import ConnectionInfo, Direction, Observer
+from peer.node.links.roster import Ended, Member, Roster
+from peer.node.links.sources import SourceInfo
+from peer.node.links.trace import TraceFile
+from wire import LogKey, signature_self_test
+
+from .errors import alone
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S: Final = 5.0
+FLUSH_TIMEOUT_S: Final = 5.0
+LOCK_ATTEMPTS: Final = 4
+LOCK_RETRY_S: Final = 0.05
+REMEMBER_S: Final = 1.0
+"""How long what has spread of own logs is gathered before it is remembered."""
+LOOK_AGAIN_S: Final = 1.0
+"""How long to wait when what is wanted could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """How a node behaves.
+
+    `workers`: verification processes at most, one for each core if None. `poll_s`: how often
+    commits of other processes are looked for, in seconds. `lock`: whether it is the one node that
+    serves its store. `serve_held`: whether logs are given out that are merely held. `fetches_only`:
+    nothing is followed or offered, only what `Store.want` has recorded is asked for. `only`: an own
+    log, which alone is brought into step, and of which every peer is asked what it holds. `trace`:
+    a file for a record of every message of every connection.
+    """
+
+    session: SessionConfig = field(default_factory=SessionConfig)
+    limits: Limits = field(default_factory=Limits)
+    workers: int | None = None
+    poll_s: float = POLL_S
+    lock: bool = True
+    serve_held: bool = True
+    fetches_only: bool = False
+    only: LogKey | None = None
+    trace: Path | None = None
+
+
+def unobserved(_: Mapping[str, object]) -> None:
+    """The observer of a node whose events interest nobody."""
+
+
+class _Teller:
+    """Calls an observer. What that raises ends the node, and not the connection it is told of."""
+
+    def __init__(self, observer: Observer, nursery: trio.Nursery) -> None:
+        self._observer = observer
+        self._nursery = nursery
+        self._has_failed = False
+
+    def __call__(self, event: Mapping[str, object]) -> None:
+        if self._has_failed:
+            return
+        try:
+            self._observer(event)
+        except Exception as error:  # noqa: BLE001 - raised again in the node's own task
+            self._has_failed = True
+            self._nursery.start_soon(_raise, error)
+
+
+async def _raise(error: Exception) -> None:
+    raise error
+
+
+@asynccontextmanager
+async def running_node(
+    store: Store,
+    config: NodeConfig | None = None,
+    *,
+    observer: Observer = unobserved,
+    rng: random.Random | None = None,
+) -> AsyncIterator["Node"]:
+    """A node that runs inside the block and ends its connections in good order behind it.
+
+    `observer` is called in the event loop with every event, a mapping that JSON can hold. `rng`
+    makes the jitter of calls. Raises StoreLocked if another node serves the store,
+    SignatureLibraryError if the signature library judges by another rule, StoreError if the store
+    cannot be read, CannotTraceError if the trace cannot be written. An exception of the block comes
+    out as it is, in no group.
+    """
+    config = config or NodeConfig()
+    signature_self_test()
+    failure: BaseException | None = None
+    with await _locked(store) if config.lock else nullcontext():
+        try:
+            async with _traced(config, observer) as trace, trio.open_nursery() as outer:
+                host, inner = await outer.start(_run_host, store, config)
+                tell = _Teller(observer, inner)
+                if trace is not None:
+                    inner.start_soon(trace.run)
+                try:
+                    # Only now, so that nothing that another process changes later is overlooked.
+                    book = await trio.to_thread.run_sync(_new_book(store, config).load, store)
+                    node = Node(host, config, book, inner, tell, rng or new_rng(), trace)
+                    inner.start_soon(_when_cancelled, node.hurry)
+                    try:
+                        yield node
+                    except BaseException as error:  # noqa: BLE001 - raised again below
+                        failure = error
+                    await node.stop()
+                finally:
+                    inner.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise alone(group) from None
+    if failure is not None:
+        raise failure
+
+
+async def _locked(store: Store) -> NodeLock:
+    """The right to serve a store. Whoever asks whether a node runs may hold it for a moment."""
+    if store.readonly:
+        raise StoreReadOnly(
+            "the store was opened for reading only",
+            store.path or "memory",
+            "open it without readonly to serve it or to sync",
+        )
+    for _ in range(LOCK_ATTEMPTS - 1):
+        with suppress(StoreLocked):
+            return store.lock_node()
+        await trio.sleep(LOCK_RETRY_S)
+    return store.lock_node()
+
+
+async def _run_host(
+    store: Store,
+    config: NodeConfig,
+    task_status: trio.TaskStatus[tuple[StoreHost, trio.Nursery]],
+) -> None:
+    """The threads of a node, and inside of them a nursery for what makes use of them.
+
+    Its tasks go on when the caller is cancelled, until they are told to end. Sessions end before
+    the threads, which are to keep what they received; and where the threads have ended first, by a
+    fault, the host keeps it behind all of them.
+    """
+    verifier = Verifier(config.workers)
+    host = StoreHost(store, verifier, poll_s=config.poll_s)
+    with trio.CancelScope(shield=True):
+        try:
+            async with trio.open_nursery() as threads:
+                await threads.start(verifier.run)
+                await threads.start(host.run)
+                try:
+                    async with trio.open_nursery() as users:
+                        task_status.started((host, users))
+                        await trio.sleep_forever()
+                finally:
+                    threads.cancel_scope.cancel()
+        finally:
+            await host.end()
+
+
+async def _when_cancelled(then: Callable[[], None]) -> None:
+    """Where the node has ended by a fault there is nobody left to wait for."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        then()
+
+
+@asynccontextmanager
+async def _traced(config: NodeConfig, observer: Observer) -> AsyncIterator[TraceFile | None]:
+    """The trace that is wanted, if one is; closed behind the block."""
+    if config.trace is None:
+        yield None
+        return
+    trace = TraceFile(config.trace, observer)
+    try:
+        yield trace
+    finally:
+        await trace.close()
+
+
+def _new_book(store: Store, config: NodeConfig) -> InterestBook:
+    return InterestBook(
+        store.author,
+        serve_held=config.serve_held,
+        fetches_only=config.fetches_only,
+        only=config.only,
+    )
+
+
+def _nothing() -> None:
+    """What there is to do where nothing is."""
+
+
+def new_rng() -> random.Random:
+    """Randomness that only keeps peers out of step."""
+    return random.Random()  # noqa: S311 - nothing secret
+
+
+class Node:
+    """A running node; `running_node` makes one."""
+
+    def __init__(
+        self,
+        host: StoreHost,
+        config: NodeConfig,
+        book: InterestBook,
+        nursery: trio.Nursery,
+        observer: Observer,
+        rng: random.Random,
+        trace: TraceFile | None = None,
+    ) -> None:
+        self.host = host
+        self.config = config
+        self.addresses: list[Address] = []
+        """Where it listens."""
+        self.gate = Gate(config.limits)
+        self._book = book
+        self._nursery = nursery
+        self._observer = observer
+        self._rng = rng
+        self._roster = Roster(
+            host,
+            config.session,
+            lambda: self._book.current,
+            observer,
+            trace,
+            config.limits,
+            spread=self._note_spread,
+        )
+        self.calls = Calls(host)
+        """The addresses that were reached, for whoever wants to ask the same peers."""
+        self._spread: dict[LogKey, int] = {}
+        """What others may have of own logs by now, and the store does not remember yet."""
+        self._remembering = False
+        self._contests_told: set[LogKey] = set()
+        self._reception = Reception(self._roster, self.gate)
+        self._diallers: dict[str, Dialler] = {}
+        self._accepting = trio.CancelScope()
+        self._stopping = trio.CancelScope(shield=True)
+        self._stopping_begun = False
+        self._forks_told: set[LogKey] = set()
+        nursery.start_soon(self._roster.sources.run)
+        host.watchers.add(self._logs_changed)
+        self.want_watchers: set[Callable[[], None]] = set()
+        """Called when what is wanted may have changed, also because some of it has come."""
+        self._look_lock, self._looking_at_wants = trio.Lock(), False
+        self._wanted_told: Wanted | None = None  # what the host told since the last change here
+        host.want_watchers.add(self._wanted_read)
+        self._tell_contests()
+
+    # Connections
+
+    async def listen(self, address: Address) -> list[Address]:
+        """Takes connections at an address (port 0: a free one). Raises CannotListenError."""
+        listeners = await open_listeners(address)
+        await self._nursery.start(self._accept, listeners)
+        found = [address_of(listener) for listener in listeners]
+        self.addresses += found
+        for each in found:
+            self._observer({"event": "listening", "address": str(each)})
+        return found
+
+    def connect(self, address: Address, *, greedy: Greedy | None = None) -> Dialler:
+        """Calls a peer, and calls again whenever there is no connection.
+
+        `greedy`: what goes for this peer instead of what `config.session.setup` says. Said again
+        of one that is called already, it goes for the next connection. Raises ValueError for
+        another word.
+        """
+        reached = partial(self.calls.reached, address)
+        return self.dial(
+            str(address), partial(open_stream, address), greedy=greedy, reached=reached
+        )
+
+    def dial(
+        self,
+        name: str,
+        connect: Connect,
+        *,
+        greedy: Greedy | None = None,
+        reached: Callable[[], None] | None = None,
+    ) -> Dialler:
+        """Like `connect`, by any transport; the name is shown to people.
+
+        `reached` is called whenever somebody who answers there has turned out to be a peer.
+        """
+        with_greedy(self.config.session.setup, greedy)  # else it would fail once connected
+        found = self._diallers.get(name)
+        if found is not None:
+            found.greedy = greedy
+        else:
+            found = Dialler(
+                name, connect, self._roster, self._rng, self._observer, greedy, reached or _nothing
+            )
+            self._diallers[name] = found
+            self.gate.outgoing += 1
+            self._nursery.start_soon(self._run_dialler, found)
+        return found
+
+    def hang_up(self, name: str) -> None:
+        """Ends the connection in good order, if there is one, and calls no more."""
+        dialler = self._diallers.pop(name, None)
+        if dialler is not None:
+            dialler.stop()
+
+    @property
+    def diallers(self) -> list[Dialler]:
+        """Those who keep the peers connected that are called."""
+        return list(self._diallers.values())
+
+    @property
+    def called(self) -> dict[str, Greedy | None]:
+        """Who is called again and again, and how greedy that connection may be."""
+        return {name: dialler.greedy for name, dialler in self._diallers.items()}
+
+    def new_backoff(self) -> Backoff:
+        """Delays between attempts, with this node's jitter."""
+        return Backoff(self._rng)
+
+    def sync(
+        self,
+        name: str,
+        stream: trio.abc.Stream,
+        *,
+        greedy: Greedy | None = None,
+        address: Address | None = None,
+    ) -> Member:
+        """Starts a one-time sync over a stream that was opened from here, to `address` if any."""
+        outgoing = Direction.OUTGOING
+        reached = _nothing if address is None else partial(self.calls.reached, address)
+        member = self._roster.make(
+            stream, outgoing, name, policy="sync", greedy=greedy, on_established=reached
+        )
+        self._nursery.start_soon(self._roster.run, member)
+        return member
+
+    async def serve_stream(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        proactive: bool,
+        name: str,
+        greedy: Greedy | None = None,
+    ) -> Ending:
+        """Runs a session over a stream to its end."""
+        direction = Direction.OUTGOING if proactive else Direction.INCOMING
+        return await self._roster.run(self._roster.make(stream, direction, name, greedy=greedy))
+
+    @property
+    def members(self) -> list[Member]:
+        """The connections that are open."""
+        return list(self._roster.members)
+
+    @property
+    def ended(self) -> list[Ended]:
+        """How the last connections ended, the oldest first."""
+        return list(self._roster.ended)
+
+    @property
+    def interests(self) -> Interests:
+        """What is followed and offered."""
+        return self._book.current.interests
+
+    def connections(self) -> list[ConnectionInfo]:
+        """Every open connection, and every peer that is called again."""
+        dialled = {d.member: d for d in self._diallers.values() if d.member is not None}
+        found = []
+        for member in self._roster.members:
+            dialler = dialled.get(member)
+            found.append(member.info(None if dialler is None else dialler.last_error))
+        found += [d.info() for d in self._diallers.values() if d.member is None]
+        return sorted(found, key=lambda info: (info.direction, info.address))
+
+    def log_sources(self, log: LogKey) -> list[SourceInfo]:
+        """The connections over which a log can come, and which of them it is fetched from."""
+        return self._roster.log_sources(log)
+
+    async def stop(self) -> None:
+        """Ends everything in good order, in 5 s; what was received whole is stored.
+
+        `running_node` calls it; a second call does nothing.
+        """
+        if self._stopping_begun:
+            return
+        self._stopping_begun = True
+        self._accepting.cancel()
+        with self._stopping:
+            for dialler in self._diallers.values():
+                dialler.stop()
+            await self._roster.close(STOP_TIMEOUT_S)
+            with trio.move_on_after(FLUSH_TIMEOUT_S):
+                await self._remember_spread()
+                await self.host.wait_idle()
+
+    def hurry(self) -> None:
+        """Makes `stop` wait no longer."""
+        self._stopping.cancel()
+
+    # What is wanted
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether others have any own log from this store."""
+        return any(self._book.current.interests.shared.values())
+
+    @property
+    def follows(self) -> list[Follow]:
+        """What is followed."""
+        return self._book.wanted.follows
+
+    @property
+    def subscriptions(self) -> dict[Follow, Subscription]:
+        """What is wanted of each of `follows`."""
+        return dict(self._book.wanted.subscriptions)
+
+    async def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
+        """Follows a log, an author or all, from now on; None leaves what is wanted as it is.
+
+        False if nothing changes.
+        """
+        return await self._change_wanted(partial(self.host.store.follow, target, subscription))
+
+    async def unfollow(self, target: Follow) -> bool:
+        """Takes back `follow`; False if exactly that was not followed."""
+        return await self._change_wanted(partial(self.host.store.unfollow, target))
+
+    async def want(self, log: LogKey, first: int, last: int) -> bool:
+        """Has entries and their payloads brought once; False if there is nothing to bring."""
+        return await self._change_wanted(partial(self.host.store.want, log, first, last))
+
+    async def unwant(self, log: LogKey, first: int, last: int) -> bool:
+        """Takes back `want`; False if exactly that was not wanted any more."""
+        return await self._change_wanted(partial(self.host.store.unwant, log, first, last))
+
+    def is_wanted(self, log: LogKey, first: int, last: int) -> bool:
+        """Whether exactly this range is still to be brought."""
+        return (first, last) in self._book.wanted.fetches.get(log, ())
+
+    # Tasks
+
+    async def _accept(
+        self,
+        listeners: list[trio.SocketListener],
+        task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        # Connections outlive the listening: they are ended in good order.
+        with self._accepting:
+            await trio.serve_listeners(
+                self._reception.welcome,
+                listeners,
+                handler_nursery=self._nursery,
+                task_status=task_status,
+            )
+
+    async def _run_dialler(self, dialler: Dialler) -> None:
+        try:
+            await dialler.run()
+        finally:
+            self.gate.outgoing -= 1
+            if self._diallers.get(dialler.address) is dialler:
+                del self._diallers[dialler.address]
+
+    # News
+
+    def _logs_changed(self, changes: Sequence[LogChanged]) -> None:
+        self._roster.sources.note(changes)
+        if self._book.note(changes):
+            self._roster.tell(self._book.current)
+        fetches = self._book.wanted.fetches
+        if fetches and any(change.log in fetches for change in changes):
+            # Some of it may have come; several changes are looked at together.
+            self._look_soon()
+        for change in changes:
+            news: dict[str, object] = {
+                "event": "log_advanced",
+                **log_fields(change.log),
+                "height": json_number(change.height),
+                "newest": json_number(change.newest),
+            }
+            self._observer(news)
+            if change.fork is not None and change.log not in self._forks_told:
+                self._forks_told.add(change.log)
+                fork = {"event": "fork", **log_fields(change.log), "seq": json_number(change.fork)}
+                self._observer(fork)
+
+    async def _change_wanted(self, change: partial[bool]) -> bool:
+        self._wanted_told = None
+        try:
+            changed = await self.host.call(change)
+            if changed:
+                await self._look_at_wants()
+        except StoreError:
+            # What a failing disk did not confirm may be there all the same.
+            self._look_soon()
+            raise
+        return changed
+
+    def _wanted_read(self, wanted: Wanted) -> None:
+        """Somebody may have changed what is wanted: another process, or a call of this one."""
+        self._wanted_told = wanted
+        if wanted != self._book.wanted:
+            # Read again, in its turn: it may be older than a change made here.
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._looking_at_wants:
+            self._looking_at_wants = True
+            self._nursery.start_soon(self._look_until_seen)
+
+    async def _look_until_seen(self) -> None:
+        self._looking_at_wants = False
+        while True:
+            try:
+                await self._look_at_wants()
+            except StoreError as error:
+                log.warning("what is wanted cannot be read yet: %s", error)
+                await trio.sleep(LOOK_AGAIN_S)
+            else:
+                return
+
+    async def _look_at_wants(self) -> None:
+        # Who has changed something looks, and so does who was told of it: only one of them tells.
+        async with self._look_lock:
+            if self._wanted_told == self._book.wanted:
+                return
+            wanted = await self.host.call(partial(Wanted.load, self.host.store))
+            if wanted == self._book.wanted:
+                return
+            if not self._book.take(wanted):
+                self._book = await self.host.call(partial(self._book.load, self.host.store))
+        self._roster.tell(self._book.current)
+        self._tell_contests()
+        for watch in list(self.want_watchers):
+            watch()
+
+    # Own logs and others
+
+    def _note_spread(self, log: LogKey, seq: int) -> None:
+        """An entry of a log has left, or has come."""
+        if self._book.note_shared(log, seq):
+            self._spread[log] = seq
+            if not self._remembering and not self._stopping_begun:
+                self._remembering = True
+                self._nursery.start_soon(self._remember_soon)
+
+    async def _remember_soon(self) -> None:
+        # One write for all that leaves in a while: what is lost of it costs a question.
+        await trio.sleep(REMEMBER_S)
+        self._remembering = False
+        await self._remember_spread()
+
+    async def _remember_spread(self) -> None:
+        spread, self._spread = self._spread, {}
+        if spread:
+            try:
+                await self.host.call(partial(self.host.store.note_shared, spread))
+            except StoreError as error:
+                log.warning("what others have of own logs cannot be kept: %s", error)
+
+    def _tell_contests(self) -> None:
+        for each in self._book.wanted.contested:
+            if each.key not in self._contests_told:
+                self._contests_told.add(each.key)
+                self._observer(
+                    {
+                        "event": "contested",
+                        **log_fields(each.key),
+                        "seq": json_number(each.seq),
+                        "reason": each.what,
+                    }
+                )

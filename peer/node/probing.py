@@ -1,0 +1,66 @@
+"""Asks a peer for the newest entry that it holds of some logs, and moves nothing.
+
+A one-time sync begins by asking that (point2point.md 10). Here it wants nothing and serves nothing,
+so that the answers are all that comes of it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import trio
+
+from bymux import Role
+from peer import (
+    Interests,
+    InterestsChanged,
+    NewestLearned,
+    Notice,
+    RequestCancelled,
+    Session,
+    SessionConfig,
+    SyncFinished,
+)
+from peer.node.host.store_host import StoreHost
+from peer.node.links.connection import Connection, EndKind
+from peer.node.links.dialling import CannotConnectError
+from wire import LogKey
+
+
+async def newest_held_by(
+    stream: trio.abc.Stream,
+    name: str,
+    logs: Iterable[LogKey],
+    host: StoreHost,
+    config: SessionConfig | None = None,
+) -> dict[LogKey, int]:
+    """The newest entry of each log that the other end of a stream holds and gives out, if any.
+
+    Closes the stream. Raises CannotConnectError if the connection ends before all is said.
+    """
+    offers = tuple(sorted(set(logs)))
+    open_questions = set(offers)
+    found: dict[LogKey, int] = {}
+
+    def take(notice: Notice) -> None:
+        if isinstance(notice, NewestLearned):
+            found[notice.log] = max(notice.newest, found.get(notice.log, 0))
+            open_questions.discard(notice.log)
+        elif isinstance(notice, RequestCancelled) and not notice.by_us:
+            open_questions.discard(notice.log)
+        if isinstance(notice, SyncFinished) or not open_questions:
+            open_questions.clear()
+            connection.close()
+
+    session_config = replace(config or SessionConfig(), policy="sync")
+    connection = Connection(
+        Session(Role.PROACTIVE, session_config, trio.current_time()),
+        stream,
+        host,
+        source=name,
+        interests=InterestsChanged(Interests(serve_held=False), offers),
+        noticed=take,
+    )
+    ending = await connection.run()
+    if open_questions or (not offers and ending.kind is not EndKind.CLOSED):
+        raise CannotConnectError(f"{name}: {ending.reason}")
+    return found

@@ -1,0 +1,80 @@
+"""The live state of a serving node, for `status` in another process.
+
+A small JSON file in the store's directory, replaced atomically, at most once a second and only
+when it has changed. A socket was not taken: a file needs nobody who answers, survives as the last
+known state when the node is gone, and costs an idle node nothing. Whether the node still runs is
+told by its lock, not by the file.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from logstore import NodeLock, Store
+from peer.node.node import Node
+
+from .overview import Overview
+
+STATUS_FILE: Final = "status.json"
+INTERVAL_S: Final = 1.0
+SHARE: Final = 20
+"""Finding out how the node is takes one part in so many of its time at most."""
+
+
+class StatusFile:
+    """Writes the state of a node until cancelled."""
+
+    def __init__(self, folder: Path, node: Node) -> None:
+        self._path = folder / STATUS_FILE
+        self._overview = Overview(node)
+        self._written: Mapping[str, object] | None = None
+
+    async def run(self) -> None:
+        """A full or read-only disk is no reason to end a node: then `status` knows less."""
+        await self._overview.load()
+        try:
+            while True:
+                began_s = trio.current_time()
+                state = self._overview.state()
+                took_s = trio.current_time() - began_s
+                if state != self._written:
+                    with suppress(OSError):
+                        await trio.to_thread.run_sync(self._write, state)
+                        self._written = state
+                # With very many logs behind at very many peers it takes a moment of the event loop.
+                await trio.sleep(max(INTERVAL_S, SHARE * took_s))
+        finally:
+            self._overview.close()
+
+    def _write(self, state: Mapping[str, object]) -> None:
+        temporary = self._path.with_suffix(".tmp")
+        text = json.dumps(state) + "\n"
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(self._path)
+        except OSError:
+            # On a full disk there is room where it stands, and just then it is asked for.
+            temporary.unlink(missing_ok=True)
+            with self._path.open("r+", encoding="utf-8") as file:
+                file.write(text)
+                file.truncate()
+
+
+def serving_state(store: Store) -> Mapping[str, object] | None:
+    """The state of the node that serves a store; None if none does. Raises StoreError."""
+    if store.path is None or not NodeLock.is_held(store.path):
+        return None
+    return read_status(store.path) or {}
+
+
+def read_status(folder: Path) -> Mapping[str, object] | None:
+    """What the last node wrote; None if there is nothing that can be read."""
+    try:
+        state = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return state if isinstance(state, dict) else None

@@ -1,0 +1,375 @@
+"""How a node answers a proposal, given what it holds and wants (point2point.md 3, 5, 6, 8, 10).
+
+Pure: the same proposal and the same view give the same answer. A node that holds parts of a log
+serves each of them: a range is confirmed from its start as far as there is no gap. What it cannot
+serve as it was asked for, it refuses, and offers what it holds of it.
+"""
+
+from dataclasses import dataclass, replace
+
+from peer.protocol.errors import Violation
+from peer.protocol.events import LogView
+from peer.protocol.request import OPEN_END
+from wire import (
+    U64_MAX,
+    Adjust,
+    Cancel,
+    CancelReason,
+    Eagerness,
+    Propose,
+    decode_entry,
+    lipmaa,
+    shortest_path,
+    upper_pool,
+)
+
+from .asks import NOTIFY_ONLY, Settings, Wants, is_pool_of_later, last_possible
+from .payloads import wanted_payloads
+from .ranges import Ranges, finite_end, meet, minus, range_with, union
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Either a confirmation or a cancel. `take_over`: we propose what we need ourselves.
+
+    `unserved`: what the other side asked for and cannot have in this request.
+    """
+
+    confirm: Adjust | None = None
+    cancel: Cancel | None = None
+    take_over: bool = False
+    unserved: Ranges = ()
+
+
+def link_target(proposal: Propose) -> int | None:
+    """The seqnum whose hash is the expected starting hash, if there is one."""
+    if proposal.offset is not None:
+        return proposal.start
+    if proposal.lower_info is not None and proposal.lower_info > 1:
+        return lipmaa(proposal.lower_info)
+    return None
+
+
+def is_offer(proposal: Propose) -> bool:
+    """Whether the other side only says what it holds."""
+    finite = proposal.end is not None and not proposal.sparse
+    return finite and proposal.eagerness is Eagerness.NOTIFY and not proposal.payloads_only
+
+
+def is_probe(proposal: Propose) -> bool:
+    """Whether the other side asks for the number of the newest entry alone."""
+    open_path = proposal.sparse and proposal.end is None
+    return open_path and proposal.eagerness is Eagerness.NOTIFY
+
+
+def is_late_offer(proposal: Propose) -> bool:
+    """Whether the other side has come to hold payloads that it did not have before (late.py)."""
+    finite = proposal.end is not None and not proposal.sparse
+    return finite and proposal.payloads_only and proposal.eagerness is Eagerness.NOTIFY
+
+
+def asks_for_payloads(proposal: Propose) -> bool:
+    """Whether the other side lacks payloads of entries that it holds, and tells of nothing else."""
+    of_one = proposal.offset is not None and proposal.end == proposal.start
+    return (proposal.payloads_only or of_one) and not is_late_offer(proposal)
+
+
+def goes_on(proposal: Propose) -> bool:
+    """Whether a proposal asks for all that follows what its side holds, without a gap."""
+    is_open = proposal.end is None and not proposal.sparse and not proposal.payloads_only
+    return is_open and proposal.lower_info in (None, proposal.start)
+
+
+def answer(
+    proposal: Propose,
+    view: LogView,
+    wants: Wants,
+    *,
+    serve: bool,
+    newest: int = 0,
+    coming: Ranges = (),
+    bounded: bool = False,
+) -> Answer:
+    """Decide on a proposal of the other side.
+
+    `view` must hold the hash and, as `entry`, the encoding of `link_target`, and its runs begin at
+    or before the start, as does what it names as missing if the range begins inside a payload.
+    `serve`: what is held is given out although nobody here wants it. `newest`: the newest entry
+    that is known of. `coming`: what requests in force bring. `bounded`: an open range is confirmed
+    only up to what is held now. Raises Violation if the proposal names an offset
+    beyond the payload.
+    """
+    found = obstacle(proposal, view)
+    if found is not None:
+        return Answer(cancel=found)
+    wanted = wants.is_wanted
+    held = range_with(view.runs, proposal.start)
+    if held is None and (proposal.offset is not None or proposal.payloads_only):
+        # The receiver of a payload has to hold the metadata, and that may be us.
+        return _refuse(proposal, CancelReason.NO_RESOURCES, take_over=wanted)
+    _judge_offset(proposal, view)
+    if proposal.sparse:
+        return _answer_path(proposal, view, wanted=wanted, serve=serve)
+    if is_late_offer(proposal):
+        return _take_payloads(proposal, view, wants, newest=max(newest, view.newest), coming=coming)
+    offered = is_offer(proposal)
+    newest = max(newest, view.newest, (proposal.end or 0) if offered else 0)
+    if not offered:
+        if held is not None:
+            decision = _serve(
+                proposal, view, wants, held[1], serve=serve, newest=newest, until=bounded
+            )
+        else:
+            decision = _go_on_behind(proposal, view, wants, newest=newest, bounded=bounded)
+        return _listen_to(decision, proposal, view, coming)
+    return _take_offer(proposal, view, wants, held, newest=newest, coming=coming)
+
+
+def _refuse(
+    proposal: Propose,
+    reason: CancelReason = CancelReason.NOT_WANTED,
+    *,
+    take_over: bool = False,
+    unserved: Ranges = (),
+) -> Answer:
+    return Answer(cancel=Cancel(proposal.request, reason), take_over=take_over, unserved=unserved)
+
+
+def _listen_to(decision: Answer, proposal: Propose, view: LogView, coming: Ranges) -> Answer:
+    """Take nothing of a range that is held or comes in another request; be told of it.
+
+    Nor of one that begins elsewhere inside a payload than where our own part of it ends.
+    """
+    confirm = decision.confirm
+    if confirm is None or confirm.eagerness is Eagerness.NOTIFY:
+        return decision
+    end = proposal.end if confirm.end is None else confirm.end
+    asked = ((proposal.start, OPEN_END if end is None else end),)
+    lacked = dict(view.missing_payloads).get(proposal.start)
+    if proposal.start == view.height:
+        lacked = view.tail_partial_bytes
+    elsewhere = None not in (proposal.offset, lacked) and lacked != proposal.offset
+    if not elsewhere and minus(asked, union(view.runs, coming)):
+        return decision
+    return replace(decision, confirm=replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None))
+
+
+def obstacle(proposal: Propose, view: LogView) -> Cancel | None:
+    """A fork, an end or another history before the range: cancels 135, 134, 133."""
+    number, start = proposal.request, proposal.start
+    if view.fork is not None and view.fork <= start and view.fork_proof is not None:
+        return Cancel(number, CancelReason.FORKED, entries=view.fork_proof)
+    if view.end is not None and view.end < start:
+        return Cancel(number, CancelReason.LOG_ENDED, seq=view.end)
+    if last_possible(view) < start:
+        return Cancel(number, CancelReason.NOT_WANTED)
+    target = link_target(proposal)
+    if target is not None and proposal.starting_hash is not None:
+        held = view.hashes.get(target)
+        if held is not None and held != proposal.starting_hash and view.entry is not None:
+            return Cancel(number, CancelReason.HASH_MISMATCH, entries=(view.entry.encoded,))
+    return None
+
+
+def _judge_offset(proposal: Propose, view: LogView) -> None:
+    if proposal.offset is None or view.entry is None:
+        return
+    payload_bytes = decode_entry(view.entry.encoded).payload_bytes
+    if proposal.offset > 0 and proposal.offset >= payload_bytes:
+        raise Violation(
+            "point2point.md 3",
+            f"offset {proposal.offset} in a payload of {payload_bytes} bytes",
+            proposal.request,
+        )
+
+
+def _asked(proposal: Propose) -> Ranges:
+    return ((proposal.start, OPEN_END if proposal.end is None else proposal.end),)
+
+
+def _missing(proposal: Propose, view: LogView, wants: Wants, newest: int) -> Ranges:
+    """What we want of the range and do not hold."""
+    possible = meet(_asked(proposal), ((1, last_possible(view)),))
+    return minus(meet(wants.ranges(newest), possible), view.runs)
+
+
+def _confirm(
+    proposal: Propose, view: LogView, end: int | None, settings: Settings = NOTIFY_ONLY
+) -> Answer:
+    """Confirm up to `end`, and of the upper pool of a closed range what is held."""
+    unserved: Ranges = ()
+    upper = end
+    if end is not None and end == proposal.end:
+        end, upper = None, _held_upper(proposal, view)
+    elif end is not None:
+        unserved = minus(_asked(proposal), ((proposal.start, end),))
+    limited = settings.eagerness is Eagerness.LIMITED
+    confirm = Adjust(
+        proposal.request,
+        eagerness=settings.eagerness,
+        eager_bytes=settings.eager_bytes if limited else None,
+        allow_skip=True,
+        end=end,
+        upper_info=upper,
+        min_bytes=settings.min_bytes or None,
+        max_bytes=settings.max_bytes if settings.max_bytes < U64_MAX else None,
+    )
+    return Answer(confirm=confirm, unserved=unserved)
+
+
+def _held_upper(proposal: Propose, view: LogView) -> int | None:
+    """A lower upper info if we do not hold all of the pool that is asked for; None if we do."""
+    end, upper = proposal.end, proposal.upper_info
+    if end is None or upper is None or upper == end:
+        return None
+    reached = end
+    for n in reversed(upper_pool(end)):
+        if end < n <= upper:
+            if range_with(view.runs, n) is None:
+                return reached
+            reached = n
+    return None
+
+
+def _serve(
+    proposal: Propose,
+    view: LogView,
+    wants: Wants,
+    run_last: int,
+    *,
+    serve: bool,
+    newest: int,
+    until: bool,
+) -> Answer:
+    """The start is held, and everything up to `run_last`. `until`: there an open range ends."""
+    if not (serve or wants.is_wanted):
+        return _refuse(proposal)
+    last = OPEN_END if proposal.end is None else proposal.end
+    more = any(first > run_last for first, _ in view.runs) or not view.runs_complete
+    if proposal.end is None and more and is_pool_of_later(view, proposal.start, run_last):
+        # It comes with what is offered.
+        return _refuse(proposal, take_over=wants.is_wanted, unserved=_asked(proposal))
+    if last <= run_last or until or more or proposal.payloads_only:
+        return _confirm(proposal, view, min(last, run_last))
+    return _confirm_tail(proposal, view, wants, run_last + 1, newest)
+
+
+def _confirm_tail(
+    proposal: Propose, view: LogView, wants: Wants, first: int, newest: int
+) -> Answer:
+    """A range of which we hold nothing from `first` on, and nothing behind it."""
+    missing = _missing(proposal, view, wants, newest)
+    if missing and missing[0][0] == first:
+        end = finite_end(missing[0][1])
+        return _confirm(proposal, view, end, wants.settings(first, newest))
+    if proposal.end is not None:
+        return _confirm(proposal, view, max(first - 1, proposal.start))
+    return _confirm(proposal, view, finite_end(last_possible(view)))
+
+
+def _go_on_behind(
+    proposal: Propose, view: LogView, wants: Wants, *, newest: int, bounded: bool
+) -> Answer:
+    """The start is not held: it may still come from there, or to both sides."""
+    wanted = wants.is_wanted
+    refusal = _refuse(proposal, take_over=wanted, unserved=_asked(proposal))
+    start, target = proposal.start, link_target(proposal)
+    more = any(first > start for first, _ in view.runs) or view.newest > start
+    if more or bounded:
+        return refusal
+    if target is not None and target not in view.hashes:
+        return refusal
+    if view.newest + 1 < start and meet(wants.ranges(newest), ((view.newest + 1, start - 1),)):
+        return refusal
+    missing = _missing(proposal, view, wants, newest)
+    watches = wants.subscription is not None and view.newest == start - 1
+    watches = watches and not wants.followed(newest)
+    if watches or (missing and missing[0][0] == start):
+        return _confirm_tail(proposal, view, wants, start, newest)
+    return refusal
+
+
+def _take_offer(
+    proposal: Propose,
+    view: LogView,
+    wants: Wants,
+    held: tuple[int, int] | None,
+    *,
+    newest: int,
+    coming: Ranges,
+) -> Answer:
+    """The other side holds a range: take what is wanted of it, if it is as we need it."""
+    missing = minus(_missing(proposal, view, wants, newest), coming)
+    target = link_target(proposal)
+    if not missing:
+        whole = held is not None and proposal.end is not None and held[1] >= proposal.end
+        return _confirm(proposal, view, proposal.end) if whole else _refuse(proposal)
+    first, last = missing[0]
+    if first != proposal.start or (target is not None and target not in view.hashes):
+        return _refuse(proposal, take_over=True)
+    return _confirm(proposal, view, last, wants.settings(first, newest))
+
+
+def offered_payloads(
+    proposal: Propose, view: LogView, wants: Wants, newest: int, coming: Ranges
+) -> Ranges:
+    """What is lacking here of the payloads that the other side has come to hold, as runs."""
+    runs = union((seq, seq) for seq, _ in view.missing_payloads)
+    if view.tail_partial_bytes is not None and not view.tail_arriving:
+        runs = union(runs, ((view.height, view.height),))
+    wanted = meet(wanted_payloads(wants, view, newest), _asked(proposal))
+    return minus(meet(runs, wanted), coming)
+
+
+def _take_payloads(
+    proposal: Propose, view: LogView, wants: Wants, *, newest: int, coming: Ranges
+) -> Answer:
+    """Payloads that came late: take them in this request if nothing of it would come twice.
+
+    Else be told of them, and ask for what is lacking.
+    """
+    if not wants.is_wanted:
+        return _refuse(proposal)
+    lacking = offered_payloads(proposal, view, wants, newest, coming)
+    tail = (view.height, view.tail_partial_bytes or 0)
+    begun = any(held for seq, held in (*view.missing_payloads, tail) if seq == proposal.start)
+    if not lacking or lacking[0][0] != proposal.start or begun:
+        return _confirm(proposal, view, proposal.end)
+    settings = wants.settings(proposal.start, newest)
+    smallest, largest = wants.payload_limits
+    if range_with(wants.fetches, proposal.start) is None:
+        settings = replace(settings, min_bytes=smallest, max_bytes=largest)
+    confirmed = _confirm(proposal, view, lacking[0][1], settings)
+    return replace(confirmed, unserved=())
+
+
+def _answer_path(proposal: Propose, view: LogView, *, wanted: bool, serve: bool) -> Answer:
+    """A sparse range: up to the newest entry whose path to the start is held."""
+    start = proposal.start
+    if not (wanted or serve):
+        return _refuse(proposal)
+    if proposal.end is None:
+        end = _newest_with_path(view, start)
+    else:
+        end = 0
+        for n in reversed(shortest_path(proposal.end, start)):
+            if range_with(view.runs, n) is None:
+                break
+            end = n
+    if end < start:
+        if proposal.end is None:
+            return _refuse(proposal, CancelReason.NO_RESOURCES)
+        return _refuse(proposal, unserved=((proposal.end, proposal.end),))
+    return _confirm(proposal, view, end)
+
+
+def _newest_with_path(view: LogView, start: int) -> int:
+    """The newest entry from which there is a path to `start` of entries that are held; or 0."""
+    ends = [view.newest] if start == 1 else [last for _, last in reversed(view.runs)]
+    for end in ends:
+        if end >= start and (
+            start == 1
+            or all(range_with(view.runs, n) is not None for n in shortest_path(end, start))
+        ):
+            return end
+    return 0

@@ -1,0 +1,232 @@
+"""How a session answers what the other side proposes, with a look-up of its own for each.
+
+Answering is the session's alone: a violation that is found there is that peer's.
+"""
+
+from functools import lru_cache
+from typing import Protocol
+
+from logstore import Subscription
+from peer.protocol.commands import MISSING_NAMED, LookUp
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import Interests, LogView
+from peer.protocol.request import OPEN_END, Request
+from wire import Cancel, CancelReason, LogKey
+
+from .actions import Actions
+from .answer import Answer, answer, is_late_offer, is_offer, link_target, obstacle, offered_payloads
+from .asks import Wants
+from .coverage import bodies
+from .done import Done
+from .payloads import NAMED_MAX
+from .peer_log import PeerLog
+from .progress import Mark, Progress
+from .ranges import Ranges, minus, range_with, union
+
+
+class AnswerListener(Protocol):
+    """Who plans, and hears of answers."""
+
+    def newest_of(self, log: LogKey) -> int: ...
+
+    def not_taken_in(self, request: Request) -> None: ...
+
+    def answers_with(self, request: Request, view: LogView) -> Cancel | None: ...
+
+    def answered(self, request: Request, view: LogView, answer: Answer) -> None: ...
+
+    def payloads_answered(self, request: Request, left: Ranges) -> None: ...
+
+
+@lru_cache(maxsize=256)
+def _wants_of(subscription: Subscription | None) -> Wants:
+    """One for the thousands of logs that are wanted alike."""
+    return Wants(subscription)
+
+
+class Answers:
+    """What this node wants, and what follows from that for proposals of the other side."""
+
+    def __init__(
+        self,
+        actions: Actions,
+        config: SessionConfig,
+        progress: Progress,
+        listener: AnswerListener,
+        *,
+        bounded: bool,
+    ) -> None:
+        """`bounded`: open ranges are confirmed only up to what is held now."""
+        self.interests = Interests()
+        self._actions = actions
+        self._config = config
+        self._progress = progress
+        self._listener = listener
+        self._bounded = bounded
+        self._offered_to_us: set[LogKey] = set()
+        self._declined: dict[LogKey, int] = {}
+        """Logs that the other side proposed and that were not wanted, the latest ones last, and
+        from which entry on it asked in vain for all that follows, 0: it did not."""
+
+    # What is wanted
+
+    def wants_of(self, log: LogKey) -> Wants:
+        """What of a log is wanted."""
+        interests = self.interests
+        subscription = interests.subscription(log) if interests.follows(log) else None
+        fetches = interests.fetches.get(log)
+        return Wants(subscription, union(fetches)) if fetches else _wants_of(subscription)
+
+    def takes_in(self, log: LogKey) -> bool:
+        """Whether there is room for a log that this peer offers, among those it brought."""
+        interests = self.interests
+        if log in interests.logs or log in interests.own or log in self._offered_to_us:
+            return True
+        if len(self._offered_to_us) >= self._config.offered_logs_max:
+            return False
+        self._offered_to_us.add(log)
+        return True
+
+    # What was declined
+
+    def wanted_by_now(self) -> list[LogKey]:
+        """Logs that were proposed when nobody wanted them, and are wanted.
+
+        The other side keeps to our refusal and does not propose them again (section 6).
+        """
+        return [log for log in self._declined if self.interests.wants(log)]
+
+    def has_declined(self, log: LogKey) -> bool:
+        """Whether the other side proposed a log that was not wanted."""
+        return log in self._declined
+
+    def no_longer_declined(self, log: LogKey) -> int:
+        """A log is planned from now on: from which entry on it was asked for in vain, or 0."""
+        return self._declined.pop(log, 0)
+
+    def note_asked_from(self, log: LogKey, seq: int) -> None:
+        """The other side asked in vain for all of a declined log from an entry on."""
+        if log in self._declined:
+            self._declined[log] = seq
+
+    def _decline(self, log: LogKey) -> None:
+        self._declined.pop(log, None)
+        self._declined[log] = 0
+        if len(self._declined) > self._config.offered_logs_max:
+            del self._declined[next(iter(self._declined))]
+
+    # Answers
+
+    def propose(self, request: Request, done: Done | None) -> None:
+        """The other side proposed something: look at the log, then answer.
+
+        What is neither wanted nor held is refused from memory. Nothing else bounds what a peer can
+        make us read: it may name as many logs as there are numbers.
+        """
+        log = request.log
+        if not self.interests.wants(log):
+            self._decline(log)
+        if not self.interests.concerns(log):
+            self._answer(request, {}, LogView(log))
+            return
+        if done is not None:
+            done.answers_due.add(request)
+        target = link_target(request.proposal)
+        smallest, largest = self.wants_of(log).payload_limits
+        late = is_late_offer(request.proposal)
+        inside = late or request.proposal.offset is not None
+        wanted = LookUp(
+            0,
+            log,
+            () if target is None else (target,),
+            target,
+            missing_above=request.proposal.start - 1 if inside else 0,
+            min_bytes=smallest,
+            max_bytes=largest,
+            any_size=self.wants_of(log).fetches if late else (),
+            leave_arriving=late,
+            runs_from=request.proposal.start,
+            missing_max=NAMED_MAX if late else MISSING_NAMED,
+        )
+        since = self._progress.now(log)
+
+        def looked(view: LogView) -> None:
+            if done is not None:
+                done.answers_due.discard(request)
+            self._answer(request, since, view)
+
+        self._actions.look_up(wanted, looked)
+
+    def _answer(self, request: Request, since: Mark, view: LogView) -> None:
+        if request.answered or request.cancel_received is not None:
+            return
+        log = request.log
+        if self.interests.wants(log) and not (self.takes_in(log) or view.newest):
+            self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
+            self._listener.not_taken_in(request)
+            return
+        if is_late_offer(request.proposal):
+            self._answer_late(request, since, view)
+            return
+        at_once = self._listener.answers_with(request, view)
+        if at_once is not None:
+            decision = Answer(
+                cancel=at_once, take_over=True, unserved=((request.proposal.start, OPEN_END),)
+            )
+        else:
+            decision = answer(
+                request.proposal,
+                view,
+                self.wants_of(log),
+                serve=self.interests.serve_held,
+                newest=self._listener.newest_of(log),
+                coming=self._progress.coming(log, since),
+                bounded=self._bounded,
+            )
+        self._actions.answer(request, view, decision)
+        self._listener.answered(request, view, decision)
+
+    def _answer_late(self, request: Request, since: Mark, view: LogView) -> None:
+        """Payloads came late to the other side, of which it tells once."""
+        log, wants, newest = request.log, self.wants_of(request.log), view.newest
+        coming = self._progress.payloads_coming(log, since)
+        decision = answer(
+            request.proposal,
+            view,
+            wants,
+            serve=self.interests.serve_held,
+            newest=newest,
+            coming=coming,
+        )
+        self._actions.answer(request, view, decision)
+        if request.active:
+            lacking = offered_payloads(request.proposal, view, wants, newest, coming)
+            if view.unnamed_above is not None:
+                lacking = union(lacking, ((view.unnamed_above + 1, view.newest),))
+            self._listener.payloads_answered(request, minus(lacking, bodies([request])))
+
+    @staticmethod
+    def of_sync(
+        request: Request, view: LogView, done: Done, known: PeerLog | None
+    ) -> Cancel | None:
+        """What a one-time sync says to a proposal, whatever else could be said; None: nothing.
+
+        We probe and move a log ourselves, both ways, unless the other side asks for what it was
+        told that we hold.
+        """
+        proposal = request.proposal
+        contradiction = obstacle(proposal, view)
+        if contradiction is not None and contradiction.reason is CancelReason.HASH_MISMATCH:
+            # It has the proof now that the log is forked, and may tell us.
+            done.expect_another_try(request.created_at)
+        if known is None:
+            return None
+        told = known.rests.told(request.log)
+        asks_for_told = not is_offer(proposal) and range_with(told, proposal.start) is not None
+        if asks_for_told:
+            # It needs it otherwise than it was offered, or could not keep it.
+            done.expect_another_try(request.created_at)
+        is_open = proposal.end is None and proposal.offset is None and not proposal.sparse
+        if not is_open or asks_for_told or contradiction is not None:
+            return None
+        return Cancel(request.number, CancelReason.NOT_WANTED)

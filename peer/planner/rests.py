@@ -1,0 +1,397 @@
+"""What came to nothing with the other side, and until when it is left alone: the one ledger.
+
+Whatever is refused, skipped, ended early, told already or left to somebody else is a row here, and
+nothing else remembers that something is not to be asked for now. A row says for which entries of a
+log, since when, until when, and how often that has been so; `RULES` says for each outcome how long
+a row is in force and what lifts it. Who plans takes away what rests, and is told when a rest ends.
+
+`tries` belong to the row, whatever its entries: a growing log is refused at another start each
+time. They begin anew when anything of the log has come.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from peer.protocol.config import SessionConfig
+from peer.protocol.request import OPEN_END
+from wire import LogKey
+
+from .ranges import EVERYTHING, Ranges, meet, minus, union
+from .retries import Retries
+
+RANGES_MAX: Final = 256
+"""Ranges of one row. Of more, refused ones are taken together, and others are forgotten."""
+
+
+class Kind(Enum):
+    """What was tried."""
+
+    RANGE = auto()
+    """Entries, or to be told of them."""
+    PATH = auto()
+    """The path to an entry."""
+    WATCH = auto()
+    """To be told what is new."""
+    PAYLOAD = auto()
+    """Payloads of entries that are held."""
+    POOL = auto()
+    """What lies in the pool of entries that are asked for."""
+    LOG = auto()
+    """Anything of the log."""
+    OFFER = auto()
+    """To tell what is held here."""
+
+
+class Outcome(Enum):
+    """What came of it."""
+
+    REFUSED = auto()
+    """The other side does not want to be asked (cancel 128)."""
+    WITHDRAWN = auto()
+    """It proposed that, and did not want it any more."""
+    STOOD = auto()
+    """Nothing of it came for a while, so that we ended it."""
+    ENDED = auto()
+    """It stopped telling at a gap of its own."""
+    FINISHED = auto()
+    """It has told what it holds, and all that is told ended with that."""
+    SKIPPED = auto()
+    """It was asked for, or passed, and is missing all the same."""
+    EXHAUSTED = auto()
+    """The other side has no resources (cancel 129), or nothing moved."""
+    NOT_KEPT = auto()
+    """What came could not be stored here, which the other side does not know."""
+    LEFT = auto()
+    """Another session of this node, or another request, may bring it."""
+    TOLD = auto()
+    """It was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How long a row of an outcome is in force. Times in seconds.
+
+    The first rest takes `first_s`, each further one twice as long as the one before, up to
+    `longest_s`. `later`: the rest begins only when either side has made a later proposal for the
+    log (section 6). `tries_max`: after so many in a one-time sync it is not tried again.
+    """
+
+    first_s: float
+    longest_s: float
+    later: bool = False
+    tries_max: int = 0
+
+
+def _rules(config: SessionConfig) -> dict[Outcome, Rule]:
+    stalled, most = config.stalled_after_s, config.retry_max_s
+    return {
+        Outcome.REFUSED: Rule(stalled, most, later=True),
+        Outcome.WITHDRAWN: Rule(stalled, most, later=True),
+        Outcome.STOOD: Rule(stalled, most),
+        Outcome.ENDED: Rule(math.inf, math.inf),
+        Outcome.FINISHED: Rule(config.retry_first_s, most),
+        Outcome.SKIPPED: Rule(stalled, most),
+        Outcome.EXHAUSTED: Rule(config.retry_first_s, most, tries_max=8),
+        Outcome.NOT_KEPT: Rule(config.keep_again_s, most, tries_max=5),
+        Outcome.LEFT: Rule(stalled, stalled),
+        Outcome.TOLD: Rule(math.inf, math.inf),
+    }
+
+
+@dataclass(slots=True)
+class Row:
+    """What came of one kind of attempt at a log. Times in seconds, on the host's clock."""
+
+    ranges: Ranges
+    since: float
+    until: float = math.inf
+    tries: int = 0
+    again: Ranges = ()
+    """What was told twice."""
+    seen: object = None
+    """How it was then, of what was left to others."""
+
+
+_Key = tuple[Kind, Outcome]
+
+
+class Rests:
+    """The rows of all logs of a session. A log of which nothing is noted has none."""
+
+    def __init__(self, config: SessionConfig, *, once: bool = False) -> None:
+        """`once`: each thing is tried only so often, since somebody waits for the end."""
+        self._rules = _rules(config)
+        self._once = once
+        self._again_s = config.look_again_s
+        self._rows: dict[LogKey, dict[_Key, Row]] = {}
+        self._retries = Retries()
+        self._came_at: dict[LogKey, float] = {}
+
+    # What rests
+
+    def left_alone(
+        self, log: LogKey, kind: Kind, now: float, outcome: Outcome | None = None
+    ) -> Ranges:
+        """The entries for which nothing of a kind is to be tried now, for one reason or any."""
+        rows = self._rows.get(log)
+        if not rows:
+            return ()
+        found = [
+            row.ranges
+            for (of, why), row in rows.items()
+            if of is kind
+            and row.until > now
+            and (why is not Outcome.WITHDRAWN if outcome is None else why is outcome)
+        ]
+        return found[0] if len(found) == 1 else union(*found)
+
+    def is_left_alone(
+        self, log: LogKey, kind: Kind, now: float, outcome: Outcome | None = None
+    ) -> bool:
+        """Whether anything of a kind is left alone now, for one reason or any."""
+        return bool(self.left_alone(log, kind, now, outcome))
+
+    def withdrawn(self, log: LogKey, now: float) -> Ranges:
+        """What the other side proposed and took back: exactly that is not asked for."""
+        row = self._row(log, Kind.RANGE, Outcome.WITHDRAWN)
+        return () if row is None or row.until <= now else row.ranges
+
+    def tried(self, log: LogKey, kind: Kind, outcome: Outcome) -> Ranges:
+        """The entries of a row, whether they rest still or may be tried again."""
+        row = self._row(log, kind, outcome)
+        return () if row is None else row.ranges
+
+    def __contains__(self, log: LogKey) -> bool:
+        """Whether a rest of this log ends at some time."""
+        return log in self._retries
+
+    def only_refused(self, log: LogKey) -> Ranges | None:
+        """What was refused, if that is all there is to know; None if it is not."""
+        rows = self._rows.get(log)
+        if rows is None or len(rows) != 1 or log in self._retries:
+            return None
+        row = rows.get((Kind.RANGE, Outcome.REFUSED))
+        return None if row is None or row.until < math.inf else row.ranges
+
+    def _row(self, log: LogKey, kind: Kind, outcome: Outcome) -> Row | None:
+        rows = self._rows.get(log)
+        return None if rows is None else rows.get((kind, outcome))
+
+    # What is noted
+
+    def note(
+        self,
+        log: LogKey,
+        kind: Kind,
+        outcome: Outcome,
+        now: float,
+        ranges: Ranges = EVERYTHING,
+    ) -> None:
+        """It has come to nothing for these entries: not again before its time."""
+        rows = self._rows.setdefault(log, {})
+        row = rows.get((kind, outcome))
+        if row is None:
+            row = rows[kind, outcome] = Row((), now)
+        if row.until <= now:
+            row.ranges = minus(row.ranges, ranges) if outcome is Outcome.SKIPPED else ()
+        exact = outcome is Outcome.WITHDRAWN
+        joined = tuple({*row.ranges, *ranges}) if exact else union(row.ranges, ranges)
+        row.ranges = _bounded(joined, merge=outcome is Outcome.REFUSED)
+        row.since = now
+        rule = self._rules[outcome]
+        row.until = math.inf if rule.later else now + self._delay(rule, row.tries)
+        row.tries += 1
+        if self._once and not exact and row.tries > rule.tries_max:
+            row.until = math.inf
+        self._schedule(log, row.until)
+
+    def note_told(self, log: LogKey, ranges: Ranges, now: float) -> None:
+        """The other side is told that this is held here."""
+        rows = self._rows.setdefault(log, {})
+        row = rows.setdefault((Kind.OFFER, Outcome.TOLD), Row((), now))
+        row.ranges = union(row.ranges, ranges)[-RANGES_MAX:]
+        row.since = now
+
+    def lift_told(self, log: LogKey, ranges: Ranges) -> None:
+        """That did not reach it, or was of no use."""
+        row = self._row(log, Kind.OFFER, Outcome.TOLD)
+        if row is not None:
+            row.ranges = minus(row.ranges, ranges)
+
+    def lift_told_again(self, log: LogKey, ranges: Ranges, now: float) -> None:
+        """The other side asks for these, told or not: it may not have kept what it got.
+
+        What it was told is told again after a while; in a one-time sync at once, and once.
+        """
+        row = self._row(log, Kind.OFFER, Outcome.TOLD)
+        if row is None:
+            return
+        if self._once:
+            again = minus(meet(row.ranges, ranges), row.again)
+            row.ranges, row.again = minus(row.ranges, again), union(row.again, again)
+        elif now >= row.since + self._again_s:
+            row.ranges = minus(row.ranges, ranges)
+
+    def told(self, log: LogKey) -> Ranges:
+        """What the other side was told of, or knows otherwise."""
+        return self.tried(log, Kind.OFFER, Outcome.TOLD)
+
+    def left_long_enough(self, log: LogKey, kind: Kind, seen: object, now: float) -> bool:
+        """Whether something was left to others for long enough, as it is now and was then.
+
+        `seen`: how it is; None: as it was. Whatever of the log comes makes the wait begin anew.
+        """
+        rule = self._rules[Outcome.LEFT]
+        rows = self._rows.setdefault(log, {})
+        row = rows.get((kind, Outcome.LEFT))
+        if row is None or seen not in (None, row.seen):
+            row = rows[kind, Outcome.LEFT] = Row((), now, seen=seen)
+        until = max(row.since, self._came_at.get(log, 0.0)) + rule.first_s
+        row.until = 0.0
+        if now >= until:
+            return True
+        self._schedule(log, until)
+        return False
+
+    def is_left(self, log: LogKey, kind: Kind) -> bool:
+        """Whether something is left to others."""
+        return self._row(log, kind, Outcome.LEFT) is not None
+
+    def lift_left(self, log: LogKey, kind: Kind) -> None:
+        """Nothing is left to others any more."""
+        self._drop(log, kind, Outcome.LEFT)
+
+    def look_at(self, log: LogKey, at: float) -> None:
+        """Have the log looked at then, if not before."""
+        self._schedule(log, at)
+
+    # What lifts
+
+    def lift_by_their_proposal(
+        self, log: LogKey, now: float, exists: int, *, is_further: bool
+    ) -> None:
+        """The other side made a later proposal: some of what it refused may be tried again.
+
+        At once if it has come further than it was (`is_further`), since it may want now what it
+        refused. Else after a while, and only of what is known to exist there (up to `exists`): two
+        sides that answer each proposal by one of their own would never end.
+        """
+        rows = self._rows.get(log)
+        if rows is None:
+            return
+        self._drop(log, Kind.RANGE, Outcome.WITHDRAWN)
+        for (_, outcome), row in rows.items():
+            if outcome is not Outcome.REFUSED or row.until < math.inf:
+                continue
+            if is_further:
+                row.until = now
+                self._schedule(log, now)
+            elif not self._once and meet(row.ranges, up_to(exists)):
+                row.until = now + self._delay(self._rules[outcome], row.tries - 1)
+                self._schedule(log, row.until)
+
+    def lift_by_our_proposal(self, log: LogKey, made_at: float, now: float) -> None:
+        """This side made a proposal: what the other one took back before may be asked for again."""
+        row = self._row(log, Kind.RANGE, Outcome.WITHDRAWN)
+        if row is not None and row.since < made_at and row.until == math.inf:
+            row.until = now + self._delay(self._rules[Outcome.WITHDRAWN], row.tries - 1)
+            self._schedule(log, row.until)
+
+    def lift_by_arrival(self, log: LogKey, now: float) -> None:
+        """Something of the log has come, from anybody: all is tried as if for the first time."""
+        rows = self._rows.get(log)
+        if rows is None:
+            return
+        self._came_at[log] = now
+        for row in rows.values():
+            row.tries = min(row.tries, 1)
+
+    def lift(
+        self,
+        log: LogKey,
+        kind: Kind,
+        outcome: Outcome | None = None,
+        *,
+        before: float = math.inf,
+    ) -> None:
+        """Anything of a kind, or of one outcome of it, may be tried again at once.
+
+        `before`: unless it came to nothing after that moment.
+        """
+        for (of, found), row in self._rows.get(log, {}).items():
+            if of is kind and outcome in (None, found) and row.since < before:
+                row.until = 0.0
+
+    def lift_part(self, log: LogKey, kind: Kind, ranges: Ranges) -> None:
+        """These entries may be tried again at once."""
+        for (of, _), row in self._rows.get(log, {}).items():
+            if of is kind:
+                row.ranges = minus(row.ranges, ranges)
+
+    def hurry(self, log: LogKey, kind: Kind, at: float) -> None:
+        """Rests of a kind that end by themselves do so then, if not before."""
+        for (of, _), row in self._rows.get(log, {}).items():
+            if of is kind and at < row.until < math.inf:
+                row.until = at
+                self._schedule(log, at)
+
+    def _drop(self, log: LogKey, kind: Kind, outcome: Outcome) -> None:
+        rows = self._rows.get(log)
+        if rows is not None:
+            rows.pop((kind, outcome), None)
+
+    def forget(self, log: LogKey) -> None:
+        """Nothing is known of the log any more."""
+        self._rows.pop(log, None)
+        self._came_at.pop(log, None)
+        self._retries.drop(log)
+
+    # What time brings
+
+    def due(self, now: float) -> list[LogKey]:
+        """The logs of which a rest has ended; told once."""
+        found = self._retries.due(now)
+        for log in found:
+            rows = self._rows.get(log, {})
+            ends = [row.until for row in rows.values() if now < row.until < math.inf]
+            if ends:
+                self._retries.add(log, min(ends))
+        return found
+
+    def next_at(self) -> float | None:
+        """When the next rest ends."""
+        return self._retries.next_at()
+
+    def _schedule(self, log: LogKey, at: float) -> None:
+        before = self._retries.at(log)
+        if at < math.inf and (before is None or at < before):
+            self._retries.add(log, at)
+
+    @staticmethod
+    def _delay(rule: Rule, tries: int) -> float:
+        if rule.first_s == math.inf:
+            return math.inf
+        return min(rule.first_s * 2.0 ** min(max(tries, 0), 16), rule.longest_s)
+
+
+def up_to(seq: int) -> Ranges:
+    """The entries up to one."""
+    return ((1, seq),) if seq else ()
+
+
+def finite(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Those that have an end."""
+    return tuple(each for each in ranges if each[1] < OPEN_END)
+
+
+def _bounded(ranges: Ranges, *, merge: bool) -> Ranges:
+    more = len(ranges) - RANGES_MAX
+    if more <= 0:
+        return ranges
+    if merge:
+        # What lies between them is not asked for before all of it is.
+        return ((ranges[0][0], ranges[more][1]), *ranges[more + 1 :])
+    return ranges[more:]

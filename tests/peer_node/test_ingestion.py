@@ -1,0 +1,167 @@
+"""Received entries: in order within a session, turns between sessions, groups for the disk."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from peer.node.host.groups import Group
+from peer.node.host.ingestion import GROUP_ENTRIES, GROUP_ENTRIES_MAX, GROUP_WAIT_S, Ingestion
+from peer.node.host.port import Port
+from peer.node.host.verifier import BATCH_ENTRIES_MAX, Verifier
+from peer.node.host.worker_process import Ticket
+
+from .support import Author
+
+
+class SlowVerifier(Verifier):
+    """Finds all signatures right, but only when told to."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.tickets: list[Ticket] = []
+
+    def start(self, entries: object) -> Ticket:
+        assert isinstance(entries, list)
+        self.tickets.append(Ticket(entries))
+        return self.tickets[-1]
+
+    def finish(self, index: int) -> None:
+        ticket = self.tickets[index]
+        ticket.resolve(b"\x01" * len(ticket.entries))
+
+
+class Disk:
+    """Commits when told to; remembers what came in each transaction."""
+
+    def __init__(self) -> None:
+        self.commits: list[list[tuple[str, int]]] = []
+        self.allowed = trio.Semaphore(0)
+
+    async def __call__(self, groups: list[Group]) -> None:
+        rows = [(group.handed.port.source, item.seq) for group in groups for item in group.items]
+        self.commits.append(rows)
+        await self.allowed.acquire()
+
+    def seqs(self, index: int) -> list[int]:
+        return [seq for _, seq in self.commits[index]]
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.verifier = SlowVerifier()
+        self.disk = Disk()
+        self.ingestion = Ingestion(self.verifier, self.disk)
+
+    def port(self, source: str) -> Port:
+        return Port(1, source, lambda events: None, lambda error: pytest.fail(str(error)))
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Bench]:
+    bench = Bench()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.ingestion.run)
+        yield bench
+        for _ in range(100):
+            bench.disk.allowed.release()
+        nursery.cancel_scope.cancel()
+
+
+async def test_batches_are_taken_in_order_whichever_is_checked_first() -> None:
+    async with running() as bench:
+        bench.ingestion.submit(bench.port("p"), Author().items(1, 2 * BATCH_ENTRIES_MAX))
+        assert [len(t.entries) for t in bench.verifier.tickets] == [BATCH_ENTRIES_MAX] * 2
+        bench.verifier.finish(1)
+        await wait_all_tasks_blocked()
+        assert bench.disk.commits == []
+        bench.verifier.finish(0)
+        await wait_all_tasks_blocked()
+        assert bench.disk.seqs(0) == list(range(1, 2 * BATCH_ENTRIES_MAX + 1))
+
+
+async def test_a_lone_entry_waits_for_nothing(mock_clock: MockClock) -> None:
+    async with running() as bench:
+        bench.ingestion.submit(bench.port("p"), Author().items(1, 1))
+        bench.verifier.finish(0)
+        await wait_all_tasks_blocked()
+        assert bench.disk.seqs(0) == [1]
+        assert mock_clock.rate == 0
+
+
+async def test_a_group_waits_a_moment_for_what_is_being_checked(mock_clock: MockClock) -> None:
+    async with running() as bench:
+        bench.ingestion.submit(bench.port("p"), Author().items(1, BATCH_ENTRIES_MAX + 1))
+        bench.verifier.finish(0)
+        await wait_all_tasks_blocked()
+        assert bench.disk.commits == []
+        mock_clock.jump(GROUP_WAIT_S)
+        await wait_all_tasks_blocked()
+        assert bench.disk.seqs(0) == list(range(1, BATCH_ENTRIES_MAX + 1))
+
+
+async def test_enough_entries_wait_for_nothing_more(mock_clock: MockClock) -> None:
+    async with running() as bench:
+        bench.ingestion.submit(bench.port("p"), Author().items(1, GROUP_ENTRIES + 1))
+        bench.verifier.finish(0)
+        bench.verifier.finish(1)
+        await wait_all_tasks_blocked()
+        assert bench.disk.seqs(0) == list(range(1, GROUP_ENTRIES + 1))
+
+
+async def test_the_next_batches_are_checked_while_a_group_is_committed() -> None:
+    async with running() as bench:
+        port, author = bench.port("p"), Author()
+        bench.ingestion.submit(port, author.items(1, 1))
+        bench.verifier.finish(0)
+        await wait_all_tasks_blocked()
+        assert len(bench.disk.commits) == 1
+        bench.ingestion.submit(port, author.items(2, 3))
+        bench.verifier.finish(1)
+        await wait_all_tasks_blocked()
+        assert len(bench.disk.commits) == 1
+        bench.disk.allowed.release()
+        await wait_all_tasks_blocked()
+        assert bench.disk.seqs(1) == [2, 3]
+
+
+async def test_a_backlog_of_one_session_does_not_hold_up_another() -> None:
+    async with running() as bench:
+        busy, live = bench.port("busy"), bench.port("live")
+        bench.ingestion.submit(busy, Author(1).items(1, 20 * BATCH_ENTRIES_MAX))
+        started = len(bench.verifier.tickets)
+        assert started == bench.verifier.in_flight_max
+        bench.ingestion.submit(live, Author(2).items(1, 1))
+        bench.verifier.finish(0)
+        await wait_all_tasks_blocked()
+        newest = bench.verifier.tickets[started].entries
+        assert Author(2).items(1, 1)[0].encoded in newest
+
+
+async def test_a_slow_disk_stops_the_checking() -> None:
+    async with running() as bench:
+        bench.ingestion.submit(bench.port("p"), Author().items(1, 40 * BATCH_ENTRIES_MAX))
+        finished = 0
+        while finished < len(bench.verifier.tickets):
+            bench.verifier.finish(finished)
+            finished += 1
+            await wait_all_tasks_blocked()
+        taken = sum(len(ticket.entries) for ticket in bench.verifier.tickets)
+        in_commit = sum(len(commit) for commit in bench.disk.commits)
+        assert taken - in_commit <= GROUP_ENTRIES_MAX + bench.verifier.in_flight_max * 128
+
+
+async def test_idle_means_that_nothing_is_on_its_way() -> None:
+    async with running() as bench:
+        seen = [bench.ingestion.idle]
+        bench.ingestion.submit(bench.port("p"), Author().items(1, 1))
+        seen.append(bench.ingestion.idle)
+        bench.verifier.finish(0)
+        await wait_all_tasks_blocked()
+        seen.append(bench.ingestion.idle)
+        assert seen == [True, False, False]
+        bench.disk.allowed.release()
+        with trio.fail_after(30):
+            await bench.ingestion.wait_idle()

@@ -1,0 +1,127 @@
+"""A lane runs jobs in order in a thread, many in one hop, and loses none that has begun."""
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from peer.node.host.lane import JOBS_MAX, Job, Lane, Settle
+
+
+class Hops:
+    """Stands in for threads: runs at once, and counts."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def __call__(self, work: Callable[[], list[Settle]]) -> list[Settle]:
+        await trio.lowlevel.checkpoint()
+        outcomes = work()
+        self.sizes.append(len(outcomes))
+        return outcomes
+
+
+@asynccontextmanager
+async def running(lane: Lane) -> AsyncIterator[Lane]:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lane.run)
+        yield lane
+        nursery.cancel_scope.cancel()
+
+
+def job(done: list[int], number: int) -> Job:
+    return Job(lambda: partial(done.append, number), lambda error: done.append(-number))
+
+
+async def test_jobs_are_settled_in_the_order_in_which_they_were_put() -> None:
+    done: list[int] = []
+    async with running(Lane()) as lane:
+        for number in range(200):
+            lane.put(job(done, number))
+        await lane.wait_idle()
+    assert done == list(range(200))
+
+
+async def test_what_waits_goes_over_in_one_hop_up_to_a_limit() -> None:
+    hops, done = Hops(), list[int]()
+    async with running(Lane(run_sync=hops)) as lane:
+        for number in range(JOBS_MAX + 10):
+            lane.put(job(done, number))
+        await lane.wait_idle()
+    assert hops.sizes == [JOBS_MAX, 10]
+
+
+async def test_a_job_that_raises_is_told_so_and_the_others_are_done() -> None:
+    done: list[int] = []
+
+    def fail() -> Settle:
+        raise ValueError
+
+    async with running(Lane()) as lane:
+        lane.put(job(done, 1))
+        lane.put(Job(fail, lambda error: done.append(type(error) is ValueError)))
+        lane.put(job(done, 2))
+        await lane.wait_idle()
+    assert done == [1, True, 2]
+
+
+async def test_a_call_returns_the_result_or_raises_the_exception() -> None:
+    async with running(Lane()) as lane:
+        assert await lane.call(lambda: 5) == 5
+        assert await lane.call(threading.get_ident) != threading.get_ident()
+        with pytest.raises(ZeroDivisionError):
+            await lane.call(lambda: 1 // 0)
+
+
+async def test_what_a_cancelled_caller_asked_for_is_done_all_the_same() -> None:
+    done: list[int] = []
+    async with running(Lane()) as lane:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await lane.call(lambda: done.append(1))
+        assert scope.cancelled_caught
+        await lane.wait_idle()
+    assert done == [1]
+
+
+async def test_a_lane_that_is_cancelled_waits_for_the_job_that_runs() -> None:
+    entered, leave, done = threading.Event(), threading.Event(), list[int]()
+
+    def work() -> Settle:
+        entered.set()
+        leave.wait()
+        return lambda: done.append(1)
+
+    async with trio.open_nursery() as nursery:
+        lane = Lane()
+        await nursery.start(lane.run)
+        lane.put(Job(work, lambda error: None))
+        await trio.to_thread.run_sync(entered.wait)
+        assert not lane.idle
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await wait_all_tasks_blocked()
+            assert done == []
+            leave.set()
+    assert done == [1]
+
+
+async def test_a_call_after_the_end_says_so() -> None:
+    async with running(Lane(run_sync=Hops())) as lane:
+        assert await lane.call(lambda: 7) == 7
+    with pytest.raises(RuntimeError, match="has ended"):
+        await lane.call(lambda: 7)
+
+
+async def test_who_is_cancelled_with_the_lane_is_cancelled() -> None:
+    for _ in range(50):
+        lane = Lane(run_sync=Hops())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(lane.run)
+            for _ in range(3):
+                nursery.start_soon(lane.call, lambda: None)
+            nursery.cancel_scope.cancel()
