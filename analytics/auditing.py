@@ -7,12 +7,17 @@ forks and nearly all backlinks; only the links that this cannot settle, and lipm
 A link is right if the entry it names is among the rows and has the hash, and is no fault if that
 entry is not among them at all. Several exports are judged together: an entry that one of them has
 closes the gap in another, and two nodes that hold different entries under one number show a fork.
+So does what an export's `_states.jsonl` tells, whether the entries are among the rows or not.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .checks import CHECKED_DDL, ENCODED_DDL, check_rows, encode_rows
+from .forks import FORK, KnownFork, fork_entries, fork_faults, known_forks
+from .inputs import roots_of
 from .reading import check_columns
 
 if TYPE_CHECKING:
@@ -26,10 +31,12 @@ KINDS: Final = (
     "payload_size",
     "backlink",
     "lipmaalink",
-    "fork",
+    FORK,
     "gap",
     "after_end",
 )
+ROWS: Final = "rows"
+"""The kind of a fault that is none of a log's: not as many rows came as the export says."""
 _LOG: Final = ("author", "log_id")
 
 
@@ -49,8 +56,12 @@ class Audit:
         self.checked.unpersist()
 
 
-def audit(frame: "DataFrame") -> Audit:
-    """Checks every row of an export (or several). Raises BadInput where columns are missing."""
+def audit(frame: "DataFrame", roots: Sequence[Path | str] | None = None) -> Audit:
+    """Checks every row of an export (or several). Raises BadInput where columns are missing.
+
+    `roots`: the exports whose `_states.jsonl` counts; by default those that the rows are read from,
+    which an export without rows is not.
+    """
     from pyspark import StorageLevel
     from pyspark.sql import functions as f
 
@@ -60,10 +71,30 @@ def audit(frame: "DataFrame") -> Audit:
     sound = checked.where(f.col("fault").isNull())
     in_order = _in_order(sound)
     faults = _row_faults(checked)
-    parts = (_link_faults(sound, in_order), _gaps(checked), _forks(in_order), _after_end(sound))
-    for part in parts:
+    known = known_forks(roots_of(frame) if roots is None else roots)
+    forks = _forks(in_order, known)
+    for part in (_link_faults(sound, in_order), _gaps(checked), forks, _after_end(sound)):
         faults = faults.unionByName(part)
-    return Audit(checked, faults, _fork_entries(frame, in_order))
+    return Audit(checked, faults, _fork_entries(frame, in_order, known))
+
+
+def with_row_count(found: Audit) -> "DataFrame":
+    """The faults, and a row of kind ROWS whose `seq` is how many rows were checked.
+
+    In one query, so that what is counted is what was looked at.
+    """
+    from pyspark.sql import functions as f
+
+    count = found.checked.agg(f.count("*").alias("seq"))
+    columns = {name: f.lit(None).cast("STRING") for name in ("author", "detail", "node")}
+    columns |= {
+        "log_id": f.lit(None).cast("DECIMAL(20,0)"),
+        "seq": f.col("seq"),
+        "kind": f.lit(ROWS),
+        "ingest_seq": f.lit(None).cast("BIGINT"),
+    }
+    counted = count.select(*(columns[name].alias(name) for name in found.faults.columns))
+    return found.faults.unionByName(counted)
 
 
 def _row_faults(checked: "DataFrame") -> "DataFrame":
@@ -112,16 +143,20 @@ def _gaps(checked: "DataFrame") -> "DataFrame":
     )
 
 
-def _forks(in_order: "DataFrame") -> "DataFrame":
+def _forks(in_order: "DataFrame", known: Sequence[KnownFork]) -> "DataFrame":
     from pyspark.sql import functions as f
 
     twins = in_order.where("seq = seq_before AND entry_hash <> hash_before")
     forks = twins.groupBy(*_LOG, "seq").agg(
         f.first("node").alias("node"), f.min("ingest_seq").alias("ingest_seq")
     )
-    return _faults(
-        forks.withColumn("kind", f.lit("fork")), f.lit("there are two entries of this number")
+    found = _faults(
+        forks.withColumn("kind", f.lit(FORK)), f.lit("there are two entries of this number")
     )
+    if not known:
+        return found
+    told = fork_faults(in_order.sparkSession, known)
+    return found.unionByName(told).dropDuplicates([*_LOG, "seq"])
 
 
 def _after_end(sound: "DataFrame") -> "DataFrame":
@@ -172,13 +207,17 @@ def _link_faults(sound: "DataFrame", in_order: "DataFrame") -> "DataFrame":
     return _faults(once, f.format_string("it names another entry %d than there is", "target"))
 
 
-def _fork_entries(frame: "DataFrame", in_order: "DataFrame") -> "DataFrame":
+def _fork_entries(
+    frame: "DataFrame", in_order: "DataFrame", known: Sequence[KnownFork]
+) -> "DataFrame":
     from pyspark.sql import functions as f
 
     keys = in_order.where("seq = seq_before AND entry_hash <> hash_before")
     keys = keys.select(*_LOG, "seq").distinct()
     rows = frame.drop("date").join(f.broadcast(keys), [*_LOG, "seq"])
     encoded = rows.mapInArrow(encode_rows, ENCODED_DDL)
+    if known:
+        encoded = encoded.unionByName(fork_entries(frame.sparkSession, known))
     return encoded.dropDuplicates([*_LOG, "seq", "entry_hash"])
 
 

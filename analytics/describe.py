@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from .errors import BadInput
-from .reading import check_columns, latest
+from .inputs import roots_of
+from .reading import check_columns, latest, read_log_states
 from .schema import PRESENT
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ def entries(frame: "DataFrame") -> "DataFrame":
 def logs(frame: "DataFrame", states: "DataFrame | None" = None) -> "DataFrame":
     """A row for each log of each node: the figures of `bamboo-peer logs`, from the export.
 
-    `states`: what `read_log_states` gave. Without it a log counts as forked only if both entries
-    are in the export, which they hardly ever are of one node.
+    `states`: what `read_log_states` gave; by default that of the exports which the rows are read
+    from. Both entries of a fork are hardly ever among the rows of one node.
     """
+    if states is None:
+        states = read_log_states(frame.sparkSession, roots_of(frame))
     return describe_logs(entries(frame), states)
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BadInput, NotAnExport
-from .layout import MANIFESTS, find_parts
+from .inputs import check_files
+from .layout import MANIFESTS
 from .manifest import load_latest
 from .schema import KEY, NAMES, spark_schema
 from .states import STATES_DDL, read_states
@@ -18,7 +19,8 @@ def read_export(spark: "SparkSession", roots: Sequence[Path | str]) -> "DataFram
     """The rows of one or more exports, of one node each.
 
     Directories on this machine are checked first: NotAnExport for what is none or has foreign
-    files in it, ExportTooNew for a newer schema, BadInput where a column is missing.
+    files in it, ExportTooNew for a newer schema, BadInput where a column is missing, ExportDamaged
+    for a file that is gone or cut, OtherExport for one of another export.
     """
     if not roots:
         raise BadInput("no export is named", "read_export", "name at least one directory")
@@ -35,7 +37,7 @@ def _read_one(spark: "SparkSession", root: str) -> "DataFrame":
         path = Path(root)
         if not path.is_dir():
             raise NotAnExport("there is no export", path, "name a directory that `export` made")
-        parts = find_parts(path)
+        parts = check_files(path)
         if not parts and not (path / MANIFESTS).is_dir():
             raise NotAnExport(
                 "the directory holds no export", path, "name one that `export` has made"

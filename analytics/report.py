@@ -25,6 +25,8 @@ code, td.key { font-family: ui-monospace, monospace; font-size: 13px; }
 .tile, section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
 .tile { padding: 14px 16px; } .tile b { display: block; font-size: 24px; line-height: 1.2; }
 .good b { color: var(--good); } .bad b { color: var(--bad); }
+.forked { margin: 0 0 24px; padding: 14px 16px; border-radius: 10px; background: var(--bad);
+  color: #fff; overflow-wrap: anywhere; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(460px, 1fr)); gap: 16px; }
 section { padding: 18px 20px; margin-bottom: 16px; overflow-x: auto; }
 .charts section { margin: 0; } svg { width: 100%; height: auto; display: block; }
@@ -61,6 +63,7 @@ _STEPS: Final = {
 def write_report(data: ReportData) -> str:
     """The page. Nothing of it comes from elsewhere; what peers wrote is escaped."""
     body = [
+        *_forked(data.forked),
         "<h1>Replicated logs</h1>",
         f'<p class="soft">{_span(data)}, seen by {_nodes(data.nodes)}</p>',
         _tiles(data),
@@ -77,6 +80,20 @@ def write_report(data: ReportData) -> str:
         + "\n".join(body)
         + "</body></html>\n"
     )
+
+
+_FORKED_LISTED: Final = 10
+
+
+def _forked(logs: Sequence[str]) -> list[str]:
+    """Above all else: whoever reads a forked log from elsewhere may read another history."""
+    if not logs:
+        return []
+    shown = ", ".join(f"<code>{escape(log)}</code>" for log in logs[:_FORKED_LISTED])
+    rest = len(logs) - _FORKED_LISTED
+    more = f" and {rest} more" if rest > 0 else ""
+    count = "1 log is" if len(logs) == 1 else f"{len(logs):,} logs are"
+    return [f'<p class="forked"><b>{count} forked:</b> {shown}{more}</p>']
 
 
 def _span(data: ReportData) -> str:

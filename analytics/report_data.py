@@ -1,12 +1,16 @@
 """The figures of the report page: small, gathered to the driver."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from .forks import FORK
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 _LOGS_DRAWN: Final = 6
 _LOGS_LISTED: Final = 25
@@ -35,17 +39,16 @@ class ReportData:
     """How many payloads are of a size."""
     delays: list[tuple[str, float, float]] = field(default_factory=list)
     """Log and pair of nodes, median and most seconds."""
+    forked: list[str] = field(default_factory=list)
+    """Logs with a fork, as `author/log_id`."""
     faults: list[tuple[str, int]] = field(default_factory=list)
     fault_lines: list[tuple[str, str, str]] = field(default_factory=list)
     logs: list[dict[str, object]] = field(default_factory=list)
 
 
-def collect_report(spark: "SparkSession", rows: "DataFrame", out: Path) -> ReportData:
-    """The figures, from rows that `entries` made and the tables that are written already."""
+def collect_report(rows: "DataFrame", tables: Mapping[str, "pa.Table"]) -> ReportData:
+    """The figures, from rows that `entries` made and the tables `faults`, `logs` and `delay`."""
     from pyspark.sql import functions as f
-
-    def table(name: str) -> "DataFrame":
-        return spark.read.parquet(str((out / name).absolute()))
 
     [sums] = rows.agg(
         f.count("*").alias("entries"),
@@ -54,41 +57,75 @@ def collect_report(spark: "SparkSession", rows: "DataFrame", out: Path) -> Repor
         f.min("received_at").alias("first"),
         f.max("received_at").alias("last"),
     ).collect()
-    logs = table("logs").orderBy(f.desc("entries"), "author", "log_id", "node")
-    listed = logs.limit(_LOGS_LISTED).collect()
-    faults = table("faults")
-    kinds = faults.groupBy("kind").count().orderBy("kind").collect()
+    in_order = [
+        ("entries", "descending"),
+        *((n, "ascending") for n in ("author", "log_id", "node")),
+    ]
+    listed = tables["logs"].sort_by(in_order).slice(0, _LOGS_LISTED).to_pylist()
+    faults = listed_faults(tables["faults"], _FAULTS_LISTED)
+    kinds = fault_counts(tables["faults"])
     data = ReportData(
         totals={
             "entries": sums["entries"],
             "payloads": sums["payloads"],
             "bytes": sums["bytes"],
-            "logs": logs.count(),
-            "faults": sum(row["count"] for row in kinds),
+            "logs": tables["logs"].num_rows,
+            "faults": sum(kinds.values()),
         },
         nodes=sorted(row["node"] for row in rows.select("node").distinct().collect()),
         first=sums["first"],
         last=sums["last"],
-        faults=[(row["kind"], row["count"]) for row in kinds],
-        fault_lines=[
-            (row["kind"], f"{row['author']}/{row['log_id']}/{row['seq']}", row["detail"])
-            for row in faults.orderBy("author", "log_id", "seq").limit(_FAULTS_LISTED).collect()
-        ],
-        logs=[row.asDict() for row in listed],
+        forked=forked_logs(tables["faults"]),
+        faults=list(kinds.items()),
+        fault_lines=[(row["kind"], fault_place(row), row["detail"]) for row in faults],
+        logs=listed,
     )
     if data.first is None or data.last is None:
         return data
-    return _with_charts(data, rows, listed[:_LOGS_DRAWN], out, table)
+    return _with_charts(data, rows, listed[:_LOGS_DRAWN], tables.get("delay"))
+
+
+def fault_counts(faults: "pa.Table") -> dict[str, int]:
+    """How many there are of each kind, by name."""
+    return dict(sorted(Counter(faults["kind"].to_pylist()).items()))
+
+
+def listed_faults(faults: "pa.Table", most: int) -> list[dict[str, Any]]:
+    """The first faults: forks, since nothing after one counts, then the others log by log."""
+    import pyarrow.compute as pc
+
+    first = pc.not_equal(faults["kind"], FORK)
+    in_order = [(name, "ascending") for name in ("later", "author", "log_id", "seq", "kind")]
+    found: list[dict[str, Any]] = (
+        faults.append_column("later", first).sort_by(in_order).slice(0, most).to_pylist()
+    )
+    return found
+
+
+def fault_place(row: Mapping[str, Any]) -> str:
+    """`author/log_id/seq`, as far as the fault has a place."""
+    names = ("author", "log_id", "seq")
+    return "/".join(str(row[name]) for name in names if row[name] is not None)
+
+
+def forked_logs(faults: "pa.Table") -> list[str]:
+    """`author/log_id` of each log with a fork, in order."""
+    import pyarrow.compute as pc
+
+    rows = faults.filter(pc.equal(faults["kind"], FORK)).select(["author", "log_id"]).to_pylist()
+    return sorted({f"{row['author']}/{row['log_id']}" for row in rows})
 
 
 def _with_charts(
-    data: ReportData, rows: "DataFrame", largest: "list[Row]", out: Path, table: object
+    data: ReportData,
+    rows: "DataFrame",
+    largest: Sequence[Mapping[str, Any]],
+    delay: "pa.Table | None",
 ) -> ReportData:
     from dataclasses import replace
 
     assert data.first is not None
     assert data.last is not None
-    assert callable(table)
     span_s = (data.last - data.first).total_seconds()
     step = next((step for step in _STEPS_S if span_s / step <= _POINTS), _STEPS_S[-1])
     return replace(
@@ -97,19 +134,21 @@ def _with_charts(
         growth=_growth(rows, largest, step),
         arrivals=_arrivals(rows, step),
         sizes=_sizes(rows),
-        delays=_delays(table("delay")) if len(data.nodes) > 1 and (out / "delay").exists() else [],
+        delays=[] if delay is None else _delays(delay),
     )
 
 
-def _growth(rows: "DataFrame", largest: "list[Row]", step: int) -> dict[str, list[Point]]:
+def _growth(
+    rows: "DataFrame", largest: Sequence[Mapping[str, Any]], step: int
+) -> dict[str, list[Point]]:
     from pyspark.sql import functions as f
 
     wanted = f.lit(0).cast("BOOLEAN")
-    for row in largest:
+    for log in largest:
         wanted = wanted | (
-            (f.col("node") == row["node"])
-            & (f.col("author") == row["author"])
-            & (f.col("log_id") == row["log_id"])
+            (f.col("node") == log["node"])
+            & (f.col("author") == log["author"])
+            & (f.col("log_id") == log["log_id"])
         )
     counts = (
         rows.where(wanted)
@@ -156,10 +195,9 @@ def _size_name(bucket: int) -> str:
     return str(1 << bucket)
 
 
-def _delays(delay: "DataFrame") -> list[tuple[str, float, float]]:
-    from pyspark.sql import functions as f
-
-    rows = delay.orderBy(f.desc("entries"), "author", "log_id").limit(_DELAYS_DRAWN).collect()
+def _delays(delay: "pa.Table") -> list[tuple[str, float, float]]:
+    in_order = [("entries", "descending"), ("author", "ascending"), ("log_id", "ascending")]
+    rows = delay.sort_by(in_order).slice(0, _DELAYS_DRAWN).to_pylist()
     return [
         (
             f"{row['author'][:8]}/{row['log_id']}  {row['from_node'][:8]} to {row['to_node'][:8]}",

@@ -1,7 +1,8 @@
 """The whole pipeline: reads exports, writes tables and the report page, says what each stage did.
 
 Tables in OUT, as Parquet: faults, forks, logs, activity, delay (where there are several nodes),
-payloads and payloads_rejected (where a schema is given); and report.html.
+payloads and payloads_rejected (where a schema is given); and report.html. Workers write
+the last two tables, so these alone need an OUT that all see; the driver writes the others.
 """
 
 import time
@@ -11,15 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .auditing import audit
+from .auditing import ROWS, audit, with_row_count
+from .checks import ENCODED_DDL
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
 from .errors import BadInput, SparkFailed
+from .forks import FORK
+from .inputs import rows_promised
 from .layout import MANIFESTS, disk_errors
 from .reading import read_export, read_log_states
 from .report import write_report
-from .report_data import collect_report
+from .report_data import collect_report, fault_counts, fault_place, forked_logs, listed_faults
+from .results import remove_table, write_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 REPORT = "report.html"
@@ -58,7 +64,7 @@ def analyze(
     with disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     states = read_log_states(spark, roots)
-    return _Analysis(spark, frame, states, target, window, payload_schema).stages()
+    return _Analysis(spark, roots, frame, states, target, window, payload_schema).stages()
 
 
 @contextmanager
@@ -82,6 +88,7 @@ class _Analysis:
     def __init__(
         self,
         spark: "SparkSession",
+        roots: Sequence[Path | str],
         frame: "DataFrame",
         states: "DataFrame",
         out: Path,
@@ -89,12 +96,14 @@ class _Analysis:
         payload_schema: str | None,
     ) -> None:
         self._spark = spark
+        self._roots = roots
         self._frame = frame
         self._states = states
         self._out = out
         self._window = window
         self._payload_schema = payload_schema
         self._entries = entries(frame).persist()
+        self._tables: dict[str, pa.Table] = {}
 
     def stages(self) -> Iterator[Stage]:
         try:
@@ -116,77 +125,96 @@ class _Analysis:
         summary, faults = found if isinstance(found, tuple) else (found, [])
         return Stage(name, time.monotonic() - start, summary, faults)
 
-    def _write(self, frame: "DataFrame", name: str) -> "DataFrame":
-        path = str((self._out / name).absolute())
-        frame.write.mode("overwrite").parquet(path)
-        return self._spark.read.schema(frame.schema).parquet(path)
+    def _save(self, name: str, table: "pa.Table") -> "pa.Table":
+        self._tables[name] = table
+        write_table(table, self._out / name)
+        return table
 
     def _audit(self) -> tuple[dict[str, int | dict[str, int]], list[str]]:
-        found = audit(self._frame)
+        found = audit(self._frame, self._roots)
         try:
-            faults = self._write(found.faults.coalesce(1), "faults")
-            by_kind = {
-                row["kind"]: row["count"] for row in faults.groupBy("kind").count().collect()
-            }
-            forks = 0
-            if by_kind.get("fork"):
-                forks = self._write(found.forks.coalesce(1), "forks").count()
+            faults, rows = self._judged(with_row_count(found).toArrow())
+            by_kind = fault_counts(faults)
+            if by_kind.get(FORK):
+                forks = found.forks.toArrow()
             else:
-                self._write(self._spark.createDataFrame([], found.forks.schema), "forks")
-            rows = found.checked.count()
+                forks = self._spark.createDataFrame([], ENCODED_DDL).toArrow()
         finally:
             found.close()
-        listed = faults.orderBy("author", "log_id", "seq", "kind").limit(FAULTS_LISTED).collect()
+        self._save("faults", faults)
+        self._save("forks", forks)
         lines = [
-            f"{row['kind']}: {row['author']}/{row['log_id']}/{row['seq']}: {row['detail']}"
-            for row in listed
+            ": ".join(text for text in (row["kind"], fault_place(row), row["detail"]) if text)
+            for row in listed_faults(faults, FAULTS_LISTED)
         ]
         summary = {
             "rows": rows,
             "faults": sum(by_kind.values()),
-            "by_kind": dict(sorted(by_kind.items())),
-            "fork_entries": forks,
+            "by_kind": by_kind,
+            "forked_logs": len(forked_logs(faults)),
+            "fork_entries": forks.num_rows,
         }
         return summary, lines
 
-    def _logs(self) -> dict[str, int]:
-        from pyspark.sql import functions as f
+    def _judged(self, counted: "pa.Table") -> tuple["pa.Table", int]:
+        """The faults, and how many rows were checked; one more if these are not all."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-        logs = self._write(describe_logs(self._entries, self._states).coalesce(1), "logs")
-        [row] = logs.agg(
-            f.count("*").alias("logs"),
-            f.sum("entries").alias("entries"),
-            f.sum("payloads").alias("payloads"),
-            f.sum("bytes").alias("bytes"),
-        ).collect()
-        return {name: int(row[name] or 0) for name in ("logs", "entries", "payloads", "bytes")}
+        is_count = pc.equal(counted["kind"], ROWS)
+        faults = counted.filter(pc.invert(is_count))
+        [rows] = counted.filter(is_count)["seq"].to_pylist()
+        promised = rows_promised(self._frame.inputFiles())
+        if promised is not None and promised != rows:
+            detail = f"{rows} rows were checked, and the export says that there are {promised}"
+            fault = {"kind": ROWS, "detail": detail}
+            faults = pa.concat_tables([faults, pa.Table.from_pylist([fault], faults.schema)])
+        return faults, rows
+
+    def _logs(self) -> dict[str, int]:
+        import pyarrow.compute as pc
+
+        logs = self._save("logs", describe_logs(self._entries, self._states).toArrow())
+        names = ("entries", "payloads", "bytes")
+        return {"logs": logs.num_rows} | {name: pc.sum(logs[name]).as_py() or 0 for name in names}
 
     def _activity(self) -> dict[str, int]:
-        activity = self._write(
-            describe_activity(self._entries, self._window).coalesce(1), "activity"
-        )
+        activity = self._save("activity", describe_activity(self._entries, self._window).toArrow())
         return {
-            "windows": activity.select("start").distinct().count(),
-            "authors": activity.select("author").distinct().count(),
+            "windows": len(activity["start"].unique()),
+            "authors": len(activity["author"].unique()),
         }
 
     def _delay(self) -> dict[str, int]:
-        nodes = self._entries.select("node").distinct().count()
+        nodes = len(self._tables["logs"]["node"].unique())
         if nodes < 2:
+            with disk_errors(self._out):
+                remove_table(self._out / "delay")
             return {"nodes": nodes, "pairs": 0}
-        delay = self._write(describe_delay(self._entries).coalesce(1), "delay")
-        return {"nodes": nodes, "pairs": delay.select("from_node", "to_node").distinct().count()}
+        delay = self._save("delay", describe_delay(self._entries).toArrow())
+        pairs = delay.group_by(["from_node", "to_node"]).aggregate([])
+        return {"nodes": nodes, "pairs": pairs.num_rows}
 
     def _payloads(self) -> dict[str, int]:
         assert self._payload_schema is not None
         found = payloads(self._frame, self._payload_schema)
         return {
-            "decoded": self._write(found.decoded, "payloads").count(),
-            "rejected": self._write(found.rejected, "payloads_rejected").count(),
+            "decoded": self._write(found.decoded, "payloads"),
+            "rejected": self._write(found.rejected, "payloads_rejected"),
         }
+
+    def _write(self, frame: "DataFrame", name: str) -> int:
+        """Lets the workers write a table; how many rows those who wrote it have counted."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        written = Observation(name)
+        observed = frame.observe(written, f.count(f.lit(1)).alias("rows"))
+        observed.write.mode("overwrite").parquet(str((self._out / name).absolute()))
+        return int(written.get["rows"])
 
     def _report(self) -> dict[str, str]:
         path = self._out / REPORT
         with disk_errors(path):
-            path.write_text(write_report(collect_report(self._spark, self._entries, self._out)))
+            path.write_text(write_report(collect_report(self._entries, self._tables)))
         return {"page": str(path.absolute())}

@@ -13,6 +13,7 @@ from typing import Any
 from logstore import LogInfo, LogState, Store
 from wire import LogKey
 
+from .errors import ExportDamaged
 from .layout import STATES, write_whole
 
 STATES_DDL = (
@@ -53,8 +54,13 @@ def _optional(number: int | None) -> str | None:
 
 
 def read_states(root: Path | str) -> list[dict[str, Any]]:
-    """The rows of the table; numbers as strings of digits."""
+    """The rows of the table; numbers as strings of digits. Raises ExportDamaged."""
     path = Path(root) / STATES
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    try:
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    except ValueError as error:
+        raise ExportDamaged(
+            "the states of logs cannot be read", path, "remove it; the next export writes it again"
+        ) from error

@@ -1,12 +1,13 @@
 """LZFoo compression (encodings.md): LZ4 finds the matches, its sequences are rewritten."""
 
 from functools import cache
-from typing import Final
-
-import lz4.block
+from typing import TYPE_CHECKING, Final
 
 from .native import NATIVE
 from .varu64 import encode_varu64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LZ4_REACH: Final = 65535
 _LZ4_MATCH_MIN: Final = 4
@@ -20,7 +21,7 @@ class LZFooEncoder:
     Meant for pieces of up to about a MiB: memory is a small multiple of the piece.
     """
 
-    __slots__ = ("_history", "_window", "thorough")
+    __slots__ = ("_compress", "_history", "_window", "thorough")
 
     def __init__(self, window: int, *, thorough: bool = False) -> None:
         """`window`: the negotiated one, in bytes, at least 1 (0 means that nothing is compressed).
@@ -30,6 +31,10 @@ class LZFooEncoder:
         """
         if window < 1:
             raise ValueError("with a window of 0 nothing may be compressed")
+        # Here and not above: who only checks entries, as Spark's workers do, needs no LZ4.
+        from lz4.block import compress
+
+        self._compress: Callable[..., bytes] = compress
         self._window = min(window, _LZ4_REACH)
         self._history = b""
         self.thorough = thorough
@@ -62,11 +67,11 @@ class LZFooEncoder:
         return len(self._lz4(sample)) < len(sample)
 
     def _lz4(self, data: bytes) -> bytes:
-        return bytes(lz4.block.compress(data, store_size=False, dict=self._history))
+        return bytes(self._compress(data, store_size=False, dict=self._history))
 
     def _rewritten(self, block: bytes, data: bytes) -> bytes:
         if self.thorough:
-            block = lz4.block.compress(
+            block = self._compress(
                 data,
                 store_size=False,
                 dict=self._history,
