@@ -1,4 +1,4 @@
-"""Finding a Java that Spark can use."""
+"""Finding a Java that Spark can use, and what runs in it that PySpark has no name for."""
 
 import os
 import re
@@ -6,9 +6,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .errors import JavaMissing
+
+if TYPE_CHECKING:
+    from pyspark.core.context import SparkContext
 
 JAVA_MIN: Final = 17
 _FOLDERS: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
@@ -58,3 +61,8 @@ def java_version(home: Path) -> int | None:
         return None
     found = re.search(r'version "(?:1\.)?([0-9]+)', result.stderr)
     return int(found[1]) if found else None
+
+
+def java_context(context: "SparkContext") -> Any:  # noqa: ANN401 - Java's own type
+    """Java's context of a session: its executors, and tasks that need no Python."""
+    return context._jsc  # noqa: SLF001 - there is no other way to it

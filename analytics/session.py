@@ -7,18 +7,24 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from wire import NATIVE
+
 from .errors import SparkFailed
 from .extras import require
+from .failures import redacted
 from .java import ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHIPPED: Final = ("analytics", "gateways", "logstore", "pyspark_bamboo", "wire")
+ARCHIVE: Final = "bamboo_packages.zip"
 _LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -56,7 +62,7 @@ def start_spark(
     try:
         spark = builder.getOrCreate()
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = redacted(str(error).strip().partition("\n")[0], settings)
         raise SparkFailed(
             f"Spark does not start ({reason})", master, "look at the master's URL and at its log"
         ) from error
@@ -76,10 +82,27 @@ def start_spark(
 
 
 def ship_packages(spark: "SparkSession", folder: Path) -> Path:
-    """Makes a zip of this project's packages in `folder` and gives it to all workers."""
-    path = write_zip(folder / "bamboo_packages.zip")
+    """Gives all workers this project's packages, as a zip made in `folder`, and the native core.
+
+    The zip.
+    """
+    path = write_zip(folder / ARCHIVE)
     spark.sparkContext.addPyFile(str(path))
+    core = native_file()
+    if core is not None:
+        spark.sparkContext.addFile(str(core))
     return path
+
+
+def native_file() -> Path | None:
+    """The native core, if it is in use here and is one file.
+
+    Python cannot import it from the zip, but finds it beside. On another platform than this one it
+    does not load, and the worker checks with PyNaCl.
+    """
+    file = None if NATIVE is None else import_module("bamboo_native").__file__
+    path = None if file is None else Path(file)
+    return path if path is not None and path.name.endswith(tuple(EXTENSION_SUFFIXES)) else None
 
 
 def write_zip(path: Path) -> Path:

@@ -7,7 +7,6 @@ the last two tables, so these alone need an OUT that all see; the driver writes 
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +14,12 @@ from typing import TYPE_CHECKING
 from .auditing import ROWS, audit, with_row_count
 from .checks import ENCODED_DDL
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
-from .errors import BadInput, SparkFailed
+from .errors import BadInput
+from .failures import spark_errors
 from .forks import FORK
 from .inputs import rows_promised
 from .layout import MANIFESTS, disk_errors
+from .probing import Workers, ask_workers
 from .reading import read_export, read_log_states
 from .report import write_report
 from .report_data import collect_report, fault_counts, fault_place, forked_logs, listed_faults
@@ -55,7 +56,8 @@ def analyze(
 ) -> Iterator[Stage]:
     """Runs the stages one by one; each is done when its `Stage` comes.
 
-    Raises AnalyticsError for input that cannot be used, before anything is written.
+    Raises AnalyticsError for input that cannot be used, and for workers that cannot do their part,
+    before any table is written.
     """
     target = Path(out)
     if (target / MANIFESTS).is_dir():
@@ -63,23 +65,10 @@ def analyze(
     frame = read_export(spark, roots)
     with disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
-    states = read_log_states(spark, roots)
-    return _Analysis(spark, roots, frame, states, target, window, payload_schema).stages()
-
-
-@contextmanager
-def _spark_errors(stage: str, out: Path) -> Iterator[None]:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = lines[0] if lines else type(error).__name__
-        raise SparkFailed(
-            f"the stage {stage} failed ({reason})", out, "look at the input, and at Spark's log"
-        ) from error
+    with spark_errors("probe", spark, target):
+        workers = ask_workers(spark, roots, None if payload_schema is None else target)
+        states = read_log_states(spark, roots)
+    return _Analysis(spark, roots, frame, states, workers, target, window, payload_schema).stages()
 
 
 class _Analysis:
@@ -91,6 +80,7 @@ class _Analysis:
         roots: Sequence[Path | str],
         frame: "DataFrame",
         states: "DataFrame",
+        workers: Workers,
         out: Path,
         window: str,
         payload_schema: str | None,
@@ -99,6 +89,7 @@ class _Analysis:
         self._roots = roots
         self._frame = frame
         self._states = states
+        self._workers = workers
         self._out = out
         self._window = window
         self._payload_schema = payload_schema
@@ -120,7 +111,7 @@ class _Analysis:
     def _timed(self, name: str, work: "object") -> Stage:
         assert callable(work)
         start = time.monotonic()
-        with _spark_errors(name, self._out):
+        with spark_errors(name, self._spark, self._out):
             found = work()
         summary, faults = found if isinstance(found, tuple) else (found, [])
         return Stage(name, time.monotonic() - start, summary, faults)
@@ -153,6 +144,8 @@ class _Analysis:
             "by_kind": by_kind,
             "forked_logs": len(forked_logs(faults)),
             "fork_entries": forks.num_rows,
+            "workers": self._workers.count,
+            "native_workers": self._workers.native,
         }
         return summary, lines
 

@@ -43,11 +43,27 @@ def _analyze_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--driver-memory", metavar="SIZE", default="1g", help="for Spark's driver (default: 1g)"
     )
+    parser.add_argument(
+        "--conf",
+        metavar="KEY=VALUE",
+        action="append",
+        type=_setting,
+        default=[],
+        help="a setting of Spark; may be repeated",
+    )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        # Not the text itself: it may be a secret.
+        raise ValueError("a setting of Spark is KEY=VALUE, like spark.executor.memory=2g")
+    return key, value
 
 
 def _analyze(args: "Namespace", terminal: "Terminal") -> int:
     faults = 0
-    settings = {"spark.driver.memory": args.driver_memory}
+    settings = {"spark.driver.memory": args.driver_memory, **dict(args.conf)}
     try:
         with start_spark(args.master, "bamboo-peer analyze", settings) as spark:
             for stage in analyze(
