@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import SparkFailed
-from .java import java_context
+from .java import executors
 from .requirements import PACKAGES, install_line, python_line
 
 if TYPE_CHECKING:
@@ -69,13 +69,9 @@ def failed_executors(spark: "SparkSession") -> list[str]:
     if _is_remote():
         return []
     try:
-        context = java_context(spark.sparkContext).sc()
-        context.listenerBus().waitUntilEmpty()
-        executors = context.statusStore().executorList(False)  # noqa: FBT003 - Java's
-        summaries = [executors.apply(index) for index in range(executors.size())]
         return [
             f"{each.hostPort().rpartition(':')[0]} (executor {each.id()})"
-            for each in summaries
+            for each in executors(spark.sparkContext)
             if each.failedTasks() > 0
         ]
     except Py4JError:

@@ -66,3 +66,12 @@ def java_version(home: Path) -> int | None:
 def java_context(context: "SparkContext") -> Any:  # noqa: ANN401 - Java's own type
     """Java's context of a session: its executors, and tasks that need no Python."""
     return context._jsc  # noqa: SLF001 - there is no other way to it
+
+
+def executors(context: "SparkContext") -> list[Any]:
+    """Java's summaries of a session's executors, those that have ended and the driver's own too."""
+    spark = java_context(context).sc()
+    # What happened a moment ago is still on its way to where it is summed up.
+    spark.listenerBus().waitUntilEmpty()
+    found = spark.statusStore().executorList(False)  # noqa: FBT003 - Java has no names for it
+    return [found.apply(index) for index in range(found.size())]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from wire import NATIVE
 
 from .errors import SparkFailed
-from .java import java_context
+from .java import executors, java_context
 from .layout import disk_errors
 from .requirements import PACKAGES, install_line, python_line, python_version
 from .session import ARCHIVE
@@ -96,8 +96,8 @@ def _files_folder(*, local: bool) -> str:
     return SparkFiles.getRootDirectory() if local else "."
 
 
-def _executors(context: "SparkContext") -> int:
-    return int(java_context(context).sc().getExecutorMemoryStatus().size()) - 1
+def _alive(context: "SparkContext") -> list[Any]:
+    return [each for each in executors(context) if each.isActive() and each.id() != "driver"]
 
 
 def _await_executors(context: "SparkContext") -> None:
@@ -105,10 +105,12 @@ def _await_executors(context: "SparkContext") -> None:
     demand come with the first work."""
     if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
         return
-    start = settled = time.monotonic()
-    count = _executors(context)
-    while count < 1 or time.monotonic() < settled + _SETTLED_S:
-        if count < 1 and time.monotonic() > start + _EXECUTORS_S:
+    start = time.monotonic()
+    while True:
+        came = [each.addTime().getTime() / 1e3 for each in _alive(context)]
+        if came and time.time() > max(came) + _SETTLED_S:
+            return
+        if not came and time.monotonic() > start + _EXECUTORS_S:
             raise SparkFailed(
                 f"no executor came within {_EXECUTORS_S:.0f} s",
                 str(context.master),
@@ -116,9 +118,6 @@ def _await_executors(context: "SparkContext") -> None:
                 " --conf spark.executor.memory=512m --conf spark.executor.cores=1",
             )
         time.sleep(0.05)
-        now = _executors(context)
-        if now != count:
-            count, settled = now, time.monotonic()
 
 
 def _answers(context: "SparkContext", python: str, asked: Answer) -> list[Answer]:
@@ -126,11 +125,11 @@ def _answers(context: "SparkContext", python: str, asked: Answer) -> list[Answer
     command = ["sh", "-c", _SHELL, python, _PROGRAM.read_text("utf-8"), json.dumps(asked)]
     found: dict[tuple[str, str], Answer] = {}
     for _ in range(_ROUNDS_MAX):
-        tasks = max(context.defaultParallelism, _executors(context))
+        tasks = max(context.defaultParallelism, len(_alive(context)))
         lines = java_context(context).parallelize(list(range(tasks)), tasks).pipe(command).collect()
         for answer in map(json.loads, lines):
             found[answer["host"], answer["worker"]] = answer
-        if len(found) >= _executors(context):
+        if len(found) >= len(_alive(context)):
             break
     return [found[key] for key in sorted(found)]
 

@@ -35,6 +35,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
     "spark.executor.extraJavaOptions": _QUICK_JAVA,
 }
 """Small data once: compiling costs more than it saves."""
@@ -116,6 +117,8 @@ def cluster(folder: Path, *, own_disk: Path | None = None) -> Iterator[Cluster]:
             return process.pid
 
         run("master", *master, "--port", str(port), "--webui-port", str(page))
+        # A worker that finds no master tries again only after ten seconds.
+        wait_for_workers(page, 0)
         found = Cluster(f"spark://127.0.0.1:{port}", folder)
         for name in ("one", "two"):
             work, before = folder / name, []

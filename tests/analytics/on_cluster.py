@@ -2,13 +2,12 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analytics import AnalyticsError, analyze, audit, read_export, start_spark
-from analytics.failures import spark_errors
+from analytics import AnalyticsError, analyze, start_spark
 from analytics.probing import ask_workers
 
 
@@ -22,34 +21,17 @@ def say(name: str, work: Callable[[], object]) -> None:
     sys.stdout.flush()
 
 
-def modules_of(_: int) -> Iterator[str]:
-    """Where a worker has our packages from."""
-    import analytics.checks
-    import wire
-
-    yield from (str(analytics.checks.__file__), str(wire.__file__))
-
-
 def main(asked: dict[str, Any]) -> None:
     root, out = asked["root"], Path(asked["out"])
     pythons = asked["pythons"]
     with start_spark(asked["master"], "cluster test", asked["settings"]) as spark:
         context = spark.sparkContext
-
-        def unasked() -> None:
-            with spark_errors("audit", spark, out):
-                audit(read_export(spark, [root])).checked.count()
-
         for name, python in pythons.items():
             context.pythonExec = python
             say(f"probe {name}", lambda: asdict(ask_workers(spark, [root])))
-        context.pythonExec = pythons["no pyarrow"]
-        say("unasked", unasked)
         context.pythonExec = pythons["bare"]
         say("input", lambda: asdict(ask_workers(spark, [root, out])))
         say("out", lambda: asdict(ask_workers(spark, [root], out)))
-        rdd = context.parallelize(range(2), 2)
-        say("modules", lambda: sorted(set(rdd.flatMap(modules_of).collect())))
         say("stages", lambda: {s.name: asdict(s) for s in analyze(spark, [root], out)})
 
 

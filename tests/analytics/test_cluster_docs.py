@@ -53,6 +53,7 @@ def test_every_command_of_the_page_works(tmp_path: Path) -> None:
         assert start(make).wait(60) == 0
         add_packages(tmp_path / "worker", *PYNACL, *PYARROW)
         start(master)
+        wait_for_workers(page, 0)
         start(worker)
         wait_for_workers(page, 1)
         assert start(work).wait(200) == 0, (tmp_path / "log").read_text()

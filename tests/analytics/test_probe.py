@@ -128,6 +128,23 @@ def test_a_file_that_goes_meanwhile_is_named(spark: SparkSession, tmp_path: Path
     assert "\n" not in str(caught.value)
 
 
+def test_a_worker_that_nobody_asked_is_named_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with filled_store(tmp_path / "s") as store:
+        export(store, tmp_path / "out")
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    program.chmod(0o755)
+    frame = read_export(spark, [tmp_path / "out"])
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(program))
+    with pytest.raises(SparkFailed) as caught, spark_errors("audit", spark, tmp_path):
+        audit(frame).faults.toArrow()
+    error = str(caught.value)
+    assert f"the stage audit failed: {program} lacks nacl there: 127.0.0.1 (exec" in error
+    assert error.endswith(f"type there: {program} -m pip install 'pynacl>=1.6'")
+
+
 LOST = (
     "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure: "
     "Lost task 0.3 in stage 1.0 (TID 9) (10.0.0.7 executor 5): ExecutorLostFailure (executor 5 "
