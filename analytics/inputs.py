@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlparse
 
 from .errors import BadInput, ExportDamaged, OtherExport
 from .layout import Part, find_parts
-from .manifest import WrittenFile, load_all
+from .manifest import Manifest, WrittenFile, load_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,13 +28,13 @@ def check_files(root: Path) -> list[Part]:
     # Before the files are listed: an export that is running writes a file and then its manifest.
     manifests = load_all(root)
     parts = find_parts(root)
-    named = _named(root) if manifests else {}
-    for file in (each for manifest in manifests for each in manifest.files):
+    named = _named(manifests)
+    for file in named.values():
         _check_size(root / file.path, file)
     if not manifests:
         return parts
     newest = manifests[-1]
-    complete = sum(len(manifest.files) for manifest in manifests) == newest.total_files
+    complete = len(named) == newest.total_files
     for part in parts:
         if part.node != newest.node[:8]:
             raise OtherExport(
@@ -61,8 +61,8 @@ def _check_size(path: Path, file: WrittenFile) -> None:
         )
 
 
-def _named(root: Path) -> dict[str, WrittenFile]:
-    return {file.path: file for manifest in load_all(root) for file in manifest.files}
+def _named(manifests: Iterable[Manifest]) -> dict[str, WrittenFile]:
+    return {file.path: file for manifest in manifests for file in manifest.files}
 
 
 def rows_promised(files: Iterable[str]) -> int | None:
@@ -79,7 +79,7 @@ def rows_promised(files: Iterable[str]) -> int | None:
         by_root[path.parents[1]].append(path)
     rows = 0
     for root, paths in by_root.items():
-        named = _named(root)
+        named = _named(load_all(root))
         for path in paths:
             file = named.get(path.relative_to(root).as_posix())
             rows += footer_rows(path) if file is None else file.rows
