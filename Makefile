@@ -69,8 +69,8 @@ format: setup  ## formats and fixes what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-soak: setup java  ## the long tests
-	$(BIN)/pytest -m long $(ARGS)
+soak: setup java  ## the long tests, and those on a Spark cluster
+	$(BIN)/pytest -m "long or cluster" $(ARGS)
 
 fuzz: setup  ## property tests with many more examples, then the fuzz targets
 	$(BIN)/pytest --hypothesis-profile=long -n $(WORKERS)

@@ -95,6 +95,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return Told(tmp_path_factory.mktemp("cluster"))
 
 
+@pytest.mark.cluster
 def test_the_verdict_is_the_jobs_wherever_results_lie(told: Told) -> None:
     stages = told.found["stages"]
     summary = stages["audit"]["summary"]
@@ -105,6 +106,7 @@ def test_the_verdict_is_the_jobs_wherever_results_lie(told: Told) -> None:
     assert "fork" in (told.out / "report.html").read_text()
 
 
+@pytest.mark.cluster
 def test_workers_need_pynacl_and_pyarrow_alone_and_use_the_native_core(told: Told) -> None:
     native = 2 if NATIVE is not None else 0
     assert told.found["probe bare"] == {"count": 2, "native": native}
@@ -112,6 +114,7 @@ def test_workers_need_pynacl_and_pyarrow_alone_and_use_the_native_core(told: Tol
     assert (summary["workers"], summary["native_workers"]) == (2, native)
 
 
+@pytest.mark.cluster
 def test_what_a_worker_lacks_is_named_with_the_line_to_type(told: Told) -> None:
     import socket
 
@@ -129,6 +132,7 @@ def test_what_a_worker_lacks_is_named_with_the_line_to_type(told: Told) -> None:
     assert f"PYSPARK_PYTHON=/usr/bin/python{version} bamboo-peer analyze" in error
 
 
+@pytest.mark.cluster
 @pytest.mark.skipif(
     other_python(sys.version_info.minor + 1) is None, reason="no other minor version is here"
 )
@@ -141,6 +145,7 @@ def test_another_minor_version_of_python_is_named(told: Told) -> None:
     )
 
 
+@pytest.mark.cluster
 @needs_own_disks
 def test_an_input_or_out_that_workers_do_not_see_is_named(told: Told) -> None:
     assert "does not see OUT" in told.errors["out"]
@@ -149,6 +154,7 @@ def test_an_input_or_out_that_workers_do_not_see_is_named(told: Told) -> None:
     assert [path.name for path in told.out.glob(".probe-*")] == []
 
 
+@pytest.mark.cluster
 def test_no_secret_of_the_environment_is_told(told: Told) -> None:
     written = [path.read_bytes() for path in told.out.rglob("*") if path.is_file()]
     assert len(written) >= 5

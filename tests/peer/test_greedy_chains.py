@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
@@ -223,7 +223,6 @@ def play(link: Link, action: str, side: int, size: int) -> None:
 
 
 @given(steps=STEPS, safe=st.sets(st.integers(0, 3)), lies=st.booleans())
-@settings(max_examples=150)
 def test_in_any_order_of_events_the_right_payloads_arrive_and_no_relay_is_blamed(
     steps: list[tuple[int, str, int, int]], safe: set[int], lies: bool
 ) -> None:

@@ -118,4 +118,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestInterleavings.settings = settings(stateful_step_count=60)

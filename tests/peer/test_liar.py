@@ -6,7 +6,7 @@ its host stores is verified; and its memory stays within what the credit allows.
 
 from dataclasses import dataclass
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from peer.protocol.errors import RemoteViolation, SessionTimeout
@@ -195,7 +195,6 @@ def say(peer: Impolite, step: Step) -> None:
     greedy=st.booleans(),
     follows=st.booleans(),
 )
-@settings(max_examples=400)
 @example(
     steps=[
         Propose(0, LOG, 1, 1, 0, U64_MAX, None, Eagerness.ALL),

@@ -10,7 +10,7 @@ from random import Random
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
@@ -143,7 +143,6 @@ def relay_store(store: Store) -> RelayStore:
     lies=st.booleans(),
     compression=COMPRESSIONS,
 )
-@settings(max_examples=100, deadline=None)
 def test_in_any_order_of_events_nobody_is_blamed_for_the_branch_he_holds(
     sizes: tuple[list[int], list[int]],
     parts_at: int,

@@ -9,7 +9,7 @@ from random import Random
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from peer.engine import Engine
@@ -142,7 +142,6 @@ class Listening(Link):
     lies=st.booleans(),
     compression=COMPRESSIONS,
 )
-@settings(max_examples=150, deadline=None)
 def test_in_any_order_of_events_nobody_is_blamed_for_the_branch_he_got(
     sizes: tuple[list[int], list[int]],
     parts_at: int,

@@ -1,7 +1,7 @@
 """Any two partial replicas of a log extend each other as far as the protocol allows."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logstore import FULL, PolicyKind, Subscription
@@ -119,7 +119,6 @@ LATEST_2 = Subscription(PolicyKind.LATEST, count=2)
     wishes=(Subscription(PolicyKind.SPARSE, eager_bytes=60), Subscription(eager_bytes=60)),
     policies=("sync", "sync"),
 )
-@settings(max_examples=100, deadline=None)
 @given(
     parts=st.tuples(RUNS, RUNS),
     bare=st.tuples(RUNS, RUNS),

@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logstore import FULL, PolicyKind, Subscription
@@ -68,7 +68,6 @@ def act(pair: Pair, draw: random.Random, ticks: tuple[float, ...] = (0.01, 0.1, 
 @example(seed=415)
 # What was to bring the payload of the tail came to nothing, and the log grew.
 @example(seed=15937)
-@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_no_payload_comes_that_has_come_or_is_under_way(
     policies: tuple[str, str], seed: int
@@ -209,7 +208,6 @@ def span(first: int, last: int) -> set[int]:
     policies=("follow", "follow"),
     order=1172,
 )
-@settings(max_examples=150, deadline=None)
 @given(
     parts=st.tuples(RUNS, RUNS),
     bare=st.tuples(RUNS, RUNS),

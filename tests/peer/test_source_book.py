@@ -589,4 +589,4 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSessions.settings = settings(stateful_step_count=40)

@@ -112,7 +112,7 @@ class Changes(RuleBasedStateMachine):
 
 
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestChanges.settings = settings(stateful_step_count=40)
 
 
 def test_what_one_side_asked_for_and_wants_no_more_still_comes_to_the_other() -> None:
