@@ -98,6 +98,7 @@ LAYERS = {
     "peer.node.host": _layer(
         "logstore peer peer.node.interests wire", "inotify_simple nacl outcome trio"
     ),
+    "peer.node.doors": _layer("", "OpenSSL cryptography nacl trio"),
     "peer.node.links": _layer(
         "bymux bymux.trio_streams logstore peer peer.node.host wire", "nacl outcome trio"
     ),
@@ -154,6 +155,7 @@ HOUSES = (
     frozenset(
         {
             "peer.node",
+            "peer.node.doors",
             "peer.node.host",
             "peer.node.interests",
             "peer.node.links",

@@ -1,0 +1,375 @@
+"""TLS 1.3 over any stream of Trio's, with a certificate of either side (doors.md 2).
+
+The library works on buffers in memory, and this moves them. Two rules keep it from waiting where
+nobody expects it: *receiving never writes*, so that what TLS owes by itself (answers to key
+updates) waits for the next send; and the handshake is made by whoever needs the stream first.
+
+The standard library's TLS asks no stranger for a certificate: it refuses what no authority has
+signed before anybody can look at the key. Here the key is all that counts.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from typing import Final
+
+import trio
+from nacl.signing import SigningKey
+from OpenSSL import SSL, crypto
+
+from .certificate import CertificateError, make_certificate, peer_id_of, private_key
+
+PROTOCOL: Final = b"bamboo-p2p/1"
+"""What both sides name (ALPN)."""
+HANDSHAKE_S: Final = 10.0
+CLOSE_S: Final = 2.0
+OWED_MAX: Final = 16 * 1024
+"""What TLS may owe to an other side that makes us owe it and to which nothing is sent."""
+NO_TLS_ALERT: Final = bytes.fromhex("15 03 03 00 02 02 0a")
+"""`unexpected_message`: the answer of a listener to who does not begin with a ClientHello."""
+_HANDSHAKE_BYTE: Final = 22
+_CHUNK: Final = 64 * 1024
+_NOT_CLOSED_WELL: Final = "the other side's stream was cut: it did not say that it ends"
+
+
+class Trouble(StrEnum):
+    """Why there is no TLS connection; the `kind` of events."""
+
+    CERTIFICATE = "certificate"
+    NO_TLS = "no tls"
+    WANTS_TLS = "wants tls"
+    OTHER = "tls"
+
+
+class HandshakeError(trio.BrokenResourceError):
+    """No TLS connection came of a stream; the text is one line for people."""
+
+    def __init__(self, kind: Trouble, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class _WrongProtocolError(Exception):
+    """The other side speaks TLS, and something else inside of it."""
+
+
+class Identity:
+    """A node key, as TLS needs it, for all connections of a node."""
+
+    def __init__(self, key: SigningKey) -> None:
+        self.peer_id: bytes = bytes(key.verify_key)
+        private = private_key(key)
+        certificate = make_certificate(private)
+        context = self.context = SSL.Context(SSL.TLS_METHOD)
+        context.set_min_proto_version(SSL.TLS1_3_VERSION)
+        context.set_max_proto_version(SSL.TLS1_3_VERSION)
+        # No resumption: who was removed has no way back. Without stateless tickets those that are
+        # sent all the same name what nobody keeps.
+        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+        context.set_options(SSL.OP_NO_TICKET)
+        context.use_privatekey(private)
+        context.use_certificate(certificate)
+        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _look_at_key)
+        context.set_alpn_protos([PROTOCOL])
+        context.set_alpn_select_callback(_select_protocol)
+
+
+def _look_at_key(
+    connection: SSL.Connection, certificate: crypto.X509, _: int, depth: int, __: int
+) -> bool:
+    """Whether a certificate may be shown: any, if its key is a node's. Depth 0 is the key's own."""
+    if depth:
+        return True
+    try:
+        peer_id_of(certificate.to_cryptography())
+    except CertificateError as error:
+        connection.set_app_data(str(error))
+        return False
+    except ValueError as error:
+        connection.set_app_data(f"the certificate cannot be read: {error}")
+        return False
+    return True
+
+
+def _select_protocol(_: SSL.Connection, offered: list[bytes]) -> bytes:
+    if PROTOCOL not in offered:
+        # Raised here, it becomes alert 120.
+        raise _WrongProtocolError
+    return PROTOCOL
+
+
+class TlsStream(trio.abc.HalfCloseableStream):
+    """A TLS connection over another stream, which it closes with itself.
+
+    An end of the other stream without close_notify is a cut: BrokenResourceError.
+    """
+
+    def __init__(self, transport: trio.abc.Stream, identity: Identity, *, server: bool) -> None:
+        self.transport = transport
+        self._server = server
+        tls = self._tls = SSL.Connection(identity.context, None)
+        if server:
+            tls.set_accept_state()
+        else:
+            tls.set_connect_state()
+        self._handshake = trio.Lock()
+        self._peer_id: bytes | None = None
+        self._broken: str | None = None
+        self._owed = bytearray()
+        self._has_received = self._has_read = False
+        self._sending = self._receiving = False
+        self._eof_sent = self._eof_received = False
+        self._closed = False
+
+    @property
+    def peer_id(self) -> bytes:
+        """Whose key the other side has proved to have. Only once the handshake is done."""
+        assert self._peer_id is not None
+        return self._peer_id
+
+    # The handshake
+
+    async def do_handshake(self) -> None:
+        """Returns once both sides have shown their keys.
+
+        As a caller that is before the other side has looked at ours. Raises HandshakeError.
+        """
+        async with self._handshake:
+            if self._peer_id is not None:
+                return
+            self._check_usable()
+            # Whatever interrupts it, what was on the way is lost.
+            self._broken = "the TLS handshake was not finished"
+            try:
+                await self._shake_hands()
+            except HandshakeError as error:
+                self._broken = str(error)
+                raise
+            except trio.BrokenResourceError as error:
+                raise HandshakeError(
+                    Trouble.OTHER, _cut_in_handshake(server=self._server)
+                ) from error
+            self._broken = None
+
+    async def _shake_hands(self) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+            except SSL.WantReadError:
+                await self._send_owed()
+                await self._feed_handshake()
+            except (SSL.Error, _WrongProtocolError) as error:
+                with suppress(trio.BrokenResourceError):
+                    await self._send_owed()  # the alert, by which the other side knows
+                raise self._reason_of(error) from None
+            else:
+                break
+        if self._tls.get_alpn_proto_negotiated() != PROTOCOL:
+            raise HandshakeError(Trouble.OTHER, "the other side speaks TLS, and not bamboo in it")
+        certificate = self._tls.get_peer_certificate(as_cryptography=True)
+        if certificate is None:
+            raise HandshakeError(Trouble.CERTIFICATE, "no certificate")
+        self._peer_id = peer_id_of(certificate)
+        if not self._server:
+            await self._send_owed()
+        # What a server still owes are tickets. Were they sent now, two sides of which each waits
+        # for the other to read would wait for ever.
+
+    async def _feed_handshake(self) -> None:
+        data = await self.transport.receive_some(_CHUNK)
+        if not data:
+            raise HandshakeError(Trouble.OTHER, _cut_in_handshake(server=self._server))
+        if self._server and not self._has_received and data[0] != _HANDSHAKE_BYTE:
+            with suppress(trio.BrokenResourceError):
+                await self.transport.send_all(NO_TLS_ALERT)
+            raise HandshakeError(Trouble.NO_TLS, "the caller does not speak TLS")
+        self._has_received = True
+        self._tls.bio_write(data)
+
+    def _reason_of(self, error: Exception) -> HandshakeError:
+        seen = self._tls.get_app_data()
+        if isinstance(seen, str):
+            return HandshakeError(Trouble.CERTIFICATE, seen)
+        if isinstance(error, _WrongProtocolError):
+            return HandshakeError(Trouble.OTHER, "the caller speaks TLS, and not bamboo in it")
+        words = _words_of(error)
+        for part, kind, reason in _REASONS:
+            if part in words:
+                return HandshakeError(kind, reason)
+        return HandshakeError(Trouble.OTHER, f"TLS failed: {words}")
+
+    # Sending
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """See trio.abc.SendStream."""
+        with self._alone("_sending"):
+            await self.do_handshake()
+            self._check_sendable()
+            left = memoryview(data)
+            if not left:
+                await trio.lowlevel.checkpoint()
+            while left:
+                # One record at a time is taken; several go out together.
+                chunk, left = left[:_CHUNK], left[_CHUNK:]
+                while chunk:
+                    chunk = chunk[self._write(chunk) :]
+                await self._send_owed()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """See trio.abc.SendStream."""
+        with self._alone("_sending"):
+            self._check_sendable()
+            await self.transport.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        """Ends our direction (close_notify); receiving goes on."""
+        with self._alone("_sending"):
+            await self.do_handshake()
+            if self._eof_sent:
+                await trio.lowlevel.checkpoint()
+                return
+            self._check_usable()
+            self._end_sending()
+            await self._send_owed()
+
+    def _write(self, data: memoryview) -> int:
+        try:
+            return self._tls.send(data)
+        except SSL.Error as error:
+            self._broken = f"TLS failed: {_words_of(error)}"
+            raise trio.BrokenResourceError(self._broken) from None
+
+    def _end_sending(self) -> None:
+        self._eof_sent = True
+        with suppress(SSL.Error):
+            self._tls.shutdown()
+
+    async def _send_owed(self) -> None:
+        """Sends what TLS has made for the other side. Nobody else sends at the same time."""
+        self._take_owed()
+        if not self._owed:
+            return
+        data, self._owed = self._owed, bytearray()
+        before, self._broken = self._broken, "sending was interrupted in the middle of TLS's bytes"
+        await self.transport.send_all(data)
+        self._broken = before
+
+    def _take_owed(self) -> None:
+        with suppress(SSL.WantReadError):
+            while True:
+                self._owed += self._tls.bio_read(4 * _CHUNK)
+
+    # Receiving
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """See trio.abc.ReceiveStream."""
+        if max_bytes is not None:
+            # As Trio's own streams have it.
+            if not isinstance(max_bytes, int):
+                raise TypeError("max_bytes must be integer >= 1")
+            if max_bytes < 1:
+                raise ValueError("max_bytes must be integer >= 1")
+        with self._alone("_receiving"):
+            await self.do_handshake()
+            while True:
+                if self._closed:
+                    raise trio.ClosedResourceError
+                data = self._read(max_bytes or _CHUNK)
+                if data or self._eof_received:
+                    await trio.lowlevel.checkpoint()
+                    return data
+                came = await self.transport.receive_some(_CHUNK)
+                if not came:
+                    raise trio.BrokenResourceError(_NOT_CLOSED_WELL)
+                self._tls.bio_write(came)
+
+    def _read(self, bytes_max: int) -> bytes:
+        """What has come whole; b"" if nothing has."""
+        parts, size = [], 0
+        while size < bytes_max and not self._eof_received:
+            try:
+                part = self._tls.recv(bytes_max - size)
+            except SSL.WantReadError:
+                break
+            except SSL.ZeroReturnError:
+                self._eof_received = True
+            except SSL.Error as error:
+                # A caller believes in a connection that was refused, until he reads.
+                words = f"TLS failed: {_words_of(error)}"
+                reason = words if self._has_read else str(self._reason_of(error))
+                raise trio.BrokenResourceError(reason) from None
+            else:
+                self._has_read = True
+                parts.append(part)
+                size += len(part)
+        self._take_owed()
+        if len(self._owed) > OWED_MAX:
+            raise trio.BrokenResourceError("the other side asks for new keys again and again")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # The end
+
+    async def aclose(self) -> None:
+        """Closes both streams; says so to the other side, if that takes no longer than 2 s."""
+        if self._closed:
+            await trio.lowlevel.checkpoint()
+            return
+        self._closed = True
+        try:
+            if self._peer_id is not None and not self._eof_sent and self._broken is None:
+                self._end_sending()
+                # Somebody who still sends is told so by the other stream.
+                with suppress(trio.BrokenResourceError, trio.BusyResourceError):
+                    with trio.move_on_after(CLOSE_S):
+                        await self._send_owed()
+        finally:
+            await self.transport.aclose()
+
+    def _check_sendable(self) -> None:
+        if self._eof_sent:
+            raise trio.ClosedResourceError("our direction has ended")
+        self._check_usable()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError
+        if self._broken is not None:
+            raise trio.BrokenResourceError(self._broken)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        if getattr(self, name):
+            raise trio.BusyResourceError("another task uses this direction of the stream")
+        setattr(self, name, True)
+        try:
+            yield
+        finally:
+            setattr(self, name, False)
+
+
+_REASONS: Final = (
+    ("peer did not return a certificate", Trouble.CERTIFICATE, "no certificate"),
+    ("certificate required", Trouble.CERTIFICATE, "the other side wants a certificate"),
+    ("wrong version number", Trouble.NO_TLS, "the other side does not speak TLS"),
+    ("http request", Trouble.NO_TLS, "the other side does not speak TLS: it speaks HTTP"),
+    ("packet length too long", Trouble.NO_TLS, "the other side does not speak TLS"),
+    ("no application protocol", Trouble.OTHER, "the other side speaks TLS, and not bamboo in it"),
+    ("unsupported protocol", Trouble.OTHER, "the other side does not speak TLS 1.3"),
+    ("alert protocol version", Trouble.OTHER, "the other side does not speak TLS 1.3"),
+    ("unexpected message", Trouble.NO_TLS, "the other side does not speak TLS"),
+    ("alert", Trouble.CERTIFICATE, "perhaps your certificate was refused"),
+)
+"""What OpenSSL says, and what that means for people; the first that is in it counts."""
+
+
+def _cut_in_handshake(*, server: bool) -> str:
+    who = "caller" if server else "other side"
+    return f"the {who} hung up in the TLS handshake"
+
+
+def _words_of(error: BaseException) -> str:
+    """The reason of an error of OpenSSL's: it has library, function and reason for each."""
+    first = error.args[0] if error.args else ""
+    if isinstance(first, list) and first:
+        return str(first[0][-1])
+    return " ".join(map(str, error.args)) or type(error).__name__
