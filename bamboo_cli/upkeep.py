@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logstore import Fault, LogVerdict, StoreFull
+from logstore import Fault, LogVerdict, StoreFull, is_open_to_others
 from peer import counted, json_number, log_fields
 from wire import U64_MAX
 
 from .errors import DONE, FAILED, Problem
 from .opening import held_log, known_log, opened_store
 from .registry import Definition
-from .settings import Parser, checked_path
+from .settings import Parser, checked_path, store_path
 from .values import LOG_HELP, log_key, seq_range, size
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ def _verify_arguments(parser: Parser) -> None:
 
 def _verify(args: "Namespace", terminal: "Terminal") -> int:
     faults = 0
+    path = store_path(args)
+    if is_open_to_others(path):
+        terminal.note(f"{path}: other users may look into it; opening it to write puts that right")
     with opened_store(args, readonly=True) as store:
         if args.log is not None:
             known_log(store, args.log)

@@ -35,6 +35,7 @@ from .errors import (
 )
 from .files import ArrivingFile, Staged
 from .keyfile import read_key_file, write_key_file
+from .modes import is_open_to_others
 from .nodelock import NodeLock
 from .opening import check_path
 from .own import OWN_SOURCE
@@ -132,6 +133,7 @@ __all__ = [
     "System",
     "check_fork",
     "check_path",
+    "is_open_to_others",
     "read_key_file",
     "subscription_of",
     "wall_clock_us",

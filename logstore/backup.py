@@ -24,6 +24,7 @@ from .files import PAYLOADS, PayloadFiles, write_all
 from .identity import BACKUP, RESTORED
 from .keyfile import KEY_FILE, read_key_file, write_key_file
 from .meta import set_meta
+from .modes import close_to_others, make_private_folder
 from .opening import Opened, check_path
 from .schema import FILE_ATTACHED, connect
 from .system import READ_BYTES_MAX
@@ -45,11 +46,13 @@ def write_backup(opened: Opened, files: PayloadFiles, target: Path) -> None:
         is_new = not target.exists()
         if not is_new and not target.is_dir():
             raise StoreExists("it is no directory", target, "choose a new one")
-        target.mkdir(parents=True, exist_ok=True)
+        make_private_folder(target)
         with _alone(target):
             _make_room(target)
+            close_to_others(target, PAYLOADS, KEY_FILE)
             try:
                 _write(opened, files, target)
+                close_to_others(target, PAYLOADS, KEY_FILE)
             except BaseException:
                 with suppress(OSError):
                     _remove(target)

@@ -20,6 +20,7 @@ from .files import PAYLOADS
 from .identity import IDENTITY, IMPORTED, LINEAGE, RESTORED, Identity, new_lineage, place_of
 from .keyfile import KEY_FILE, read_key_file, write_key_file
 from .meta import load_meta
+from .modes import close_to_others, make_private_folder
 from .nodelock import NODE_LOCK, NodeLock
 from .reserve import OPENING_BYTES, Reserve
 from .system import System
@@ -73,11 +74,11 @@ def create_store(
     """
     check_path(folder)
     with translated(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         database = Database(folder, system)
         taken = system.file_size(folder / DATABASE) is not None and database.is_created()
         if not taken:
-            (folder / PAYLOADS).mkdir(exist_ok=True)
+            make_private_folder(folder / PAYLOADS)
     if taken:
         database.close()
         raise StoreExists("there is a store already", folder, "choose another directory")
@@ -97,6 +98,7 @@ def create_store(
         system.sync_folder(folder)
         system.sync_folder(folder.absolute().parent)
     database.reserve.set_aside()
+    close_to_others(folder, PAYLOADS, KEY_FILE)
     identity = Identity(database, folder, system, author)
     database.look = identity.settle
     return Opened(database, system, folder, author, key, identity)
@@ -152,6 +154,7 @@ def open_store(folder: Path, system: System, *, readonly: bool) -> Opened:
         raise
     if not readonly:
         database.reserve.set_aside()
+        close_to_others(folder, PAYLOADS, KEY_FILE)
     assert identity is not None
     return Opened(database, system, folder, identity.author, None, identity)
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from .modes import FILE_MODE, FOLDER_MODE
+
 READ_BYTES_MAX: Final = 1 << 20
 """Files are hashed and copied in pieces of this size."""
 
@@ -159,21 +161,15 @@ class System:
         """Bytes that nobody can guess."""
         return secrets.token_bytes(count)
 
-    def open_file(
-        self, path: Path, *, create: bool = False, write: bool = True, private: bool = False
-    ) -> PayloadHandle:
-        """Opens a payload file; FileNotFoundError unless it exists or `create` is set.
-
-        `private`: one that is made can be read by its owner only.
-        """
+    def open_file(self, path: Path, *, create: bool = False, write: bool = True) -> PayloadHandle:
+        """Opens a file; FileNotFoundError unless it exists or `create` is set."""
         flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
-        mode = 0o600 if private else 0o644
-        return PayloadHandle(os.open(path, flags | (os.O_CREAT if create else 0), mode))
+        return PayloadHandle(os.open(path, flags | (os.O_CREAT if create else 0), FILE_MODE))
 
     def make_folder(self, path: Path) -> bool:
         """Makes one folder; False if it is there already."""
         try:
-            path.mkdir()
+            path.mkdir(FOLDER_MODE)
         except FileExistsError:
             return False
         return True
@@ -185,7 +181,7 @@ class System:
             missing.append(path)
             path = path.parent
         for each in reversed(missing):
-            each.mkdir(mode=0o700, exist_ok=True)
+            each.mkdir(mode=FOLDER_MODE, exist_ok=True)
             self.sync_folder(each.parent)
 
     def sync_folder(self, path: Path) -> None:

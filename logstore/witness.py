@@ -201,7 +201,7 @@ class Witness:
             return self.system.open_file(path)
         except FileNotFoundError:
             self.system.make_private_folder(path.parent)
-            return self.system.open_file(path, create=True, private=True)
+            return self.system.open_file(path, create=True)
         except OSError as error:
             if error.errno not in READ_ONLY:
                 raise

@@ -58,6 +58,18 @@ def test_what_is_not_held_is_no_fault(own: CommandLine) -> None:
     assert own("verify").status == 0
 
 
+def test_verify_notes_that_others_may_look_in_and_changes_nothing(own: CommandLine) -> None:
+    own("append", stdin=b"x")
+    assert "other users" not in own("verify").err
+    own.store.chmod(0o755)
+    noted = own("verify")
+    assert noted.status == 0
+    assert f"{own.store}: other users may look into it" in noted.err
+    assert own.store.stat().st_mode & 0o777 == 0o755
+    own("append", stdin=b"y")
+    assert own.store.stat().st_mode & 0o777 == 0o700
+
+
 def test_verify_names_what_is_damaged(own: CommandLine) -> None:
     own("append", "--lines", stdin=b"one\ntwo\nthree\n")
     database = apsw.Connection(str(own.store / "store.sqlite3"))

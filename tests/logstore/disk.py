@@ -139,9 +139,7 @@ class SimDisk(System):
     def random_bytes(self, count: int) -> bytes:
         return self.rng.randbytes(count)
 
-    def open_file(
-        self, path: Path, *, create: bool = False, write: bool = True, private: bool = False
-    ) -> PayloadHandle:
+    def open_file(self, path: Path, *, create: bool = False, write: bool = True) -> PayloadHandle:
         file = self.files.get(str(path))
         if file is None:
             if not create:

@@ -147,11 +147,9 @@ class SteppedSystem(System):
     def state_folder(self) -> Path:
         return self._state
 
-    def open_file(
-        self, path: Path, *, create: bool = False, write: bool = True, private: bool = False
-    ) -> PayloadHandle:
+    def open_file(self, path: Path, *, create: bool = False, write: bool = True) -> PayloadHandle:
         step()
-        with super().open_file(path, create=create, write=write, private=private) as handle:
+        with super().open_file(path, create=create, write=write) as handle:
             return SteppedHandle(os.dup(handle._fd))
 
     def make_folder(self, path: Path) -> bool:

@@ -7,6 +7,7 @@ told by its lock, not by the file.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -54,7 +55,8 @@ class StatusFile:
         temporary = self._path.with_suffix(".tmp")
         text = json.dumps(state) + "\n"
         try:
-            temporary.write_text(text, encoding="utf-8")
+            with open(temporary, "w", encoding="utf-8", opener=_private) as file:
+                file.write(text)
             temporary.replace(self._path)
         except OSError:
             # On a full disk there is room where it stands, and just then it is asked for.
@@ -62,6 +64,11 @@ class StatusFile:
             with self._path.open("r+", encoding="utf-8") as file:
                 file.write(text)
                 file.truncate()
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a file that its owner alone reads, as all of a store."""
+    return os.open(path, flags, 0o600)
 
 
 def serving_state(store: Store) -> Mapping[str, object] | None:
