@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logstore import (
@@ -218,10 +218,24 @@ KILLS = st.none() | st.tuples(st.integers(0, 1), st.integers(1, 60))
 # Each example makes a store and opens it several times.
 @settings(max_examples=settings().max_examples // 2)
 @given(programs=PROGRAMS, switches=SWITCHES, kill=KILLS)
+@example(
+    programs=[["append", "give_up"], ["append", "give_up"], ["collect", "begin_to_receive"]],
+    switches=[(9, 2), (38, 2), (16, 0), (20, 2), (4, 0)],
+    kill=(1, 12),
+)
 def test_processes_in_any_order(
     programs: list[list[str]], switches: list[Switch], kill: tuple[int, int] | None
 ) -> None:
     run(programs, switches, kill)
+
+
+def test_processes_that_wait_for_each_other_are_told_and_ended() -> None:
+    def wait() -> None:
+        while True:
+            step(waits=True)
+
+    with pytest.raises(AssertionError, match="wait for each other"):
+        Scheduler([wait, wait]).run([])
 
 
 def test_an_append_and_a_collection_are_stopped_everywhere() -> None:
