@@ -63,7 +63,10 @@ def test_a_worker_answers_what_it_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(NATIVE is None, reason="without a native core none is sent")
-def test_a_native_core_of_another_platform_is_none(tmp_path: Path) -> None:
+def test_a_native_core_of_another_platform_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BAMBOO_NATIVE", raising=False)
     write_zip(tmp_path / ARCHIVE)
     file = native_file()
     assert file is not None
@@ -89,7 +92,7 @@ def test_another_python_of_this_machine_is_asked(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "python"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    program.write_text(f'#!/bin/sh\nunset BAMBOO_NATIVE\nexec {sys.executable} -S "$@"\n')
     program.chmod(0o755)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(program))
     with pytest.raises(SparkFailed, match=f"{program} lacks nacl .* -m pip install 'pynacl>=1.6' "):
@@ -134,7 +137,7 @@ def test_a_worker_that_nobody_asked_is_named_too(
     with filled_store(tmp_path / "s") as store:
         export(store, tmp_path / "out")
     program = tmp_path / "python"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    program.write_text(f'#!/bin/sh\nunset BAMBOO_NATIVE\nexec {sys.executable} -S "$@"\n')
     program.chmod(0o755)
     frame = read_export(spark, [tmp_path / "out"])
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(program))
