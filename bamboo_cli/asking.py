@@ -14,7 +14,7 @@ from wire import LogKey
 from .errors import Problem
 
 if TYPE_CHECKING:
-    from peer.node import Address, Asked
+    from peer.node import Asked, PeerAddress
 
     from .terminal import Terminal
 
@@ -67,7 +67,7 @@ class Asker:
                 " `sync HOST:PORT` asks one, and without --ask-first nobody is asked"
             )
 
-    def _ask(self, addresses: "list[Address]") -> "Asked":
+    def _ask(self, addresses: "list[PeerAddress]") -> "Asked":
         from peer.node import ask_peers
 
         from .online import run_trio
@@ -149,11 +149,9 @@ def _clocks() -> tuple[float, float]:
     return boot, time.time()
 
 
-def _called(state: Mapping[str, Any] | None) -> "list[Address]":
-    """Whom the node that serves the store calls."""
-    from peer.node import Address
+def _called(state: Mapping[str, Any] | None) -> "list[PeerAddress]":
+    """Whom the node that serves the store calls, and how."""
+    from peer.node import PeerAddress
 
     connections = [] if state is None else state.get("connections", ())
-    return [
-        Address.parse(each["address"]) for each in connections if each["direction"] == "outgoing"
-    ]
+    return [PeerAddress.parse(each["called"]) for each in connections if each["called"] is not None]

@@ -38,7 +38,7 @@ def dispatch(argv: Sequence[str] | None) -> int:
             status = WRONG_USAGE
         except Problem as error:
             terminal.note(f"{PROGRAM}: {error}")
-            status = FAILED
+            status = error.status
         except OSError as error:
             terminal.note(f"{PROGRAM}: {_os_error_line(error)}")
             status = FAILED
@@ -159,7 +159,7 @@ def _overview() -> str:
             *lines,
             "",
             "Exit status: 0 done, 1 the answer is no or the work failed, 2 wrong usage,",
-            "130 interrupted.",
+            "7 refused by the other side, 130 interrupted.",
             "",
         ]
     )

@@ -192,7 +192,7 @@ async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch, want, peer, nursery.cancel_scope)
                 try:
-                    await peer.sync(target.address, greedy=target.greedy)
+                    await peer.sync(target)
                 except (CannotConnectError, SyncError) as error:
                     reasons.append(str(error))
                 nursery.cancel_scope.cancel()

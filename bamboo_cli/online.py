@@ -2,13 +2,13 @@
 
 import gc
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from logstore import ALL, Follow, Store
 from peer import counted
 
-from .errors import WrongUsage
+from .errors import Problem, WrongUsage
 from .settings import Parser
 from .values import follow_target
 from .wanting import subscription, subscription_arguments
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from peer.node import Address, PeerAddress
+    from peer.node import Address, Doors, PeerAddress
 
 Result = TypeVar("Result")
 
@@ -71,15 +71,82 @@ def address(text: str) -> "Address":
     return Address.parse(text)
 
 
-CALLED = "HOST:PORT or HOST:PORT,greedy=WAY"
+CALLED = "[ID@]HOST:PORT[,greedy=WAY][,tls=yes|no]"
 """What PEER stands for."""
 
 
 def called(text: str) -> "PeerAddress":
-    """`HOST:PORT`, and behind a comma what goes for that connection. Raises ValueError."""
+    """Whom to call, and behind a comma what goes for that connection. Raises ValueError."""
     from peer.node import PeerAddress  # as above
 
     return PeerAddress.parse(text)
+
+
+def door_arguments(parser: Parser, *, listens: bool) -> None:
+    """`--tls`, `--insecure`, and of who `listens` whom else to let in."""
+    parser.add_argument(
+        "--tls",
+        action="store_true",
+        help="TLS with both sides' keys on loopback, too; it is on every other address",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="no TLS on any address: whoever is on the way can read and change all, and whoever "
+        "reaches this node is let in",
+    )
+    if not listens:
+        return
+    parser.add_argument(
+        "--allow-any",
+        action="store_true",
+        help="let in every peer that is not blocked, as a public archive does",
+    )
+    parser.add_argument(
+        "--any-read",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help="with --allow-any: what they may read: all (the default), none, AUTHOR, AUTHOR/LOGID",
+    )
+    parser.add_argument(
+        "--any-write",
+        metavar="WHAT",
+        help="with --allow-any: what is taken from them: none (the default), own or followed",
+    )
+
+
+def doors(args: "Namespace") -> "Doors":
+    """What the flags say of who is let in, and how. Raises WrongUsage."""
+    from logstore import WriteScope, read_scope
+    from peer.node import Doors
+
+    if args.tls and args.insecure:
+        raise WrongUsage("--tls and --insecure contradict each other")
+    any_read, any_write = getattr(args, "any_read", []), getattr(args, "any_write", None)
+    allow_any = getattr(args, "allow_any", False)
+    if not allow_any and (any_read or any_write is not None):
+        raise WrongUsage("--any-read and --any-write are about --allow-any")
+    try:
+        read = read_scope(any_read or "all")
+        write = WriteScope(any_write or WriteScope.NONE)
+    except ValueError as error:
+        raise WrongUsage(f"--allow-any: {error}") from None
+    return Doors(args.tls, args.insecure, allow_any, read, write)
+
+
+def check_called(store: Store, targets: "Iterable[PeerAddress]", doors: "Doors") -> None:
+    """Raises Problem for a name that no peer has, WrongUsage for who is called by an id and
+    without TLS."""
+    from peer.node import UnknownNameError, expected_peer
+
+    for target in targets:
+        if target.peer is not None and doors.insecure:
+            raise WrongUsage(f"{target.written}: who is called by an id is called with TLS")
+        try:
+            expected_peer(store, target)
+        except UnknownNameError as error:
+            raise Problem(f"{target.written}: {error}") from None
 
 
 def follow_arguments(parser: Parser) -> None:
@@ -115,7 +182,13 @@ def describe(event: Mapping[str, object]) -> str:
     """An event of the node as a line for people."""
     name = event["event"]
     if name == "listening":
-        return f"listening on {event['address']}"
+        return f"listening on {event['address']}{' with TLS' if event.get('tls') else ''}"
+    if name == "refused":
+        who = event["peer_id"] or "a caller"
+        return f"refused {who} from {event['address']}: {event['reason']}"
+    if name == "connect_failed" and event.get("kind") == "denied" and event.get("peer_id"):
+        reason = event["reason"]
+        return f"refused by {event['address']}: {reason} (tried again with back-off)"
     if name in {"log_advanced", "fork"}:
         log = f"{event['author']}/{event['log_id']}"
         if name == "fork":

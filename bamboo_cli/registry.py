@@ -90,6 +90,9 @@ _TABLE = (
         INTERRUPTED,
     ),
     Command("key", "keys", "export or import the author key, confirm a moved store"),
+    Command("identity", "peers", "print the id by which other nodes know this one"),
+    Command("whoami", "peers", "the same"),
+    Command("peer", "peers", "who is let in, and what each may read and write"),
     Command("about", "about", "print the versions that decide how this program behaves"),
     Command("paths", "about", "print where configuration, store and key are, there or not"),
 )

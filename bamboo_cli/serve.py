@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import StoreError
+from peer import counted
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem, WrongUsage
@@ -14,8 +15,11 @@ from .online import (
     CALLED,
     address,
     called,
+    check_called,
     collect_seldom,
     describe,
+    door_arguments,
+    doors,
     follow_arguments,
     remember_follows,
     run_trio,
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
     import trio
 
     from logstore import Store
-    from peer.api import Address, Greedy, Peer
+    from peer.api import Address, Peer, PeerAddress
 
     from .terminal import Terminal
 
@@ -60,9 +64,10 @@ def _arguments(parser: Parser) -> None:
         action="append",
         type=called,
         default=[],
-        help=f"call this peer, {CALLED} (--greedy for this connection alone), and again whenever"
-        " the connection is lost; repeatable",
+        help=f"call this peer, {CALLED}, and again whenever the connection is lost: by its id or"
+        " name nobody else may answer, and TLS is spoken; repeatable",
     )
+    door_arguments(parser, listens=True)
     follow_arguments(parser)
     session_arguments(parser)
     peer_arguments(parser)
@@ -89,8 +94,10 @@ def _file_age(text: str) -> "timedelta":
 class Events:
     """Prints the node's events: all of them for scripts, fewer for people."""
 
-    def __init__(self, terminal: "Terminal", ending: "trio.Event") -> None:
+    def __init__(self, terminal: "Terminal", ending: "trio.Event", allowed: int) -> None:
+        """`allowed`: how many peers are, as people are told where strangers may knock."""
         self._terminal = terminal
+        self._allowed = allowed
         self._ending = ending
         self.failure: OutputClosed | Problem | None = None
         """Why nothing can be printed any more, which ends the node in good order."""
@@ -103,8 +110,14 @@ class Events:
         elif event["event"] == "log_advanced":
             self._heights[event["author"], event["log_id"]] = event
         else:
-            self._terminal.line(describe(event))
+            self._terminal.line(describe(event) + self._more(event))
         self._flush()
+
+    def _more(self, event: Mapping[str, object]) -> str:
+        if event["event"] == "listening" and event["tls"]:
+            are = "is" if self._allowed == 1 else "are"
+            return f"; {counted(self._allowed, 'peer')} {are} allowed"
+        return ""
 
     def _flush(self) -> None:
         if self.failure is None:
@@ -139,6 +152,7 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
         raise WrongUsage("--max-file-age is about --export: name a directory")
     with opened_store(args) as store:
         remember_follows(store, args)
+        check_called(store, args.connect, doors(args))
         try:
             run_trio(partial(_run, store, args, terminal))
         except CannotListenError as error:
@@ -155,9 +169,9 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
 
 def _check_called(args: "Namespace") -> None:
     """A peer is called once. Raises WrongUsage if it is to be called in two ways."""
-    ways: dict[Address, Greedy | None] = {}
+    ways: dict[Address, PeerAddress] = {}
     for target in args.connect:
-        if ways.setdefault(target.address, target.greedy) != target.greedy:
+        if ways.setdefault(target.address, target) != target:
             raise WrongUsage(
                 f"argument --connect: {target.address} is named twice, with different options"
             )
@@ -171,10 +185,16 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     from peer.node import StatusFile, run_export
 
     ending = trio.Event()
-    events = Events(terminal, ending)
+    allowed = sum(rule.allowed for rule in store.peers.rules().values())
+    events = Events(terminal, ending, allowed)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            config = NodeConfig(session=session_config(args), limits=limits(args), trace=args.trace)
+            config = NodeConfig(
+                session=session_config(args),
+                limits=limits(args),
+                trace=args.trace,
+                doors=doors(args),
+            )
             async with Peer(store, config=config, observer=events.take) as peer:
                 nursery.start_soon(_watch, signals, ending, peer)
                 nursery.start_soon(events.run)
@@ -193,16 +213,17 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
 async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
     if not args.no_listen:
         found = await peer.listen(args.listen)
-        if not found.is_loopback:
+        if args.insecure and not found.is_loopback:
             terminal.note(
                 f"warning: listening on {found} without encryption: everybody who can reach this"
                 " address can connect, and everybody on the way can read what is replicated"
             )
     else:
-        called = ", ".join(str(target.address) for target in args.connect)
+        called = ", ".join(target.written for target in args.connect)
         terminal.note(f"not listening; calling {called or 'nobody'}")
     for target in args.connect:
-        peer.connect(target.address, greedy=target.greedy)
+        peer.connect(target)
+    peer.node.call_known()
 
 
 async def _watch(signals: AsyncIterator[int], ending: "trio.Event", peer: "Peer") -> None:

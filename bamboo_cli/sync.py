@@ -11,8 +11,18 @@ from logstore import FULL, PolicyKind, StoreError, subscription_of
 from peer import counted, json_number
 from wire import SignatureLibraryError
 
-from .errors import DONE, Problem
-from .online import CALLED, called, describe, follow_arguments, remember_follows, run_trio
+from .errors import DONE, Problem, Refused
+from .online import (
+    CALLED,
+    called,
+    check_called,
+    describe,
+    door_arguments,
+    doors,
+    follow_arguments,
+    remember_follows,
+    run_trio,
+)
 from .opening import opened_store
 from .rate_flags import limits, rate_arguments
 from .registry import Definition
@@ -47,9 +57,8 @@ def seconds(text: str) -> float:
 
 
 def _arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "address", metavar="PEER", type=called, help=f"whom to call: {CALLED} (as --greedy)"
-    )
+    parser.add_argument("address", metavar="PEER", type=called, help=f"whom to call: {CALLED}")
+    door_arguments(parser, listens=False)
     follow_arguments(parser)
     session_arguments(parser)
     rate_arguments(parser)
@@ -68,9 +77,11 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
     import trio
 
     from peer.api import CannotConnectError, CannotTraceError, SyncError
+    from peer.node import EndKind
 
     with opened_store(args) as store:
         remember_follows(store, args)
+        check_called(store, [args.address], doors(args))
         before = _forks(store)
         story = _Story()
         try:
@@ -81,8 +92,14 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
                 f"{': ' if story.failure else ''}{story.failure or ''}{_lacking(store, story)}"
             ) from None
         except CannotConnectError as error:
+            if error.kind in (EndKind.DENIED, EndKind.WRONG_PEER, EndKind.BLOCKED):
+                raise Refused(str(error)) from None
+            if error.kind is not EndKind.UNREACHABLE:
+                raise Problem(str(error)) from None
             raise Problem(f"{error}; see whether a node listens there, or --wait for it") from None
         except SyncError as error:
+            if error.kind is EndKind.DENIED:
+                raise Refused(str(error)) from None
             raise Problem(f"{error}{_lacking(store, story)}") from None
         except (CannotTraceError, StoreError, SignatureLibraryError) as error:
             raise Problem(str(error)) from None
@@ -171,7 +188,11 @@ async def _run(
             terminal.note(describe(event))
 
     config = NodeConfig(
-        session=session_config(args), limits=limits(args), lock=False, trace=args.trace
+        session=session_config(args),
+        limits=limits(args),
+        lock=False,
+        trace=args.trace,
+        doors=doors(args),
     )
     deadline = math.inf if args.timeout is None else args.timeout
     async with (
@@ -202,7 +223,7 @@ async def _succeed(
     backoff = peer.node.new_backoff()
     while True:
         try:
-            return await peer.sync(args.address.address, greedy=args.address.greedy)
+            return await peer.sync(args.address)
         except (CannotConnectError, SyncError) as error:
             if not args.wait:
                 raise

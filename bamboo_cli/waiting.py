@@ -204,7 +204,7 @@ async def _is_complete(wait: _Wait, peer: "Peer") -> bool:
         address = each["address"]
         if each["direction"] == "outgoing" and address not in wait.asked:
             with suppress(CannotConnectError):
-                for log, newest in (await peer.newest(address, wait.wanted())).items():
+                for log, newest in (await peer.newest(each["called"], wait.wanted())).items():
                     wait.newest[log] = max(newest, wait.newest.get(log, 0))
                 wait.asked.add(address)
             # What the node says next is newer than this answer.

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from wire import LogKey
 
-from .errors import DONE, FAILED
+from .errors import DONE, FAILED, WrongUsage
 from .opening import opened_store
+from .peers import find_peer
 from .registry import Definition
 from .settings import Parser
 from .values import log_key
@@ -29,16 +30,30 @@ def _subject(text: str) -> LogKey | str:
 
 def _arguments(parser: Parser) -> None:
     parser.add_argument(
-        "subject", metavar="LOG or HOST:PORT", type=_subject, help="a log, or a peer"
+        "subject",
+        metavar="LOG or HOST:PORT",
+        nargs="?",
+        type=_subject,
+        help="a log, or a peer by its address",
+    )
+    parser.add_argument(
+        "--peer",
+        metavar="PEER",
+        own_variable=True,
+        help="a peer by its id, its name, or 8 digits and more of an id that is decided",
     )
 
 
 def _why(args: "Namespace", terminal: "Terminal") -> int:
     from peer.node import serving_state, why_log, why_peer
 
+    if (args.subject is None) == (args.peer is None):
+        raise WrongUsage("why: name a LOG or HOST:PORT, or a peer with --peer")
     with opened_store(args, readonly=True) as store:
         state = serving_state(store)
-        if isinstance(args.subject, LogKey):
+        if args.peer is not None:
+            reasons = why_peer(store, state, find_peer(store, args.peer, new=True))
+        elif isinstance(args.subject, LogKey):
             reasons = why_log(store, state, args.subject)
         else:
             reasons = why_peer(store, state, args.subject)

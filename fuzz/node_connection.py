@@ -21,6 +21,7 @@ from fuzz.harness import main
 from logstore import ALL, Store
 from peer import SessionConfig
 from peer.node import Direction, MemoryStream, memory_link
+from peer.node.doors.admission import Admission, Doors
 from peer.node.host.lane import Settle
 from peer.node.host.store_host import StoreHost
 from peer.node.host.verifier import Verifier
@@ -59,6 +60,7 @@ class _Node:
             SessionConfig(),
             lambda: book.current,
             lambda _: None,
+            admission=Admission(self.store.author, Doors(), {}),
             spread=lambda _, __: None,
         )
 

@@ -15,6 +15,8 @@ from .errors import (
     KeyFileWrong,
     LogClosed,
     LogMoved,
+    NameTaken,
+    NoSuchPeer,
     NotAFork,
     NotAStore,
     OwnLogsReadOnly,
@@ -36,9 +38,23 @@ from .errors import (
 from .files import ArrivingFile, Staged
 from .keyfile import read_key_file, write_key_file
 from .modes import is_open_to_others
+from .names import Named, check_name
 from .nodelock import NodeLock
 from .opening import check_path
 from .own import OWN_SOURCE
+from .peers import (
+    CONNECTIONS_MAX,
+    KnownPeer,
+    PeerRule,
+    PeerState,
+    PeerTable,
+    ReadScope,
+    RuleChange,
+    Sighting,
+    WriteScope,
+    read_scope,
+    written_scope,
+)
 from .proofs import check_fork
 from .reader import PayloadReader
 from .records import (
@@ -72,6 +88,7 @@ from .system import PayloadHandle, System, wall_clock_us
 
 __all__ = [
     "ALL",
+    "CONNECTIONS_MAX",
     "FULL",
     "INLINE_BYTES_MAX",
     "OWN_SOURCE",
@@ -93,12 +110,16 @@ __all__ = [
     "KeyFileExposed",
     "KeyFileMissing",
     "KeyFileWrong",
+    "KnownPeer",
     "LogClosed",
     "LogInfo",
     "LogMoved",
     "LogState",
     "LogVerdict",
+    "NameTaken",
+    "Named",
     "NewEntry",
+    "NoSuchPeer",
     "NodeLock",
     "NotAFork",
     "NotAStore",
@@ -112,10 +133,16 @@ __all__ = [
     "PayloadSink",
     "PayloadState",
     "PayloadUnavailable",
+    "PeerRule",
+    "PeerState",
+    "PeerTable",
     "PolicyKind",
     "PutResult",
+    "ReadScope",
+    "RuleChange",
     "SQLiteTooOld",
     "Shortfall",
+    "Sighting",
     "Staged",
     "Statistics",
     "Store",
@@ -131,11 +158,15 @@ __all__ = [
     "StoredEntry",
     "Subscription",
     "System",
+    "WriteScope",
     "check_fork",
+    "check_name",
     "check_path",
     "is_open_to_others",
     "read_key_file",
+    "read_scope",
     "subscription_of",
     "wall_clock_us",
     "write_key_file",
+    "written_scope",
 ]

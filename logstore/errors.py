@@ -74,6 +74,14 @@ class StoreClosed(StoreError):
     """The store was closed before."""
 
 
+class NameTaken(StoreError):
+    """Something else in the store has that name."""
+
+
+class NoSuchPeer(StoreError):
+    """Nothing is known of a peer of that id."""
+
+
 class SQLiteTooOld(StoreError):
     """The SQLite library has a bug that loses committed data when two processes write."""
 

@@ -10,6 +10,7 @@ from . import feed, following, proofs, reading, sharing, upkeep, wants
 from .errors import translated
 from .files import PayloadFiles
 from .opening import Opened
+from .peers import PeerTable
 from .reader import PayloadReader, open_payload
 from .records import Arrived, Change, Contested, Follow, ForkProof, LogInfo, Statistics, StoredEntry
 from .rows import load_changed_logs, load_log, load_logs_after
@@ -28,6 +29,8 @@ class StoreView:
         self._database = opened.database
         self._system = opened.system
         self._files = PayloadFiles(opened.database, opened.system, opened.folder)
+        self.peers = PeerTable(opened.database, opened.author)
+        """Who is let in, and with what."""
 
     @property
     def author(self) -> bytes:

@@ -13,7 +13,7 @@ There is no global state: any number of peers may run in one program, also on st
 
 import random
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +34,7 @@ from logstore import (
     StoredEntry,
     Subscription,
 )
-from peer import Interests, counted
+from peer import counted
 from peer.node import (
     Address,
     CannotConnectError,
@@ -43,26 +43,27 @@ from peer.node import (
     ConnectionInfo,
     ConnectionState,
     Direction,
-    EndKind,
+    Doors,
     Greedy,
-    Knowledge,
     Limits,
     MemoryStream,
     Node,
     NodeConfig,
     Observer,
     Overview,
+    PeerAddress,
     PendingCalls,
     Reason,
+    SyncError,
+    SyncSummary,
     hear_first,
     held_up_to,
-    lack_of,
     memory_link,
     newest_held_by,
     news_of,
-    open_stream,
     running_node,
     stage,
+    sync_once,
     unobserved,
     why_log,
     why_peer,
@@ -80,11 +81,13 @@ __all__ = [
     "ConnectionInfo",
     "ConnectionState",
     "Direction",
+    "Doors",
     "Greedy",
     "Limits",
     "MemoryStream",
     "NodeConfig",
     "Peer",
+    "PeerAddress",
     "Reason",
     "SyncError",
     "SyncSummary",
@@ -100,29 +103,6 @@ _OUTSIDE: Final = "a Peer runs inside `async with Peer(...)`"
 _ENTRIES: Final = "they have numbers from 1 to 2^64 - 1"
 
 
-class SyncError(Exception):
-    """A one-time sync did not come to its end; the text is one line for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class SyncSummary:
-    """What a one-time sync moved. Payload bytes are uncompressed, bytes are the transport's."""
-
-    logs: int
-    """Logs that either side wanted."""
-    entries_received: int
-    entries_sent: int
-    payload_bytes_received: int
-    payload_bytes_sent: int
-    bytes_received: int
-    bytes_sent: int
-    saved_bytes_received: int
-    """By how much compression made the payload bytes fewer that came..."""
-    saved_bytes_sent: int
-    """... and that went."""
-    duration_s: float
-
-
 class Peer:
     """A node on a store, running inside an `async with` block of the caller's program.
 
@@ -134,7 +114,8 @@ class Peer:
     SignatureLibraryError if the installed libsodium judges signatures by another rule, and
     StoreError if the store cannot be read. Leaving ends all connections in good order, in 5 s at
     most; the store stays open. What other tasks still wait for then raises RuntimeError, as what is
-    called outside of the block does, and entering again. `ask_first`: see `append`.
+    called outside of the block does, and entering again. `ask_first`: see `append`. `doors`: who is
+    let in, and how; `store.peers` says whom, by id.
     """
 
     def __init__(
@@ -145,8 +126,11 @@ class Peer:
         observer: Observer = unobserved,
         rng: random.Random | None = None,
         ask_first: bool = True,
+        doors: Doors | None = None,
     ) -> None:
         self.store = store
+        if doors is not None:
+            config = replace(config or NodeConfig(), doors=doors)
         self._ask_first = ask_first
         self._running: AbstractAsyncContextManager[Node] = running_node(
             store, config, observer=observer, rng=rng
@@ -201,18 +185,24 @@ class Peer:
             ) from None
         return found[0]
 
-    def connect(self, address: str | Address, *, greedy: Greedy | None = None) -> None:
+    def connect(
+        self, address: str | Address | PeerAddress, *, greedy: Greedy | None = None
+    ) -> None:
         """Connects to a peer, and again whenever the connection is lost, from 0.5 s to 60 s later.
+
+        `HOST:PORT` calls whoever is allowed there, `ID@HOST:PORT` nobody else than that peer, by
+        its id in hex or its name, and over TLS.
 
         `greedy`: whether payloads pass before they are verified, on these connections, instead of
         what `config` says for all; said again for the same address, it goes for the next one.
-        Returns at once; `connections` says how it goes. Raises ValueError for what is no address.
+        Returns at once; `connections` says how it goes. Raises ValueError for what is no address,
+        or one at which somebody else is called.
         """
-        self.node.connect(_address(address), greedy=greedy)
+        self.node.connect(_target(address), greedy=greedy)
 
-    def disconnect(self, address: str | Address) -> None:
+    def disconnect(self, address: str | Address | PeerAddress) -> None:
         """Takes back `connect`: ends the connection in good order and makes no other."""
-        self.node.hang_up(str(_address(address)))
+        self.node.hang_up(str(_target(address)))
 
     async def serve_stream(
         self,
@@ -412,7 +402,7 @@ class Peer:
                 await news.wait()
 
     async def sync(
-        self, target: str | Address | trio.abc.Stream, *, greedy: Greedy | None = None
+        self, target: str | Address | PeerAddress | trio.abc.Stream, *, greedy: Greedy | None = None
     ) -> SyncSummary:
         """Brings this peer and another to what both have now of the logs that either follows.
 
@@ -420,10 +410,10 @@ class Peer:
         same peer, if there are any. `greedy` as with `connect`. Raises CannotConnectError,
         SyncError, and ValueError for what is no address; use `trio.fail_after` for a time limit.
         """
-        return await _sync_once(self.node, self.store, target, greedy)
+        return await sync_once(self.node, self.store, _called(target), greedy)
 
     async def newest(
-        self, target: str | Address | trio.abc.Stream, logs: Iterable[LogKey]
+        self, target: str | Address | PeerAddress | trio.abc.Stream, logs: Iterable[LogKey]
     ) -> dict[LogKey, int]:
         """The newest entry that another peer holds of each log, for those that it gives out.
 
@@ -436,8 +426,8 @@ class Peer:
         if isinstance(target, trio.abc.Stream):
             name, stream = "stream", target
         else:
-            address = _address(target)
-            name, stream = str(address), await open_stream(address)
+            called = _target(target)
+            name, stream = str(called), await self.node.entrance.call(called)
         host, config = self.node.host, self.node.config.session
         return await newest_held_by(stream, name, wanted, host, config)
 
@@ -447,17 +437,16 @@ class Peer:
         What is appended meanwhile may be missing. Waits, without end, for every one of them, also
         for one that never answers: use `trio.move_on_after` for a time limit.
         """
-        called = self.node.called
         with self._pending.waiting():
             async with trio.open_nursery() as nursery:
-                for address, greedy in called.items():
-                    nursery.start_soon(self._wait_in_sync_with, address, greedy)
+                for target in self.node.called:
+                    nursery.start_soon(self._wait_in_sync_with, target)
 
-    async def _wait_in_sync_with(self, address: str, greedy: Greedy | None) -> None:
+    async def _wait_in_sync_with(self, target: PeerAddress) -> None:
         backoff = self.node.new_backoff()
         while True:
             try:
-                await _sync_once(self.node, self.store, address, greedy)
+                await sync_once(self.node, self.store, target)
             except (CannotConnectError, SyncError):
                 await trio.sleep(backoff.next_delay_s())
             else:
@@ -491,7 +480,7 @@ class Peer:
 
 async def sync(
     store: Store,
-    target: str | Address | trio.abc.Stream,
+    target: str | Address | PeerAddress | trio.abc.Stream,
     *,
     config: NodeConfig | None = None,
     observer: Observer = unobserved,
@@ -504,62 +493,7 @@ async def sync(
     """
     config = replace(config or NodeConfig(), lock=False)
     async with running_node(store, config, observer=observer) as node:
-        return await _sync_once(node, store, target)
-
-
-async def _sync_once(
-    node: Node,
-    store: Store,
-    target: str | Address | trio.abc.Stream,
-    greedy: Greedy | None = None,
-) -> SyncSummary:
-    started = trio.current_time()
-    address: Address | None = None
-    if isinstance(target, trio.abc.Stream):
-        name, stream = "stream", target
-    else:
-        address = _address(target)
-        name, stream = str(address), await open_stream(address)
-    member = node.sync(name, stream, greedy=greedy, address=address)
-    await member.ended.wait()
-    reason = "ended by us" if member.ending is None else member.ending.reason
-    if member.connection.not_kept is not None:
-        raise SyncError(f"{name}: not all that came could be kept: {member.connection.not_kept}")
-    if member.logs_synced is None:
-        raise SyncError(f"{name}: {reason}")
-    if member.ending is None or member.ending.kind is not EndKind.CLOSED:
-        raise SyncError(f"{name}: {reason}, before it had said that what was sent is kept there")
-    if (not_given := member.connection.not_given) is not None:
-        raise SyncError(f"{name}: not all that is held could be read: {not_given}")
-    unfinished = await trio.to_thread.run_sync(_unfinished, store, node.interests, member.knowledge)
-    if unfinished is not None:
-        raise SyncError(f"{name}: {unfinished}")
-    info = member.info()
-    return SyncSummary(
-        logs=member.logs_synced,
-        entries_received=info.entries_received,
-        entries_sent=info.entries_sent,
-        payload_bytes_received=info.payload_bytes_received,
-        payload_bytes_sent=info.payload_bytes_sent,
-        bytes_received=info.bytes_received,
-        bytes_sent=info.bytes_sent,
-        saved_bytes_received=info.saved_bytes_received,
-        saved_bytes_sent=info.saved_bytes_sent,
-        duration_s=trio.current_time() - started,
-    )
-
-
-def _unfinished(store: Store, interests: Interests, knowledge: Knowledge) -> str | None:
-    """What was begun in a one-time sync and is missing all the same, in words."""
-    for log in (*knowledge.given_up, *knowledge.broken_off):
-        subscription = interests.subscription(log)
-        lack = lack_of(store, log, subscription, knowledge.newest.get(log, 0))
-        if not interests.follows(log) or not (lack.entries or lack.payloads):
-            continue
-        if (given_up := knowledge.given_up.get(log)) is not None:
-            return f"what came of {log} could not be kept: {given_up.detail}"
-        return f"the other side broke off what it sent of {log}; its log may say why"
-    return None
+        return await sync_once(node, store, _called(target))
 
 
 def _address(address: str | Address) -> Address:
@@ -567,6 +501,22 @@ def _address(address: str | Address) -> Address:
     if not isinstance(address, str | Address):
         raise TypeError(f"an address is text or an Address, not {address!r:.60}")
     return Address.parse(str(address))
+
+
+def _target(target: str | Address | PeerAddress) -> PeerAddress:
+    """Raises as `_address` does."""
+    if isinstance(target, PeerAddress):
+        return PeerAddress.parse(target.written)
+    if isinstance(target, str):
+        return PeerAddress.parse(target)
+    return PeerAddress.parse(str(_address(target)))
+
+
+def _called(
+    target: str | Address | PeerAddress | trio.abc.Stream,
+) -> PeerAddress | trio.abc.Stream:
+    """Raises as `_address` does."""
+    return target if isinstance(target, trio.abc.Stream) else _target(target)
 
 
 def _check_target(target: Follow) -> None:

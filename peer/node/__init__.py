@@ -3,14 +3,16 @@
 Everything that waits is here. The engine below (peer) asks, this layer carries out and reports.
 """
 
+from peer.node.doors.admission import Doors
 from peer.node.host.commits import Commits
 from peer.node.host.held import held_up_to
 from peer.node.host.staging import stage
 from peer.node.host.store_host import StoreHost
-from peer.node.links.addresses import DEFAULT_PORT, Address, PeerAddress
+from peer.node.links.addresses import DEFAULT_PORT, Address, PeerAddress, called_at
 from peer.node.links.calls import addresses_reached
 from peer.node.links.connection import Ending, EndKind
 from peer.node.links.dialling import CannotConnectError, Dialler, open_stream
+from peer.node.links.entrance import UnknownNameError, expected_peer
 from peer.node.links.greedy import Greedy, parse_greedy, with_greedy
 from peer.node.links.knowledge import Knowledge
 from peer.node.links.limits import Limits
@@ -38,6 +40,7 @@ from .exporting import Export, run_export
 from .node import Node, NodeConfig, running_node, unobserved
 from .pending import PendingCalls, news_of
 from .probing import newest_held_by
+from .syncing import SyncError, SyncSummary, sync_once
 
 __all__ = [
     "DEFAULT_PORT",
@@ -51,6 +54,7 @@ __all__ = [
     "ConnectionState",
     "Dialler",
     "Direction",
+    "Doors",
     "EndKind",
     "Ending",
     "Export",
@@ -71,11 +75,16 @@ __all__ = [
     "SourceInfo",
     "StatusFile",
     "StoreHost",
+    "SyncError",
+    "SyncSummary",
     "Terms",
+    "UnknownNameError",
     "addresses_reached",
     "alone",
     "arriving_fields",
     "ask_peers",
+    "called_at",
+    "expected_peer",
     "greedy_words",
     "hear_first",
     "held_up_to",
@@ -92,6 +101,7 @@ __all__ = [
     "running_node",
     "serving_state",
     "stage",
+    "sync_once",
     "unobserved",
     "why_log",
     "why_peer",

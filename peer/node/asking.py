@@ -13,8 +13,8 @@ from typing import Final
 import trio
 
 from logstore import Store
-from peer.node.links.addresses import Address
-from peer.node.links.dialling import CannotConnectError, Dialler, open_stream
+from peer.node.links.addresses import PeerAddress
+from peer.node.links.dialling import CannotConnectError, Dialler
 from wire import LogKey
 
 from .node import Node, NodeConfig, running_node
@@ -50,7 +50,7 @@ class Asked:
         return any(newest > self.held for newest in self.newest.values())
 
 
-async def ask_peers(store: Store, log: LogKey, addresses: Sequence[Address]) -> Asked:
+async def ask_peers(store: Store, log: LogKey, addresses: Sequence[PeerAddress]) -> Asked:
     """Asks what peers hold of an own log, brings what is missing here, and compares the rest.
 
     Takes `WITHIN_S` at most where nobody holds more, whoever answers. An entry that contradicts one
@@ -75,11 +75,11 @@ async def ask_peers(store: Store, log: LogKey, addresses: Sequence[Address]) -> 
 
 
 async def _ask(
-    node: Node, log: LogKey, address: Address, asked: Asked, scope: trio.CancelScope
+    node: Node, log: LogKey, address: PeerAddress, asked: Asked, scope: trio.CancelScope
 ) -> None:
     name = str(address)
     try:
-        stream = await open_stream(address)
+        stream = await node.entrance.call(address)
         found = await newest_held_by(stream, name, [log], node.host, node.config.session)
     except CannotConnectError as error:
         asked.failed[name] = str(error).removeprefix(f"{name}: ")
@@ -88,15 +88,15 @@ async def _ask(
         scope.deadline = min(scope.deadline, trio.current_time() + GRACE_S)
 
 
-async def _bring(node: Node, address: Address, asked: Asked) -> None:
+async def _bring(node: Node, address: PeerAddress, asked: Asked) -> None:
     """A one-time sync of this log alone. What it does not bring is seen by what is held."""
     with trio.move_on_after(BRING_S):
         try:
-            stream = await open_stream(address)
+            stream = await node.entrance.call(address)
         except CannotConnectError as error:
             asked.failed[str(address)] = str(error)
             return
-        member = node.sync(str(address), stream, address=address)
+        member = node.sync(str(address), stream, target=address)
         await member.ended.wait()
 
 

@@ -3,25 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from logstore import ALL, Contested, Follow, Store, Subscription
+from logstore import ALL, Contested, Follow, PeerRule, Store, Subscription
 from peer import Interests, InterestsChanged, LogChanged
 from wire import LogKey
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the store says is wanted: what is followed and how, and what is fetched once."""
+    """What the store says is wanted: what is followed and how, what is fetched once, and who may.
+
+    All of it is read at once, whenever any of it may have changed, by whichever process.
+    """
 
     subscriptions: Mapping[Follow, Subscription] = field(default_factory=dict)
     fetches: Mapping[LogKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     contested: tuple[Contested, ...] = ()
     """Own logs that are signed elsewhere too, and of which nothing new is given out."""
+    peers: Mapping[bytes, PeerRule] = field(default_factory=dict)
+    """What is decided of each peer, by its id."""
 
     @classmethod
     def load(cls, store: Store) -> "Wanted":
         """What it says now."""
         fetches = {log: tuple(ranges) for log, ranges in store.wants().items()}
-        return cls(store.subscriptions(), fetches, tuple(store.contested()))
+        rules = store.peers.rules()
+        return cls(store.subscriptions(), fetches, tuple(store.contested()), rules)
 
     @property
     def follows(self) -> list[Follow]:

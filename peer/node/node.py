@@ -13,15 +13,18 @@ import trio
 
 from logstore import Follow, NodeLock, Store, StoreError, StoreLocked, StoreReadOnly, Subscription
 from peer import Interests, LogChanged, SessionConfig, json_number, log_fields
+from peer.node.doors.admission import Doors
 from peer.node.host.store_host import POLL_S, StoreHost
 from peer.node.host.verifier import Verifier
 from peer.node.interests import InterestBook, Wanted
-from peer.node.links.addresses import Address
+from peer.node.links.addresses import Address, PeerAddress, called_at
 from peer.node.links.backoff import Backoff
+from peer.node.links.calling import Calling
 from peer.node.links.calls import Calls
 from peer.node.links.connection import Ending
-from peer.node.links.dialling import Connect, Dialler, open_stream
-from peer.node.links.greedy import Greedy, with_greedy
+from peer.node.links.dialling import Connect, Dialler
+from peer.node.links.entrance import Entrance
+from peer.node.links.greedy import Greedy
 from peer.node.links.limits import Gate, Limits
 from peer.node.links.listening import Reception, address_of, open_listeners
 from peer.node.links.records import ConnectionInfo, Direction, Observer
@@ -31,6 +34,7 @@ from peer.node.links.trace import TraceFile
 from wire import LogKey, signature_self_test
 
 from .errors import alone
+from .spread import Spread
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +42,6 @@ STOP_TIMEOUT_S: Final = 5.0
 FLUSH_TIMEOUT_S: Final = 5.0
 LOCK_ATTEMPTS: Final = 4
 LOCK_RETRY_S: Final = 0.05
-REMEMBER_S: Final = 1.0
-"""How long what has spread of own logs is gathered before it is remembered."""
 LOOK_AGAIN_S: Final = 1.0
 """How long to wait when what is wanted could not be read."""
 
@@ -53,7 +55,7 @@ class NodeConfig:
     serves its store. `serve_held`: whether logs are given out that are merely held. `fetches_only`:
     nothing is followed or offered, only what `Store.want` has recorded is asked for. `only`: an own
     log, which alone is brought into step, and of which every peer is asked what it holds. `trace`:
-    a file for a record of every message of every connection.
+    a file for a record of every message of every connection. `doors`: who is let in, and how.
     """
 
     session: SessionConfig = field(default_factory=SessionConfig)
@@ -65,6 +67,7 @@ class NodeConfig:
     fetches_only: bool = False
     only: LogKey | None = None
     trace: Path | None = None
+    doors: Doors = field(default_factory=Doors)
 
 
 def unobserved(_: Mapping[str, object]) -> None:
@@ -240,7 +243,8 @@ class Node:
         self._book = book
         self._nursery = nursery
         self._observer = observer
-        self._rng = rng
+        self.entrance = Entrance(host, config.doors, book.wanted.peers, nursery, observer)
+        self._spread = Spread(host, nursery, self._is_news_of_own)
         self._roster = Roster(
             host,
             config.session,
@@ -248,16 +252,23 @@ class Node:
             observer,
             trace,
             config.limits,
-            spread=self._note_spread,
+            admission=self.entrance.admission,
+            spread=self._spread.note,
         )
+        self._contests_told: set[LogKey] = set()
+        self._reception = Reception(self._roster, self.gate, self.entrance)
         self.calls = Calls(host)
         """The addresses that were reached, for whoever wants to ask the same peers."""
-        self._spread: dict[LogKey, int] = {}
-        """What others may have of own logs by now, and the store does not remember yet."""
-        self._remembering = False
-        self._contests_told: set[LogKey] = set()
-        self._reception = Reception(self._roster, self.gate)
-        self._diallers: dict[str, Dialler] = {}
+        self._calling = Calling(
+            self.entrance,
+            self._roster,
+            self.gate,
+            self.calls,
+            config.session,
+            nursery,
+            rng,
+            observer,
+        )
         self._accepting = trio.CancelScope()
         self._stopping = trio.CancelScope(shield=True)
         self._stopping_begun = False
@@ -274,26 +285,29 @@ class Node:
     # Connections
 
     async def listen(self, address: Address) -> list[Address]:
-        """Takes connections at an address (port 0: a free one). Raises CannotListenError."""
+        """Takes connections at an address (port 0: a free one).
+
+        Raises CannotListenError, and KeyFileError where that takes TLS and the node key is lost.
+        """
+        tls = self.entrance.listens_with_tls(address)
+        if tls:
+            await self.entrance.load_identity()
         listeners = await open_listeners(address)
-        await self._nursery.start(self._accept, listeners)
+        await self._nursery.start(self._accept, listeners, tls)
         found = [address_of(listener) for listener in listeners]
         self.addresses += found
         for each in found:
-            self._observer({"event": "listening", "address": str(each)})
+            self._observer({"event": "listening", "address": str(each), "tls": tls})
         return found
 
-    def connect(self, address: Address, *, greedy: Greedy | None = None) -> Dialler:
+    def connect(self, target: Address | PeerAddress, *, greedy: Greedy | None = None) -> Dialler:
         """Calls a peer, and calls again whenever there is no connection.
 
         `greedy`: what goes for this peer instead of what `config.session.setup` says. Said again
         of one that is called already, it goes for the next connection. Raises ValueError for
-        another word.
+        another word, and where somebody else is called at that address.
         """
-        reached = partial(self.calls.reached, address)
-        return self.dial(
-            str(address), partial(open_stream, address), greedy=greedy, reached=reached
-        )
+        return self._calling.connect(called_at(target, greedy))
 
     def dial(
         self,
@@ -307,38 +321,33 @@ class Node:
 
         `reached` is called whenever somebody who answers there has turned out to be a peer.
         """
-        with_greedy(self.config.session.setup, greedy)  # else it would fail once connected
-        found = self._diallers.get(name)
-        if found is not None:
-            found.greedy = greedy
-        else:
-            found = Dialler(
-                name, connect, self._roster, self._rng, self._observer, greedy, reached or _nothing
-            )
-            self._diallers[name] = found
-            self.gate.outgoing += 1
-            self._nursery.start_soon(self._run_dialler, found)
-        return found
+        return self._calling.dial(name, connect, greedy=greedy, reached=reached)
+
+    def call_known(self) -> None:
+        """Calls the peers that the table has an address of, from now on."""
+        self._calling.call_known(self._book.wanted.peers)
 
     def hang_up(self, name: str) -> None:
         """Ends the connection in good order, if there is one, and calls no more."""
-        dialler = self._diallers.pop(name, None)
-        if dialler is not None:
-            dialler.stop()
+        self._calling.hang_up(name)
 
     @property
     def diallers(self) -> list[Dialler]:
         """Those who keep the peers connected that are called."""
-        return list(self._diallers.values())
+        return self._calling.diallers
 
     @property
-    def called(self) -> dict[str, Greedy | None]:
-        """Who is called again and again, and how greedy that connection may be."""
-        return {name: dialler.greedy for name, dialler in self._diallers.items()}
+    def called(self) -> list[PeerAddress]:
+        """Who is called again and again, by an address."""
+        return self._calling.called
+
+    def called_as(self, info: ConnectionInfo) -> str | None:
+        """How a connection is called, as `PeerAddress.parse` takes it; None: by no address."""
+        return self._calling.called_as(info.address) if info.direction == "outgoing" else None
 
     def new_backoff(self) -> Backoff:
         """Delays between attempts, with this node's jitter."""
-        return Backoff(self._rng)
+        return self._calling.new_backoff()
 
     def sync(
         self,
@@ -346,11 +355,13 @@ class Node:
         stream: trio.abc.Stream,
         *,
         greedy: Greedy | None = None,
-        address: Address | None = None,
+        target: PeerAddress | None = None,
     ) -> Member:
-        """Starts a one-time sync over a stream that was opened from here, to `address` if any."""
+        """Starts a one-time sync over a stream that was opened from here, to `target` if any."""
         outgoing = Direction.OUTGOING
-        reached = _nothing if address is None else partial(self.calls.reached, address)
+        reached = _nothing
+        if target is not None:
+            reached = partial(self.calls.reached, self.entrance.exactly(target))
         member = self._roster.make(
             stream, outgoing, name, policy="sync", greedy=greedy, on_established=reached
         )
@@ -386,12 +397,13 @@ class Node:
 
     def connections(self) -> list[ConnectionInfo]:
         """Every open connection, and every peer that is called again."""
-        dialled = {d.member: d for d in self._diallers.values() if d.member is not None}
+        diallers = self._calling.diallers
+        dialled = {d.member: d for d in diallers if d.member is not None}
         found = []
         for member in self._roster.members:
             dialler = dialled.get(member)
             found.append(member.info(None if dialler is None else dialler.last_error))
-        found += [d.info() for d in self._diallers.values() if d.member is None]
+        found += [d.info() for d in diallers if d.member is None]
         return sorted(found, key=lambda info: (info.direction, info.address))
 
     def log_sources(self, log: LogKey) -> list[SourceInfo]:
@@ -406,13 +418,14 @@ class Node:
         if self._stopping_begun:
             return
         self._stopping_begun = True
+        self._spread.end()
         self._accepting.cancel()
         with self._stopping:
-            for dialler in self._diallers.values():
-                dialler.stop()
+            self._calling.stop()
             await self._roster.close(STOP_TIMEOUT_S)
             with trio.move_on_after(FLUSH_TIMEOUT_S):
-                await self._remember_spread()
+                await self._spread.remember()
+                await self.entrance.sightings.flush()
                 await self.host.wait_idle()
 
     def hurry(self) -> None:
@@ -464,24 +477,17 @@ class Node:
     async def _accept(
         self,
         listeners: list[trio.SocketListener],
+        tls: bool,
         task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         # Connections outlive the listening: they are ended in good order.
         with self._accepting:
             await trio.serve_listeners(
-                self._reception.welcome,
+                partial(self._reception.welcome, tls=tls),
                 listeners,
                 handler_nursery=self._nursery,
                 task_status=task_status,
             )
-
-    async def _run_dialler(self, dialler: Dialler) -> None:
-        try:
-            await dialler.run()
-        finally:
-            self.gate.outgoing -= 1
-            if self._diallers.get(dialler.address) is dialler:
-                del self._diallers[dialler.address]
 
     # News
 
@@ -551,34 +557,17 @@ class Node:
                 return
             if not self._book.take(wanted):
                 self._book = await self.host.call(partial(self._book.load, self.host.store))
+        self.entrance.admission.take(wanted.peers)
+        self._roster.rules_changed()
+        self._calling.take_rules(wanted.peers)
         self._roster.tell(self._book.current)
         self._tell_contests()
         for watch in list(self.want_watchers):
             watch()
 
-    # Own logs and others
-
-    def _note_spread(self, log: LogKey, seq: int) -> None:
-        """An entry of a log has left, or has come."""
-        if self._book.note_shared(log, seq):
-            self._spread[log] = seq
-            if not self._remembering and not self._stopping_begun:
-                self._remembering = True
-                self._nursery.start_soon(self._remember_soon)
-
-    async def _remember_soon(self) -> None:
-        # One write for all that leaves in a while: what is lost of it costs a question.
-        await trio.sleep(REMEMBER_S)
-        self._remembering = False
-        await self._remember_spread()
-
-    async def _remember_spread(self) -> None:
-        spread, self._spread = self._spread, {}
-        if spread:
-            try:
-                await self.host.call(partial(self.host.store.note_shared, spread))
-            except StoreError as error:
-                log.warning("what others have of own logs cannot be kept: %s", error)
+    def _is_news_of_own(self, key: LogKey, seq: int) -> bool:
+        """Others may have an own log up to this entry from now on; False if that was known."""
+        return self._book.note_shared(key, seq)
 
     def _tell_contests(self) -> None:
         for each in self._book.wanted.contested:

@@ -57,7 +57,7 @@ def test_people_are_told_once_how_far_a_log_is(monkeypatch: pytest.MonkeyPatch) 
     log = {"event": "log_advanced", "author": "ab", "log_id": 0}
 
     async def tell() -> None:
-        events = Events(Terminal(), trio.Event())
+        events = Events(Terminal(), trio.Event(), allowed=0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(events.run)
             # The second one is about a payload that came later.

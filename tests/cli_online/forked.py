@@ -166,10 +166,10 @@ def _shorten(delays: dict[str, float]) -> None:
     """
     from bamboo_cli import coming, waiting
     from peer import SessionConfig
-    from peer.node import node
+    from peer.node import spread
     from peer.node.status import status_file
 
-    status_file.INTERVAL_S = node.REMEMBER_S = coming.TELLING_S = 0.1  # type: ignore[misc]
+    status_file.INTERVAL_S = spread.REMEMBER_S = coming.TELLING_S = 0.1  # type: ignore[misc]
     coming.LATE_S, coming.LINE_S = 1.0, 2.5  # type: ignore[misc]
     waiting.SETTLE_S = 0.4  # type: ignore[misc]
     first = inspect.signature(SessionConfig).parameters

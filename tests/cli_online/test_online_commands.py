@@ -37,7 +37,8 @@ def test_serve_says_first_where_it_listens_and_a_signal_ends_it_with_0(
 ) -> None:
     with serving(store, "--listen", "127.0.0.1:0", "--json", start=loaded) as node:
         event = node.event()
-        assert list(event) == ["event", "address"]
+        assert list(event) == ["event", "address", "tls"]
+        assert event["tls"] is False
         assert event["event"] == "listening"
         host, _, port = event["address"].rpartition(":")
         assert (host, int(port) > 0) == ("127.0.0.1", True)
@@ -50,9 +51,12 @@ def test_serve_tells_people_in_lines(store: Path) -> None:
         assert node.end() == (0, "")
 
 
-def test_serve_warns_of_listening_beyond_this_machine(store: Path) -> None:
+def test_serve_warns_of_listening_beyond_this_machine_without_tls(store: Path) -> None:
     with serving(store, "--listen", "0.0.0.0:0", "--json") as node:
-        node.event()
+        assert node.event()["tls"] is True
+        assert node.end() == (0, "")
+    with serving(store, "--listen", "0.0.0.0:0", "--json", "--insecure") as node:
+        assert node.event()["tls"] is False
         status, error = node.end()
         assert status == 0
         assert error.startswith("warning: listening on 0.0.0.0:")

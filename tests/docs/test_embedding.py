@@ -16,7 +16,7 @@ PATIENCE_S = 30
 
 def test_every_program_of_the_page_does_what_it_shows(tmp_path: Path) -> None:
     found = blocks(page("docs/embedding.md"))
-    assert len(found) == 14
+    assert len(found) == 16
     with Tour(tmp_path) as tour:
         for block in found:
             tour.follow(block)

@@ -71,11 +71,15 @@ async def test_events_tell_of_a_connection_from_both_ends() -> None:
     here, there = Events(), Events()
     async with node(there) as one, node(here) as other:
         [address] = await one.listen(ANYWHERE)
-        assert there.all == [{"event": "listening", "address": str(address)}]
+        assert there.all == [{"event": "listening", "address": str(address), "tls": False}]
         other.connect(address)
         connected = await here.wait_for("connected")
-        expected = {"event": "connected", "address": str(address), "direction": "outgoing"}
-        assert connected == expected
+        assert connected == {
+            "event": "connected",
+            "address": str(address),
+            "peer_id": None,
+            "direction": "outgoing",
+        }
         assert (await there.wait_for("connected"))["direction"] == "incoming"
         [info] = other.connections()
         assert info.state is ConnectionState.ESTABLISHED
@@ -160,7 +164,7 @@ async def test_a_stream_of_the_callers_ends_with_the_other_side() -> None:
         await there.send_all(b"\x16\x03\x01\x02\x00\x01")
         with trio.fail_after(PATIENCE_S):
             ending = await running.serve_stream(here, proactive=False, name="stranger")
-        assert ending.reason == "not a bamboo peer: it speaks TLS"
+        assert ending.reason == "the other side wants TLS"
 
 
 async def test_too_many_connections_are_closed_and_later_ones_get_in() -> None:

@@ -18,7 +18,8 @@ from OpenSSL import SSL
 
 from peer.node.doors import tls as tls_module
 from peer.node.doors.certificate import CertificateError, make_certificate, peer_id_of, private_key
-from peer.node.doors.tls import NO_TLS_ALERT, HandshakeError, Identity, TlsStream, Trouble
+from peer.node.doors.tls import NO_TLS_ALERT, Identity, TlsStream
+from peer.node.doors.trouble import HandshakeError, Trouble
 
 AMY, BEN = SigningKey(bytes([1]) * 32), SigningKey(bytes([2]) * 32)
 AMY_IDENTITY, BEN_IDENTITY = Identity(AMY), Identity(BEN)

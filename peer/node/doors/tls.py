@@ -8,16 +8,17 @@ The standard library's TLS asks no stranger for a certificate: it refuses what n
 signed before anybody can look at the key. Here the key is all that counts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from enum import StrEnum
 from typing import Final
 
 import trio
 from nacl.signing import SigningKey
 from OpenSSL import SSL, crypto
 
+from .admission import ProvedStream
 from .certificate import CertificateError, make_certificate, peer_id_of, private_key
+from .trouble import HandshakeError, Trouble
 
 PROTOCOL: Final = b"bamboo-p2p/1"
 """What both sides name (ALPN)."""
@@ -27,26 +28,10 @@ OWED_MAX: Final = 16 * 1024
 """What TLS may owe to an other side that makes us owe it and to which nothing is sent."""
 NO_TLS_ALERT: Final = bytes.fromhex("15 03 03 00 02 02 0a")
 """`unexpected_message`: the answer of a listener to who does not begin with a ClientHello."""
+Blocks = Callable[[bytes], bool]
 _HANDSHAKE_BYTE: Final = 22
 _CHUNK: Final = 64 * 1024
 _NOT_CLOSED_WELL: Final = "the other side's stream was cut: it did not say that it ends"
-
-
-class Trouble(StrEnum):
-    """Why there is no TLS connection; the `kind` of events."""
-
-    CERTIFICATE = "certificate"
-    NO_TLS = "no tls"
-    WANTS_TLS = "wants tls"
-    OTHER = "tls"
-
-
-class HandshakeError(trio.BrokenResourceError):
-    """No TLS connection came of a stream; the text is one line for people."""
-
-    def __init__(self, kind: Trouble, reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
 
 
 class _WrongProtocolError(Exception):
@@ -74,21 +59,43 @@ class Identity:
         context.set_alpn_select_callback(_select_protocol)
 
 
+class _Look:
+    """What one connection thinks of the certificate that it is shown."""
+
+    def __init__(self, blocks: "Blocks", expects: bytes | None) -> None:
+        self.blocks = blocks
+        self.expects = expects
+        self.found: tuple[Trouble, str] | None = None
+        """Why it is not good enough."""
+
+    def at(self, certificate: crypto.X509) -> bool:
+        """Whether the handshake may go on."""
+        try:
+            peer_id = peer_id_of(certificate.to_cryptography())
+        except CertificateError as error:
+            self.found = Trouble.CERTIFICATE, str(error)
+        except ValueError as error:
+            self.found = Trouble.CERTIFICATE, f"the certificate cannot be read: {error}"
+        else:
+            if self.expects is not None and peer_id != self.expects:
+                reason = (
+                    f"{peer_id.hex()} answers, and not {self.expects.hex()}, who was called:"
+                    " somebody may sit between, or the node has another key now"
+                )
+                self.found = Trouble.WRONG_PEER, reason
+            elif self.blocks(peer_id):
+                # Whoever shows it has not proved yet that it is his. He is told no more than that
+                # he comes no further, which whoever has the key is told as well.
+                self.found = Trouble.BLOCKED, f"{peer_id.hex()} is blocked"
+        return self.found is None
+
+
 def _look_at_key(
     connection: SSL.Connection, certificate: crypto.X509, _: int, depth: int, __: int
 ) -> bool:
     """Whether a certificate may be shown: any, if its key is a node's. Depth 0 is the key's own."""
-    if depth:
-        return True
-    try:
-        peer_id_of(certificate.to_cryptography())
-    except CertificateError as error:
-        connection.set_app_data(str(error))
-        return False
-    except ValueError as error:
-        connection.set_app_data(f"the certificate cannot be read: {error}")
-        return False
-    return True
+    look = connection.get_app_data()
+    return bool(depth) or (isinstance(look, _Look) and look.at(certificate))
 
 
 def _select_protocol(_: SSL.Connection, offered: list[bytes]) -> bytes:
@@ -98,16 +105,28 @@ def _select_protocol(_: SSL.Connection, offered: list[bytes]) -> bytes:
     return PROTOCOL
 
 
-class TlsStream(trio.abc.HalfCloseableStream):
+class TlsStream(ProvedStream):
     """A TLS connection over another stream, which it closes with itself.
 
-    An end of the other stream without close_notify is a cut: BrokenResourceError.
+    An end of the other stream without close_notify is a cut: BrokenResourceError. `expects`: whose
+    key the other side has to have. `blocks`: whether a peer id gets no further than the handshake.
     """
 
-    def __init__(self, transport: trio.abc.Stream, identity: Identity, *, server: bool) -> None:
+    def __init__(
+        self,
+        transport: trio.abc.Stream,
+        identity: Identity,
+        *,
+        server: bool,
+        expects: bytes | None = None,
+        blocks: Blocks = lambda _: False,
+    ) -> None:
         self.transport = transport
+        self.expects = expects
         self._server = server
+        self._look = _Look(blocks, expects)
         tls = self._tls = SSL.Connection(identity.context, None)
+        tls.set_app_data(self._look)
         if server:
             tls.set_accept_state()
         else:
@@ -187,9 +206,8 @@ class TlsStream(trio.abc.HalfCloseableStream):
         self._tls.bio_write(data)
 
     def _reason_of(self, error: Exception) -> HandshakeError:
-        seen = self._tls.get_app_data()
-        if isinstance(seen, str):
-            return HandshakeError(Trouble.CERTIFICATE, seen)
+        if self._look.found is not None:
+            return HandshakeError(*self._look.found)
         if isinstance(error, _WrongProtocolError):
             return HandshakeError(Trouble.OTHER, "the caller speaks TLS, and not bamboo in it")
         words = _words_of(error)
@@ -295,9 +313,9 @@ class TlsStream(trio.abc.HalfCloseableStream):
                 self._eof_received = True
             except SSL.Error as error:
                 # A caller believes in a connection that was refused, until he reads.
-                words = f"TLS failed: {_words_of(error)}"
-                reason = words if self._has_read else str(self._reason_of(error))
-                raise trio.BrokenResourceError(reason) from None
+                if not self._has_read:
+                    raise self._reason_of(error) from None
+                raise trio.BrokenResourceError(f"TLS failed: {_words_of(error)}") from None
             else:
                 self._has_read = True
                 parts.append(part)

@@ -1,15 +1,19 @@
 """`HOST:PORT`, with brackets around an IPv6 host, as users write it.
 
-Behind the address of a peer that is called there may be options of that connection:
-`HOST:PORT,greedy=none`.
+Before the address of a peer that is called there may be who is to answer, and behind it options of
+that connection: `ID@HOST:PORT,greedy=none`.
 """
 
 import ipaddress
+import re
 from typing import Final, NamedTuple
+
+from logstore import check_name
 
 from .greedy import Greedy, parse_greedy
 
 DEFAULT_PORT: Final = 7007
+_ID: Final = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
 
 
 class Address(NamedTuple):
@@ -68,33 +72,83 @@ class PeerAddress(NamedTuple):
     address: Address
     greedy: Greedy | None = None
     """None: as the node has it."""
+    peer: str | None = None
+    """Who is to answer: a peer id in hex, or a name of the store. None: whoever is allowed."""
+    tls: bool | None = None
+    """Whether with TLS; None: as the address and the node have it."""
 
     def __str__(self) -> str:
         return str(self.address)
 
+    @property
+    def written(self) -> str:
+        """As `parse` takes it."""
+        options = [] if self.greedy is None else [f"greedy={self.greedy}"]
+        if self.tls is not None:
+            options.append(f"tls={'yes' if self.tls else 'no'}")
+        who = "" if self.peer is None else f"{self.peer}@"
+        return ",".join([f"{who}{self.address}", *options])
+
     @classmethod
     def parse(cls, text: str) -> "PeerAddress":
-        """`HOST:PORT[,greedy=both|send|receive|none]`. Raises ValueError."""
+        """`[ID@]HOST:PORT[,greedy=both|send|receive|none][,tls=yes|no]`. Raises ValueError."""
         place, *options = text.split(",")
-        address = Address.parse(place)
+        who, at, rest = place.rpartition("@")
+        if at and not who:
+            raise ValueError(f"{text[:100]!r} lacks who is called, before the @")
+        address = Address.parse(rest)
         if address.port == 0:
             raise ValueError(f"{text[:100]!r}: nobody can be called at port 0")
-        greedy: Greedy | None = None
+        found: dict[str, str] = {}
         for option in options:
             name, equals, value = option.partition("=")
-            where = f"{text[:100]!r}: "
-            if name != "greedy" or not equals:
+            if name not in ("greedy", "tls") or not equals:
                 raise ValueError(
-                    f"{where}{option[:40]!r} is no option of a connection; there is"
-                    " greedy=both, greedy=send, greedy=receive and greedy=none"
+                    f"{text[:100]!r}: {option[:40]!r} is no option of a connection; there is"
+                    " greedy=both, greedy=send, greedy=receive and greedy=none, tls=yes and tls=no"
                 )
-            if greedy is not None:
-                raise ValueError(f"{where}'greedy' is said twice")
-            try:
-                greedy = parse_greedy(value)
-            except ValueError as error:
-                raise ValueError(f"{where}greedy={error}") from None
-        return cls(address, greedy)
+            if name in found:
+                raise ValueError(f"{text[:100]!r}: {name!r} is said twice")
+            found[name] = value
+        return cls(
+            address,
+            _greedy(found.get("greedy"), text),
+            _peer(who, text) if at else None,
+            _tls(found.get("tls"), text, is_named=bool(at)),
+        )
+
+
+def called_at(target: Address | PeerAddress, greedy: Greedy | None = None) -> PeerAddress:
+    """Whom to call; `greedy` is meant if it is said."""
+    called = target if isinstance(target, PeerAddress) else PeerAddress(target)
+    return called if greedy is None else called._replace(greedy=greedy)
+
+
+def _greedy(word: str | None, text: str) -> Greedy | None:
+    try:
+        return None if word is None else parse_greedy(word)
+    except ValueError as error:
+        raise ValueError(f"{text[:100]!r}: greedy={error}") from None
+
+
+def _peer(who: str, text: str) -> str:
+    if _ID.fullmatch(who):
+        return who.lower()
+    try:
+        return check_name(who)
+    except ValueError:
+        raise ValueError(
+            f"{text[:100]!r}: {who[:80]!r} is neither a peer id (64 hex digits) nor a name"
+        ) from None
+
+
+def _tls(word: str | None, text: str, *, is_named: bool) -> bool | None:
+    if word not in (None, "yes", "no"):
+        raise ValueError(f"{text[:100]!r}: tls={word[:40]!r} is neither yes nor no")
+    if is_named and word == "no":
+        # Without TLS nobody proves who he is.
+        raise ValueError(f"{text[:100]!r}: who is called by an id is called with TLS")
+    return None if word is None else word == "yes"
 
 
 def _port(digits: str, text: str) -> int:

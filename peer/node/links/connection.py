@@ -29,10 +29,12 @@ from peer import (
     StorageFailed,
     Verdict,
 )
+from peer.node.doors.trouble import HandshakeError
 from peer.node.host.port import Port
 from peer.node.host.store_host import StoreHost
 
-from .sniffing import Sniffer
+from .parting import linger
+from .sniffing import DENIED, TLS, Sniffer
 
 RECEIVE_BYTES: Final = 256 * 1024
 SEND_BYTES: Final = 256 * 1024
@@ -53,8 +55,24 @@ class EndKind(StrEnum):
     STORAGE = "storage"
     """The store here cannot be read."""
     INTERNAL = "internal error"
+    UNREACHABLE = "unreachable"
+    """Nobody answers."""
+    DENIED = "denied"
+    """The other side has not allowed this node, or this node who answered."""
+    BLOCKED = "blocked"
+    WRONG_PEER = "wrong peer"
+    """Somebody answers who is not whom it was for."""
+    CERTIFICATE = "certificate"
+    NO_TLS = "no tls"
+    WANTS_TLS = "wants tls"
+    TLS = "tls"
+    """It is spoken at both ends, and nothing came of it."""
+    REMOVED = "removed"
+    """The other side is allowed no longer."""
 
 
+_TURNED_AWAY: Final = frozenset((EndKind.NOT_A_PEER, EndKind.WANTS_TLS))
+"""What was said to them tells them why."""
 _CLOSED_ALONE = "closed, without waiting for the other side any longer"
 
 
@@ -73,7 +91,8 @@ class Connection:
     session. `interests` is what the session is told first. `send_bytes`: how much is handed to the
     stream at once, behind which what is urgent has to wait. `failures_max`: after so many failures
     to keep what came, with nothing kept in between, the session is ended in good order. `failed` is
-    called with the reason of each.
+    called with the reason of each. `peer_id`: what the other side has proved over TLS, where
+    nothing but a setup or `denied` can be the first that it says.
     """
 
     def __init__(
@@ -88,8 +107,10 @@ class Connection:
         send_bytes: int = SEND_BYTES,
         failures_max: int | None = None,
         failed: Callable[[str], None] = lambda _: None,
+        peer_id: bytes | None = None,
     ) -> None:
         self.session = session
+        self._peer_id = peer_id
         self.not_kept: str | None = None
         self.not_given: str | None = None
         """Why something that came could not be kept, of several the last; it may be here now."""
@@ -122,6 +143,9 @@ class Connection:
                     nursery.start_soon(self._guard, self._keep_time)
         finally:
             self._leave(self._port)
+            if self._ending is not None and self._ending.kind in _TURNED_AWAY:
+                with trio.CancelScope(shield=True):
+                    await linger(self._stream)
             await close_stream(self._stream)
         if self._ending is None and self.session.closed:
             return Ending(EndKind.CLOSED, _CLOSED_ALONE)
@@ -156,8 +180,13 @@ class Connection:
         while data := await stream.receive_some(RECEIVE_BYTES):
             other = self._sniffer.feed(bytes(data))
             if other is not None:
-                self._end(EndKind.NOT_A_PEER, f"not a bamboo peer: it speaks {other}")
+                self._end_with_stranger(other)
                 return
+            if self._peer_id is not None and self._sniffer.is_strange:
+                if self._sniffer.has_seen_enough:
+                    self._end(EndKind.NOT_A_PEER, "not a bamboo peer: that is no setup")
+                    return
+                continue
             session.receive_bytes(bytes(data), trio.current_time())
             self._turn()
         self._reading_ended.set()
@@ -265,6 +294,23 @@ class Connection:
 
     # Endings
 
+    def remove(self) -> None:
+        """Ends the connection at once: whoever is there is allowed no longer."""
+        who = "the other side" if self._peer_id is None else self._peer_id.hex()
+        self._end(EndKind.REMOVED, f"{who} is allowed no longer")
+
+    def give_way(self, reason: str) -> None:
+        """Ends the connection at once, in favour of another one."""
+        self._end(EndKind.LOST, f"ended by us: {reason}")
+
+    def _end_with_stranger(self, other: str) -> None:
+        if other == DENIED and self._peer_id is not None:
+            self._end(EndKind.DENIED, f"{self._peer_id.hex()} has not allowed this node yet")
+        elif other == TLS and self._peer_id is None:
+            self._end(EndKind.WANTS_TLS, "the other side wants TLS")
+        else:
+            self._end(EndKind.NOT_A_PEER, f"not a bamboo peer: it speaks {other}")
+
     def _end(self, kind: EndKind, reason: str) -> None:
         if self._ending is None:
             self._ending = Ending(kind, reason)
@@ -279,6 +325,8 @@ class Connection:
                     self._end(EndKind.VIOLATION, str(error))
             case SessionTimeout():
                 self._end(EndKind.TIMEOUT, str(error))
+            case HandshakeError():
+                self._end(EndKind(error.kind), str(error))
             case trio.BrokenResourceError() | trio.ClosedResourceError():
                 if self.session.closed:
                     self._end(EndKind.CLOSED, "closed")

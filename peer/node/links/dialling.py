@@ -18,8 +18,16 @@ Connect = Callable[[], Awaitable[trio.abc.Stream]]
 CONNECT_TIMEOUT_S: Final = 10.0
 
 
+WRONG_PEER_S: Final = 60.0
+"""Who answers with another key than expected is not called again sooner."""
+
+
 class CannotConnectError(Exception):
-    """Nobody answers at an address; the text is one line for people."""
+    """Nobody answers at an address, or not whom it is for; the text is one line for people."""
+
+    def __init__(self, reason: str, kind: EndKind = EndKind.UNREACHABLE) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 async def open_stream(address: Address) -> trio.SocketStream:
@@ -40,7 +48,8 @@ class Dialler:
     """Keeps one address connected, for as long as `run` runs.
 
     `greedy` goes for the connections that are made from now on; None: what the node has. `reached`
-    is called with each connection that is established.
+    is called with each connection that is established. `called`: how it is called, for people and
+    for other processes; None: by no address.
     """
 
     def __init__(
@@ -52,8 +61,10 @@ class Dialler:
         observer: Observer,
         greedy: Greedy | None = None,
         reached: Callable[[], None] = lambda: None,
+        called: str | None = None,
     ) -> None:
         self._reached = reached
+        self.called = called
         self.address = address
         self.greedy = greedy
         self._connect = connect
@@ -66,6 +77,7 @@ class Dialler:
         self._since_s = trio.current_time()
         self.last_error: str | None = None
         """Why the last connection came to nothing, or ended."""
+        self._last_kind: EndKind | None = None
         self._attempts = 0
         self._retry_at_s: float | None = None
         self._stopping = False
@@ -108,6 +120,8 @@ class Dialler:
                 if self._stopping:
                     return
                 delay_s = self._backoff.next_delay_s()
+                if self._last_kind is EndKind.WRONG_PEER:
+                    delay_s = max(delay_s, WRONG_PEER_S)
                 self._enter(ConnectionState.WAITING)
                 self._retry_at_s = self._since_s + delay_s
                 await trio.sleep(delay_s)
@@ -119,7 +133,7 @@ class Dialler:
         try:
             stream = await self._connect()
         except CannotConnectError as error:
-            self._failed(str(error), told=False)
+            self._failed(str(error), error.kind, told=False)
             return
         member = self._member = self._roster.make(
             stream,
@@ -139,16 +153,26 @@ class Dialler:
             moved = counts.bytes_received + counts.bytes_sent if ending.kind is EndKind.LOST else 0
             self._backoff.connected_for(trio.current_time() - member.since_s, moved)
         if ending.kind is EndKind.CLOSED:
-            self.last_error = None
+            self.last_error = self._last_kind = None
         else:
-            self._failed(ending.reason, told=answered)
+            self._failed(ending.reason, ending.kind, member.peer_id, told=answered)
 
     def _enter(self, state: ConnectionState) -> None:
         self._state = state
         self._since_s = trio.current_time()
 
-    def _failed(self, reason: str, *, told: bool) -> None:
+    def _failed(
+        self, reason: str, kind: EndKind, peer_id: bytes | None = None, *, told: bool
+    ) -> None:
         """Remembers why, and says so unless that was said already."""
         if not told and reason != self.last_error:
-            self._observer({"event": "connect_failed", "address": self.address, "reason": reason})
-        self.last_error = reason
+            self._observer(
+                {
+                    "event": "connect_failed",
+                    "address": self.address,
+                    "peer_id": None if peer_id is None else peer_id.hex(),
+                    "kind": str(kind),
+                    "reason": reason,
+                }
+            )
+        self.last_error, self._last_kind = reason, kind

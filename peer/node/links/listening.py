@@ -5,8 +5,11 @@ from contextlib import suppress
 
 import trio
 
+from logstore import StoreError
+
 from .addresses import Address
 from .connection import close_stream, words_of
+from .entrance import HANDSHAKE_S, Entrance, Refused
 from .limits import Gate, TooManyConnectionsError
 from .records import Direction
 from .roster import Roster
@@ -45,11 +48,12 @@ def address_of(listener: trio.SocketListener) -> Address:
 class Reception:
     """Runs the connections that came in."""
 
-    def __init__(self, roster: Roster, gate: Gate) -> None:
+    def __init__(self, roster: Roster, gate: Gate, entrance: Entrance) -> None:
         self._roster = roster
         self._gate = gate
+        self._entrance = entrance
 
-    async def welcome(self, stream: trio.SocketStream) -> None:
+    async def welcome(self, stream: trio.SocketStream, *, tls: bool) -> None:
         """Runs an accepted connection, if it may stay. Raises nothing."""
         peer = None
         with suppress(OSError):  # it has gone already
@@ -57,20 +61,33 @@ class Reception:
         if peer is None:
             await close_stream(stream)
         else:
-            await self.run(stream, peer.host, str(peer))
+            await self.run(stream, peer.host, str(peer), tls=tls)
 
-    async def run(self, stream: trio.abc.Stream, host: str, address: str) -> None:
+    async def run(self, stream: trio.abc.Stream, host: str, address: str, *, tls: bool) -> None:
         """Runs a connection that came from a host, if it may stay."""
+        taken_s = trio.current_time()
         try:
-            slot = self._gate.enter(host, trio.current_time())
+            slot = self._gate.enter(host, taken_s)
         except TooManyConnectionsError as reason:
-            log.info("a connection from %s was closed: %s", address, reason)
+            self._entrance.refused(Refused.LIMIT, str(reason), address)
             await close_stream(stream)
             return
         try:
-            member = self._roster.make(
-                stream, Direction.INCOMING, address, on_established=slot.established
-            )
-            await self._roster.run(member)
+            admitted: trio.abc.Stream | None = stream
+            if tls:
+                until_s = taken_s + HANDSHAKE_S
+                admitted = await self._entrance.admit(stream, host, address, until_s)
+            if admitted is not None:
+                member = self._roster.make(
+                    admitted,
+                    Direction.INCOMING,
+                    address,
+                    on_established=slot.established,
+                    taken_s=taken_s,
+                )
+                await self._roster.run(member)
+        except StoreError as error:
+            log.warning("a connection from %s was closed: %s", address, error)
+            await close_stream(stream)
         finally:
             slot.leave()

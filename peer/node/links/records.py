@@ -70,6 +70,8 @@ class ConnectionInfo:
     state: ConnectionState
     since_s: float
     """Since when it is in this state, on Trio's clock."""
+    peer_id: str | None = None
+    """In hex, what the other side has proved to be; None without TLS, and before that."""
     last_error: str | None = None
     """Why the last connection to this address ended, if not in good order."""
     attempts: int = 0

@@ -21,6 +21,7 @@ from peer import (
     SyncFinished,
     claim_all,
 )
+from peer.node.doors.admission import Admission, ProvedStream
 from peer.node.host.seldom import Seldom
 from peer.node.host.store_host import StoreHost
 from wire import LogKey
@@ -47,6 +48,10 @@ class Member:
 
     address: str
     direction: Direction
+    peer_id: bytes | None
+    """What the other side has proved to be; None: over a plain connection."""
+    expected: bool
+    """Whether it was called by that id."""
     connection: Connection
     since_s: float
     on_established: Callable[[], None]
@@ -67,6 +72,15 @@ class Member:
     knowledge: Knowledge = field(default_factory=Knowledge)
 
     @property
+    def fields(self) -> dict[str, object]:
+        """Which connection it is, in events."""
+        return {
+            "address": self.address,
+            "peer_id": None if self.peer_id is None else self.peer_id.hex(),
+            "direction": str(self.direction),
+        }
+
+    @property
     def state(self) -> ConnectionState:
         """How far it has come."""
         if not self.established.is_set():
@@ -81,6 +95,7 @@ class Member:
         return ConnectionInfo(
             address=self.address,
             direction=self.direction,
+            peer_id=None if self.peer_id is None else self.peer_id.hex(),
             state=self.state,
             since_s=self.since_s,
             last_error=last_error,
@@ -142,6 +157,7 @@ class Ended:
     direction: Direction
     ending: Ending
     at_s: float
+    peer_id: bytes | None = None
 
 
 class Roster:
@@ -156,10 +172,12 @@ class Roster:
         trace: TraceFile | None = None,
         limits: Limits | None = None,
         *,
+        admission: Admission,
         spread: Callable[[LogKey, int], None],
     ) -> None:
         """`spread` is called with every entry of a log that left or came, or a later one."""
         self._spread = spread
+        self._admission = admission
         limits = limits or Limits()
         self.pacer = Pacer(limits)
         self.allowance = Allowance(limits.data_credit_bytes_max)
@@ -185,15 +203,21 @@ class Roster:
         policy: Literal["follow", "sync"] | None = None,
         greedy: Greedy | None = None,
         on_established: Callable[[], None] = lambda: None,
+        taken_s: float | None = None,
     ) -> Member:
-        """A member for a new stream, for `run`. What is None is as the node has it."""
+        """A member for a new stream, for `run`. What is None is as the node has it.
+
+        `taken_s`: when the stream was taken, from where on its setup has its time; None: now.
+        """
+        proved = stream if isinstance(stream, ProvedStream) else None
+        peer_id = None if proved is None else proved.peer_id
         role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
         credit = self.allowance.take(self._config.data_credit_bytes)
         setup = with_greedy(self._config.setup, greedy)
         config = replace(self._config, data_credit_bytes=credit, setup=setup)
         if policy is not None:
             config = replace(config, policy=policy)
-        trace = None if self._trace is None else self._trace.begin(address, direction)
+        trace = None if self._trace is None else self._trace.begin(address, direction, peer_id)
         tracer = None if trace is None else trace.tracer
         place: Place | None = None
         if config.policy == "follow":
@@ -201,8 +225,9 @@ class Roster:
             place = self.sources.join(address, tell, lambda: member.connection.session.is_behind)
         claim = claim_all if place is None else place.claim
         stream = self.pacer.stream(stream)
+        now = trio.current_time() if taken_s is None else taken_s
         connection = Connection(
-            Session(role, config, trio.current_time(), tracer, claim, self._bucket),
+            Session(role, config, now, tracer, claim, self._bucket),
             stream,
             self._host,
             source=address,
@@ -211,15 +236,18 @@ class Roster:
             send_bytes=self.pacer.piece_bytes or SEND_BYTES,
             failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
             failed=self._storage_failed,
+            peer_id=peer_id,
         )
 
         def established() -> None:
             on_established()
-            self._observer({"event": "connected", "address": address, "direction": str(direction)})
+            self._observer({"event": "connected", **member.fields})
 
         member = Member(
             address,
             direction,
+            peer_id,
+            proved is not None and proved.expects is not None,
             connection,
             trio.current_time(),
             established,
@@ -254,7 +282,13 @@ class Roster:
             if member.trace is not None:
                 member.trace.ended(member.ending)
         self.ended.append(
-            Ended(member.address, member.direction, member.ending, trio.current_time())
+            Ended(
+                member.address,
+                member.direction,
+                member.ending,
+                trio.current_time(),
+                member.peer_id,
+            )
         )
         # A call that came to nothing is told by who called.
         if member.established.is_set() or member.direction is Direction.INCOMING:
@@ -270,6 +304,14 @@ class Roster:
         ]
         found = [info for info in infos if info is not None]
         return sorted(found, key=lambda info: (info.direction, info.address))
+
+    def rules_changed(self) -> None:
+        """The table of peers says something else: who is allowed no longer is sent away."""
+        for member in list(self.members):
+            if member.peer_id is None:
+                continue
+            if self._admission.rule_for(member.peer_id, expected=member.expected) is None:
+                member.connection.remove()
 
     def tell(self, event: Event) -> None:
         """Hands a local event to every session."""
@@ -305,8 +347,7 @@ class Roster:
         self._observer(
             {
                 "event": event,
-                "address": member.address,
-                "direction": str(member.direction),
+                **member.fields,
                 "kind": str(ending.kind),
                 "reason": ending.reason,
             }

@@ -3,13 +3,18 @@
 import re
 from typing import Final
 
+TLS: Final = "TLS"
+DENIED: Final = "denied"
+"""What who is not let in is told, over TLS and instead of a setup (doors.md 2)."""
+
 _LOOKED_AT: Final = 8
 _SPEAKERS: Final = (
     (re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS|CONNECT|TRACE|PATCH|PRI) "), "HTTP"),
     (re.compile(rb"HTTP/"), "HTTP"),
-    (re.compile(rb"\x16\x03[\x00-\x04]"), "TLS"),
-    (re.compile(rb"\x15\x03[\x00-\x04]"), "TLS"),
+    (re.compile(rb"\x16\x03[\x00-\x04]"), TLS),
+    (re.compile(rb"\x15\x03[\x00-\x04]"), TLS),
     (re.compile(rb"SSH-"), "SSH"),
+    (re.compile(rb"denied\n"), DENIED),
 )
 _HIGH_BITS: Final = 0b1111_1100
 
@@ -31,6 +36,11 @@ class Sniffer:
             if pattern.match(self._start):
                 return name
         return None
+
+    @property
+    def has_seen_enough(self) -> bool:
+        """Whether nothing that comes still could name another protocol."""
+        return len(self._start) >= _LOOKED_AT
 
     @property
     def is_strange(self) -> bool:

@@ -60,10 +60,12 @@ class TraceFile:
         self._handle = _opened(path)
         self._append({"bamboo_peer_trace": TRACE_VERSION, "time": self._time()})
 
-    def begin(self, address: str, direction: Direction) -> "ConnectionTrace":
-        """A connection has been made, or is about to be."""
+    def begin(
+        self, address: str, direction: Direction, peer_id: bytes | None = None
+    ) -> "ConnectionTrace":
+        """A connection has been made, or is about to be. `peer_id`: what was proved over TLS."""
         self._connections += 1
-        return ConnectionTrace(self, self._connections, address, direction)
+        return ConnectionTrace(self, self._connections, address, direction, peer_id)
 
     def put(self, number: int, address: str, record: Record) -> None:
         """Takes a record of a connection."""
@@ -121,11 +123,26 @@ class TraceFile:
 class ConnectionTrace:
     """The part of a trace that is about one connection."""
 
-    def __init__(self, file: TraceFile, number: int, address: str, direction: Direction) -> None:
+    def __init__(
+        self,
+        file: TraceFile,
+        number: int,
+        address: str,
+        direction: Direction,
+        peer_id: bytes | None,
+    ) -> None:
         self._file = file
         self._number = number
         self._address = address
-        self._put({"channel": "connection", "message": "begin", "direction": str(direction)})
+        proved = None if peer_id is None else peer_id.hex()
+        self._put(
+            {
+                "channel": "connection",
+                "message": "begin",
+                "direction": str(direction),
+                "peer_id": proved,
+            }
+        )
         self.tracer = Tracer(self._put)
         """For the session."""
 

@@ -80,10 +80,14 @@ class Overview:
             "max_rate": self._node.config.limits.bytes_per_s_max,
             "max_rate_per_peer": self._node.config.limits.peer_bytes_per_s_max,
             "listening": [str(address) for address in self._node.addresses],
-            "connections": [_connection(info, moments) for info in self._node.connections()],
+            "connections": [
+                _connection(info, moments) | {"called": self._node.called_as(info)}
+                for info in self._node.connections()
+            ],
             "ended": [
                 {
                     "address": each.address,
+                    "peer_id": None if each.peer_id is None else each.peer_id.hex(),
                     "direction": str(each.direction),
                     "kind": str(each.ending.kind),
                     "reason": each.ending.reason,
@@ -193,6 +197,7 @@ def _asked_for_at_once(interests: Interests) -> Iterable[LogKey]:
 def _connection(info: ConnectionInfo, moments: _Moments) -> dict[str, object]:
     return {
         "address": info.address,
+        "peer_id": info.peer_id,
         "direction": str(info.direction),
         "state": str(info.state),
         "since": moments.of(info.since_s),

@@ -6,9 +6,18 @@ What is held is read from the store, what peers have said from the state of the 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from logstore import FULL, LogInfo, LogState, PolicyKind, Store, Subscription, subscription_of
+from logstore import (
+    FULL,
+    LogInfo,
+    LogState,
+    PolicyKind,
+    Store,
+    Subscription,
+    subscription_of,
+    written_scope,
+)
 from peer import counted, log_fields, seq_span
 from wire import U64_MAX, CancelReason, LogKey
 
@@ -330,28 +339,48 @@ def _trouble_with(each: Mapping[str, Any]) -> Iterator[Reason]:
         )
 
 
-def why_peer(store: Store, state: State | None, address: str) -> list[Reason]:
-    """How it stands with a peer. `address`: `HOST:PORT`, or a host, as connections name it.
+def why_peer(store: Store, state: State | None, peer: str | bytes) -> list[Reason]:
+    """How it stands with a peer, by `HOST:PORT`, or a host, as connections name it, or by its id.
 
     `store`, `state`: as for `why_log`.
     """
+    found = [] if isinstance(peer, str) else [_decision(store, peer)]
     if state is None:
         text = "no node serves this store, so there are no connections"
-        return [Reason(text, wrong=True, advice="start one with `bamboo-peer serve`")]
-    found: list[Reason] = []
+        return [*found, Reason(text, wrong=True, advice="start one with `bamboo-peer serve`")]
+    decided = len(found)
     state = _less_outdated(store, state)
     for each in state.get("connections", ()):
-        if _is_at(each["address"], address):
+        if _is_with(each, peer):
             found += _connection(each, state)
             found += _logs_with(state, each["address"])
             found += _terms(each, state)
-    endings = [each for each in state.get("ended", ()) if _is_at(each["address"], address)]
+    endings = [each for each in state.get("ended", ()) if _is_with(each, peer)]
     for each in endings[-PEERS_TOLD:]:
         found += _ending(each)
-    if not found:
-        text = f"the node has had no connection with {address} and does not call it"
-        return [Reason(text, wrong=True, advice=f"call it with `serve --connect {address}`")]
+    if len(found) == decided:
+        name = peer if isinstance(peer, str) else f"{peer.hex()}@HOST:PORT"
+        text = f"the node has had no connection with {name} and does not call it"
+        found.append(Reason(text, wrong=True, advice=f"call it with `serve --connect {name}`"))
     return found
+
+
+def _decision(store: Store, peer_id: bytes) -> Reason:
+    """What the table of peers says of one."""
+    text = peer_id.hex()
+    if peer_id == store.author:
+        return Reason(f"{text} is this node's own id, which is always let in")
+    found = [each for each in store.peers.known() if each.peer_id == peer_id]
+    advice = f"`bamboo-peer peer allow {text}` lets it in"
+    if not found:
+        return Reason(f"{text} has never knocked, and is not allowed", wrong=True, advice=advice)
+    [known] = found
+    if known.rule is not None and known.rule.allowed:
+        read = written_scope(known.rule.read)
+        reads = read if isinstance(read, str) else ", ".join(read)
+        return Reason(f"{text} is allowed; it may read: {reads}; it may write: {known.rule.write}")
+    what = "is blocked" if known.rule is not None else "waits until somebody allows it"
+    return Reason(f"{text} {what}", wrong=True, advice=advice)
 
 
 def _less_outdated(store: Store, state: State) -> State:
@@ -381,6 +410,13 @@ def _terms(each: Mapping[str, Any], state: State) -> Iterator[Reason]:
             yield Reason(text, advice=advice)
 
 
+def _is_with(each: Mapping[str, Any], peer: str | bytes) -> bool:
+    """Whether a connection is, or was, with a peer."""
+    if isinstance(peer, bytes):
+        return each.get("peer_id") == peer.hex()
+    return _is_at(each["address"], peer)
+
+
 def _is_at(known: str, asked: str) -> bool:
     host = known.rpartition(":")[0]
     return asked in {known, host, host.strip("[]")}
@@ -405,6 +441,12 @@ def _called(each: Mapping[str, Any]) -> Iterator[Reason]:
 
 def _advice_for(reason: str) -> str:
     hints = {
+        "has not allowed this node": "who runs it has to `peer allow` what `identity` says here",
+        "whom this node has not allowed": "`bamboo-peer peer allow` lets it in",
+        "somebody may sit between": "ask who runs it, on another way, what `identity` says there",
+        "perhaps your certificate was refused": "ask there whether this node is blocked",
+        "wants TLS": "call it with tls=yes, or by its id: ID@HOST:PORT",
+        "does not speak TLS": "see whether it was started with --insecure; then tls=no calls it",
         "refused": "see whether a node listens there, at this port",
         "no answer": "see whether the host is up and no firewall is between",
         "not a bamboo peer": "the port belongs to another program; name another",
@@ -474,6 +516,11 @@ def _logs_with(state: State, address: str) -> Iterator[Reason]:
                 yield Reason(text, wrong=True, advice=f"see `bamboo-peer why {name}`")
 
 
+_TROUBLES: Final = frozenset(
+    ("timeout", "internal error", "not a peer", "storage", "denied", "blocked", "wants tls")
+)
+
+
 def _ending(each: Mapping[str, Any]) -> Iterator[Reason]:
     name, kind = each["address"], each["kind"]
     text = f"a connection with {name} ended at {each['at']}: {each['reason']}"
@@ -486,4 +533,4 @@ def _ending(each: Mapping[str, Any]) -> Iterator[Reason]:
     elif kind == "closed":
         yield Reason(text)
     else:
-        yield Reason(text, wrong=kind in {"timeout", "internal error", "not a peer", "storage"})
+        yield Reason(text, wrong=kind in _TROUBLES)
