@@ -57,10 +57,12 @@ class Stream(Channel):
 
     __slots__ = ("headers", "number", "offset", "queue", "receive", "send")
 
-    def __init__(self, number: int, send_credit: int, receive_credit: int) -> None:
+    def __init__(
+        self, number: int, send_credit: int, receive_credit: int, credits_free: int
+    ) -> None:
         super().__init__(number)
         self.number = number
-        self.send = SendCredit(send_credit)
+        self.send = SendCredit(send_credit, credits_free)
         self.receive = ReceiveCredit(receive_credit)
         self.headers = WriteHeaders(number)
         self.queue: deque[bytes] = deque()

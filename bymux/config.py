@@ -47,6 +47,11 @@ class Limits:
     # nghttp2's limit on resets: a burst that no honest peer reaches, and a rate it may keep up.
     idle_work_max: int = 1000
     idle_work_per_s: float = 33.0
+    # Credit may come with every Write that it is for, and is worth little more often than that: one
+    # peer that granted a byte at a time kept a whole node from its other connections.
+    credits_free: int = 64
+    small_write_bytes: int = 16
+    """Writes below this are counted (`Connection.take_small_writes`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,17 @@ class Connection:
         self._bytes_received = 0
         self._bytes_sent = 0
 
-    def receive_data(self, data: bytes | bytearray | memoryview, now: float = 0.0) -> list[Event]:
+    def receive_data(
+        self,
+        data: bytes | bytearray | memoryview,
+        now: float = 0.0,
+        packets_max: int | None = None,
+    ) -> list[Event]:
         """Takes the next bytes from the peer, however they were cut.
+
+        `packets_max`: after so many packets the rest is left for another call (`has_unread`), so
+        that whoever serves many peers can let others have their turn: small packets are work for
+        every few bytes, and a peer may send nothing else.
 
         `bytes` are cheapest: then a body is copied once, or not at all if it is the whole of them.
         `now` is in seconds, of any clock that never goes back. Data can be empty: then only
@@ -98,7 +107,7 @@ class Connection:
         inbox.report_ended()
         self._bytes_received += len(data)
         try:
-            inbox.receive(data if type(data) is bytes else bytes(data))
+            inbox.receive(data if type(data) is bytes else bytes(data), packets_max)
         except Violation as broken:
             self._failure = RemoteProtocolError(
                 broken.rule, broken.detail, stream=broken.stream, value=broken.value
@@ -107,6 +116,19 @@ class Connection:
             error.events = inbox.take_events()
             raise error from None
         return inbox.take_events()
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether some of the bytes wait for another call of `receive_data`."""
+        return self._inbox.has_unread and self._failure is None
+
+    def take_small_writes(self) -> int:
+        """How many Writes of a few bytes have come since the last call (`small_write_bytes`).
+
+        They are legal, and whether they are of any use only the application can tell.
+        """
+        count, self._inbox.small_writes = self._inbox.small_writes, 0
+        return count
 
     @property
     def wants_to_send(self) -> bool:

@@ -14,9 +14,11 @@ CREDIT = "bymux.md Credit"
 class SendCredit:
     """What we may still write. The caller's bytes take their credit when they are queued."""
 
-    __slots__ = ("left", "queued")
+    __slots__ = ("credits_free", "left", "queued")
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, credits_free: int) -> None:
+        self.credits_free = credits_free
+        """How many Credits may come before each of them is idle work; one more for each Write."""
         self.left = left
         """What may be queued yet, or INFINITE."""
         self.queued = 0

@@ -38,6 +38,11 @@ class Inbox:
         self.idle = IdleWork(config.limits)
         self.packets = 0
         """Packets received, as far as their headers are complete."""
+        self.small_writes = 0
+        """Of them, Writes of a few bytes, since somebody asked."""
+        self._data = b""
+        """What is being read, from `_position` on: not all is in one turn."""
+        self._position = 0
         self.events: list[Event] = []
         self._header = b""
         """The first bytes of a header that is not complete yet."""
@@ -57,11 +62,25 @@ class Inbox:
         """Reports the streams that our own packets ended."""
         self.events.extend(map(StreamEnded, self._registry.take_ended()))
 
-    def receive(self, data: bytes) -> None:
-        """Takes the next bytes. Raises Violation at a packet that breaks a rule."""
-        position = self._complete_header(data) if self._header else 0
+    @property
+    def has_unread(self) -> bool:
+        """Whether a turn has ended before all was read."""
+        return self._position < len(self._data)
+
+    def receive(self, data: bytes, packets_max: int | None) -> None:
+        """Takes the next bytes, and reads so many packets of them and of those that were left.
+
+        Raises Violation at a packet that breaks a rule.
+        """
+        position = self._position
+        if position < len(self._data):
+            data = self._data[position:] + data if data else self._data
+            position = 0 if data is not self._data else position
+        else:
+            position = self._complete_header(data) if self._header else 0
         size = len(data)
-        while position < size:
+        last = None if packets_max is None else self.packets + packets_max
+        while position < size and (last is None or self.packets < last or self._body_left):
             if self._body_left:
                 position = self._take_body(data, position, size)
                 continue
@@ -69,9 +88,12 @@ class Inbox:
             end = position + layout.header_bytes
             if end > size:
                 self._header = data[position:]
-                return
+                position = size
+                break
             self._take_packet(layout, data, position, end)
             position = end
+        # Where it was cut stands beside it: a copy for each turn would be work for nothing.
+        self._data, self._position = (data, position) if position < size else (b"", 0)
 
     def _complete_header(self, data: bytes) -> int:
         """Goes on with a header that was cut off. Returns how many bytes of `data` it took."""
@@ -147,6 +169,8 @@ class Inbox:
         if amount == 0:
             self.idle.spend("Write of 0 bytes", stream.id)
             return
+        if amount < self._config.limits.small_write_bytes:
+            self.small_writes += 1
         self._body_left = amount
         self._body_stream = stream
         if receive.restorable and receive.restore():
@@ -154,10 +178,15 @@ class Inbox:
 
     def _take_credit(self, stream: Stream, amount: int) -> None:
         stream.theirs = advance(stream.theirs, Input.CREDIT, stream.id)
-        if stream.send.add(amount, stream.number):
-            self._report_credit(stream)
-        else:
+        send = stream.send
+        if not send.add(amount, stream.number):
             self.idle.spend("Credit of 0", stream.id)
+            return
+        if send.credits_free:
+            send.credits_free -= 1
+        else:
+            self.idle.spend("Credit for which nothing was written", stream.id)
+        self._report_credit(stream)
 
     def _take_global_credit(self, amount: int) -> None:
         creation = self._registry.creation

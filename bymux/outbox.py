@@ -139,6 +139,7 @@ class Outbox:
             header = stream.headers.encode(count)
             parts.append(header)
             stream.take(count, parts)
+            stream.send.credits_free += 1
             room -= len(header) + count
             self.packets += 1
             if stream.queue:

@@ -17,8 +17,11 @@ class Registry:
         self._parity = role.parity
         self._config = config
         self.creation = Creation(possible=config.streams_creatable)
+        self._credits_free = config.limits.credits_free
         self.streams = {
-            initial.id: Stream(initial.id, initial.send_credit, initial.receive_credit)
+            initial.id: Stream(
+                initial.id, initial.send_credit, initial.receive_credit, self._credits_free
+            )
             for initial in config.initial_streams
         }
         self._ended: list[int] = []
@@ -57,7 +60,9 @@ class Registry:
         return self._create(number, self._config.other_credit, self._config.creator_credit)
 
     def _create(self, number: int, send_credit: int, receive_credit: int) -> Stream:
-        stream = self.streams[number] = Stream(number, send_credit, receive_credit)
+        stream = self.streams[number] = Stream(
+            number, send_credit, receive_credit, self._credits_free
+        )
         return stream
 
     def release(self, stream: Stream) -> None:

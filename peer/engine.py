@@ -183,6 +183,10 @@ class Engine:
         self._inbound.feed(data)
         self._judge(self._read_data)
 
+    def note_small_writes(self, count: int) -> None:
+        """So many Writes of a few bytes have come since the last call. Raises RemoteViolation."""
+        self._judge(lambda: self._idle.small_writes(count, self.now))
+
     def control_to_send(self) -> bytes:
         return self._table.take_bytes()
 
@@ -298,11 +302,12 @@ class Engine:
 
     def _read_control(self) -> None:
         while (message := self._control.next_message()) is not None:
+            self._idle.completed += 1
             self._table.receive(message)
         self._read_data()
 
     def _read_data(self) -> None:
-        self._inbound.run()
+        self._idle.completed += self._inbound.run()
         self._timers.data_held(self._inbound.held_for is not None)
         if self._data_ends and not self._inbound.expects_reply:
             self._inbound.ended(lost=False)
@@ -503,6 +508,9 @@ class Engine:
 
     def _complete(self, request: Request) -> None:
         self.actor.cancel_for(request, CancelReason.COMPLETE)
+
+    def granted(self, units: int, *, proposals: int) -> None:
+        self._idle.grant(units, proposals, self.now)
 
     def idle_work(self) -> None:
         self._idle.add(self.now)

@@ -241,12 +241,31 @@ class Session:
             data = self._read_setup()
             if self._engine is None:
                 return
+        self._take(data)
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether some of what came waits for `read_on`."""
+        return self._mux.has_unread and not self._lost
+
+    @_final
+    def read_on(self, now: float) -> None:
+        """Goes on with what came, a turn of it. Raises RemoteViolation."""
+        self._at(now)
+        self._take(b"")
+
+    def _take(self, data: bytes) -> None:
+        """A turn of what came. A few bytes can be a packet, and each is work whatever it is for:
+        whoever runs many sessions goes on only when the others have had their turn."""
+        if self._engine is None:
+            return
         try:
-            events = self._mux.receive_data(data, now)
+            events = self._mux.receive_data(data, self._now, self._config.turn_packets)
         except bymux.RemoteProtocolError as error:
             self._route_all(error.events)
             raise RemoteViolation(error.rule, error.detail) from None
         self._route_all(events)
+        self._engine.note_small_writes(self._mux.take_small_writes())
         self._after_input()
 
     def receive_eof(self, now: float) -> None:

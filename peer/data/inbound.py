@@ -188,9 +188,12 @@ class Inbound:
         self._credit_released += free
         return free
 
-    def run(self) -> None:
-        """Read as far as possible. Raises Violation."""
-        work = 0
+    def run(self) -> int:
+        """Read as far as possible; returns how many packets came whole, and runs of them.
+
+        Raises Violation.
+        """
+        work = whole = 0
         self.paused = False
         while self._ticket is None and not self._prover.is_full:
             if self.held_for is not None and not self._released_hold():
@@ -201,6 +204,7 @@ class Inbound:
             metadata = self._fed.byte_at(self._decoder.consumed) in _METADATA_BYTES
             if self._retry is None and metadata and self._take_run():
                 self._has_switched = False
+                whole += 1
                 continue
             packet = self._retry or self._next_packet(metadata=metadata)
             if packet is None:
@@ -212,8 +216,11 @@ class Inbound:
             work += _PACKET_WORK_BYTES
             if isinstance(packet, PayloadBytes):
                 work += len(packet.data)
+            else:
+                whole += 1
         self._tell_news()
         self._prover.flush()
+        return whole
 
     def _released_hold(self) -> bool:
         """Whether reading may go on although the current request was not answered when it began."""

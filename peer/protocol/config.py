@@ -74,6 +74,10 @@ class SessionConfig:
     sinks_max: int = 64
     """Payloads that one peer may have under way in pieces; each holds a file."""
 
+    turn_packets: int | None = None
+    """bymux packets that are read in one go, of who runs many sessions; None: all that came."""
+    grants_free: int = 64
+    """Grants of request credit that are no idle work, beside one for each proposal of ours."""
     request_credit: int = 64
     """point2point.md 2: proposals that may be unanswered."""
     requests_max: int = 65_536

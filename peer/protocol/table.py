@@ -54,6 +54,9 @@ class Listener(Protocol):
     def end_due(self, request: Request) -> None:
         """Our packet 32 may be sent now."""
 
+    def granted(self, units: int, *, proposals: int) -> None:
+        """The other side gives credit; so many proposals were made here so far."""
+
     def idle_work(self) -> None:
         """The other side sent something that costs us work and moves nothing."""
 
@@ -237,8 +240,7 @@ class RequestTable:
                 "point2point.md 2", f"credit of {self.credit} + {grant.units} is above 2^64 - 1"
             )
         self.credit += grant.units
-        if grant.units == 0:
-            self._listener.idle_work()
+        self._listener.granted(grant.units, proposals=self._next_number // 2)
 
     def _receive_propose(self, proposal: Propose) -> None:
         number = proposal.request

@@ -12,7 +12,7 @@ LARGEST = 2**64 - 2
 
 @pytest.mark.parametrize("held", [0, 1, 2**63, LARGEST])
 def test_sent_credit_may_reach_two_to_64_minus_2(held: int) -> None:
-    credit = SendCredit(0)
+    credit = SendCredit(0, 64)
     if held:
         credit.add(held, 1)
     if held < LARGEST:
@@ -23,7 +23,7 @@ def test_sent_credit_may_reach_two_to_64_minus_2(held: int) -> None:
 @pytest.mark.parametrize("held", [0, 1, 2**63, LARGEST])
 @pytest.mark.rule("BYMUX-2.03")
 def test_a_sum_of_two_to_64_minus_1_is_infinite(held: int) -> None:
-    credit = SendCredit(held)
+    credit = SendCredit(held, 64)
     assert credit.add(INFINITE - held, 1)
     credit.take(10**6)
     assert credit.left == INFINITE
@@ -31,7 +31,7 @@ def test_a_sum_of_two_to_64_minus_1_is_infinite(held: int) -> None:
 
 @pytest.mark.parametrize("held", [1, 2, 2**63, LARGEST])
 def test_a_sum_of_two_to_64_is_a_violation_and_changes_nothing(held: int) -> None:
-    credit = SendCredit(held)
+    credit = SendCredit(held, 64)
     with pytest.raises(Violation, match=str(INFINITE + 1 - held)) as caught:
         credit.add(INFINITE + 1 - held, 1)
     assert (caught.value.rule, caught.value.value) == ("bymux.md Credit", INFINITE + 1 - held)
@@ -39,7 +39,7 @@ def test_a_sum_of_two_to_64_is_a_violation_and_changes_nothing(held: int) -> Non
 
 
 def test_what_is_queued_still_counts_as_credit() -> None:
-    credit = SendCredit(10)
+    credit = SendCredit(10, 64)
     credit.take(10)
     with pytest.raises(Violation):
         credit.add(INFINITE - 9, 1)
@@ -49,7 +49,7 @@ def test_what_is_queued_still_counts_as_credit() -> None:
 
 @pytest.mark.rule("BYMUX-2.05")
 def test_credit_of_0_makes_infinite_once_and_then_nothing_may_be_added() -> None:
-    credit = SendCredit(5)
+    credit = SendCredit(5, 64)
     assert credit.add(0, 1)
     assert not credit.add(0, 1)
     with pytest.raises(Violation, match="infinite already"):

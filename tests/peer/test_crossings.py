@@ -87,6 +87,9 @@ class Side:
         self._drop(request)
         self.ends.append(request)
 
+    def granted(self, units: int, *, proposals: int) -> None:
+        pass
+
     def idle_work(self) -> None:
         pass
 

@@ -189,6 +189,11 @@ class Connection:
                 continue
             session.receive_bytes(bytes(data), trio.current_time())
             self._turn()
+            while session.has_unread:
+                # Others first. Should the connection end meanwhile, the rest is never read.
+                await trio.lowlevel.checkpoint()
+                session.read_on(trio.current_time())
+                self._turn()
         self._reading_ended.set()
         if session.closed:
             return

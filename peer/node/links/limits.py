@@ -25,6 +25,8 @@ class Limits:
     accepts_per_s: float = 10.0
     """Per address (bee #5322: 10 a second, burst 40)."""
     accepts_burst: float = 40.0
+    turn_packets: int = 1000
+    """bymux packets of one connection that are read before others have their turn."""
     data_credit_bytes_max: int = 64 << 20
     """What all connections together may have under way to us: sixty with a mebibyte each."""
     bytes_per_s_max: int | None = None

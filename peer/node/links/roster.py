@@ -186,7 +186,7 @@ class Roster:
         """How the last connections ended, the oldest first."""
         self._trace = trace
         self._host = host
-        self._config = self.pacer.session(config)
+        self._config = replace(self.pacer.session(config), turn_packets=limits.turn_packets)
         self._bucket = RefundBucket.of(self._config)
         self._interests = interests
         self._observer = observer
