@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     )
     from peer.protocol.plain import counted, json_number, log_fields, seq_span
     from peer.protocol.refunds import RefundBucket
+    from peer.protocol.scope import Scope, Writes
     from peer.protocol.tracing import Tracer
 
     from .session import Allowances, Session, SessionStatistics
@@ -80,6 +81,7 @@ _HOMES = (
     "planner.log_table",
     "protocol.notices",
     "protocol.refunds",
+    "protocol.scope",
     "session",
     "planner.source_book",
     "planner.source_seat",
@@ -132,6 +134,7 @@ __all__ = [
     "RequestCancelled",
     "RequestConfirmed",
     "RequestGivenUp",
+    "Scope",
     "Session",
     "SessionConfig",
     "SessionStatistics",
@@ -147,6 +150,7 @@ __all__ = [
     "Verdict",
     "Violation",
     "WritePayload",
+    "Writes",
     "claim_all",
     "counted",
     "default_setup",

@@ -126,7 +126,7 @@ class Engine:
             config,
             self._packer,
             self.actor,
-            self.actor.withholding,
+            self.actor.leaving,
             self._late,
             tracer,
             send_greedily=negotiated.send_greedily,
@@ -355,7 +355,7 @@ class Engine:
             case ArrivalChanged():
                 self._arrival_changed(event)
             case InterestsChanged():
-                self._withholding.interests_changed(event)
+                self.actor.leaving.interests_changed(event)
                 self._planner.interests_changed(event)
             case SourceChanged():
                 if not self._planner.source_changed(event):

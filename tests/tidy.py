@@ -32,7 +32,6 @@ TOO_MANY_FIELDS = {
     "peer/session.py Session": 28,
 }
 TOO_MANY_BRANCHES = {
-    "peer/planner/asks.py plan": 16,
     "peer/planner/changing.py change": 18,
     "peer/planner/outcomes.py confirmed": 19,
     "peer/planner/outcomes.py released": 23,

@@ -34,6 +34,9 @@ _READ_AHEAD_ROWS = 128
 class MaySend(Protocol):
     """How much of a log may leave in this session, whatever is held and asked for."""
 
+    def is_closed(self, request: Request) -> bool:
+        """Whether nothing leaves in this request, be it a notify or a skip."""
+
     def limit_of(self, request: Request) -> int:
         """Up to which entry."""
 
@@ -85,6 +88,9 @@ class Sender:
         base, outgoing = _base(request), request.outgoing
         limit = request.limit
         if limit is not None and outgoing.position >= limit:
+            return b""
+        if self._may_send.is_closed(request):
+            # Before anything is passed: a notify or a skip tells what is held here.
             return b""
         available = _available(request, base)
         if available <= outgoing.position:

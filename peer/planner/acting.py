@@ -26,6 +26,7 @@ from peer.protocol.timers import Timers
 from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey, Propose
 
 from .answer import Answer
+from .leaving import Leaving
 from .sourcing import Claim, Fetches, confirmation, told_by
 from .withholding import Withholding
 
@@ -62,7 +63,7 @@ class Actor:
         silence_s: float,
     ) -> None:
         self.claim = claim
-        self.withholding = Withholding(self, proactive=proactive, silence_s=silence_s)
+        self.leaving = Leaving(Withholding(self, proactive=proactive, silence_s=silence_s))
         self._table = table
         self._by_ident = by_ident
         self._timers = timers
@@ -71,6 +72,10 @@ class Actor:
         self._commands = commands
         self._notices = notices
         self._listener = listener
+
+    @property
+    def withholding(self) -> Withholding:
+        return self.leaving.withholding
 
     @property
     def now(self) -> float:
@@ -85,6 +90,18 @@ class Actor:
 
     def requests_of(self, log: LogKey) -> list[Request]:
         return self._table.of_log(log)
+
+    def uncovered(self) -> list[Request]:
+        return [
+            request
+            for request in self._table.all()
+            if request.cancel_sent is None
+            and (request.ours or request.confirmed)
+            and not self.leaving.is_covered(request)
+        ]
+
+    def may_tell(self, log: LogKey) -> bool:
+        return self.leaving.may_tell(log)
 
     def may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
         return self._table.may_propose(log, start, end)
@@ -119,7 +136,7 @@ class Actor:
 
     def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
         if request.cancel_sent is None:
-            cancel = self.withholding.before_cancel(request, cancel)
+            cancel = self.leaving.before_cancel(request, cancel)
             self._table.cancel(request, cancel, paced=paced)
             self.note_cancelled(request, cancel.reason, by_us=True)
 
@@ -141,6 +158,11 @@ class Actor:
         elif request.active:
             self._table.adjust(request, Adjust(request.number, eagerness=Eagerness.NOTIFY))
             self._fetches.declined(request.log)
+
+    def end(self, request: Request) -> None:
+        """Cancel it; what still comes for it is read past."""
+        self._listener.discard(request)
+        self.cancel_for(request, CancelReason.NOT_WANTED)
 
     def note_holds(self, log: LogKey, newest: int, held: int) -> None:
         self._notices.append(PeerHolds(log, newest, held))

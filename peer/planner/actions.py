@@ -28,6 +28,15 @@ class Actions(Protocol):
     def requests_of(self, log: LogKey) -> list[Request]:
         """All requests about a log."""
 
+    def uncovered(self) -> list[Request]:
+        """The requests in force that the scope of the other side does not cover."""
+
+    def end(self, request: Request) -> None:
+        """Cancel a request with 128, and take in nothing more of it."""
+
+    def send_again(self, log: LogKey) -> None:
+        """What was held back of a log may leave."""
+
     def may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
         """Whether section 7 allows this proposal now."""
 

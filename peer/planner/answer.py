@@ -94,31 +94,31 @@ def answer(
 
     `view` must hold the hash and, as `entry`, the encoding of `link_target`, and its runs begin at
     or before the start, as does what it names as missing if the range begins inside a payload.
-    `serve`: what is held is given out although nobody here wants it. `newest`: the newest entry
-    that is known of. `coming`: what requests in force bring. `bounded`: an open range is confirmed
-    only up to what is held now. Raises Violation if the proposal names an offset
-    beyond the payload.
+    `serve`: what is held is given out; where it is not, what brings something is confirmed all the
+    same. `newest`: the newest entry that is known of. `coming`: what requests in force bring.
+    `bounded`: an open range is confirmed only up to what is held now. Raises Violation if the
+    proposal names an offset beyond the payload.
     """
     found = obstacle(proposal, view)
     if found is not None:
         return Answer(cancel=found)
     wanted = wants.is_wanted
     held = range_with(view.runs, proposal.start)
+    if not serve and asks_for_held(proposal, held):
+        return _keep(proposal, wanted=wanted)
     if held is None and (proposal.offset is not None or proposal.payloads_only):
         # The receiver of a payload has to hold the metadata, and that may be us.
         return _refuse(proposal, CancelReason.NO_RESOURCES, take_over=wanted)
     _judge_offset(proposal, view)
     if proposal.sparse:
-        return _answer_path(proposal, view, wanted=wanted, serve=serve)
+        return _answer_path(proposal, view)
     if is_late_offer(proposal):
         return _take_payloads(proposal, view, wants, newest=max(newest, view.newest), coming=coming)
     offered = is_offer(proposal)
     newest = max(newest, view.newest, (proposal.end or 0) if offered else 0)
     if not offered:
         if held is not None:
-            decision = _serve(
-                proposal, view, wants, held[1], serve=serve, newest=newest, until=bounded
-            )
+            decision = _serve(proposal, view, wants, held[1], newest=newest, until=bounded)
         else:
             decision = _go_on_behind(proposal, view, wants, newest=newest, bounded=bounded)
         return _listen_to(decision, proposal, view, coming)
@@ -133,6 +133,24 @@ def _refuse(
     unserved: Ranges = (),
 ) -> Answer:
     return Answer(cancel=Cancel(proposal.request, reason), take_over=take_over, unserved=unserved)
+
+
+def asks_for_held(proposal: Propose, held: tuple[int, int] | None) -> bool:
+    """Whether a proposal can only be for what is held here: `held` is the run with its start.
+
+    Who lacks payloads, or asks for a path or a number, brings nothing.
+    """
+    brings_none = proposal.sparse or asks_for_payloads(proposal)
+    return brings_none or (held is not None and not (is_offer(proposal) or is_late_offer(proposal)))
+
+
+def _keep(proposal: Propose, *, wanted: bool) -> Answer:
+    """Nothing is given out. What is asked for of a log that we ask for too counts as not served:
+
+    it is told of once the other side may read the log.
+    """
+    asked = _asked(proposal) if wanted and not is_probe(proposal) else ()
+    return _refuse(proposal, take_over=wanted, unserved=asked)
 
 
 def _listen_to(decision: Answer, proposal: Propose, view: LogView, coming: Ranges) -> Answer:
@@ -237,13 +255,10 @@ def _serve(
     wants: Wants,
     run_last: int,
     *,
-    serve: bool,
     newest: int,
     until: bool,
 ) -> Answer:
     """The start is held, and everything up to `run_last`. `until`: there an open range ends."""
-    if not (serve or wants.is_wanted):
-        return _refuse(proposal)
     last = OPEN_END if proposal.end is None else proposal.end
     more = any(first > run_last for first, _ in view.runs) or not view.runs_complete
     if proposal.end is None and more and is_pool_of_later(view, proposal.start, run_last):
@@ -343,11 +358,9 @@ def _take_payloads(
     return replace(confirmed, unserved=())
 
 
-def _answer_path(proposal: Propose, view: LogView, *, wanted: bool, serve: bool) -> Answer:
+def _answer_path(proposal: Propose, view: LogView) -> Answer:
     """A sparse range: up to the newest entry whose path to the start is held."""
     start = proposal.start
-    if not (wanted or serve):
-        return _refuse(proposal)
     if proposal.end is None:
         end = _newest_with_path(view, start)
     else:

@@ -53,14 +53,24 @@ def settings_of(subscription: Subscription) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What this node wants of a log: a subscription if it follows it, and what is fetched once."""
+    """What this node wants of a log: a subscription if it follows it, and what is fetched once.
+
+    `listens`: it follows the log and may not take it from the other side, which is only to tell of
+    it (doors.md 3); then nothing else is wanted.
+    """
 
     subscription: Subscription | None = None
     fetches: Ranges = ()
+    listens: bool = False
 
     @property
     def is_wanted(self) -> bool:
         return self.subscription is not None or bool(self.fetches)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether there is something to propose of the log, though it were only to listen."""
+        return self.is_wanted or self.listens
 
     @property
     def is_sparse(self) -> bool:
@@ -218,13 +228,8 @@ def plan(
     """
     stop = last_possible(view)
     subscription = wants.subscription
-    if subscription is not None and not may_fetch:
-        inside = view.tail_partial_bytes
-        refused = range_with(peer.refused, view.height) is not None
-        if inside is not None and view.height == view.newest and not refused:
-            end = finite_end(stop)
-            return [Ask(AskKind.WATCH, view.height, end, NOTIFY_ONLY, end, inside)]
-        return _watch(view, peer, stop)
+    if wants.listens or (subscription is not None and not may_fetch):
+        return _listen(view, peer, stop)
     asks: list[Ask] = []
     newest = min(max(view.newest, peer.newest or 0), stop)
     if subscription is not None:
@@ -368,6 +373,16 @@ def _path(
         if range_with(peer.coming, newest) is not None:
             return []
         return [Ask(AskKind.PATH, newest, newest, settings_of(subscription), newest)]
+    return _watch(view, peer, stop)
+
+
+def _listen(view: LogView, peer: TheirPart, stop: int) -> list[Ask]:
+    """News of the log, and of the payload of its newest entry if that is wanted and missing."""
+    inside = view.tail_partial_bytes
+    refused = range_with(peer.refused, view.height) is not None
+    if inside is not None and view.height == view.newest and not refused:
+        end = finite_end(stop)
+        return [Ask(AskKind.WATCH, view.height, end, NOTIFY_ONLY, end, inside)]
     return _watch(view, peer, stop)
 
 

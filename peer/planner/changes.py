@@ -1,6 +1,7 @@
 """Requests are fitted to what is wanted: narrowed, stopped or ended."""
 
-from peer.protocol.request import Request
+from peer.protocol.events import Interests
+from peer.protocol.request import OPEN_END, Request
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .asks import AskKind
@@ -32,7 +33,8 @@ class Changes:
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)
         newest = max(known.height, known.here, self._shared.newest_of(log))
         for request in list(self._actions.requests_of(log)):
-            unwanted = request.ours and not wants.is_wanted
+            listens = wants.listens and request.our_interest.eagerness is Eagerness.NOTIFY
+            unwanted = request.ours and not (wants.is_wanted or listens)
             if unwanted or is_inside_unwanted(request, wants, newest):
                 self.cancel(request)
             else:
@@ -49,10 +51,10 @@ class Changes:
         searches = forks is not None and forks.request is request
         if self._done is not None or not request.active or searches or of_payloads:
             return
-        if listens and not self._actions.claim(log):
-            return
         wants, newest = self._shared.wants_of(log), self._shared.newest_of(log)
-        serve = self._shared.interests.serve_held
+        if listens and (wants.listens or not self._actions.claim(log)):
+            return
+        serve = self._shared.interests.serves(log)
         found = change(request, wants, newest, serve=serve)
         if found.cancel:
             self.cancel(request)
@@ -63,6 +65,36 @@ class Changes:
 
     def cancel(self, request: Request) -> None:
         known = self._logs.get(request.log)
-        if known is not None and self._shared.interests.serve_held:
+        if known is not None and self._shared.interests.serves(request.log):
             known.leaves(request)
         self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+
+    # The scope of the other side
+
+    def scope_changed(self, before: Interests) -> None:
+        """End what is not covered any more, and tell what was asked for in vain and is by now."""
+        for request in self._actions.uncovered():
+            self._end(request, before)
+        now = self._actions.now
+        for log, first in self._shared.answers.kept_no_longer():
+            known, asked = self._shared.known_of(log), ((first, OPEN_END),)
+            known.asks_in_vain(asked)
+            self._rests.lift_told_again(log, asked, now)
+            self._turns.mark(log)
+
+    def _end(self, request: Request, before: Interests) -> None:
+        """What the other side has not got of it counts as asked for in vain."""
+        log, known = request.log, self._logs.get(request.log)
+        if known is None:
+            if not request.ours:
+                self._shared.answers.keep(request)
+        elif before.serves(log):
+            known.leaves(request)
+            ask = known.asks.get(request)
+            if ask is not None and ask.kind is AskKind.OFFER:
+                self._rests.lift_told(log, ((ask.start, ask.last),))
+        if self._shared.interests.may_take(log):
+            # What comes is wanted, and asked for again where it stops.
+            self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+        else:
+            self._actions.end(request)

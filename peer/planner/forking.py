@@ -35,14 +35,16 @@ class Forking:
         enqueue: Enqueue,
         covered: Callable[[LogKey], bool],
         wanted: Callable[[LogKey], bool],
+        may_tell: Callable[[LogKey], bool],
     ) -> None:
         """`covered`: whether some request brings, or asks for, everything new of a log; `wanted`:
-        whether new entries of it are taken in.
+        whether new entries of it are taken in; `may_tell`: whether the other side may read it.
         """
         self._actions = actions
         self._enqueue = enqueue
         self._covered = covered
         self._wanted = wanted
+        self._may_tell = may_tell
 
     @staticmethod
     def _search(known: PeerLog) -> ForkSearch:
@@ -59,7 +61,7 @@ class Forking:
 
     def to_tell(self, view: LogView, known: PeerLog) -> list[Ask]:
         """The proposal to end with a proof that the other side does not know, if there is one."""
-        if view.fork is None or view.fork_proof is None:
+        if view.fork is None or view.fork_proof is None or not self._may_tell(view.log):
             return []
         if view.fork >= self._search(known).told:
             return []

@@ -47,6 +47,8 @@ class Offering(Protocol):
 
     def propose(self, proposal: Propose, view: LogView) -> Request: ...
 
+    def may_tell(self, log: LogKey) -> bool: ...
+
 
 @dataclass(slots=True)
 class _Late:
@@ -119,8 +121,9 @@ class LateOffers:
     def cancelled(self, request: Request, cancel: Cancel) -> None:
         """The other side ended an offer; who does not know such offers is not asked again."""
         if cancel.reason is CancelReason.NOT_WANTED and not request.confirmed:
-            late = self._logs[request.log]
-            late.refused, late.asked, late.arrived = True, (), ()
+            late = self._logs.get(request.log)
+            if late is not None:
+                late.refused, late.asked, late.arrived = True, (), ()
 
     def lost(self, request: Request) -> None:
         """An offer gave way to a proposal of the other side, and was never made."""
@@ -212,6 +215,10 @@ class LateOffers:
 
     def _offer(self, log: LogKey, late: _Late, offered: Range, starting_hash: bytes | None) -> None:
         actions, (first, last) = self._actions, offered
+        if not actions.may_tell(log):
+            # It asks again for what is missing, should it be allowed to read the log once more.
+            self._forget(log)
+            return
         late.not_before = actions.now + self._config.look_again_s
         if actions.request_credit <= CREDIT_LEFT_MIN or not actions.may_propose(log, first, last):
             self._go_on(log, late)

@@ -326,7 +326,7 @@ class PeerLog:
 
     def introduction(self, view: LogView, requests: Iterable[Request]) -> list[Ask]:
         """Of a log of which nothing is missing, say once what is held (section 10)."""
-        followed = self.wants.subscription is not None
+        followed = self.wants.subscription is not None or self.wants.listens
         if view.fork is not None or not view.runs or not followed:
             return []
         first, last = view.runs[-1]

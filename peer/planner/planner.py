@@ -60,7 +60,11 @@ class Planner:
 
     def interests_changed(self, event: InterestsChanged) -> None:
         """What this node wants is another matter now."""
-        self._answers.interests = event.interests
+        before, self._answers.interests = self._answers.interests, event.interests
+        interests = event.interests
+        is_scope_new = before.scope != interests.scope
+        if is_scope_new:
+            self._changes.scope_changed(before)
         if self._done is not None:
             self._done.started = True
         self._shared.happened()
@@ -70,8 +74,15 @@ class Planner:
         for log, known in self._logs.items():
             if self._shared.wants_of(log) != known.wants:
                 self._changes.wants_changed(log, known)
-        self._turns.line.offer(event.offers, backwards=not self._proactive)
-        for log in (*sorted(event.interests.fetches), *self._answers.wanted_by_now()):
+            if is_scope_new and before.may_give(log) is not interests.may_give(log):
+                self._actions.send_again(log)
+                self._turns.mark(log)
+        offers = event.offers
+        if interests.scope is not None:
+            offers = tuple(log for log in offers if not interests.is_silent(log))
+        self._turns.line.offer(offers, backwards=not self._proactive)
+        fetched = filter(interests.wants, sorted(interests.fetches))
+        for log in (*fetched, *self._answers.wanted_by_now()):
             if self._logs.opened(log, self._actions.now) is None:
                 self._turns.mark(log)
         if self._done is not None:
@@ -146,8 +157,8 @@ class Planner:
             # What is said of it depends on what is wanted, and is said once.
             self._done.early[request] = None
             return
-        if is_late_offer(request.proposal):
-            # It tells of nothing that the other side holds but that.
+        if is_late_offer(request.proposal) or self._shared.interests.is_silent(log):
+            # It tells of nothing that the other side holds but that, or is not heard at all.
             self._answers.propose(request, self._done)
             return
         self._turns.line.asked_for(log)
@@ -194,7 +205,7 @@ class Planner:
         known = self._logs.get(log)
         owed = bool(meet(answer.unserved, view.runs)) or not view.runs_complete
         some_held = owed if self._done else bool(view.runs)
-        if known is None and (self._shared.wants(log) or (answer.unserved and some_held)):
+        if known is None and (self._shared.plans(log) or (answer.unserved and some_held)):
             known = self._shared.known_of(log)
             self._turns.mark(log)
         if known is None:
@@ -208,7 +219,7 @@ class Planner:
         known.asks_in_vain(answer.unserved)
         known.keeps_in_step(request.proposal, view, requests)
         # Of a log that nobody here knew of nothing is asked yet.
-        is_new = self._shared.wants(log) and not known.spoken
+        is_new = self._shared.plans(log) and not known.spoken
         look = (bool(answer.unserved) and owed) or known.blocked or is_new
         if answer.take_over:
             if not self._has_asked(request, view, known):
@@ -298,7 +309,7 @@ class Planner:
                 self._rests.look_at(log, now + self._config.stalled_after_s)
         interests = self._answers.interests
         waits = known is None and (log in interests.logs or log in interests.own)
-        if self._shared.wants(log) and not waits and not self._actions.requests_of(log):
+        if self._shared.plans(log) and not waits and not self._actions.requests_of(log):
             self._turns.mark(log)
 
     def _may_fill_in(self, event: LogChanged, known: PeerLog) -> bool:

@@ -6,6 +6,7 @@
 Payloads are in the same plan as entries.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from peer.protocol.commands import MISSING_NAMED
@@ -55,14 +56,18 @@ class Decider:
         config: SessionConfig,
         rests: Rests,
         progress: Progress,
+        may_tell: Callable[[LogKey], bool],
         *,
         once: bool,
     ) -> None:
-        """`once`: only what the other side has now, and whoever else brings it too."""
+        """`may_tell`: whether the other side may be told of what is held of a log; `once`: only
+        what the other side has now, and whoever else brings it too.
+        """
         self._actions = actions
         self._config = config
         self._rests = rests
         self._progress = progress
+        self._may_tell = may_tell
         self._once = once
 
     def decide(
@@ -100,6 +105,8 @@ class Decider:
             # The newest payload is brought with the entries behind it.
             whole = view if range_with(known.singly, view.height) else _without_tail(view)
             found, _ = self._payloads(whole, known, newest, taken, [], look)
+        if not self._may_tell(log):
+            return found
         return [*found, *offers(view, known.unserved, known.reachable(requests, self._actions.now))]
 
     # Entries
@@ -238,6 +245,8 @@ class Decider:
     def _offers(
         self, view: LogView, known: PeerLog, asks: list[Ask], requests: list[Request]
     ) -> list[Ask]:
+        if not self._may_tell(view.log):
+            return []
         unserved = known.unserved
         if self._once:
             if not self._has_moved(known, asks, requests):

@@ -11,7 +11,7 @@ from peer.protocol.commands import MISSING_NAMED, LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, LogView
 from peer.protocol.request import OPEN_END, Request
-from wire import Cancel, CancelReason, LogKey
+from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .actions import Actions
 from .answer import Answer, answer, is_late_offer, is_offer, link_target, obstacle, offered_payloads
@@ -36,6 +36,9 @@ class AnswerListener(Protocol):
     def answered(self, request: Request, view: LogView, answer: Answer) -> None: ...
 
     def payloads_answered(self, request: Request, left: Ranges) -> None: ...
+
+
+_LISTENS = Wants(listens=True)
 
 
 @lru_cache(maxsize=256)
@@ -67,12 +70,16 @@ class Answers:
         self._declined: dict[LogKey, int] = {}
         """Logs that the other side proposed and that were not wanted, the latest ones last, and
         from which entry on it asked in vain for all that follows, 0: it did not."""
+        self._kept: dict[LogKey, int] = {}
+        """Logs that it asked for and may not read, the latest ones last, and the lowest entry."""
 
     # What is wanted
 
     def wants_of(self, log: LogKey) -> Wants:
         """What of a log is wanted."""
         interests = self.interests
+        if interests.scope is not None and not interests.may_take(log):
+            return _LISTENS if interests.listens(log) else _wants_of(None)
         subscription = interests.subscription(log) if interests.follows(log) else None
         fetches = interests.fetches.get(log)
         return Wants(subscription, union(fetches)) if fetches else _wants_of(subscription)
@@ -98,7 +105,7 @@ class Answers:
 
     def has_declined(self, log: LogKey) -> bool:
         """Whether the other side proposed a log that was not wanted."""
-        return log in self._declined
+        return log in self._declined and not self.interests.is_silent(log)
 
     def no_longer_declined(self, log: LogKey) -> int:
         """A log is planned from now on: from which entry on it was asked for in vain, or 0."""
@@ -114,6 +121,25 @@ class Answers:
         self._declined[log] = 0
         if len(self._declined) > self._config.offered_logs_max:
             del self._declined[next(iter(self._declined))]
+
+    # What is kept from the other side
+
+    def keep(self, request: Request) -> None:
+        """It asks for a log that it may not read. It is told of it should it be allowed to."""
+        proposal, log = request.proposal, request.log
+        if is_offer(proposal) or is_late_offer(proposal):
+            return
+        lowest = self._kept.pop(log, proposal.start)
+        self._kept[log] = min(lowest, proposal.start)
+        if len(self._kept) > self._config.offered_logs_max:
+            del self._kept[next(iter(self._kept))]
+
+    def kept_no_longer(self) -> list[tuple[LogKey, int]]:
+        """The logs that it asked for and may read by now, from which entry on; told once."""
+        found = [each for each in self._kept.items() if self.interests.serves(each[0])]
+        for log, _ in found:
+            del self._kept[log]
+        return found
 
     # Answers
 
@@ -161,7 +187,12 @@ class Answers:
         if request.answered or request.cancel_received is not None:
             return
         log = request.log
-        if self.interests.wants(log) and not (self.takes_in(log) or view.newest):
+        if self.interests.is_silent(log):
+            # Whatever a view says: it may be older than the scope.
+            self.keep(request)
+            self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
+            return
+        if self.wants_of(log).is_planned and not (self.takes_in(log) or view.newest):
             self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
             self._listener.not_taken_in(request)
             return
@@ -178,7 +209,7 @@ class Answers:
                 request.proposal,
                 view,
                 self.wants_of(log),
-                serve=self.interests.serve_held,
+                serve=self.interests.serves(log),
                 newest=self._listener.newest_of(log),
                 coming=self._progress.coming(log, since),
                 bounded=self._bounded,
@@ -194,7 +225,7 @@ class Answers:
             request.proposal,
             view,
             wants,
-            serve=self.interests.serve_held,
+            serve=self.interests.serves(log),
             newest=newest,
             coming=coming,
         )
@@ -205,9 +236,8 @@ class Answers:
                 lacking = union(lacking, ((view.unnamed_above + 1, view.newest),))
             self._listener.payloads_answered(request, minus(lacking, bodies([request])))
 
-    @staticmethod
     def of_sync(
-        request: Request, view: LogView, done: Done, known: PeerLog | None
+        self, request: Request, view: LogView, done: Done, known: PeerLog | None
     ) -> Cancel | None:
         """What a one-time sync says to a proposal, whatever else could be said; None: nothing.
 
@@ -216,15 +246,20 @@ class Answers:
         """
         proposal = request.proposal
         contradiction = obstacle(proposal, view)
-        if contradiction is not None and contradiction.reason is CancelReason.HASH_MISMATCH:
+        tells = self.interests.may_give(request.log)
+        differs = contradiction is not None and contradiction.reason is CancelReason.HASH_MISMATCH
+        if differs and tells:
             # It has the proof now that the log is forked, and may tell us.
             done.expect_another_try(request.created_at)
         if known is None:
             return None
         told = known.rests.told(request.log)
-        asks_for_told = not is_offer(proposal) and range_with(told, proposal.start) is not None
-        if asks_for_told:
-            # It needs it otherwise than it was offered, or could not keep it.
+        asks_for_told = (
+            tells and not is_offer(proposal) and range_with(told, proposal.start) is not None
+        )
+        if asks_for_told and proposal.eagerness is not Eagerness.NOTIFY:
+            # It needs it otherwise than it was offered, or could not keep it. Who only listens may
+            # not take it from us, and asks for nothing more.
             done.expect_another_try(request.created_at)
         is_open = proposal.end is None and proposal.offset is None and not proposal.sparse
         if not is_open or asks_for_told or contradiction is not None:

@@ -64,11 +64,14 @@ class Turns:
             shared.config,
             shared.rests,
             shared.progress,
+            shared.may_tell,
             once=shared.done is not None,
         )
         self.line = WaitingLine()
         self.room = Room(shared.actions, shared.config)
-        self.forking = Forking(shared.actions, self.mark, shared.covered, shared.wants)
+        self.forking = Forking(
+            shared.actions, self.mark, shared.covered, shared.wants, shared.may_tell
+        )
         self._dirty: set[LogKey] = set()
         """Those in line that are looked up whatever requests are open."""
         self._looking = 0
@@ -132,6 +135,8 @@ class Turns:
     def _look(self, log: LogKey, look: Look) -> None:
         """Look a log up, unless there is nothing to plan for it now."""
         self._dirty.discard(log)
+        if self._shared.interests.is_silent(log):
+            return
         known = self._shared.known_of(log)
         if known.looking:
             known.again = True
@@ -179,6 +184,9 @@ class Turns:
         log, known = view.log, self._logs[view.log]
         known.looking, self._looking = False, self._looking - 1
         self._shared.happened()
+        if self._shared.interests.is_silent(log):
+            # The other side is not to hear of it any more.
+            return
         if known.again:
             self.mark(log)
         if known.fork_range != look.fork_range or self._progress.is_settling(log):

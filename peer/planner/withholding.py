@@ -145,6 +145,17 @@ class Withholding:
         for log in event.interests.asked:
             self._ask(log)
 
+    def drop_unless(self, may_ask: Callable[[LogKey], bool]) -> None:
+        """Forget what was asked of logs that the other side is to hear nothing of any more.
+
+        Our questions about them are ended, so that silence shows nothing. A contradiction stays.
+        """
+        for log, contact in list(self._contacts.items()):
+            if not may_ask(log) and contact.stage is not _Stage.CONTRADICTS:
+                self._move(log, contact, _Stage.SILENT)
+                del self._contacts[log]
+                self._unasked.pop(log, None)
+
     # What may be sent
 
     def limit(self, log: LogKey) -> int:
@@ -408,7 +419,10 @@ class Withholding:
     def released(self, request: Request) -> None:
         """One of ours is over."""
         self._owned.discard(request)
-        contact = self._contacts[request.log]
+        contact = self._contacts.get(request.log)
+        if contact is None:
+            # The other side may not read the log any more.
+            return
         if contact.request is request and contact.stage is _Stage.COMING:
             self._move(request.log, contact, _Stage.STORING)
             self._changed = True

@@ -7,6 +7,8 @@ from enum import Enum
 from logstore import FULL, Follow, Subscription, subscription_of
 from wire import LogKey
 
+from .scope import Scope, Writes
+
 
 @dataclass(frozen=True, slots=True)
 class HeldEntry:
@@ -233,6 +235,8 @@ class Interests:
     somebody does hold something else, so that nothing behind it is ever sent. `asked`: own logs
     of which every peer is asked what it holds, whether anything is about to be sent or not.
     `held`: the logs of which anything is held, read like `shared`; None: only the store knows.
+    `scope`: what the other side may read and write (doors.md 3); None: both, all of it. Own logs
+    are taken back only from who may read them.
     """
 
     logs: frozenset[LogKey] = frozenset()
@@ -247,28 +251,70 @@ class Interests:
     contested: frozenset[LogKey] = frozenset()
     asked: frozenset[LogKey] = frozenset()
     held: Container[LogKey] | None = None
+    scope: Scope | None = None
 
     def wants(self, log: LogKey) -> bool:
-        """Whether new entries of this log are taken in."""
-        return self.follows(log) or log in self.fetches
+        """Whether new entries of this log are taken in from the other side."""
+        return self._is_asked_for(log) and self.may_take(log)
 
     def follows(self, log: LogKey) -> bool:
-        """Whether this log is wanted apart from what is fetched of it."""
-        named = log in self.logs or log in self.own
-        return self.everything or named or log.author in self.authors or log.author == self.author
+        """Whether this log is wanted from the other side, apart from what is fetched of it."""
+        return self._is_followed(log) and self.may_take(log)
+
+    def listens(self, log: LogKey) -> bool:
+        """Whether this log is followed, and may be read by the other side but not written by it."""
+        return not self.may_take(log) and self.may_give(log) and self._is_followed(log)
+
+    def serves(self, log: LogKey) -> bool:
+        """Whether what is held of this log is given out to the other side."""
+        return self.may_give(log) and (self.serve_held or self._is_asked_for(log))
+
+    def is_silent(self, log: LogKey) -> bool:
+        """Whether the other side is not to learn that there is anything of this log here."""
+        return not (self.may_give(log) or self.wants(log))
 
     def concerns(self, log: LogKey) -> bool:
         """Whether this log is wanted, or may be held: only then is a look at the store of use."""
+        if self.is_silent(log):
+            return False
         return self.held is None or log in self.held or self.wants(log)
 
     @property
     def awaits_unknown(self) -> bool:
         """Whether logs are wanted that nobody here has heard of: they come by offers only."""
-        return self.everything or bool(self.authors)
+        if not (self.everything or self.authors) or self.scope is None:
+            return self.everything or bool(self.authors)
+        match self.scope.writes:
+            case Writes.FOLLOWED:
+                return True
+            case Writes.OWN:
+                return self.everything or self.scope.peer in self.authors
+            case Writes.NONE:
+                return False
+
+    def may_give(self, log: LogKey) -> bool:
+        """Whether the other side may read this log, served or not."""
+        return self.scope is None or self.scope.may_read(log)
+
+    def may_take(self, log: LogKey) -> bool:
+        """Whether this log may be taken in from the other side, wanted or not."""
+        if self.scope is None:
+            return True
+        return self.scope.may_write(log) and (not self._is_own(log) or self.scope.may_read(log))
+
+    def _is_own(self, log: LogKey) -> bool:
+        return log in self.own or log.author == self.author
+
+    def _is_followed(self, log: LogKey) -> bool:
+        named = log in self.logs or log in self.own
+        return self.everything or named or log.author in self.authors or log.author == self.author
+
+    def _is_asked_for(self, log: LogKey) -> bool:
+        return self._is_followed(log) or log in self.fetches
 
     def subscription(self, log: LogKey) -> Subscription:
         """What is wanted of a log that `follows` names; of an own one that is all of it."""
-        if log in self.own or log.author == self.author:
+        if self._is_own(log):
             return FULL
         return subscription_of(self.subscriptions, log) or FULL
 

@@ -1,7 +1,9 @@
 """What a node wants of a log follows from what it follows: peer/protocol/events.py."""
 
+import pytest
+
 from logstore import ALL, FULL, Follow, PolicyKind, Subscription
-from peer import Interests
+from peer import Interests, Scope, Writes
 from wire import LogKey
 
 LOG = LogKey(b"a" * 32, 1)
@@ -29,3 +31,110 @@ def test_what_is_fetched_is_wanted_and_not_followed() -> None:
     assert interests.wants(LOG)
     assert not interests.follows(LOG)
     assert not interests.wants(OTHER)
+
+
+PEER, OWN = b"p" * 32, b"m" * 32
+NOTHING: frozenset[bytes | LogKey] = frozenset()
+
+
+def test_a_scope_names_authors_and_logs() -> None:
+    """doors.md 3: all, none, or authors and single logs."""
+    some = Scope(frozenset({LOG.author, LogKey(b"c" * 32, 7)}), Writes.NONE, PEER)
+    for log, may_read in (
+        (LOG, True),
+        (LogKey(LOG.author, 99), True),
+        (LogKey(b"c" * 32, 7), True),
+        (LogKey(b"c" * 32, 8), False),
+        (OTHER, False),
+    ):
+        assert some.may_read(log) is may_read
+        assert Scope(None, Writes.NONE, PEER).may_read(log)
+        assert not Scope(NOTHING, Writes.NONE, PEER).may_read(log)
+
+
+def test_own_logs_of_a_peer_are_those_of_its_id() -> None:
+    for writes, own, other in (
+        (Writes.FOLLOWED, True, True),
+        (Writes.OWN, True, False),
+        (Writes.NONE, False, False),
+    ):
+        scope = Scope(None, writes, PEER)
+        assert scope.may_write(LogKey(PEER, 3)) is own
+        assert scope.may_write(LOG) is other
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "peer", "error"),
+    [
+        ({b"a" * 31}, Writes.OWN, PEER, ValueError),
+        ({LogKey(b"a" * 33, 0)}, Writes.OWN, PEER, ValueError),
+        ({("a", 0)}, Writes.OWN, PEER, TypeError),
+        ({"a" * 32}, Writes.OWN, PEER, TypeError),
+        (set(), Writes.OWN, b"p", ValueError),
+        (set(), "own", PEER, TypeError),
+    ],
+)
+def test_a_scope_that_would_match_nothing_by_mistake_is_refused(
+    reads: set[bytes | LogKey], writes: Writes, peer: bytes, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        Scope(frozenset(reads), writes, peer)
+
+
+@pytest.mark.parametrize("writes", [*Writes, None])
+@pytest.mark.parametrize("readable", [True, False])
+def test_what_a_node_does_with_a_log_follows_from_both_parts_of_a_scope(
+    *, readable: bool, writes: Writes | None
+) -> None:
+    """Taken and fetched where it may write; served where it may read; own ones where both."""
+    reads = None if readable else NOTHING
+    scope = None if writes is None else Scope(reads, writes, PEER)
+    readable = readable or writes is None
+    theirs, mine, held = LogKey(PEER, 0), LogKey(OWN, 0), LogKey(b"h" * 32, 0)
+    fetched = LogKey(b"f" * 32, 0)
+    interests = Interests(
+        logs=frozenset({LOG, theirs}),
+        own=frozenset({mine}),
+        author=OWN,
+        fetches={fetched: ((1, 2),)},
+        scope=scope,
+    )
+    for log, followed, asked_for in (
+        (LOG, True, True),
+        (theirs, True, True),
+        (mine, True, True),
+        (LogKey(OWN, 5), True, True),
+        (fetched, False, True),
+        (held, False, False),
+    ):
+        writable = writes in (None, Writes.FOLLOWED) or (writes is Writes.OWN and log is theirs)
+        if log.author == OWN:
+            writable = writable and readable
+        assert interests.wants(log) is (asked_for and writable)
+        assert interests.follows(log) is (followed and writable)
+        assert interests.listens(log) is (followed and readable and not writable)
+        assert interests.serves(log) is readable
+        assert interests.is_silent(log) is not (readable or (asked_for and writable))
+        assert interests.concerns(log) is not interests.is_silent(log)
+
+
+def test_what_is_served_apart_from_what_is_followed_is_the_nodes_own_choice() -> None:
+    every = Scope(None, Writes.NONE, PEER)
+    interests = Interests(logs=frozenset({LOG}), serve_held=False, scope=every)
+    assert interests.serves(LOG)
+    assert not interests.serves(OTHER)
+
+
+def test_unknown_logs_are_awaited_only_from_who_may_write_them() -> None:
+    for writes, everything, authors, awaited in (
+        (Writes.FOLLOWED, True, set(), True),
+        (Writes.FOLLOWED, False, {LOG.author}, True),
+        (Writes.FOLLOWED, False, set(), False),
+        (Writes.OWN, True, set(), True),
+        (Writes.OWN, False, {PEER}, True),
+        (Writes.OWN, False, {LOG.author}, False),
+        (Writes.NONE, True, {PEER}, False),
+    ):
+        scope = Scope(None, writes, PEER)
+        followed: frozenset[bytes] = frozenset(authors)
+        assert Interests(frozenset(), followed, everything, scope=scope).awaits_unknown is awaited
