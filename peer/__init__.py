@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     )
     from peer.protocol.plain import counted, json_number, log_fields, seq_span
     from peer.protocol.refunds import RefundBucket
-    from peer.protocol.scope import Scope, Writes
+    from peer.protocol.scope import Scope
     from peer.protocol.tracing import Tracer
 
     from .session import Allowances, Session, SessionStatistics
@@ -150,7 +150,6 @@ __all__ = [
     "Verdict",
     "Violation",
     "WritePayload",
-    "Writes",
     "claim_all",
     "counted",
     "default_setup",

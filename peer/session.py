@@ -176,6 +176,11 @@ class Session:
         return self._engine is not None
 
     @property
+    def heard_at(self) -> float:
+        """When anything came last, on the caller's clock; at first when the session began."""
+        return self._heard_at
+
+    @property
     def closing(self) -> bool:
         """Whether either side has begun to end the session in good order."""
         return self._closing_at is not None or bool(self._peer_closed)

@@ -90,6 +90,9 @@ class Changes:
                 self._shared.answers.keep(request)
         elif before.serves(log):
             known.leaves(request)
+            # It was told of that before, and asked for it, in a request that is over now: were it
+            # not told again, it would wait for what it has asked for and never ask anew.
+            self._rests.lift_told(log, known.unserved)
             ask = known.asks.get(request)
             if ask is not None and ask.kind is AskKind.OFFER:
                 self._rests.lift_told(log, ((ask.start, ask.last),))

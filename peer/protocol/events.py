@@ -4,10 +4,10 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from logstore import FULL, Follow, Subscription, subscription_of
+from logstore import FULL, Follow, Subscription, WriteScope, subscription_of
 from wire import LogKey
 
-from .scope import Scope, Writes
+from .scope import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +285,11 @@ class Interests:
         if not (self.everything or self.authors) or self.scope is None:
             return self.everything or bool(self.authors)
         match self.scope.writes:
-            case Writes.FOLLOWED:
+            case WriteScope.FOLLOWED:
                 return True
-            case Writes.OWN:
+            case WriteScope.OWN:
                 return self.everything or self.scope.peer in self.authors
-            case Writes.NONE:
+            case WriteScope.NONE:
                 return False
 
     def may_give(self, log: LogKey) -> bool:

@@ -4,21 +4,11 @@ A scope names logs, whoever wrote them: what is relayed counts like what a peer 
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from logstore import WriteScope
 from wire import LogKey
 
 PEER_BYTES = 32
-
-
-class Writes(StrEnum):
-    """What is taken in from a peer."""
-
-    FOLLOWED = "followed"
-    """What this node follows, whoever wrote it."""
-    OWN = "own"
-    """Of that, the logs of the peer's own author."""
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +24,7 @@ class Scope:
     """
 
     reads: frozenset[bytes | LogKey] | None
-    writes: Writes
+    writes: WriteScope
     peer: bytes
 
     def __post_init__(self) -> None:
@@ -43,7 +33,7 @@ class Scope:
                 raise TypeError(f"a target of a scope is an author or a log, not {target!r}")
             if len(target if isinstance(target, bytes) else target.author) != PEER_BYTES:
                 raise ValueError(f"an author has {PEER_BYTES} bytes")
-        if not isinstance(self.writes, Writes):
+        if not isinstance(self.writes, WriteScope):
             raise TypeError(f"{self.writes!r} is nothing that a peer may write")
         if len(self.peer) != PEER_BYTES:
             raise ValueError(f"the id of a peer has {PEER_BYTES} bytes")
@@ -55,6 +45,6 @@ class Scope:
 
     def may_write(self, log: LogKey) -> bool:
         """Whether a log may be taken in from this peer, if it is followed."""
-        if self.writes is Writes.OWN:
+        if self.writes is WriteScope.OWN:
             return log.author == self.peer
-        return self.writes is Writes.FOLLOWED
+        return self.writes is WriteScope.FOLLOWED

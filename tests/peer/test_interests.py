@@ -2,8 +2,8 @@
 
 import pytest
 
-from logstore import ALL, FULL, Follow, PolicyKind, Subscription
-from peer import Interests, Scope, Writes
+from logstore import ALL, FULL, Follow, PolicyKind, Subscription, WriteScope
+from peer import Interests, Scope
 from wire import LogKey
 
 LOG = LogKey(b"a" * 32, 1)
@@ -39,7 +39,7 @@ NOTHING: frozenset[bytes | LogKey] = frozenset()
 
 def test_a_scope_names_authors_and_logs() -> None:
     """doors.md 3: all, none, or authors and single logs."""
-    some = Scope(frozenset({LOG.author, LogKey(b"c" * 32, 7)}), Writes.NONE, PEER)
+    some = Scope(frozenset({LOG.author, LogKey(b"c" * 32, 7)}), WriteScope.NONE, PEER)
     for log, may_read in (
         (LOG, True),
         (LogKey(LOG.author, 99), True),
@@ -48,15 +48,15 @@ def test_a_scope_names_authors_and_logs() -> None:
         (OTHER, False),
     ):
         assert some.may_read(log) is may_read
-        assert Scope(None, Writes.NONE, PEER).may_read(log)
-        assert not Scope(NOTHING, Writes.NONE, PEER).may_read(log)
+        assert Scope(None, WriteScope.NONE, PEER).may_read(log)
+        assert not Scope(NOTHING, WriteScope.NONE, PEER).may_read(log)
 
 
 def test_own_logs_of_a_peer_are_those_of_its_id() -> None:
     for writes, own, other in (
-        (Writes.FOLLOWED, True, True),
-        (Writes.OWN, True, False),
-        (Writes.NONE, False, False),
+        (WriteScope.FOLLOWED, True, True),
+        (WriteScope.OWN, True, False),
+        (WriteScope.NONE, False, False),
     ):
         scope = Scope(None, writes, PEER)
         assert scope.may_write(LogKey(PEER, 3)) is own
@@ -66,25 +66,25 @@ def test_own_logs_of_a_peer_are_those_of_its_id() -> None:
 @pytest.mark.parametrize(
     ("reads", "writes", "peer", "error"),
     [
-        ({b"a" * 31}, Writes.OWN, PEER, ValueError),
-        ({LogKey(b"a" * 33, 0)}, Writes.OWN, PEER, ValueError),
-        ({("a", 0)}, Writes.OWN, PEER, TypeError),
-        ({"a" * 32}, Writes.OWN, PEER, TypeError),
-        (set(), Writes.OWN, b"p", ValueError),
+        ({b"a" * 31}, WriteScope.OWN, PEER, ValueError),
+        ({LogKey(b"a" * 33, 0)}, WriteScope.OWN, PEER, ValueError),
+        ({("a", 0)}, WriteScope.OWN, PEER, TypeError),
+        ({"a" * 32}, WriteScope.OWN, PEER, TypeError),
+        (set(), WriteScope.OWN, b"p", ValueError),
         (set(), "own", PEER, TypeError),
     ],
 )
 def test_a_scope_that_would_match_nothing_by_mistake_is_refused(
-    reads: set[bytes | LogKey], writes: Writes, peer: bytes, error: type[Exception]
+    reads: set[bytes | LogKey], writes: WriteScope, peer: bytes, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         Scope(frozenset(reads), writes, peer)
 
 
-@pytest.mark.parametrize("writes", [*Writes, None])
+@pytest.mark.parametrize("writes", [*WriteScope, None])
 @pytest.mark.parametrize("readable", [True, False])
 def test_what_a_node_does_with_a_log_follows_from_both_parts_of_a_scope(
-    *, readable: bool, writes: Writes | None
+    *, readable: bool, writes: WriteScope | None
 ) -> None:
     """Taken and fetched where it may write; served where it may read; own ones where both."""
     reads = None if readable else NOTHING
@@ -107,7 +107,9 @@ def test_what_a_node_does_with_a_log_follows_from_both_parts_of_a_scope(
         (fetched, False, True),
         (held, False, False),
     ):
-        writable = writes in (None, Writes.FOLLOWED) or (writes is Writes.OWN and log is theirs)
+        writable = writes in (None, WriteScope.FOLLOWED) or (
+            writes is WriteScope.OWN and log is theirs
+        )
         if log.author == OWN:
             writable = writable and readable
         assert interests.wants(log) is (asked_for and writable)
@@ -119,7 +121,7 @@ def test_what_a_node_does_with_a_log_follows_from_both_parts_of_a_scope(
 
 
 def test_what_is_served_apart_from_what_is_followed_is_the_nodes_own_choice() -> None:
-    every = Scope(None, Writes.NONE, PEER)
+    every = Scope(None, WriteScope.NONE, PEER)
     interests = Interests(logs=frozenset({LOG}), serve_held=False, scope=every)
     assert interests.serves(LOG)
     assert not interests.serves(OTHER)
@@ -127,13 +129,13 @@ def test_what_is_served_apart_from_what_is_followed_is_the_nodes_own_choice() ->
 
 def test_unknown_logs_are_awaited_only_from_who_may_write_them() -> None:
     for writes, everything, authors, awaited in (
-        (Writes.FOLLOWED, True, set(), True),
-        (Writes.FOLLOWED, False, {LOG.author}, True),
-        (Writes.FOLLOWED, False, set(), False),
-        (Writes.OWN, True, set(), True),
-        (Writes.OWN, False, {PEER}, True),
-        (Writes.OWN, False, {LOG.author}, False),
-        (Writes.NONE, True, {PEER}, False),
+        (WriteScope.FOLLOWED, True, set(), True),
+        (WriteScope.FOLLOWED, False, {LOG.author}, True),
+        (WriteScope.FOLLOWED, False, set(), False),
+        (WriteScope.OWN, True, set(), True),
+        (WriteScope.OWN, False, {PEER}, True),
+        (WriteScope.OWN, False, {LOG.author}, False),
+        (WriteScope.NONE, True, {PEER}, False),
     ):
         scope = Scope(None, writes, PEER)
         followed: frozenset[bytes] = frozenset(authors)

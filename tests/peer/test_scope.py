@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from logstore import FULL, PolicyKind, Subscription
-from peer import Scope, Writes
+from logstore import FULL, PolicyKind, Subscription, WriteScope
+from peer import Scope
 from peer.protocol.events import Interests
 from wire import CancelReason, LogKey
 
@@ -209,7 +209,7 @@ def judge_silent(out: Crossed, back: Crossed) -> None:
     assert len(out.controls) == len(proposed)
 
 
-SCOPES = [(reads, writes) for reads in READS for writes in Writes]
+SCOPES = [(reads, writes) for reads in READS for writes in WriteScope]
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["proactive first", "reactive first"])
@@ -264,7 +264,7 @@ def test_a_sync_moves_what_the_scope_allows_and_ends_no_later(
     """Whichever side it is one of; what is refused is waited for as little as what is moved."""
     today = sync(state, None, here, policies)
     for reads in ("reads all", "reads none"):
-        for writes in Writes:
+        for writes in WriteScope:
             scope = Scope(READS[reads], writes, THERE.id)
             pair = sync(state, scope, here, policies)
             out = pair.crossed(state.log, from_here=True)

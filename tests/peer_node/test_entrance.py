@@ -13,12 +13,13 @@ import trio
 from nacl.signing import SigningKey
 from trio.testing import MockClock, memory_stream_pair
 
-from logstore import PeerState, RuleChange, Store, read_scope
+from logstore import PeerState, RuleChange, Store, WriteScope, read_scope
 from peer.api import CannotConnectError, Peer, SyncError
 from peer.node import Address, ConnectionState, Doors, Node, NodeConfig, PeerAddress, running_node
 from peer.node.doors.tls import Identity, TlsStream
 from peer.node.links import entrance, parting
 from peer.node.links.entrance import place_of
+from wire import LogKey
 
 from .support import PATIENCE_S
 from .test_node import Events
@@ -385,3 +386,68 @@ async def test_a_foreign_client_without_a_certificate_is_refused_by_an_alert() -
             )
         assert b"ED25519" in found.stdout or b"ed25519" in found.stdout
         assert (await amys.of_kind("refused", "certificate"))["reason"] == "no certificate"
+
+
+async def test_a_scope_holds_for_a_connection_and_changes_while_it_lasts() -> None:
+    with Store.memory(signing_key=AMY) as one, Store.memory(signing_key=BEN) as other:
+        doors = Doors(tls=True)
+        public, private = LogKey(AMY_ID, 1), LogKey(AMY_ID, 2)
+        change = RuleChange(read=frozenset((public,)), write=WriteScope.NONE)
+        one.peers.allow(BEN_ID, change)
+        one.follow(BEN_ID)
+        other.follow(AMY_ID)
+        async with Peer(one, doors=doors) as amy, Peer(other, doors=doors) as ben:
+            ben.connect(f"{AMY_ID.hex()}@{await amy.listen()}")
+            await ben.append([b"of ben"])
+            await amy.append([b"for ben"], log_id=1)
+            await amy.append([b"not for ben"], log_id=2)
+            with trio.fail_after(PATIENCE_S):
+                await ben.wait_for(public, 1)
+                assert other.log(private) is None
+                assert one.log(LogKey(BEN_ID, 0)) is None
+                one.peers.allow(BEN_ID, RuleChange(write=WriteScope.OWN))
+                await amy.wait_for(LogKey(BEN_ID, 0), 1)
+                assert other.log(private) is None
+                one.peers.allow(BEN_ID, RuleChange(read=read_scope("all")))
+                await ben.wait_for(private, 1)
+
+
+async def test_of_a_peer_with_too_many_connections_the_one_silent_longest_gives_way() -> None:
+    amys = Told()
+    async with node(AMY, told=amys) as amy, node(BEN) as ben:
+        amy.host.store.peers.allow(BEN_ID, RuleChange(connections=2))
+        [address] = await amy.listen(HERE)
+        with trio.fail_after(PATIENCE_S):
+            while amy.entrance.admission.rules.get(BEN_ID) is None:
+                await trio.sleep(0.01)
+        streams = []
+        for count in range(3):
+            streams.append(await ben.entrance.call(called(address, AMY_ID)))
+            assert await streams[-1].receive_some(1)
+            with trio.fail_after(PATIENCE_S):
+                while len(amy.members) != min(count + 1, 2):
+                    await trio.sleep(0.01)
+        gone = await amys.of_kind("disconnected", "lost")
+        assert "newer connection" in str(gone["reason"])
+        for stream in streams:
+            await stream.aclose()
+
+
+async def test_what_a_peer_may_send_a_second_is_its_own() -> None:
+    async with node(AMY) as amy, node(BEN) as ben:
+        amy.host.store.peers.allow(BEN_ID, RuleChange(rate_in=50_000, rate_out=70_000))
+        [address] = await amy.listen(HERE)
+        ben.connect(called(address, AMY_ID))
+        with trio.fail_after(PATIENCE_S):
+            while not (amy.members and amy.members[0].established.is_set()):
+                await trio.sleep(0.01)
+        terms = amy.members[0].terms()
+        assert terms is not None
+        assert terms.sending is not None
+        assert terms.receiving is not None
+        before = amy.members[0]
+        amy.host.store.peers.allow(BEN_ID, RuleChange(rate_in=0, rate_out=0))
+        with trio.fail_after(PATIENCE_S):
+            while before in amy.members or not amy.members:
+                await trio.sleep(0.01)
+        assert amy.members[0].rates == (None, None)

@@ -60,7 +60,7 @@ class Admission:
     """Decides who is let in. `take` brings it up to date."""
 
     def __init__(self, own_id: bytes, doors: Doors, rules: Mapping[bytes, PeerRule]) -> None:
-        self._own_id = own_id
+        self.own_id = own_id
         self._doors = doors
         self._rules = rules
 
@@ -76,20 +76,18 @@ class Admission:
     def is_blocked(self, peer_id: bytes) -> bool:
         """Whether nothing lets a peer in."""
         rule = self._rules.get(peer_id)
-        return rule is not None and not rule.allowed and peer_id != self._own_id
+        return rule is not None and not rule.allowed and peer_id != self.own_id
 
     def rule_for(self, peer_id: bytes, *, expected: bool) -> PeerRule | None:
         """What goes for a peer that has proved its id; None: it is not let in.
 
         `expected`: this node has called it by that id.
         """
-        if peer_id == self._own_id:
+        if peer_id == self.own_id:
             return PeerRule(allowed=True)
         rule = self._rules.get(peer_id)
         if rule is not None:
-            # Sessions do not know of scopes yet: whoever may not do all gets nothing.
-            whole = rule.read == _ALL and rule.write is WriteScope.FOLLOWED
-            return rule if rule.allowed and whole else None
+            return rule if rule.allowed else None
         if expected:
             return PeerRule(allowed=True)
         if self._doors.allow_any:

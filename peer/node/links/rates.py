@@ -41,6 +41,10 @@ class Rate:
         return at_s
 
 
+def _piece_of(rate: int) -> int:
+    return min(max(int(rate * PIECE_S), PIECE_BYTES_MIN), PIECE_BYTES_MAX)
+
+
 class Pacer:
     """The limits of a node, for all its connections."""
 
@@ -48,6 +52,8 @@ class Pacer:
         self._node, self._peer = limits.bytes_per_s_max, limits.peer_bytes_per_s_max
         self._sending = [Rate(self._node)] if self._node is not None else []
         self._receiving = [Rate(self._node)] if self._node is not None else []
+        self._of_peers: dict[tuple[bytes, int, int], Rate] = {}
+        """By peer, direction and rate: one for all of its connections."""
 
     @property
     def bytes_per_s(self) -> int | None:
@@ -61,21 +67,35 @@ class Pacer:
         rate = self.bytes_per_s
         if rate is None:
             return None
-        return min(max(int(rate * PIECE_S), PIECE_BYTES_MIN), PIECE_BYTES_MAX)
+        return _piece_of(rate)
 
     @staticmethod
     def paces(stream: trio.abc.Stream, now: float) -> tuple[Pace | None, Pace | None]:
         """How sending and receiving go on what `stream` returned; None without a limit."""
         return stream.paces(now) if isinstance(stream, _Paced) else (None, None)
 
-    def stream(self, stream: trio.abc.Stream) -> trio.abc.Stream:
-        """The stream of a new connection, held to the limits."""
+    def stream(
+        self,
+        stream: trio.abc.Stream,
+        peer_id: bytes = b"",
+        peer_rates: tuple[int | None, int | None] = (None, None),
+    ) -> trio.abc.Stream:
+        """The stream of a new connection, held to the limits.
+
+        `peer_rates`: what a peer may send and be sent, in bytes a second, over all its connections.
+        """
         piece_bytes = self.piece_bytes
-        if piece_bytes is None:
+        if piece_bytes is None and peer_rates == (None, None):
             return stream
+        pieces = [] if piece_bytes is None else [piece_bytes]
+        piece_bytes = min(pieces + [_piece_of(rate) for rate in peer_rates if rate is not None])
         peer = [] if self._peer is None else [self._peer]
-        sending = [*self._sending, *map(Rate, peer)]
-        receiving = [*self._receiving, *map(Rate, peer)]
+        taken, given = (
+            [] if rate is None else [self._of_peers.setdefault((peer_id, way, rate), Rate(rate))]
+            for way, rate in enumerate(peer_rates)
+        )
+        sending = [*self._sending, *map(Rate, peer), *given]
+        receiving = [*self._receiving, *map(Rate, peer), *taken]
         if isinstance(stream, trio.abc.HalfCloseableStream):
             return _PacedHalfCloseable(stream, sending, receiving, piece_bytes)
         return _Paced(stream, sending, receiving, piece_bytes)

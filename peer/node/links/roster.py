@@ -1,13 +1,14 @@
 """The connections of a node: running them, counting them, saying how they are."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import trio
 
 from bymux import Role
+from logstore import ALL, PeerRule, ReadScope, WriteScope
 from peer import (
     EntriesReceived,
     EntriesSent,
@@ -15,6 +16,7 @@ from peer import (
     InterestsChanged,
     Notice,
     RefundBucket,
+    Scope,
     Session,
     SessionConfig,
     SetUp,
@@ -52,6 +54,8 @@ class Member:
     """What the other side has proved to be; None: over a plain connection."""
     expected: bool
     """Whether it was called by that id."""
+    rates: tuple[int | None, int | None]
+    """Of its own, what it may send and be sent, in bytes a second."""
     connection: Connection
     since_s: float
     on_established: Callable[[], None]
@@ -160,6 +164,12 @@ class Ended:
     peer_id: bytes | None = None
 
 
+def _named(read: ReadScope) -> Iterator[bytes | LogKey]:
+    for target in read:
+        if isinstance(target, bytes | LogKey):
+            yield target
+
+
 class Roster:
     """Every open connection of a node."""
 
@@ -211,12 +221,16 @@ class Roster:
         """
         proved = stream if isinstance(stream, ProvedStream) else None
         peer_id = None if proved is None else proved.peer_id
+        expected = proved is not None and proved.expects is not None
+        rule = None if peer_id is None else self._admission.rule_for(peer_id, expected=expected)
         role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
         credit = self.allowance.take(self._config.data_credit_bytes)
-        setup = with_greedy(self._config.setup, greedy)
-        config = replace(self._config, data_credit_bytes=credit, setup=setup)
-        if policy is not None:
-            config = replace(config, policy=policy)
+        config = replace(
+            self._config,
+            data_credit_bytes=credit,
+            setup=with_greedy(self._config.setup, greedy),
+            policy=policy or self._config.policy,
+        )
         trace = None if self._trace is None else self._trace.begin(address, direction, peer_id)
         tracer = None if trace is None else trace.tracer
         place: Place | None = None
@@ -224,14 +238,15 @@ class Roster:
             tell: Tell = lambda event: member.connection.tell(event)  # noqa: E731, PLW0108 - made below
             place = self.sources.join(address, tell, lambda: member.connection.session.is_behind)
         claim = claim_all if place is None else place.claim
-        stream = self.pacer.stream(stream)
+        rates = (None, None) if rule is None else (rule.rate_in, rule.rate_out)
+        stream = self.pacer.stream(stream, peer_id or b"", rates)
         now = trio.current_time() if taken_s is None else taken_s
         connection = Connection(
             Session(role, config, now, tracer, claim, self._bucket),
             stream,
             self._host,
             source=address,
-            interests=self._interests(),
+            interests=self._scoped(self._interests(), peer_id, rule),
             noticed=lambda notice: self._noticed(member, notice),
             send_bytes=self.pacer.piece_bytes or SEND_BYTES,
             failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
@@ -247,7 +262,8 @@ class Roster:
             address,
             direction,
             peer_id,
-            proved is not None and proved.expects is not None,
+            expected,
+            rates,
             connection,
             trio.current_time(),
             established,
@@ -266,6 +282,7 @@ class Roster:
 
     async def run(self, member: Member) -> Ending:
         """Runs a connection to its end."""
+        self._make_room(member)
         self.members.add(member)
         try:
             member.ending = await member.connection.run()
@@ -310,13 +327,52 @@ class Roster:
         for member in list(self.members):
             if member.peer_id is None:
                 continue
-            if self._admission.rule_for(member.peer_id, expected=member.expected) is None:
+            rule = self._admission.rule_for(member.peer_id, expected=member.expected)
+            if rule is None:
                 member.connection.remove()
+            elif (rule.rate_in, rule.rate_out) != member.rates:
+                # A stream is paced from its beginning: the next one has the new rate.
+                member.connection.close()
 
     def tell(self, event: Event) -> None:
         """Hands a local event to every session."""
         for member in list(self.members):
-            member.connection.tell(event)
+            if isinstance(event, InterestsChanged) and member.peer_id is not None:
+                rule = self._admission.rule_for(member.peer_id, expected=member.expected)
+                member.connection.tell(self._scoped(event, member.peer_id, rule))
+            else:
+                member.connection.tell(event)
+
+    def _scoped(
+        self, event: InterestsChanged, peer_id: bytes | None, rule: PeerRule | None
+    ) -> InterestsChanged:
+        """What this node wants and offers, as far as a peer may know of it."""
+        if peer_id is None or peer_id == self._admission.own_id:
+            return event
+        # Who is let in no more is on its way out, and may do nothing meanwhile.
+        rule = rule or PeerRule(allowed=False, read=frozenset(), write=WriteScope.NONE)
+        if ALL in rule.read and rule.write is WriteScope.FOLLOWED:
+            return event
+        reads = None if ALL in rule.read else frozenset(_named(rule.read))
+        scope = Scope(reads, rule.write, peer_id)
+        return replace(event, interests=replace(event.interests, scope=scope))
+
+    def _make_room(self, new: Member) -> None:
+        """A peer has as many connections as its row says: the one silent longest gives way.
+
+        The newest is the one that somebody waits for; and of those that are there, one from which
+        nothing was heard may be gone without our knowing.
+        """
+        peer_id = new.peer_id
+        if peer_id is None or peer_id == self._admission.own_id:
+            return
+        rule = self._admission.rule_for(peer_id, expected=new.expected)
+        if rule is None:
+            return
+        theirs = [each for each in self.members if each.peer_id == peer_id]
+        theirs.sort(key=lambda each: each.connection.session.heard_at)
+        for member in theirs[: max(0, len(theirs) + 1 - rule.connections)]:
+            member.connection.give_way("the same peer has a newer connection")
 
     async def close(self, timeout_s: float) -> None:
         """Ends every session in good order, and after some time those that are left.
