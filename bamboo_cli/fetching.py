@@ -10,6 +10,7 @@ from wire import SignatureLibraryError
 
 from .coming import Coming
 from .errors import DONE, Problem
+from .interrupting import noted_signals
 from .online import CALLED, called, run_trio
 from .opening import opened_store
 from .registry import Definition
@@ -19,6 +20,7 @@ from .values import LOG_HELP, SeqRange, log_key, seq_range
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable
 
     import trio
 
@@ -64,19 +66,32 @@ def _fetch(args: "Namespace", terminal: "Terminal") -> int:
         range_ = _bounds(store, args.log, args.range)
         coming = Coming(store, args.log, range_, terminal)
         want = _Want(store, args.log, range_, coming, args.timeout)
-        if not args.peers:
-            _check_served(store)
+        before = _bring(want, args) if args.peers else _wait(want)
+        _report(want, before, terminal)
+    return DONE
+
+
+def _bring(want: "_Want", args: "Namespace") -> Holding | None:
+    before = want.record()
+    if before is not None:
+        try:
+            _ask(want, args)
+        finally:
+            want.take_back()
+    return before
+
+
+def _wait(want: "_Want") -> Holding | None:
+    _check_served(want.store)
+    # From before it is recorded: what is recorded is taken back, whenever the signal comes.
+    with noted_signals() as check:
         before = want.record()
         if before is not None:
             try:
-                if args.peers:
-                    _ask(want, args)
-                else:
-                    want.wait()
+                want.wait(check)
             finally:
                 want.take_back()
-        _report(want, before, terminal)
-    return DONE
+        return before
 
 
 def _bounds(store: Store, log: "LogKey", span: SeqRange) -> tuple[int, int]:
@@ -152,11 +167,15 @@ class _Want:
             nothing = f"nothing has come{whence} for {self._timeout_s:g} s"
             raise Problem(f"{self}: {nothing}; {self.coming.words()}{hint}")
 
-    def wait(self) -> None:
-        """Returns once the node that serves the store has brought it. Raises Problem."""
+    def wait(self, check: "Callable[[], None]") -> None:
+        """Returns once the node that serves the store has brought it. Raises Problem.
+
+        `check` raises if the waiting is to end.
+        """
         try:
             looked_at = None
             while True:
+                check()
                 version = self.store.data_version()
                 if version != looked_at and self.is_complete():
                     return

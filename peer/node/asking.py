@@ -112,6 +112,7 @@ async def hear_first(node: Node, log: LogKey) -> int:
     for longer than `WITHIN_S`. What somebody is known to hold is waited for as long. Returns how
     many entries are missing here all the same.
     """
+    node.ask(log)
     until = trio.current_time() + WITHIN_S
     while trio.current_time() < until:
         about_to_tell = any(_is_about_to_tell(each, log) for each in node.diallers)
@@ -128,7 +129,9 @@ def _is_about_to_tell(dialler: Dialler, log: LogKey) -> bool:
     if member is None or not member.established.is_set():
         return dialler.last_error is None and dialler.attempts <= 1
     knowledge = member.knowledge
-    told = log in knowledge.active or log in knowledge.refused or log in knowledge.newest
+    # That it has confirmed a request tells nothing yet: what it holds may be on its way, and was
+    # signed over on a busy machine. Only an answer to the question, or a refusal, says it all.
+    told = log in knowledge.told or log in knowledge.refused
     return not told and trio.current_time() < member.since_s + TELL_S
 
 

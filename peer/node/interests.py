@@ -147,6 +147,14 @@ class InterestBook:
     def _is_narrow(self) -> bool:
         return self._fetches_only or self._only is not None
 
+    def ask(self, log: LogKey) -> bool:
+        """Every peer is asked what it holds of an own log; False if that is so already."""
+        if log in self._interests.asked:
+            return False
+        self._interests = replace(self._interests, asked=self._interests.asked | {log})
+        self._current = None
+        return True
+
     def note_shared(self, log: LogKey, seq: int) -> bool:
         """Others may have an own log up to this entry from now on; False if that was known."""
         if log.author != self._author or seq <= self._shared.get(log, 0):

@@ -460,6 +460,11 @@ class Node:
         """Takes back `follow`; False if exactly that was not followed."""
         return await self._change_wanted(partial(self.host.store.unfollow, target))
 
+    def ask(self, log: LogKey) -> None:
+        """Asks every peer, from now on, what it holds of an own log."""
+        if self._book.ask(log):
+            self._roster.tell(self._book.current)
+
     async def want(self, log: LogKey, first: int, last: int) -> bool:
         """Has entries and their payloads brought once; False if there is nothing to bring."""
         return await self._change_wanted(partial(self.host.store.want, log, first, last))

@@ -1,7 +1,11 @@
 """`fetch`, as far as it goes without a peer; tests/cli_online has the rest."""
 
+import signal
+from contextlib import suppress
+
 import pytest
 
+from bamboo_cli.interrupting import noted_signals
 from logstore import Store
 from tests.cli.harness import CommandLine, lines_of, make_log, words
 from wire import LogKey
@@ -80,3 +84,33 @@ def test_nothing_is_fetched_behind_the_end_of_a_log(own: CommandLine) -> None:
 def test_a_log_and_a_range_are_needed(own: CommandLine, argv: tuple[str, ...]) -> None:
     result = own("fetch", *(("ab" * 32) if each == "LOG" else each for each in argv))
     assert (result.status, result.out) == (2, b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_in_the_middle_of_a_write_is_not_lost(
+    own: CommandLine, log: str, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """What a handler raises in a callback, or in a destructor, Python drops."""
+    want = Store.want
+
+    def interrupted(store: Store, key: LogKey, first: int, last: int) -> bool:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        return want(store, key, first, last)
+
+    with Store.open(own.store) as store, store.lock_node():
+        monkeypatch.setattr(Store, "want", interrupted)
+        result = own("fetch", log, "2..", "--timeout", "20")
+    assert result.status == 130
+    assert wants(own) == {}
+
+
+def test_a_second_interrupt_ends_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), noted_signals():  # noqa: PT012 - which of them raises
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the second one was only noted")
+    with pytest.raises(KeyboardInterrupt), noted_signals():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGINT) is before

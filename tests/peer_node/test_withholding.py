@@ -4,15 +4,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import trio
 from nacl.signing import SigningKey
 
 from logstore import ALL, OwnLogsReadOnly, Store
-from peer import SessionConfig
+from peer import NewestLearned, PeerHolds, RequestConfirmed, SessionConfig
 from peer.api import NodeConfig, Peer, memory_link
-from peer.node import asking
+from peer.node import Dialler, asking
+from peer.node.links.knowledge import Knowledge
 from tests.machines import Machine
 from wire import LogKey
 
@@ -225,3 +228,20 @@ async def test_who_has_nobody_to_call_is_not_slowed_down(machines: Machines) -> 
         started = trio.current_time()
         await peer.append([b"x"])
         assert trio.current_time() - started < 1
+
+
+async def test_that_a_request_is_confirmed_tells_not_yet_what_is_held() -> None:
+    """On a busy machine what it holds comes later; the number after that would be signed twice."""
+    knowledge = Knowledge()
+    established = trio.Event()
+    established.set()
+    member = SimpleNamespace(
+        established=established, knowledge=knowledge, since_s=trio.current_time()
+    )
+    dialler = cast(Dialler, SimpleNamespace(member=member))
+    knowledge.take(RequestConfirmed(1, LOG, ours=True, start=4, end=None), trio.current_time())
+    assert asking._is_about_to_tell(dialler, LOG)
+    knowledge.take(PeerHolds(LOG, 4, 3), trio.current_time())
+    assert asking._is_about_to_tell(dialler, LOG)
+    knowledge.take(NewestLearned(LOG, 5), trio.current_time())
+    assert not asking._is_about_to_tell(dialler, LOG)

@@ -59,6 +59,8 @@ class Knowledge:
 
     newest: dict[LogKey, int] = field(default_factory=dict)
     """The newest entry that the other side said it holds; whoever reads drops what is held here."""
+    told: LogTable[None] = field(default_factory=LogTable)
+    """The logs of which it has answered what its newest entry is."""
     refused: LogTable[Refused] = field(default_factory=LogTable)
     given_up: dict[LogKey, GivenUp] = field(default_factory=dict)
     broken_off: dict[LogKey, None] = field(default_factory=dict)
@@ -81,6 +83,8 @@ class Knowledge:
         self.version += 1
         match notice:
             case PeerHolds() | NewestLearned():
+                if isinstance(notice, NewestLearned):
+                    self.told[notice.log] = None
                 known = self.newest.get(notice.log, 0)
                 _remember(self.newest, notice.log, max(known, notice.newest))
             case RequestConfirmed():

@@ -1,0 +1,39 @@
+"""Signals that end a command while it waits, without an exception in the middle of anything.
+
+Python raises KeyboardInterrupt wherever it happens to be. In a destructor, or in a callback of a
+library, it is printed or dropped there: a `fetch` that was interrupted while it wrote to the store
+waited on as if nothing had been said. So a command that waits in a loop of its own has signals
+noted, and asks.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def noted_signals() -> Iterator[Callable[[], None]]:
+    """Yields what raises KeyboardInterrupt once SIGINT or SIGTERM has come; a second one does so
+    at once. Behind the block it is raised too, if it has not been."""
+    told: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        if told:
+            raise KeyboardInterrupt
+        told.append(number)
+
+    def check() -> None:
+        if told:
+            raise KeyboardInterrupt
+
+    try:
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread, which alone hears of signals
+        yield check
+        return
+    try:
+        yield check
+        check()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
