@@ -7,6 +7,7 @@ from wire import Cancel, CancelReason, Eagerness, LogKey
 from .asks import AskKind
 from .changing import change, is_inside_unwanted
 from .peer_log import PeerLog
+from .ranges import EVERYTHING
 from .rests import Kind, Outcome
 from .shared import Shared
 from .turns import Turns
@@ -75,12 +76,22 @@ class Changes:
         """End what is not covered any more, and tell what was asked for in vain and is by now."""
         for request in self._actions.uncovered():
             self._end(request, before)
-        now = self._actions.now
         for log, first in self._shared.answers.kept_no_longer():
-            known, asked = self._shared.known_of(log), ((first, OPEN_END),)
-            known.asks_in_vain(asked)
-            self._rests.lift_told_again(log, asked, now)
+            self._shared.known_of(log).asks_in_vain(((first, OPEN_END),))
             self._turns.mark(log)
+
+    def reading_changed(self, known: PeerLog) -> None:
+        """The other side may read a log now, or no longer.
+
+        Whatever it was told before, and asked for since, came to nothing: it is told once more of
+        all that is held, which also frees it to ask again (point2point.md 6, 128).
+        """
+        log = known.log
+        if self._shared.may_tell(log):
+            self._rests.lift_told(log, EVERYTHING)
+            known.asks_in_vain(EVERYTHING)
+            self._actions.send_again(log)
+        self._turns.mark(log)
 
     def _end(self, request: Request, before: Interests) -> None:
         """What the other side has not got of it counts as asked for in vain."""
@@ -92,10 +103,7 @@ class Changes:
             known.leaves(request)
             # It was told of that before, and asked for it, in a request that is over now: were it
             # not told again, it would wait for what it has asked for and never ask anew.
-            self._rests.lift_told(log, known.unserved)
-            ask = known.asks.get(request)
-            if ask is not None and ask.kind is AskKind.OFFER:
-                self._rests.lift_told(log, ((ask.start, ask.last),))
+            self._rests.lift_told(log, EVERYTHING)
         if self._shared.interests.may_take(log):
             # What comes is wanted, and asked for again where it stops.
             self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))

@@ -22,9 +22,8 @@ planner. What covers one is what the other side could get it for now:
     may read, take   a request goes on if it
     yes, yes         is there
     yes, no          asks for notifications only
-    no, yes          was not proposed to say what is held here, nor to get it, and no payload of
-                     ours is under way in it: a piece that stops in the middle holds a place at both
-                     ends
+    no, yes          was not proposed to say what is held here, nor to get it, and our cursor is not
+                     inside an entry: the other side would wait for the rest before it sends on
     no, no           never
 """
 
@@ -102,4 +101,15 @@ class Leaving:
         if interests.may_give(log):
             return True
         tells = is_offer(request.proposal) or is_late_offer(request.proposal)
-        return tells is not request.ours and not request.outgoing.in_piece
+        return tells is not request.ours and not _is_inside_entry(request)
+
+
+def _is_inside_entry(request: Request) -> bool:
+    """Whether the other side has got a part of an entry in a request, and expects its payload."""
+    base, outgoing = request.base, request.outgoing
+    if base is None or outgoing.in_piece:
+        return outgoing.in_piece
+    position = outgoing.position
+    if not 0 < position < base.reach:
+        return False
+    return base.piece(position).seq == base.piece(position - 1).seq

@@ -75,8 +75,7 @@ class Planner:
             if self._shared.wants_of(log) != known.wants:
                 self._changes.wants_changed(log, known)
             if is_scope_new and before.may_give(log) is not interests.may_give(log):
-                self._actions.send_again(log)
-                self._turns.mark(log)
+                self._changes.reading_changed(known)
         offers = event.offers
         if interests.scope is not None:
             offers = tuple(log for log in offers if not interests.is_silent(log))

@@ -72,7 +72,7 @@ class ScopedPair(Pair):
         self.here, self.there = here, 1 - here
         self.records: list[Record] = []
         self.sent = bytearray()
-        """All bytes that here has sent."""
+        """All bytes that here has sent on the data channel."""
 
     def meet(
         self, here: Interests, there: Interests, *, policies: tuple[str, str], first: int = 0
@@ -113,11 +113,10 @@ class ScopedPair(Pair):
         self.hosts[self.here].collect()
 
     def pump(self, side: int, *, data_max: int = 1 << 20) -> None:
-        before = len(self.control[side]), len(self.data[side])
+        before = len(self.data[side])
         super().pump(side, data_max=data_max)
         if side == self.here:
-            self.sent += self.control[side][before[0] :]
-            self.sent += self.data[side][before[1] :]
+            self.sent += self.data[side][before:]
 
     def settle(self, rounds: int = 12) -> None:
         for _ in range(rounds):
