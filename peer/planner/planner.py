@@ -69,7 +69,8 @@ class Planner:
             self._done.started = True
         self._shared.happened()
         for log, closed in self._logs.closed():
-            if self._shared.wants_of(log) != closed.wants:
+            given = is_scope_new and before.may_give(log) is not interests.may_give(log)
+            if given or self._shared.wants_of(log) != closed.wants:
                 self._logs.opened(log, self._actions.now)
         for log, known in self._logs.items():
             if self._shared.wants_of(log) != known.wants:

@@ -139,6 +139,9 @@ class Answers:
         found = [each for each in self._kept.items() if self.interests.serves(each[0])]
         for log, _ in found:
             del self._kept[log]
+        # What nothing was held of when it was asked for may have come while it could not be told.
+        asked = [each for each in self._declined.items() if each[1]]
+        found += [each for each in asked if self.interests.serves(each[0])]
         return found
 
     # Answers
