@@ -97,7 +97,7 @@ class Changes:
         """What the other side has not got of it counts as asked for in vain."""
         log, known = request.log, self._logs.get(request.log)
         if known is None:
-            if not request.ours:
+            if request.active and not request.ours:
                 self._shared.answers.keep(request)
         elif before.serves(log):
             known.leaves(request)

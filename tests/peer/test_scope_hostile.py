@@ -11,6 +11,7 @@ import pytest
 
 from peer import Scope, Writes
 from peer.protocol.commands import LookUp
+from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged, LogView
 from wire import (
     Adjust,
@@ -29,7 +30,7 @@ from wire import (
     lipmaa,
 )
 
-from .impolite import AUTHOR, LOG, REFERENCE, Impolite, cancel, log_of, propose
+from .impolite import AUTHOR, LOG, REFERENCE, SMALL, Impolite, cancel, log_of, propose
 from .rig import Held
 
 PEER = b"p" * 32
@@ -49,9 +50,11 @@ def payload(seq: int) -> bytes:
 HELD = log_of(COUNT, payload)
 
 
-def engine_with(scope: Scope | None, *, proactive: bool, state: str = "plain") -> Impolite:
+def engine_with(
+    scope: Scope | None, *, proactive: bool, state: str = "plain", config: SessionConfig = SMALL
+) -> Impolite:
     """It follows the log, and holds 20 entries of it."""
-    peer = Impolite(dict(HELD), proactive=proactive)
+    peer = Impolite(dict(HELD), proactive=proactive, config=config)
     if state == "forked":
         common = {seq: HELD[seq] for seq in range(1, 10)}
         encoded = AUTHOR.entry(common, 0, b"another")[1].encoded
@@ -110,6 +113,9 @@ def ways_to_ask(number: int) -> dict[str, Propose]:
         ("from inside a payload", {"start": 8, "offset": 100}),
         ("behind a payload", {"start": 8, "end": 8, "offset": 1 << 40}),
         ("mandatory", {"start": 1, "mandatory": True}),
+        ("a path from what is not there", {"start": COUNT + 5, "sparse": True}),
+        ("payloads of what is not there", {"start": 25, "end": 30, "payloads_only": True}),
+        ("inside what is not there", {"start": 25, "offset": 5}),
         ("an offer", {"start": 1, "end": COUNT, "eagerness": Eagerness.NOTIFY}),
         ("an offer of more", {"start": COUNT + 1, "end": 30, "eagerness": Eagerness.NOTIFY}),
         (
@@ -196,6 +202,14 @@ def test_nothing_is_looked_up_of_a_log_that_is_kept_quiet(*, proactive: bool) ->
             peer.control(cancel(number))
             peer.data(encode_request_cancelled(number))
     assert looked == []
+
+
+def test_who_asks_all_the_time_is_refused_like_who_asks_once() -> None:
+    """More proposals than one log may have are out of resources, but that would be an answer."""
+    peer = engine_with(NOTHING, proactive=False, config=replace(SMALL, requests_per_log_max=3))
+    for count in range(6):
+        peer.control(propose(2 * count, 1))
+        assert judge(peer.messages(), 2 * count) == "128"
 
 
 @pytest.mark.parametrize("proactive", [False, True], ids=["reactive", "proactive"])

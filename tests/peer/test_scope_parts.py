@@ -63,6 +63,48 @@ def test_what_comes_goes_on_where_only_reading_ends(here: int) -> None:
 
 
 @sides
+@pytest.mark.parametrize("size", [1, 90, 230, 400])
+def test_a_request_in_which_an_entry_leaves_in_part_ends(here: int, size: int) -> None:
+    """The other side would wait for the rest of it, and send nothing that it has behind it.
+
+    Its metadata is sent, or some of its payload too, by how many bytes are taken at a time.
+    """
+    whole = history(THIRD, 0, COUNT)
+    pair = pair_of(here, (5, 5))
+    pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE)
+    pair.settle()
+    mine, theirs = (pair.hosts[side].store for side in (here, 1 - here))
+    mine.logs[LOG][6] = whole[6]
+    mine.changed(LOG)
+    while not pair.sent:
+        pair.hosts[here].step()
+        pair.pump(here, data_max=size)
+    pair.change(replace(FOLLOWS, scope=MAY_WRITE))
+    pair.settle()
+    theirs.logs[LOG].update(kept(whole, (6, 7)))
+    theirs.changed(LOG)
+    pair.settle()
+    assert holds(pair, here) == set(range(1, 8))
+
+
+@sides
+@pytest.mark.parametrize("counts", [(3, 7), (7, 7), (0, 5)])
+def test_what_comes_from_elsewhere_is_not_passed_on(here: int, counts: tuple[int, int]) -> None:
+    """Nor what has come in the same request, which is told of when something follows it."""
+    pair = pair_of(here, counts)
+    pair.meet(replace(FOLLOWS, scope=MAY_WRITE), THERE_WANTS, policies=LIVE)
+    pair.settle()
+    store = pair.hosts[here].store
+    for seq in range(counts[1] + 1, COUNT + 1):
+        store.logs[LOG][seq] = history(THIRD, 0, COUNT)[seq]
+        store.changed(LOG)
+        pair.settle(2)
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+    assert holds(pair, 1 - here) == set(range(1, counts[1] + 1))
+    assert pair.crossed(LOG, from_here=True).is_nothing
+
+
+@sides
 def test_what_comes_stops_where_writing_ends_and_is_told_of(here: int) -> None:
     pair = pair_of(here, (0, COUNT))
     pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE)
