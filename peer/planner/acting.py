@@ -95,7 +95,7 @@ class Actor:
         return [
             request
             for request in self._table.all()
-            if request.cancel_sent is None
+            if not request.end_received
             and (request.ours or request.confirmed)
             and not self.leaving.is_covered(request)
         ]

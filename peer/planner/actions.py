@@ -29,7 +29,10 @@ class Actions(Protocol):
         """All requests about a log."""
 
     def uncovered(self) -> list[Request]:
-        """The requests in force that the scope of the other side does not cover."""
+        """The requests that the scope of the other side does not cover, and that may bring more.
+
+        Also those that are cancelled: what is complete may still be under way.
+        """
 
     def end(self, request: Request) -> None:
         """Cancel a request with 128, and take in nothing more of it."""

@@ -140,8 +140,10 @@ def asks_for_held(proposal: Propose, held: tuple[int, int] | None) -> bool:
 
     Who lacks payloads, or asks for a path or a number, brings nothing.
     """
-    brings_none = proposal.sparse or asks_for_payloads(proposal)
-    return brings_none or (held is not None and not (is_offer(proposal) or is_late_offer(proposal)))
+    if is_offer(proposal) or is_late_offer(proposal):
+        return False
+    brings_none = proposal.sparse or proposal.payloads_only or proposal.offset is not None
+    return brings_none or held is not None
 
 
 def _keep(proposal: Propose, *, wanted: bool) -> Answer:

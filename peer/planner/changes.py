@@ -103,7 +103,7 @@ class Changes:
             self._actions.stop_fetching(request)
             return
         if known is None:
-            if not request.ours:
+            if request.active and not request.ours:
                 self._shared.answers.keep(request)
         elif before.serves(log):
             known.leaves(request)

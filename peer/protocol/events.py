@@ -255,15 +255,17 @@ class Interests:
 
     def wants(self, log: LogKey) -> bool:
         """Whether new entries of this log are taken in from the other side."""
-        return self._is_asked_for(log) and self.may_take(log)
+        return self._is_asked_for(log) and (self.scope is None or self.may_take(log))
 
     def follows(self, log: LogKey) -> bool:
         """Whether this log is wanted from the other side, apart from what is fetched of it."""
-        return self._is_followed(log) and self.may_take(log)
+        return self._is_followed(log) and (self.scope is None or self.may_take(log))
 
     def listens(self, log: LogKey) -> bool:
         """Whether this log is followed, and may be read by the other side but not written by it."""
-        return not self.may_take(log) and self.may_give(log) and self._is_followed(log)
+        if self.scope is None or self.may_take(log):
+            return False
+        return self.scope.may_read(log) and self._is_followed(log)
 
     def serves(self, log: LogKey) -> bool:
         """Whether what is held of this log is given out to the other side."""
@@ -271,7 +273,9 @@ class Interests:
 
     def is_silent(self, log: LogKey) -> bool:
         """Whether the other side is not to learn that there is anything of this log here."""
-        return not (self.may_give(log) or self.wants(log))
+        if self.scope is None or self.scope.may_read(log):
+            return False
+        return not self.wants(log)
 
     def concerns(self, log: LogKey) -> bool:
         """Whether this log is wanted, or may be held: only then is a look at the store of use."""

@@ -1,0 +1,239 @@
+"""What beside the planner may speak of a log obeys the scope too, and what is covered goes on."""
+
+from dataclasses import replace
+
+import pytest
+
+from peer import Scope, Writes
+from peer.protocol.events import Interests
+from wire import CancelReason, LogKey
+
+from .rig import Store
+from .scoped import HERE, THERE, THIRD, ScopedPair, history, kept, shows
+
+LOG, OWN = LogKey(THIRD.id, 0), LogKey(HERE.id, 0)
+COUNT = 9
+THERE_WANTS = Interests(logs=frozenset({LOG, OWN}), author=THERE.id)
+FOLLOWS = Interests(logs=frozenset({LOG}), author=HERE.id)
+LIVE = ("follow", "follow")
+READS_NONE: frozenset[bytes | LogKey] = frozenset()
+MAY_WRITE = Scope(READS_NONE, Writes.FOLLOWED, THERE.id)
+MAY_READ = Scope(None, Writes.NONE, THERE.id)
+MAY_NOTHING = Scope(READS_NONE, Writes.NONE, THERE.id)
+
+sides = pytest.mark.parametrize("here", [0, 1], ids=["proactive", "reactive"])
+
+
+def pair_of(here: int, counts: tuple[int, int], log: LogKey = LOG) -> ScopedPair:
+    """Here and there hold so many entries of a log."""
+    author = HERE if log == OWN else THIRD
+    stores = (Store(), Store())
+    for store, count in zip(stores, counts, strict=True):
+        store.logs[log].update(kept(history(author, 0, COUNT), range(1, count + 1)))
+    return ScopedPair(here, stores)
+
+
+def holds(pair: ScopedPair, side: int, log: LogKey = LOG) -> set[int]:
+    """The entries that a side holds with their payloads."""
+    held = pair.hosts[side].store.logs[log]
+    return {seq for seq in held if held[seq].payload is not None}
+
+
+@sides
+def test_what_comes_goes_on_where_only_reading_ends(here: int) -> None:
+    """In the middle of a payload, in the request that it began in."""
+    pair = pair_of(here, (0, COUNT))
+    pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE)
+    sinks = pair.hosts[here].sinks
+    for _ in range(200):
+        if any(0 < len(sink.data) < 400 for sink in sinks.values()):
+            break
+        for side in (0, 1):
+            pair.hosts[side].step()
+            pair.pump(side, data_max=50)
+            pair.deliver_control(side, 1000)
+            pair.deliver_data(side, 1000)
+    assert sinks
+    since = len(pair.records)
+    pair.change(replace(FOLLOWS, scope=MAY_WRITE))
+    pair.settle()
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+    said = pair.crossed(LOG, from_here=True, since=since).controls
+    assert not [each for each in said if each["message"] == "cancel"]
+
+
+@sides
+@pytest.mark.parametrize("size", [1, 90, 230, 400])
+def test_a_request_in_which_an_entry_leaves_in_part_ends(here: int, size: int) -> None:
+    """The other side would wait for the rest of it, and send nothing that it has behind it.
+
+    Its metadata is sent, or some of its payload too, by how many bytes are taken at a time.
+    """
+    whole = history(THIRD, 0, COUNT)
+    pair = pair_of(here, (5, 5))
+    pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE)
+    pair.settle()
+    mine, theirs = (pair.hosts[side].store for side in (here, 1 - here))
+    mine.logs[LOG][6] = whole[6]
+    mine.changed(LOG)
+    while not pair.sent:
+        pair.hosts[here].step()
+        pair.pump(here, data_max=size)
+    pair.change(replace(FOLLOWS, scope=MAY_WRITE))
+    pair.settle()
+    theirs.logs[LOG].update(kept(whole, (6, 7)))
+    theirs.changed(LOG)
+    pair.settle()
+    assert holds(pair, here) == set(range(1, 8))
+
+
+@sides
+@pytest.mark.parametrize("counts", [(3, 7), (7, 7), (0, 5)])
+def test_what_comes_from_elsewhere_is_not_passed_on(here: int, counts: tuple[int, int]) -> None:
+    """Nor what has come in the same request, which is told of when something follows it."""
+    pair = pair_of(here, counts)
+    pair.meet(replace(FOLLOWS, scope=MAY_WRITE), THERE_WANTS, policies=LIVE)
+    pair.settle()
+    store = pair.hosts[here].store
+    for seq in range(counts[1] + 1, COUNT + 1):
+        store.logs[LOG][seq] = history(THIRD, 0, COUNT)[seq]
+        store.changed(LOG)
+        pair.settle(2)
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+    assert holds(pair, 1 - here) == set(range(1, counts[1] + 1))
+    assert pair.crossed(LOG, from_here=True).is_nothing
+
+
+@sides
+def test_what_comes_stops_where_writing_ends_and_is_told_of(here: int) -> None:
+    pair = pair_of(here, (0, COUNT))
+    pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE)
+    while not holds(pair, here):
+        pair.one_round()
+    while pair.hosts[here].step():
+        pass
+    held = holds(pair, here)
+    pair.change(replace(FOLLOWS, scope=MAY_READ))
+    since = len(pair.records)
+    pair.settle()
+    assert holds(pair, here) <= held | {max(held) + 1}
+    assert set(pair.crossed(LOG, from_here=False, since=since).notified) <= set(range(1, COUNT + 1))
+    assert COUNT in pair.crossed(LOG, from_here=False, since=since).notified
+    pair.change(FOLLOWS)
+    pair.settle()
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+
+
+@sides
+@pytest.mark.parametrize("followed", [True, False])
+@pytest.mark.parametrize("scope", [MAY_WRITE, MAY_NOTHING])
+def test_what_was_asked_for_in_vain_is_told_once_it_may_be_read(
+    here: int, scope: Scope, *, followed: bool
+) -> None:
+    """Also of a log that is merely held, which is offered to nobody."""
+    interests = FOLLOWS if followed else Interests(author=HERE.id)
+    pair = pair_of(here, (COUNT, 2))
+    pair.meet(replace(interests, scope=scope), THERE_WANTS, policies=LIVE)
+    pair.settle()
+    assert holds(pair, 1 - here) == {1, 2}
+    pair.change(replace(interests, scope=MAY_READ))
+    pair.settle(2)
+    assert holds(pair, 1 - here) == set(range(1, COUNT + 1))
+
+
+@sides
+def test_a_payload_that_came_late_is_offered_to_who_may_read_it(here: int) -> None:
+    """The other side was told that it is not held, and may not be told any more that it is."""
+    pair = pair_of(here, (COUNT, 0))
+    held = pair.hosts[here].store.logs[LOG]
+    payload = held[6].payload
+    held[6] = replace(held[6], payload=None)
+    pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE)
+    pair.settle()
+    assert 6 in pair.crossed(LOG, from_here=True).skipped
+    pair.change(replace(FOLLOWS, scope=MAY_WRITE))
+    pair.settle(2)
+    since, sent = len(pair.records), len(pair.sent)
+    held[6] = replace(held[6], payload=payload)
+    pair.hosts[here].store.changed(LOG)
+    pair.settle()
+    said = pair.crossed(LOG, from_here=True, since=since)
+    assert said.is_nothing
+    assert not [each for each in said.controls if "payloads_only" in each or "offset" in each]
+    assert not shows(bytes(pair.sent[sent:]), history(THIRD, 0, COUNT))
+    pair.change(FOLLOWS)
+    pair.settle(30)
+    assert 6 in holds(pair, 1 - here)
+
+
+WITHHELD = Interests(own=frozenset({OWN}), author=HERE.id, shared={OWN: 2}, asked=frozenset({OWN}))
+"""An own log of which others have two entries, and of which every peer is asked."""
+
+
+@sides
+@pytest.mark.parametrize("policies", [LIVE, ("sync", "follow")])
+def test_nobody_is_asked_of_an_own_log_that_it_may_not_read(
+    here: int, policies: tuple[str, str]
+) -> None:
+    """A question names the log; and nothing waits for an answer that will not come."""
+    pair = pair_of(here, (COUNT, 2), OWN)
+    pair.meet(replace(WITHHELD, scope=MAY_NOTHING), THERE_WANTS, policies=policies)
+    pair.settle(3)
+    said = pair.crossed(OWN, from_here=True)
+    assert said.is_nothing
+    assert {each["message"] for each in said.controls} <= {"cancel"}
+    assert not pair.engine(here)._withholding.is_asking
+    assert pair.finished(here) is (policies[0] == "sync")
+
+
+@sides
+def test_a_question_that_a_scope_ended_is_asked_again(here: int) -> None:
+    """Its silence shows nothing: what the other side holds may contradict the rest."""
+    pair = pair_of(here, (COUNT, 2), OWN)
+    pair.meet(WITHHELD, THERE_WANTS, policies=LIVE)
+    pair.hosts[1 - here].todo.clear()
+    pair.pump(here)
+    pair.change(replace(WITHHELD, scope=MAY_NOTHING))
+    pair.settle(5)
+    assert not pair.engine(here)._withholding.is_asking
+    assert pair.crossed(OWN, from_here=True).is_nothing
+    since = len(pair.records)
+    pair.change(WITHHELD)
+    pair.settle()
+    said = pair.crossed(OWN, from_here=True, since=since).controls
+    assert [each for each in said if each["message"] == "propose"]
+    assert holds(pair, 1 - here, OWN) == set(range(1, COUNT + 1))
+
+
+@sides
+def test_only_refusals_name_a_log_after_it_may_not_be_known(here: int) -> None:
+    """Whatever is under way, proposed and not answered, or merely served."""
+    for rounds in range(12):
+        pair = pair_of(here, (COUNT, COUNT - 3))
+        pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE)
+        for _ in range(rounds):
+            pair.hosts[here].step()
+            pair.hosts[1 - here].step()
+            pair.pump(here)
+            pair.deliver_control(here, 1000)
+            pair.pump(1 - here, data_max=100)
+            pair.deliver_control(1 - here, 1000)
+        pair.pump(here)
+        pair.deliver_control(here, 1000)
+        pair.deliver_data(here, 100_000)
+        since, sent = len(pair.records), len(pair.sent)
+        backlog = len(pair.engine(here)._outbound._out)
+        pair.change(replace(FOLLOWS, scope=MAY_NOTHING))
+        for count in range(3):
+            pair.settle(2)
+            pair.hosts[here].store.append(THIRD, 0, b"new %d" % count)
+        pair.settle()
+        said = pair.crossed(LOG, from_here=True, since=since)
+        assert {each["message"] for each in said.controls} <= {"cancel"}
+        assert {each["reason"] for each in said.controls} <= {
+            int(CancelReason.NOT_WANTED),
+            int(CancelReason.YOU_CANCELLED),
+        }
+        left = bytes(pair.sent[sent + backlog :])
+        assert not shows(left, history(THIRD, 0, COUNT))
+        assert pair.engine(here).requests == 0
