@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from peer import Scope, Writes
+from logstore import WriteScope
+from peer import Scope
 from peer.protocol.commands import LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged, LogView
@@ -35,9 +36,9 @@ from .rig import Held
 
 PEER = b"p" * 32
 READS_NONE: frozenset[bytes | LogKey] = frozenset()
-ASKED_FOR = Scope(READS_NONE, Writes.FOLLOWED, PEER)
+ASKED_FOR = Scope(READS_NONE, WriteScope.FOLLOWED, PEER)
 """Of a log that is followed here: the other side may only write."""
-NOTHING = Scope(READS_NONE, Writes.NONE, PEER)
+NOTHING = Scope(READS_NONE, WriteScope.NONE, PEER)
 COUNT = 20
 U64 = (1 << 64) - 1
 
@@ -262,7 +263,7 @@ def test_a_request_that_is_covered_goes_on() -> None:
     peer.host.todo.append(
         InterestsChanged(
             Interests(
-                logs=frozenset((LOG,)), scope=Scope(frozenset((LOG,)), Writes.FOLLOWED, PEER)
+                logs=frozenset((LOG,)), scope=Scope(frozenset((LOG,)), WriteScope.FOLLOWED, PEER)
             ),
             (LOG,),
         )

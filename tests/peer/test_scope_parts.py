@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from peer import Scope, Writes
+from logstore import WriteScope
+from peer import Scope
 from peer.protocol.events import Interests
 from wire import CancelReason, LogKey
 
@@ -17,9 +18,9 @@ THERE_WANTS = Interests(logs=frozenset({LOG, OWN}), author=THERE.id)
 FOLLOWS = Interests(logs=frozenset({LOG}), author=HERE.id)
 LIVE = ("follow", "follow")
 READS_NONE: frozenset[bytes | LogKey] = frozenset()
-MAY_WRITE = Scope(READS_NONE, Writes.FOLLOWED, THERE.id)
-MAY_READ = Scope(None, Writes.NONE, THERE.id)
-MAY_NOTHING = Scope(READS_NONE, Writes.NONE, THERE.id)
+MAY_WRITE = Scope(READS_NONE, WriteScope.FOLLOWED, THERE.id)
+MAY_READ = Scope(None, WriteScope.NONE, THERE.id)
+MAY_NOTHING = Scope(READS_NONE, WriteScope.NONE, THERE.id)
 
 sides = pytest.mark.parametrize("here", [0, 1], ids=["proactive", "reactive"])
 
