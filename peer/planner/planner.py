@@ -12,7 +12,7 @@ the other side has now, brings that and offers what it has itself, and knows whe
 """
 
 from peer.protocol.config import SessionConfig
-from peer.protocol.events import InterestsChanged, LogChanged, LogView, SourceChanged
+from peer.protocol.events import Interests, InterestsChanged, LogChanged, LogView, SourceChanged
 from peer.protocol.request import NEVER, Request
 from wire import Cancel, Eagerness, LogKey
 
@@ -68,15 +68,7 @@ class Planner:
         if self._done is not None:
             self._done.started = True
         self._shared.happened()
-        for log, closed in self._logs.closed():
-            given = is_scope_new and before.may_give(log) is not interests.may_give(log)
-            if given or self._shared.wants_of(log) != closed.wants:
-                self._logs.opened(log, self._actions.now)
-        for log, known in self._logs.items():
-            if self._shared.wants_of(log) != known.wants:
-                self._changes.wants_changed(log, known)
-            if is_scope_new and before.may_give(log) is not interests.may_give(log):
-                self._changes.reading_changed(known)
+        self._fit_logs(before, interests)
         offers = event.offers
         if interests.scope is not None:
             offers = tuple(log for log in offers if not interests.is_silent(log))
@@ -89,6 +81,22 @@ class Planner:
             early, self._done.early = self._done.early, {}
             for request in early:
                 self.request_proposed(request)
+
+    def _fit_logs(self, before: Interests, interests: Interests) -> None:
+        """What is open of each log is fitted to what is wanted, and may be given, now."""
+
+        def reads_otherwise(log: LogKey) -> bool:
+            is_scope_new = before.scope != interests.scope
+            return is_scope_new and before.may_give(log) is not interests.may_give(log)
+
+        for log, closed in self._logs.closed():
+            if reads_otherwise(log) or self._shared.wants_of(log) != closed.wants:
+                self._logs.opened(log, self._actions.now)
+        for log, known in self._logs.items():
+            if self._shared.wants_of(log) != known.wants:
+                self._changes.wants_changed(log, known)
+            if reads_otherwise(log):
+                self._changes.reading_changed(known)
 
     def newest_of(self, log: LogKey) -> int:
         """The newest entry that the other side has told of."""
