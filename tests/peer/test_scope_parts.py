@@ -143,6 +143,19 @@ def test_what_was_asked_for_in_vain_is_told_once_it_may_be_read(
 
 
 @sides
+def test_what_nobody_has_asked_for_is_asked_for_once_it_may_be_written(here: int) -> None:
+    """The other side merely holds it, and proposes nothing by itself."""
+    for scope in (MAY_READ, MAY_NOTHING):
+        pair = pair_of(here, (0, COUNT))
+        pair.meet(replace(FOLLOWS, scope=scope), Interests(author=THERE.id), policies=LIVE)
+        pair.settle()
+        assert holds(pair, here) == set()
+        pair.change(FOLLOWS)
+        pair.settle(2)
+        assert holds(pair, here) == set(range(1, COUNT + 1))
+
+
+@sides
 def test_a_payload_that_came_late_is_offered_to_who_may_read_it(here: int) -> None:
     """The other side was told that it is not held, and may not be told any more that it is."""
     pair = pair_of(here, (COUNT, 0))
