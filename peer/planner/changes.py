@@ -90,6 +90,7 @@ class Changes:
         if self._shared.may_tell(log):
             self._rests.lift_told(log, EVERYTHING)
             known.asks_in_vain(EVERYTHING)
+            self._shared.regained.add(log)
             self._actions.send_again(log)
         self._turns.mark(log)
 

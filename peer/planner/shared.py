@@ -29,6 +29,8 @@ class Shared:
     answers: Answers
     done: Done | None
     """In a one-time sync."""
+    regained: set[LogKey] = field(default_factory=set)
+    """Logs that the other side may read again, and of which it has heard nothing since."""
     unheard: set[Request] = field(default_factory=set)
     """Proposals of logs of which nothing was known; what they say counts once they are."""
 

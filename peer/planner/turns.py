@@ -21,6 +21,7 @@ from .asks import (
     look_up_for,
     metadata_of,
     named_for,
+    offer_of,
     pool_of,
     proposal_of,
 )
@@ -205,6 +206,7 @@ class Turns:
         else:
             decision = self._decider.decide(view, known, self._shared.newest_of(log), look, since)
             asks, further = decision.asks, decision.further
+        asks = asks or self._told_again(view)
         needed = [*asks, *self.forking.to_tell(view, known)]
         lacking = lacking_hashes(needed, view.hashes, look.named)
         if lacking:
@@ -217,6 +219,16 @@ class Turns:
             self._propose(view, known, ask, since)
         self.forking.tell(view, known)
         self._look_further(view, known, asks, further)
+
+    def _told_again(self, view: LogView) -> list[Ask]:
+        """The other side may read a log again, and a request that is open would bring it all.
+
+        What it was refused meanwhile it asks for again once we propose something (section 6, 128).
+        """
+        if view.log not in self._shared.regained or not view.runs:
+            return []
+        last = view.runs[-1][1]
+        return [offer_of(last, last)]
 
     def _look_further(
         self, view: LogView, known: PeerLog, asks: list[Ask], further: Look | None
@@ -285,6 +297,7 @@ class Turns:
 
     def _proposed(self, known: PeerLog, request: Request, ask: Ask) -> None:
         known.asks[request] = ask
+        self._shared.regained.discard(request.log)
         self._ours.add(request)
         self.room.proposed(request.log)
         self._rests.lift_by_our_proposal(request.log, self._actions.now, self._actions.now)

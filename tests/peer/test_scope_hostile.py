@@ -27,6 +27,7 @@ from wire import (
     Switch,
     decode_entry,
     decode_varu64,
+    encode_control,
     encode_request_cancelled,
     lipmaa,
 )
@@ -279,6 +280,40 @@ def test_a_proof_is_told_to_who_may_read_and_to_nobody_else() -> None:
         peer = engine_with(scope, proactive=False, state="forked")
         peer.control(Grant(50))
         peer.wait(5.0)
-        proofs = [m for m in peer.messages() if isinstance(m, Cancel) and m.entries]
+        said = peer.messages()
+        assert any(isinstance(m, Propose) and m.start == 10 for m in said) is told
+        proofs = [m for m in said if isinstance(m, Cancel) and m.entries]
         assert bool(proofs) is told
         assert all(decode_entry(each).seq == 10 for m in proofs for each in m.entries)
+
+
+def other_version(seq: int) -> bytes:
+    """Another entry of the author's with the number of a held one."""
+    common = {n: HELD[n] for n in range(1, seq)}
+    return AUTHOR.entry(common, 0, b"another")[1].encoded
+
+
+@pytest.mark.parametrize("scope", [None, NOTHING])
+def test_where_histories_part_is_not_looked_for_any_more(scope: Scope | None) -> None:
+    """The store is being asked what to name in the next question when the scope changes."""
+    peer = engine_with(None, proactive=True)
+    peer.control(Grant(50))
+    asked = [message for message in peer.messages() if isinstance(message, Propose)]
+    differs = Cancel(asked[0].request, CancelReason.HASH_MISMATCH, entries=(other_version(COUNT),))
+    peer.engine.receive_control(encode_control(differs))
+    interests = Interests(logs=frozenset((LOG,)), scope=scope)
+    peer.engine.handle(InterestsChanged(interests, (LOG,)))
+    searched = [message for message in peer.messages() if isinstance(message, Propose)]
+    assert bool(searched) is (scope is None)
+
+
+@pytest.mark.parametrize("scope", [None, NOTHING])
+def test_a_log_in_line_is_not_asked_of_any_more(scope: Scope | None) -> None:
+    """It waits for credit when the scope changes; a sync would ask for its newest entry first."""
+    peer = Impolite(dict(HELD), config=replace(SMALL, policy="sync"))
+    peer.run()
+    allow(peer, scope)
+    peer.run()
+    peer.control(Grant(50))
+    asked = [message for message in peer.messages() if isinstance(message, Propose)]
+    assert bool(asked) is (scope is None)

@@ -82,7 +82,8 @@ def test_a_request_in_which_an_entry_leaves_in_part_ends(here: int, size: int) -
         pair.pump(here, data_max=size)
     pair.change(replace(FOLLOWS, scope=MAY_WRITE))
     pair.settle()
-    theirs.logs[LOG].update(kept(whole, (6, 7)))
+    theirs.logs[LOG].setdefault(6, replace(whole[6], payload=None))
+    theirs.logs[LOG][7] = whole[7]
     theirs.changed(LOG)
     pair.settle()
     assert holds(pair, here) == set(range(1, 8))
@@ -140,6 +141,19 @@ def test_what_was_asked_for_in_vain_is_told_once_it_may_be_read(
     pair.change(replace(interests, scope=MAY_READ))
     pair.settle(2)
     assert holds(pair, 1 - here) == set(range(1, COUNT + 1))
+
+
+@sides
+def test_what_nobody_has_asked_for_is_asked_for_once_it_may_be_written(here: int) -> None:
+    """The other side merely holds it, and proposes nothing by itself."""
+    for scope in (MAY_READ, MAY_NOTHING):
+        pair = pair_of(here, (0, COUNT))
+        pair.meet(replace(FOLLOWS, scope=scope), Interests(author=THERE.id), policies=LIVE)
+        pair.settle()
+        assert holds(pair, here) == set()
+        pair.change(FOLLOWS)
+        pair.settle(2)
+        assert holds(pair, here) == set(range(1, COUNT + 1))
 
 
 @sides
