@@ -146,6 +146,27 @@ def test_what_was_asked_for_in_vain_is_told_once_it_may_be_read(
 
 
 @sides
+@pytest.mark.parametrize("detour", [MAY_READ, MAY_WRITE, MAY_NOTHING])
+def test_what_is_being_given_comes_whole_though_its_request_ends(here: int, detour: Scope) -> None:
+    """A request that carries both ways ends where one of them does; the other way is told anew."""
+    for rounds in range(2, 14):
+        pair = pair_of(here, (COUNT, 2))
+        pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE)
+        for _ in range(rounds):
+            for side in (0, 1):
+                pair.hosts[side].step()
+                pair.pump(side, data_max=200)
+                pair.deliver_control(side, 1000)
+                pair.deliver_data(side, 1000)
+        pair.change(replace(FOLLOWS, scope=detour))
+        if detour is not MAY_READ:
+            pair.run()
+            pair.change(FOLLOWS)
+        pair.settle(3)
+        assert holds(pair, 1 - here) == set(range(1, COUNT + 1))
+
+
+@sides
 def test_a_payload_that_was_refused_is_asked_for_again_once_it_may_be_read(here: int) -> None:
     """What is held comes with a request that is open, so that there is nothing to ask or offer."""
     pair = pair_of(here, (2, 2))
