@@ -395,6 +395,9 @@ class Withholding:
         log = request.log
         if log not in self._shared or not request.ours or request.confirmed:
             return
+        if request.cancel_sent is CancelReason.NOT_WANTED:
+            # We took the question back: that is what it answers.
+            return
         if cancel.reason is CancelReason.HASH_MISMATCH:
             self.contradicted(log)
         elif request.proposal.sparse:

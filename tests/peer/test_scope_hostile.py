@@ -317,3 +317,15 @@ def test_a_log_in_line_is_not_asked_of_any_more(scope: Scope | None) -> None:
     peer.control(Grant(50))
     asked = [message for message in peer.messages() if isinstance(message, Propose)]
     assert bool(asked) is (scope is None)
+
+
+def test_nothing_is_offered_while_a_log_rests() -> None:
+    """The other side had no resources for what it was asked, and then asks for all of it."""
+    peer = engine_with(ASKED_FOR, proactive=True)
+    peer.control(Grant(50))
+    asked = [message for message in peer.messages() if isinstance(message, Propose)]
+    peer.control(Cancel(asked[0].request, CancelReason.NO_RESOURCES))
+    peer.control(propose(peer.number, 1))
+    peer.wait(0.5)
+    proposed = [message for message in peer.messages() if isinstance(message, Propose)]
+    assert not [message for message in proposed if message.start <= COUNT]
