@@ -48,6 +48,7 @@ class FakeSession:
     closed: bool = False
     both_closed: bool = True
     ended: bool = False
+    has_unread: bool = False
     on_bytes: Callable[[bytes], None] = lambda _: None
     on_event: Callable[[Event], None] = lambda _: None
     on_advance: Callable[[], None] = lambda: None
