@@ -8,7 +8,7 @@ from collections import Counter
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from logstore import WriteScope
 from peer import Scope
@@ -19,8 +19,8 @@ from wire import LogKey
 
 from .rig import Held, Host, Store
 from .scoped import HERE, THERE, THIRD, ScopedPair, history, kept, shows
+from .stepped import SIDES, SteppedPair
 
-SIDES = st.integers(0, 1)
 LOGS = [LogKey(author.id, 0) for author in (HERE, THERE, THIRD)] + [LogKey(THIRD.id, 1)]
 AUTHORS = {author.id: author for author in (HERE, THERE, THIRD)}
 OWN, HELD_ONLY = LOGS[0], LOGS[3]
@@ -73,7 +73,7 @@ def lacks(giver: dict[int, Held], taker: dict[int, Held]) -> set[int]:
     }
 
 
-class Scopes(RuleBasedStateMachine):
+class Scopes(SteppedPair):
     """Both sides hold a part of each log; here changes the scope of there."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Scopes(RuleBasedStateMachine):
         for log, parts in zip(LOGS, counts, strict=True):
             for store, count in zip(stores, parts, strict=True):
                 store.logs[log].update(kept(WHOLE[log], range(1, count + 1)))
-        self.pair = ScopedPair(here, stores, credit=900)
+        self.pair: ScopedPair = ScopedPair(here, stores, credit=900)
         for store in stores:
             store.watchers.clear()
         left, right = (host.store for host in self.pair.hosts)
@@ -154,27 +154,6 @@ class Scopes(RuleBasedStateMachine):
         if seq <= COUNT:
             store.logs[log][seq] = WHOLE[log][seq]
             store.changed(log)
-
-    @rule(side=SIDES, choices=st.lists(st.integers(0, 20), min_size=1, max_size=8))
-    def carry_out(self, side: int, choices: list[int]) -> None:
-        for choice in choices:
-            self.hosts[side].step(choice)
-
-    @rule(side=SIDES, data_max=st.integers(0, 900))
-    def send(self, side: int, data_max: int) -> None:
-        self.pair.pump(side, data_max=data_max)
-
-    @rule(side=SIDES, size=st.integers(1, 600))
-    def deliver_control(self, side: int, size: int) -> None:
-        self.pair.deliver_control(side, size)
-
-    @rule(side=SIDES, size=st.integers(1, 900))
-    def deliver_data(self, side: int, size: int) -> None:
-        self.pair.deliver_data(side, size)
-
-    @rule(seconds=st.floats(0, 3))
-    def wait(self, seconds: float) -> None:
-        self.pair.tick(seconds)
 
     @rule(rounds=st.integers(1, 4))
     def go_on(self, rounds: int) -> None:

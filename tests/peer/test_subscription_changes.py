@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 from nacl.signing import SigningKey
 
 from logstore import PolicyKind, Subscription
@@ -20,13 +20,13 @@ from wire import LogKey
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle, wanted_of
 from .rig import Author, Pair, Store
+from .stepped import SIDES, SteppedPair
 from .test_partial import COUNT, RUNS, held_by, subscriptions
 
-SIDES = st.integers(0, 1)
 WISHES = st.none() | subscriptions()
 
 
-class Changes(RuleBasedStateMachine):
+class Changes(SteppedPair):
     """Two partial replicas of one log, and what each side wants of it."""
 
     def __init__(self) -> None:
@@ -65,27 +65,6 @@ class Changes(RuleBasedStateMachine):
         store.changed(LOG)
         entries, payloads = held_by(more)
         self.had[side] = (self.had[side][0] | entries, self.had[side][1] | payloads)
-
-    @rule(side=SIDES, choices=st.lists(st.integers(0, 20), min_size=1, max_size=8))
-    def carry_out(self, side: int, choices: list[int]) -> None:
-        for choice in choices:
-            self.pair.hosts[side].step(choice)
-
-    @rule(side=SIDES, data_max=st.integers(0, 900))
-    def send(self, side: int, data_max: int) -> None:
-        self.pair.pump(side, data_max=data_max)
-
-    @rule(side=SIDES, size=st.integers(1, 600))
-    def deliver_control(self, side: int, size: int) -> None:
-        self.pair.deliver_control(side, size)
-
-    @rule(side=SIDES, size=st.integers(1, 900))
-    def deliver_data(self, side: int, size: int) -> None:
-        self.pair.deliver_data(side, size)
-
-    @rule(seconds=st.floats(0, 3))
-    def wait(self, seconds: float) -> None:
-        self.pair.tick(seconds)
 
     def teardown(self) -> None:
         if not self.started:

@@ -10,6 +10,7 @@ What goes for a connection is not decided once. The table may change while it la
 node asks again, of every connection, whenever it has.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -51,9 +52,9 @@ class ProvedStream(trio.abc.HalfCloseableStream):
     """Whom this node has called by its id, so that nobody else may answer."""
 
     @property
+    @abstractmethod
     def peer_id(self) -> bytes:
         """Whose key it is. Only once the handshake is done."""
-        raise NotImplementedError
 
 
 class Admission:

@@ -12,7 +12,6 @@ class Trouble(StrEnum):
     WRONG_PEER = "wrong peer"
     CERTIFICATE = "certificate"
     NO_TLS = "no tls"
-    WANTS_TLS = "wants tls"
     OTHER = "tls"
 
 
