@@ -32,6 +32,7 @@ from .errors import (
     StoreFailed,
     StoreFull,
     StoreLocked,
+    StoreOverQuota,
     StoreReadOnly,
     StoreTooNew,
 )
@@ -56,6 +57,7 @@ from .peers import (
     written_scope,
 )
 from .proofs import check_fork
+from .quotas import QuotaLimits
 from .reader import PayloadReader
 from .records import (
     ALL,
@@ -74,6 +76,7 @@ from .records import (
     LogState,
     LogVerdict,
     NewEntry,
+    OverQuota,
     PayloadFile,
     PayloadState,
     PutResult,
@@ -123,6 +126,7 @@ __all__ = [
     "NodeLock",
     "NotAFork",
     "NotAStore",
+    "OverQuota",
     "OwnLogsReadOnly",
     "PayloadBusy",
     "PayloadDropped",
@@ -138,6 +142,7 @@ __all__ = [
     "PeerTable",
     "PolicyKind",
     "PutResult",
+    "QuotaLimits",
     "ReadScope",
     "RuleChange",
     "SQLiteTooOld",
@@ -153,6 +158,7 @@ __all__ = [
     "StoreFailed",
     "StoreFull",
     "StoreLocked",
+    "StoreOverQuota",
     "StoreReadOnly",
     "StoreTooNew",
     "StoredEntry",

@@ -119,6 +119,11 @@ class Transaction:
         """Whether it changes what is followed, wanted or contested (`wishes_version`)."""
 
     @property
+    def ingest(self) -> int:
+        """The last ingest number that was taken, by whomever."""
+        return self._ingest
+
+    @property
     def authored(self) -> int:
         """How many own entries were ever signed, those of this transaction included."""
         return self._authored

@@ -14,6 +14,8 @@ import apsw
 if TYPE_CHECKING:
     from wire import LogKey
 
+    from .records import OverQuota
+
 
 class ExplainedError(Exception):
     """What happened, where, and what to do about it, in one line."""
@@ -60,6 +62,16 @@ class StoreLocked(StoreError):
 
 class StoreFull(StoreError):
     """The disk, or the quota, is full. What was acknowledged is kept."""
+
+
+class StoreOverQuota(StoreError):
+    """A limit on what others may take of the disk is reached (quotas.py). What is held stays."""
+
+    over: "OverQuota"
+
+    def __init__(self, over: "OverQuota") -> None:
+        super().__init__(over.reason, f"{over.log}/{over.seq}", f"raise the limit {over.key}")
+        self.over = over
 
 
 class StoreDamaged(StoreError):
@@ -178,6 +190,9 @@ _WRONG_PATH: Final = {
 }
 
 
+_TOO_MANY = frozenset((errno.EMFILE, errno.ENFILE))
+
+
 def from_os_error(error: OSError, where: str | Path) -> StoreError:
     """The store's own error for a failed call of the operating system."""
     if is_full(error):
@@ -188,6 +203,11 @@ def from_os_error(error: OSError, where: str | Path) -> StoreError:
         )
     if error.errno in READ_ONLY:
         return StoreReadOnly("no permission", where, "use an account that has it")
+    if error.errno in _TOO_MANY:
+        # It says nothing of the disk, and to look there would find nothing.
+        return StoreFailed(
+            "too many files are open", where, "raise the limit of open files (ulimit -n)"
+        )
     if error.errno in _WRONG_PATH:
         what, remedy = _WRONG_PATH[error.errno]
         return StoreFailed(what, where, remedy)

@@ -100,6 +100,7 @@ class _Batch:
         "_db",
         "_encodings",
         "_hashes",
+        "_held_bytes",
         "_held_newest",
         "_known",
         "_missing",
@@ -120,6 +121,7 @@ class _Batch:
         self._shared = load_shared(self._db, key.log_id) if own else U64_MAX
         """Up to which entry others may have what is held."""
         self._row: LogRow = load_log(self._db, key) or create_log(self._db, key)
+        self._held_bytes = self._row.bytes
         self._held_newest = self._row.newest
         self._prefix = key.author + encode_varu64(key.log_id)
         self._hashes: dict[int, bytes] = {}
@@ -161,7 +163,15 @@ class _Batch:
             self._db.execute("DELETE FROM logs WHERE id = ?", (row.id,))
         fork = None if row.fork_seq is None else load_fork(self._db, row)
         return PutResult(
-            row.key, self._stored, self._known, fork, row.height, row.newest, rejected, contested
+            row.key,
+            self._stored,
+            self._known,
+            fork,
+            row.height,
+            row.newest,
+            rejected,
+            contested,
+            row.bytes - self._held_bytes,
         )
 
     def _contest(self, entry: NewEntry | ReadyEntry, source: str) -> bool:

@@ -126,6 +126,25 @@ class PutResult:
     """The first entry that breaks a rule; it and what followed it was not stored."""
     contested: bool = False
     """Of an own log: that entry contradicts what was signed here and has reached nobody."""
+    grown_bytes: int = 0
+    """How many bytes of the log are held that were not."""
+    over_quota: "OverQuota | None" = None
+    """Why there was no room for one of them, which was not stored, nor what followed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverQuota:
+    """What was not taken in, for want of room (quotas.py).
+
+    `key`: the limit that is reached, by the name that it is set by. `giver`: the id of the peer
+    who brought it, b"" where that is not known.
+    """
+
+    key: str
+    log: LogKey
+    seq: int
+    giver: bytes
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

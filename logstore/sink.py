@@ -13,7 +13,7 @@ meanwhile ends its sink at the next sync, or as soon as `is_dropped` is asked.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -28,7 +28,8 @@ from .schema import FILE_GARBAGE, FILE_PARTIAL, FILE_WHOLE
 if TYPE_CHECKING:
     import apsw
 
-    from .database import Database
+    from .database import Database, Transaction
+    from .quotas import Ledger
     from .system import PayloadHandle, System
 
 SYNC_BYTES: Final = 8 << 20
@@ -41,6 +42,7 @@ _SOURCES_MAX: Final = 16
 
 Claim = tuple[LogKey, int, bytes]
 """What one sink at a time may receive: log, sequence number, payload hash."""
+Judged = Callable[[], AbstractContextManager[tuple["Transaction", "Ledger | None"]]]
 
 
 class PayloadSink:
@@ -54,13 +56,16 @@ class PayloadSink:
         wanted: PayloadFile,
         source: str,
         release: Callable[[], None],
+        judged: "Judged",
     ) -> None:
+        """`judged`: a write, and the books of it where quotas go for who brings the payload."""
         self._database = database
         self._files = files
         self._system = system
         self._wanted = wanted
         self._source = source
         self._release = release
+        self._judged = judged
         self._hasher = PayloadHasher()
         self._memory: bytearray | None = None
         self._handle: PayloadHandle | None = None
@@ -280,9 +285,11 @@ class PayloadSink:
             self._earlier = tuple(claimed.sources.split("\n"))
 
     def _make_file(self) -> None:
-        with self._database.write() as transaction:
+        with self._judged() as (transaction, ledger):
             if self._find(transaction.db) is not None:
                 raise _busy(self._where)
+            if ledger is not None:
+                ledger.declare(self._wanted)
             id_ = self._files.add_row(transaction, FILE_PARTIAL, self._wanted, self._source)
         self._claim(id_, (FILE_PARTIAL,))
 

@@ -3,6 +3,8 @@
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +27,7 @@ from .opening import Opened, create_in_memory, create_store, open_store
 from .own import append_entries
 from .own_many import append_batches, check_batches
 from .payloads import WrongPayloadError, WrongSizeError, fill_payload, let_go
+from .quotas import Ledger, QuotaLimits, Quotas
 from .records import (
     INLINE_BYTES_MAX,
     Appended,
@@ -39,6 +42,7 @@ from .records import (
 )
 from .rows import create_log, load_log, save_log
 from .sink import Claim, PayloadSink
+from .stale import drop_stale
 from .subscriptions import Subscription
 from .system import System
 from .verify import Verifier
@@ -58,6 +62,7 @@ class Store(StoreView):
         self._signing_key = opened.signing_key
         self._identity = opened.identity
         self._receiving: set[Claim] = set()
+        self._quotas: Quotas | None = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -301,19 +306,63 @@ class Store(StoreView):
         return result
 
     def put_many(
-        self, batches: Iterable[tuple[LogKey, Sequence[NewEntry]]], *, source: str
+        self,
+        batches: Iterable[tuple[LogKey, Sequence[NewEntry]]],
+        *,
+        source: str,
+        giver: bytes | None = None,
     ) -> list[PutResult]:
-        """Like `put_entries` for several logs in one transaction; `rejected` is in the results."""
+        """Like `put_entries` for several logs in one transaction.
+
+        `rejected` and `over_quota` are in the results. `giver`: the peer who brought it, b"" if
+        that is not known, whom quotas go for; None: they do not.
+        """
         staged: list[Staged] = []
         try:
             ready = [(key, [self._ready(entry, staged) for entry in new]) for key, new in batches]
-            with self._database.write() as transaction:
+            with self._judged(giver) as (transaction, ledger):
                 return [
-                    put_log(transaction, key, new, source, own=key.author == self.author)
-                    for key, new in ready
+                    self._put(transaction, ledger, key, new, source=source) for key, new in ready
                 ]
         finally:
             self._files.release(staged)
+
+    def _put(
+        self,
+        transaction: Transaction,
+        ledger: Ledger | None,
+        key: LogKey,
+        entries: Sequence[NewEntry | ReadyEntry],
+        *,
+        source: str,
+    ) -> PutResult:
+        own = key.author == self.author
+        if ledger is None:
+            return put_log(transaction, key, entries, source, own=own)
+        admitted, over = ledger.admit(key, entries)
+        result = put_log(transaction, key, admitted, source, own=own)
+        ledger.grew(key, result.grown_bytes)
+        return result if over is None else replace(result, over_quota=over)
+
+    @contextmanager
+    def _judged(self, giver: bytes | None) -> Iterator[tuple[Transaction, Ledger | None]]:
+        """A write in which somebody brings something, and the books of it if quotas go for him."""
+        quotas = None if giver is None else self._quotas
+        if quotas is None or giver is None:
+            with self._database.write() as transaction:
+                yield transaction, None
+            return
+        with self._database.write() as transaction:
+            ledger = quotas.begin(transaction, giver)
+            yield transaction, ledger
+        quotas.settle(ledger)
+
+    def set_quotas(self, limits: QuotaLimits | None) -> None:
+        """What a `giver` may bring from now on, in this process; None: anything."""
+        opened = self._opened
+        self._quotas = (
+            None if limits is None else Quotas(limits, self.author, self._system, opened.folder)
+        )
 
     def _ready(self, entry: NewEntry, staged: list[Staged]) -> NewEntry | ReadyEntry:
         payload = entry.payload
@@ -323,12 +372,20 @@ class Store(StoreView):
         return ReadyEntry(entry.seq, entry.encoded, entry.hash, staged[-1])
 
     def payload_sink(
-        self, key: LogKey, seq: int, payload_bytes: int, payload_hash: bytes, *, source: str
+        self,
+        key: LogKey,
+        seq: int,
+        payload_bytes: int,
+        payload_hash: bytes,
+        *,
+        source: str,
+        giver: bytes | None = None,
     ) -> PayloadSink:
         """Receives a payload, also before its entry is stored, from where it was left last time.
 
-        Raises PayloadBusy while another connection or process receives it. Reads what is held
-        already once through, to hash it.
+        Raises PayloadBusy while another connection or process receives it, and StoreOverQuota where
+        there is no room for the whole of one that goes to a file (`giver`: see `put_many`). Reads
+        what is held already once through, to hash it.
         """
         claim = (key, seq, payload_hash)
         with self._lock:
@@ -345,13 +402,17 @@ class Store(StoreView):
             wanted,
             source,
             lambda: self._receiving.discard(claim),
+            partial(self._judged, giver),
         )
 
-    def complete_payload(self, key: LogKey, seq: int, payload: PayloadFile | bytes) -> bool:
+    def complete_payload(
+        self, key: LogKey, seq: int, payload: PayloadFile | bytes, *, giver: bytes | None = None
+    ) -> bool:
         """Adds the payload to an entry that is held; False if it has its payload already.
 
         Raises PayloadUnavailable if the entry is not held, EntryRejected if the payload is not the
         one it names; one of the right hash and the wrong size also invalidates the log from there.
+        StoreOverQuota if there is no room for a small one (`giver`: see `put_many`).
         """
         staged: list[Staged] = []
         wrong: WrongPayloadError | None = None
@@ -361,16 +422,21 @@ class Store(StoreView):
             if isinstance(payload, bytes) and len(payload) > INLINE_BYTES_MAX:
                 given = self._files.stage(payload)
                 staged.append(given)
-            with self._database.write() as transaction:
+            with self._judged(giver) as (transaction, ledger):
+                if ledger is not None and isinstance(payload, bytes):
+                    ledger.check(key, seq, len(payload))
                 row = load_log(transaction.db, key)
                 if row is None:
                     raise StoreError("the log is not held", str(key), "store its entries first")
+                held_bytes = row.bytes
                 try:
                     done = fill_payload(transaction, row, seq, given)
                 except WrongSizeError as error:
                     wrong = error
                 wants.settle(transaction, row)
                 save_log(transaction.db, row)
+                if ledger is not None:
+                    ledger.grew(key, row.bytes - held_bytes)
         except WrongPayloadError as error:
             wrong = error
         finally:
@@ -462,6 +528,10 @@ class Store(StoreView):
         """
         first, last = max(first, 0), min(last, U64_MAX)
         return Dropping(self._opened, self._files, key, first, last).run()
+
+    def drop_stale(self, age_s: float) -> int:
+        """Removes parts of payloads that nothing came of for so many seconds; how many."""
+        return drop_stale(self._opened, self._files, age_s)
 
     def verify(
         self, key: LogKey | None = None, *, collect: bool = False

@@ -215,6 +215,18 @@ class System:
         disk = os.statvfs(path)
         return disk.f_bavail * disk.f_frsize
 
+    def disk_bytes(self, path: Path) -> int:
+        """How large the disk is that a folder is on; 0 where it does not say."""
+        disk = os.statvfs(path)
+        return disk.f_blocks * disk.f_frsize
+
+    def modified_us(self, path: Path) -> int | None:
+        """When a file was written to last, microseconds since 1970; None if there is none."""
+        try:
+            return path.stat().st_mtime_ns // 1000
+        except FileNotFoundError:
+            return None
+
     def inode(self, path: Path) -> int:
         """A number that a copy of the file or folder does not share."""
         return path.stat().st_ino
