@@ -190,6 +190,10 @@ class Engine:
     def control_to_send(self) -> bytes:
         return self._table.take_bytes()
 
+    def unread(self, unread_bytes: int) -> None:
+        """So many of the control bytes so far are not sent yet."""
+        self._table.unread(unread_bytes)
+
     def data_to_send(self, bytes_max: int) -> bytes:
         """At most `bytes_max` bytes, which count as sent."""
         data = self._outbound.take_bytes(bytes_max)
@@ -398,7 +402,8 @@ class Engine:
             if not self._is_beside_planner(request):
                 self._planner.outcomes.contradicted(request, event.seq)
         else:
-            self._give_up(request, f"entry {event.seq}: {event.detail}")
+            no_room = event.refusal is Refusal.NO_ROOM
+            self._give_up(request, f"entry {event.seq}: {event.detail}", no_room=no_room)
 
     def _forgive(self) -> None:
         """Something useful came."""
@@ -414,15 +419,16 @@ class Engine:
             self.discard(failed)
             self.actor.cancel_for(failed, CancelReason.NOT_WANTED)
         elif failed is not None:
-            self._give_up(failed, f"payload: {event.detail or event.verdict.value}")
+            detail = f"payload: {event.detail or event.verdict.value}"
+            self._give_up(failed, detail, no_room=event.verdict is Verdict.NO_ROOM)
         elif sink_request is not None:
             self.wake(sink_request)
 
-    def _give_up(self, request: Request, detail: str) -> None:
+    def _give_up(self, request: Request, detail: str, *, no_room: bool = False) -> None:
         """We cannot go on with it, for a reason of ours; it may be over but for what it brought."""
         self.actor.give_up(request, detail)
         if not self._is_beside_planner(request):
-            self._planner.outcomes.given_up(request, doubted(request))
+            self._planner.outcomes.given_up(request, doubted(request), no_room=no_room)
 
     def _log_changed(self, event: LogChanged) -> None:
         for request in list(self._table.of_log(event.log)):

@@ -405,6 +405,7 @@ class Session:
         control = self._engine.control_to_send()
         if control and self._mux.sendable(CONTROL):
             self._mux.send(CONTROL, control)
+        self._engine.unread(self._mux.queued(CONTROL))
         if self._mux.queued(CONTROL):
             # A ping would pass it, and its answer say nothing of it.
             return

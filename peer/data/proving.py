@@ -33,6 +33,7 @@ from wire import PIECE_BYTES_MAX
 from .pinning import doubt, is_pinned
 
 _RULE = "point2point.md 8"
+_SAID_AT_ONCE = frozenset((Verdict.DROPPED, Verdict.NO_ROOM))
 
 
 @dataclass(slots=True)
@@ -316,7 +317,7 @@ class Prover:
         sink = self._sinks.get(event.sink)
         if sink is None:
             return None
-        if event.verdict is Verdict.DROPPED and not sink.finishing:
+        if event.verdict in _SAID_AT_ONCE and not sink.finishing:
             # It is closed with its request, or finished if nothing is left to be stopped.
             return None if sink.complete else sink.request
         del self._sinks[event.sink]

@@ -42,6 +42,12 @@ class Changes:
                 self.fit(request)
         self._turns.mark(log)
 
+    def named(self, log: LogKey) -> None:
+        """A log is asked for by name from now on, and what is has no quota: there is room."""
+        if self._rests.has_no_room(log, self._actions.now):
+            self._rests.lift(log, Kind.LOG, Outcome.NO_ROOM)
+            self._turns.mark(log)
+
     def fit(self, request: Request) -> None:
         """Fit a request to what is wanted now."""
         log, listens = request.log, request.our_interest.eagerness is Eagerness.NOTIFY

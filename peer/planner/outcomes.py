@@ -176,10 +176,11 @@ class Outcomes:
         if known is not None:
             known.lost(request)
 
-    def given_up(self, request: Request, unfit: int | None) -> None:
+    def given_up(self, request: Request, unfit: int | None, *, no_room: bool = False) -> None:
         """We cancelled a request because we could not take in what came.
 
         `unfit`: the entry whose payload does not fit, if the other side may hold another one.
+        `no_room`: for want of room, which will not be there soon.
         """
         log, now = request.log, self._actions.now
         self._shared.happened()
@@ -189,14 +190,11 @@ class Outcomes:
             return
         ask = known.asks.get(request)
         known.asked = minus(known.asked, _payloads_of(request))
-        doubted: Ranges = () if unfit is None else ((unfit, unfit),)
-        if request.ours and request.proposal.offset:
-            # It was joined from several sources and is wrong: once more, from 0.
-            doubted = union(doubted, ((request.proposal.start, request.proposal.start),))
-        if request.ours and request.proposal.end is not None and ask is None and is_unsure(request):
-            asked = Ask(AskKind.PAYLOADS, request.proposal.start, request.proposal.end, ALL_OF_IT)
-            doubted = union(doubted, unproved(request, asked))
-        if doubted:
+        if no_room:
+            # There is no doubt about what came, so that asking for it otherwise would not help.
+            self._rests.note(log, Kind.LOG, Outcome.NO_ROOM, now)
+            return
+        if doubted := _doubted(request, ask, unfit):
             known.singly = union(known.singly, doubted)
             known.asked = minus(known.asked, doubted)
             self._rests.lift_part(log, Kind.PAYLOAD, doubted)
@@ -216,6 +214,19 @@ class Outcomes:
         else:
             # A one-time sync leaves forks to nodes that stay; what is proved is kept all the same.
             known.refuse(request, self._actions.now)
+
+
+def _doubted(request: Request, ask: Ask | None, unfit: int | None) -> Ranges:
+    """The entries whose payloads are asked for one by one, after a request that was given up."""
+    doubted: Ranges = () if unfit is None else ((unfit, unfit),)
+    proposal = request.proposal
+    if request.ours and proposal.offset:
+        # It was joined from several sources and is wrong: once more, from 0.
+        doubted = union(doubted, ((proposal.start, proposal.start),))
+    if request.ours and proposal.end is not None and ask is None and is_unsure(request):
+        asked = Ask(AskKind.PAYLOADS, proposal.start, proposal.end, ALL_OF_IT)
+        doubted = union(doubted, unproved(request, asked))
+    return doubted
 
 
 def _payloads_of(request: Request) -> Ranges:

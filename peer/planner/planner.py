@@ -93,6 +93,8 @@ class Planner:
             if reads_otherwise(log) or self._shared.wants_of(log) != closed.wants:
                 self._logs.opened(log, self._actions.now)
         for log, known in self._logs.items():
+            if interests.names(log) and not before.names(log):
+                self._changes.named(log)
             if self._shared.wants_of(log) != known.wants:
                 self._changes.wants_changed(log, known)
             if reads_otherwise(log):
@@ -185,6 +187,10 @@ class Planner:
         log = request.log
         if self._actions.requests_of(log) == [request] and self._turns.is_idle(log):
             self._logs.forget(log)
+
+    def has_no_room(self, log: LogKey) -> bool:
+        """Whether there was no room here for a log a while ago."""
+        return self._rests.has_no_room(log, self._actions.now)
 
     def answers_with(self, request: Request, view: LogView) -> Cancel | None:
         """What a one-time sync says to a proposal, whatever else could be said; None: nothing."""

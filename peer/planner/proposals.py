@@ -94,12 +94,14 @@ class Decider:
     ) -> list[Ask]:
         """While no entries are to be asked for: what may be told, and payloads.
 
-        Where the store here fails, those alone that were wrong.
+        Where the store here fails, those alone that were wrong; where it has no room, none.
         """
         log, now = view.log, self._actions.now
         requests = self._actions.requests_of(log)
         taken = self._payloads_taken(view, known, newest, look, since)
-        if self._rests.is_left_alone(log, Kind.LOG, now, Outcome.NOT_KEPT):
+        if self._rests.has_no_room(log, now):
+            found = []
+        elif self._rests.is_left_alone(log, Kind.LOG, now, Outcome.NOT_KEPT):
             found = asks_for(missing_payloads(view, known.doubted(now)), taken, known.singly)
         else:
             # The newest payload is brought with the entries behind it.

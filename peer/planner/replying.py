@@ -31,6 +31,8 @@ class AnswerListener(Protocol):
 
     def not_taken_in(self, request: Request) -> None: ...
 
+    def has_no_room(self, log: LogKey) -> bool: ...
+
     def answers_with(self, request: Request, view: LogView) -> Cancel | None: ...
 
     def answered(self, request: Request, view: LogView, answer: Answer) -> None: ...
@@ -198,6 +200,11 @@ class Answers:
         if self.wants_of(log).is_planned and not (self.takes_in(log) or view.newest):
             self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
             self._listener.not_taken_in(request)
+            return
+        brings = is_offer(request.proposal) or is_late_offer(request.proposal)
+        if brings and self._listener.has_no_room(log):
+            # Before it sends any of it: what it brought last was too much.
+            self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
             return
         if is_late_offer(request.proposal):
             self._answer_late(request, since, view)

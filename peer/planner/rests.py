@@ -64,6 +64,8 @@ class Outcome(Enum):
     """The other side has no resources (cancel 129), or nothing moved."""
     NOT_KEPT = auto()
     """What came could not be stored here, which the other side does not know."""
+    NO_ROOM = auto()
+    """A limit of ours had no room for what came. It is no matter of seconds until there is some."""
     LEFT = auto()
     """Another session of this node, or another request, may bring it."""
     TOLD = auto()
@@ -96,6 +98,7 @@ def _rules(config: SessionConfig) -> dict[Outcome, Rule]:
         Outcome.SKIPPED: Rule(stalled, most),
         Outcome.EXHAUSTED: Rule(config.retry_first_s, most, tries_max=8),
         Outcome.NOT_KEPT: Rule(config.keep_again_s, most, tries_max=5),
+        Outcome.NO_ROOM: Rule(config.room_first_s, config.room_max_s),
         Outcome.LEFT: Rule(stalled, stalled),
         Outcome.TOLD: Rule(math.inf, math.inf),
     }
@@ -153,6 +156,10 @@ class Rests:
     ) -> bool:
         """Whether anything of a kind is left alone now, for one reason or any."""
         return bool(self.left_alone(log, kind, now, outcome))
+
+    def has_no_room(self, log: LogKey, now: float) -> bool:
+        """Whether there was no room for a log a while ago."""
+        return self.is_left_alone(log, Kind.LOG, now, Outcome.NO_ROOM)
 
     def withdrawn(self, log: LogKey, now: float) -> Ranges:
         """What the other side proposed and took back: exactly that is not asked for."""

@@ -159,7 +159,8 @@ class WritePayload:
 class FinishPayload:
     """All bytes have been written and the entry is stored: check and pronounce.
 
-    Answered by `PayloadFinished`, which comes earlier and unasked for a payload that was dropped.
+    Answered by `PayloadFinished`, which comes earlier and unasked for a payload that was dropped or
+    for which there is no room.
     """
 
     sink: int

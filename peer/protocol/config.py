@@ -76,6 +76,9 @@ class SessionConfig:
 
     turn_packets: int | None = None
     """bymux packets that are read in one go, of who runs many sessions; None: all that came."""
+    answer_bytes_max: int = 2 * MIB
+    """What the other side may leave unread of our control messages before it gets no more credit to
+    have us say more."""
     grants_free: int = 64
     """Grants of request credit that are no idle work, beside one for each proposal of ours."""
     request_credit: int = 64
@@ -120,6 +123,10 @@ class SessionConfig:
     keep_again_s: float = 0.25
     """The first delay after what came could not be stored. Less than `sync_settle_s`: the other
     side does not know of it and may leave."""
+    room_first_s: float = 60.0
+    room_max_s: float = 600.0
+    """Back-off after there was no room for what came. Each try costs the other side a payload's
+    beginning; there is room once somebody drops something or allows more."""
     look_again_s: float = 1.0
     """The least time between two look-ups of a log that only changes somewhere else bring about."""
     stalled_after_s: float = 5.0

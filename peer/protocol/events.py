@@ -146,7 +146,9 @@ class Refusal(Enum):
     FORKED = "forked"
     """It contradicts a held entry with a valid signature: the author's fault."""
     STORAGE = "storage"
-    """Our disk or a limit of ours: nobody's fault."""
+    """Our disk failed: nobody's fault."""
+    NO_ROOM = "no room"
+    """There is none for it, by a limit of ours that will be in force for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,11 @@ class PayloadWritten:
 
 
 class Verdict(Enum):
-    """What became of a payload whose bytes have all come, unless it says otherwise."""
+    """What became of a payload.
+
+    It comes when all bytes have been handed over, but for two: of a payload that is DROPPED or for
+    which there is NO_ROOM it is said at once, and again at the end if nobody could be stopped.
+    """
 
     VALID = "valid"
     INVALID = "invalid"
@@ -177,6 +183,8 @@ class Verdict(Enum):
     """Wrong, but some of its bytes came from elsewhere: nobody is blamed."""
     STORAGE = "storage"
     """Our disk failed; the bytes are not kept."""
+    NO_ROOM = "no room"
+    """There is none for it, by a limit of ours; nothing of it was kept."""
     DROPPED = "dropped"
     """It was deleted here while it came, or just afterwards; the rest is not wanted."""
 
@@ -260,6 +268,10 @@ class Interests:
     def follows(self, log: LogKey) -> bool:
         """Whether this log is wanted from the other side, apart from what is fetched of it."""
         return self._is_followed(log) and (self.scope is None or self.may_take(log))
+
+    def names(self, log: LogKey) -> bool:
+        """Whether this log, or all of its author's, is asked for by name (doors.md 4)."""
+        return log in self.logs or log.author in self.authors or log in self.fetches
 
     def listens(self, log: LogKey) -> bool:
         """Whether this log is followed, and may be read by the other side but not written by it."""

@@ -92,6 +92,11 @@ class RequestTable:
         """Proposals that the other side may still send."""
         self.credit_owed = 0
         """Credit for refused proposals that goes back slowly."""
+        self._unread = False
+        """Whether the other side leaves so much of what we say unread that it may not ask for more.
+        """
+        self._kept_credit = 0
+        """Credit that goes back once it reads on."""
         self._withheld: dict[Request, None] = {}
         """Active requests whose credit is not given back: the other side has enough of them."""
 
@@ -422,7 +427,23 @@ class RequestTable:
             created_at=self.now,
         )
 
+    def unread(self, unread_bytes: int) -> None:
+        """So much of what was said is not sent yet, since the other side does not read.
+
+        Answers can be a hundred times as large as what asks for them, and whoever never reads them
+        could have us pile them up without end: each cancel makes room for another proposal. Our
+        only lever that is legal and takes nothing from others is the credit. To stop reading is
+        none: two honest sides that do so wait for each other for good.
+        """
+        self._unread = unread_bytes > self._config.answer_bytes_max
+        if not self._unread and self._kept_credit:
+            units, self._kept_credit = self._kept_credit, 0
+            self._grant(units)
+
     def _grant(self, units: int) -> None:
+        if self._unread:
+            self._kept_credit += units
+            return
         self.their_credit += units
         self._send(Grant(units))
 

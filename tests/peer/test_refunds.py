@@ -10,9 +10,9 @@ from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged
 from peer.protocol.notices import SyncFinished
 from peer.protocol.refunds import TICK_S, RefundBucket, Refunds
-from wire import Cancel, LogKey, encode_control
+from wire import Cancel, ControlDecoder, Grant, LogKey, encode_control, encode_request_cancelled
 
-from .impolite import Impolite, propose
+from .impolite import Impolite, cancel, propose
 from .rig import Author, Pair, Store
 from .test_many_logs import AUTHOR, logs
 
@@ -93,6 +93,49 @@ def test_what_is_neither_wanted_nor_held_is_refused_without_a_look_at_the_store(
     refused = [each.request for each in peer.messages() if isinstance(each, Cancel)]
     assert refused == list(range(0, 100, 2))
     assert look_ups_for(50, frozenset((LogKey(AUTHOR.id, 50),))) == 1
+
+
+def test_who_does_not_read_the_answers_gets_no_credit_for_more() -> None:
+    """Each answer makes room for a proposal; unread, they would pile up without end."""
+    config = SessionConfig(
+        answer_bytes_max=1000, refused_credit_max=1e9, refused_credit_per_s=1e9, idle_work_max=1e9
+    )
+    peer = Impolite(follows=False, config=config)
+    peer.run()
+    unread, number, credit = bytearray(), 0, 64
+    decoder = ControlDecoder()
+
+    def answers() -> None:
+        peer.sent()
+        peer.wait(TICK_S)
+        data = peer.engine.control_to_send()
+        unread.extend(data)
+        peer.engine.unread(len(unread))
+        decoder.feed(data)
+
+    def granted() -> int:
+        units = 0
+        while (message := decoder.next_message()) is not None:
+            units += message.units if isinstance(message, Grant) else 0
+        return units
+
+    peer.messages()
+    for _ in range(100):
+        for each in range(2 * number, 2 * (number + credit), 2):
+            peer.control(propose(each, log=LogKey(AUTHOR.id, each)), cancel(each))
+            peer.data(encode_request_cancelled(each))
+        number += credit
+        answers()
+        credit = granted()
+    assert 1000 < len(unread) < 3000
+    assert credit == 0
+    read = number
+    for _ in range(5):
+        unread.clear()
+        answers()
+        credit += granted()
+    assert credit == 64
+    assert read < 64 + 1000
 
 
 def test_logs_of_an_author_that_was_asked_for_go_ahead_of_other_offers() -> None:
