@@ -1,6 +1,7 @@
 """What `serve` and `sync` have in common: whom to follow, and events as lines."""
 
 import gc
+import resource
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -29,9 +30,24 @@ with the thresholds that Python begins with, it spends a tenth of its time looki
 """
 
 
+OPEN_FILES_MAX = 1 << 16
+"""More than a node of 256 connections ever has."""
+
+
 def collect_seldom() -> None:
     """Has Python's garbage collector look for cycles as seldom as suits a server."""
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
+
+
+def allow_open_files() -> None:
+    """Takes as many open files as this process may have.
+
+    The usual limit is 1,024 for the sake of programs that use `select`, which this one does not.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def run_trio(main: Callable[[], Awaitable[Result]]) -> Result:

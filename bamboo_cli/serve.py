@@ -11,9 +11,11 @@ from peer import counted
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem, WrongUsage
+from .limit_flags import limit_arguments, limits
 from .online import (
     CALLED,
     address,
+    allow_open_files,
     called,
     check_called,
     collect_seldom,
@@ -25,7 +27,6 @@ from .online import (
     run_trio,
 )
 from .opening import opened_store
-from .rate_flags import limits, rate_arguments
 from .registry import Definition
 from .session_flags import peer_arguments, session_arguments, session_config
 from .settings import Parser, store_path
@@ -71,7 +72,7 @@ def _arguments(parser: Parser) -> None:
     follow_arguments(parser)
     session_arguments(parser)
     peer_arguments(parser)
-    rate_arguments(parser)
+    limit_arguments(parser)
     trace_argument(parser)
     parser.add_argument(
         "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
@@ -147,6 +148,7 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from peer.api import CannotListenError, CannotTraceError
 
     collect_seldom()
+    allow_open_files()
     _check_called(args)
     if args.max_file_age is not None and args.export is None:
         raise WrongUsage("--max-file-age is about --export: name a directory")

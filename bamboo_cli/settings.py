@@ -3,7 +3,8 @@
 The first of these that says something wins. Every flag `--some-flag` of every command has the
 variable BAMBOO_PEER_SOME_FLAG; one that means something else elsewhere has
 BAMBOO_PEER_COMMAND_SOME_FLAG. The configuration is a TOML file: what goes for all commands
-(`store`, `json`, `verbose`) stands at its top, what goes for one stands in that command's table.
+(`store`, `json`, `verbose`) stands at its top, what goes for one stands in that command's table,
+and limits stand in one of their own, for all commands that have them.
 
     store = "~/logs"
 
@@ -35,13 +36,19 @@ class _Help(argparse.Action):
 
 
 class _Repeated(argparse.Action):
-    """`append`, but the command line replaces what comes from elsewhere."""
+    """`append`, but the command line replaces what comes from elsewhere.
+
+    Unless it `merges`: of settings that have names the later ones win, and the others stay.
+    """
+
+    merges = False
 
     def __call__(
         self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, *__: object
     ) -> None:
         so_far = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, [*([] if so_far is self.default else so_far), values])
+        is_replaced = so_far is self.default and not self.merges
+        setattr(namespace, self.dest, [*([] if is_replaced else so_far), values])
 
 
 class Parser(argparse.ArgumentParser):
@@ -64,14 +71,18 @@ class Parser(argparse.ArgumentParser):
         """As always; but a ValueError of `type` says what is wrong with a value.
 
         `own_variable`: another command has a flag of this name that means something else.
+        `merges`: what is said on the command line is added to what is said elsewhere.
         """
         own_variable: bool = kwargs.pop("own_variable", False)
+        merges: bool = kwargs.pop("merges", False)
         convert: Callable[[str], object] | None = kwargs.get("type")
         if convert is not None:
             kwargs["type"] = _explaining(convert)
         if kwargs.get("action") == "append":
             kwargs["action"] = _Repeated
         action = super().add_argument(*args, **kwargs)
+        if isinstance(action, _Repeated):
+            action.merges = merges
         if action.option_strings:
             self.flags.append(action)
         if own_variable:
@@ -164,6 +175,9 @@ def common_arguments(parser: Parser) -> None:
 
 
 COMMON_FLAGS = frozenset(("store", "json", "verbose"))
+LIMITS = "limits"
+"""The table of limits, which goes for all commands that have any."""
+WITH_LIMITS = frozenset(("serve", "sync"))
 
 
 def store_path(args: argparse.Namespace) -> Path:
@@ -236,13 +250,25 @@ def read_config(
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise WrongUsage(f"{path}: {error}") from None
     settings: dict[str, object] = {}
+    limits: list[str] = []
     for name, value in tables.items():
         if name in COMMON_FLAGS:
             settings[name] = value
+        elif name == LIMITS:
+            limits = _limits(path, value)
         elif name not in commands or not isinstance(value, dict):
             raise WrongUsage(f"{path}: {name!r} is neither a setting for all commands nor a table")
     own: dict[str, object] = tables.get(command, {})
+    if limits and command in WITH_LIMITS:
+        settings["limit"] = limits
     return settings | {name.replace("_", "-"): value for name, value in own.items()}
+
+
+def _limits(path: Path, table: object) -> list[str]:
+    """What stands in the table `[limits]`, as `--limit` takes it. Raises WrongUsage."""
+    if not isinstance(table, dict):
+        raise WrongUsage(f"{path}: {LIMITS!r} is a table: write KEY = VALUE below [{LIMITS}]")
+    return [f"{name.replace('_', '-')}={value}" for name, value in table.items()]
 
 
 def check_config_names(parser: Parser, config: Mapping[str, object], path: Path) -> None:

@@ -12,6 +12,7 @@ from peer import counted, json_number
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem, Refused
+from .limit_flags import limit_arguments, limits
 from .online import (
     CALLED,
     called,
@@ -24,7 +25,6 @@ from .online import (
     run_trio,
 )
 from .opening import opened_store
-from .rate_flags import limits, rate_arguments
 from .registry import Definition
 from .session_flags import session_arguments, session_config
 from .settings import Parser
@@ -61,7 +61,7 @@ def _arguments(parser: Parser) -> None:
     door_arguments(parser, listens=False)
     follow_arguments(parser)
     session_arguments(parser)
-    rate_arguments(parser)
+    limit_arguments(parser)
     trace_argument(parser)
     parser.add_argument(
         "--wait",

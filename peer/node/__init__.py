@@ -15,7 +15,7 @@ from peer.node.links.dialling import CannotConnectError, Dialler, open_stream
 from peer.node.links.entrance import UnknownNameError, expected_peer
 from peer.node.links.greedy import Greedy, parse_greedy, with_greedy
 from peer.node.links.knowledge import Knowledge
-from peer.node.links.limits import Limits
+from peer.node.links.limits import Limit, Limits, limit_table
 from peer.node.links.listening import CannotListenError
 from peer.node.links.memory import MemoryStream, memory_link
 from peer.node.links.records import (
@@ -61,6 +61,7 @@ __all__ = [
     "Greedy",
     "Knowledge",
     "Lack",
+    "Limit",
     "Limits",
     "MemoryStream",
     "Node",
@@ -89,6 +90,7 @@ __all__ = [
     "hear_first",
     "held_up_to",
     "lack_of",
+    "limit_table",
     "memory_link",
     "newest_held_by",
     "news_of",

@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from logstore import Follow, NodeLock, Store, StoreError, StoreLocked, StoreReadOnly, Subscription
-from peer import Interests, LogChanged, SessionConfig, json_number, log_fields
+from peer import Interests, LogChanged, SessionConfig
 from peer.node.doors.admission import Doors
 from peer.node.host.store_host import POLL_S, StoreHost
 from peer.node.host.verifier import Verifier
@@ -24,8 +24,9 @@ from peer.node.links.calls import Calls
 from peer.node.links.connection import Ending
 from peer.node.links.dialling import Connect, Dialler
 from peer.node.links.entrance import Entrance
+from peer.node.links.gate import Gate
 from peer.node.links.greedy import Greedy
-from peer.node.links.limits import Gate, Limits
+from peer.node.links.limits import Limits
 from peer.node.links.listening import Reception, address_of, open_listeners
 from peer.node.links.records import ConnectionInfo, Direction, Observer
 from peer.node.links.roster import Ended, Member, Roster
@@ -34,6 +35,8 @@ from peer.node.links.trace import TraceFile
 from wire import LogKey, signature_self_test
 
 from .errors import alone
+from .news import News
+from .room import Room
 from .spread import Spread
 
 log = logging.getLogger(__name__)
@@ -114,6 +117,7 @@ async def running_node(
     """
     config = config or NodeConfig()
     signature_self_test()
+    store.set_quotas(config.limits.quotas)
     failure: BaseException | None = None
     with await _locked(store) if config.lock else nullcontext():
         try:
@@ -255,7 +259,7 @@ class Node:
             admission=self.entrance.admission,
             spread=self._spread.note,
         )
-        self._contests_told: set[LogKey] = set()
+        self._news = News(observer)
         self._reception = Reception(self._roster, self.gate, self.entrance)
         self.calls = Calls(host)
         """The addresses that were reached, for whoever wants to ask the same peers."""
@@ -272,15 +276,16 @@ class Node:
         self._accepting = trio.CancelScope()
         self._stopping = trio.CancelScope(shield=True)
         self._stopping_begun = False
-        self._forks_told: set[LogKey] = set()
         nursery.start_soon(self._roster.sources.run)
+        self.room = Room(host, observer, config.limits.partial_seconds)
+        nursery.start_soon(self.room.run)
         host.watchers.add(self._logs_changed)
         self.want_watchers: set[Callable[[], None]] = set()
         """Called when what is wanted may have changed, also because some of it has come."""
         self._look_lock, self._looking_at_wants = trio.Lock(), False
         self._wanted_told: Wanted | None = None  # what the host told since the last change here
         host.want_watchers.add(self._wanted_read)
-        self._tell_contests()
+        self._news.contested(self._book.wanted.contested)
 
     # Connections
 
@@ -505,17 +510,7 @@ class Node:
             # Some of it may have come; several changes are looked at together.
             self._look_soon()
         for change in changes:
-            news: dict[str, object] = {
-                "event": "log_advanced",
-                **log_fields(change.log),
-                "height": json_number(change.height),
-                "newest": json_number(change.newest),
-            }
-            self._observer(news)
-            if change.fork is not None and change.log not in self._forks_told:
-                self._forks_told.add(change.log)
-                fork = {"event": "fork", **log_fields(change.log), "seq": json_number(change.fork)}
-                self._observer(fork)
+            self._news.changed(change)
 
     async def _change_wanted(self, change: partial[bool]) -> bool:
         self._wanted_told = None
@@ -566,23 +561,10 @@ class Node:
         self._roster.rules_changed()
         self._calling.take_rules(wanted.peers)
         self._roster.tell(self._book.current)
-        self._tell_contests()
+        self._news.contested(self._book.wanted.contested)
         for watch in list(self.want_watchers):
             watch()
 
     def _is_news_of_own(self, key: LogKey, seq: int) -> bool:
         """Others may have an own log up to this entry from now on; False if that was known."""
         return self._book.note_shared(key, seq)
-
-    def _tell_contests(self) -> None:
-        for each in self._book.wanted.contested:
-            if each.key not in self._contests_told:
-                self._contests_told.add(each.key)
-                self._observer(
-                    {
-                        "event": "contested",
-                        **log_fields(each.key),
-                        "seq": json_number(each.seq),
-                        "reason": each.what,
-                    }
-                )

@@ -16,22 +16,22 @@ MIB = 1 << 20
 
 @given(wanted=st.lists(st.integers(1, 4 * MIB), max_size=300), leave=st.data())
 def test_the_sum_is_bounded_whoever_comes_and_goes(wanted: list[int], leave: st.DataObject) -> None:
-    allowance = Allowance(16 * MIB)
+    allowance = Allowance(16 * MIB, CREDIT_BYTES_MIN)
     held: list[int] = []
     for bytes_wanted in wanted:
         credit = allowance.take(bytes_wanted)
         assert min(bytes_wanted, CREDIT_BYTES_MIN) <= credit <= bytes_wanted
         held.append(credit)
-        assert sum(held) == allowance.taken_bytes <= 16 * MIB + len(held) * CREDIT_BYTES_MIN
+        assert sum(held) == allowance.taken <= 16 * MIB + len(held) * CREDIT_BYTES_MIN
         if leave.draw(st.booleans()):
             allowance.give_back(held.pop())
     for credit in held:
         allowance.give_back(credit)
-    assert allowance.taken_bytes == 0
+    assert allowance.taken == 0
 
 
 def test_few_connections_get_all_they_want_and_many_get_less() -> None:
-    allowance = Allowance(64 * MIB)
+    allowance = Allowance(64 * MIB, CREDIT_BYTES_MIN)
     granted = [allowance.take(MIB) for _ in range(256)]
     assert granted[:60] == [MIB] * 60
     assert granted[-1] == CREDIT_BYTES_MIN
@@ -51,8 +51,8 @@ async def test_a_connection_gives_back_what_it_had_when_it_ends() -> None:
                 members.append(roster.make(here, Direction.INCOMING, f"peer {number}"))
             taken = [member.data_credit_bytes for member in members]
             assert taken[0] == MIB > taken[4] > taken[-1] >= CREDIT_BYTES_MIN
-            assert sum(taken) == roster.allowance.taken_bytes
+            assert sum(taken) == roster.allowance.taken
             for member in members:
                 member.connection.abort()
                 await roster.run(member)
-            assert roster.allowance.taken_bytes == 0
+            assert roster.allowance.taken == 0

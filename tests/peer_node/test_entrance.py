@@ -18,7 +18,6 @@ from peer.api import CannotConnectError, Peer, SyncError
 from peer.node import Address, ConnectionState, Doors, Node, NodeConfig, PeerAddress, running_node
 from peer.node.doors.tls import Identity, TlsStream
 from peer.node.links import entrance, parting
-from peer.node.links.entrance import place_of
 from wire import LogKey
 
 from .support import PATIENCE_S
@@ -327,24 +326,6 @@ async def test_what_is_no_setup_over_tls_is_no_peer() -> None:
         await stream.send_all(b"\xff\x00\x01GET / HTTP/1.0\r\n")
         assert "no setup" in str((await told.of_kind("disconnected", "not a peer"))["reason"])
         await stream.aclose()
-
-
-@pytest.mark.parametrize(
-    ("host", "place"),
-    [
-        ("127.0.0.1", "loopback"),
-        ("::1", "loopback"),
-        ("memory", "loopback"),
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("::ffff:127.0.0.1", "loopback"),
-        ("2001:db8::1", "2001:db8::/64"),
-        ("2001:db8::ffff:1", "2001:db8::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-    ],
-)
-def test_where_somebody_comes_from(host: str, place: str) -> None:
-    assert place_of(host) == place
 
 
 def test_by_which_addresses_tls_is_spoken() -> None:

@@ -79,6 +79,11 @@ class Admission:
         rule = self._rules.get(peer_id)
         return rule is not None and not rule.allowed and peer_id != self.own_id
 
+    def knows(self, peer_id: bytes) -> bool:
+        """Whether somebody has decided that this peer is let in: not `allow_any` alone."""
+        rule = self._rules.get(peer_id)
+        return peer_id == self.own_id or (rule is not None and rule.allowed)
+
     def rule_for(self, peer_id: bytes, *, expected: bool) -> PeerRule | None:
         """What goes for a peer that has proved its id; None: it is not let in.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from logstore import NewEntry, PutResult
+from logstore import NewEntry, OverQuota, PutResult
 from peer import Ingested, IngestFailed, IngestItem, Refusal
 
 from .port import Handed, Port, Replies
@@ -35,6 +35,8 @@ class Group:
     good: int
     refusal: Refusal = Refusal.INVALID
     detail: str = ""
+    over_quota: OverQuota | None = None
+    """The limit for which the rest was not stored."""
 
     def new_entries(self) -> list[NewEntry]:
         """What the store is given."""
@@ -58,6 +60,10 @@ class Group:
             )
             refusal = Refusal.FORKED if authors_fault else Refusal.INVALID
             self.refuse_from(seq, refusal, reason)
+        if result.over_quota is not None:
+            self.over_quota = result.over_quota
+            seq, reason = result.over_quota.seq, result.over_quota.reason
+            self.refuse_from(seq, Refusal.NO_ROOM, reason)
         if result.fork is not None:
             self.refuse_from(result.fork.seq, Refusal.FORKED, f"forked at {result.fork.seq}")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from logstore import Store, StoreError
+from logstore import OverQuota, Store, StoreError
 from peer import (
     ClosePayload,
     FinishPayload,
@@ -40,8 +40,16 @@ class PayloadHost:
     """Carries out the commands about sinks."""
 
     def __init__(
-        self, store: Store, write: Write, arrivals: Arrivals, *, run_sync: RunSync | None
+        self,
+        store: Store,
+        write: Write,
+        arrivals: Arrivals,
+        over_quota: Callable[[OverQuota], None],
+        *,
+        run_sync: RunSync | None,
     ) -> None:
+        """`over_quota` is told of each payload that there is no room for."""
+        self._over_quota = over_quota
         self.lanes = [Lane(run_sync=run_sync) for _ in range(LANES)]
         self._arrivals = arrivals
         self._store = store
@@ -53,8 +61,8 @@ class PayloadHost:
         place = (port, command.sink)
         match command:
             case OpenPayload():
-                sink = self._sinks[place] = Sink(self._store, port.source, command)
-                self._put(port, sink, partial(self._open, sink))
+                sink = self._sinks[place] = Sink(self._store, port.source, port.giver, command)
+                self._put(port, sink, partial(self._open, port, sink))
             case WritePayload(data=data):
                 sink = self._sinks[place]
                 sink.waiting.append(data)
@@ -112,13 +120,17 @@ class PayloadHost:
 
     # In a thread
 
-    def _open(self, sink: Sink) -> Settle:
+    def _open(self, port: Port, sink: Sink) -> Settle:
         storing = sink.open()
-        file, stored = sink.file, sink.stored_bytes
+        file, stored, over = sink.file, sink.stored_bytes, sink.over_quota
 
         def settle() -> None:
             if storing:
                 self._arrivals.opened(sink, file, stored)
+            elif over is not None:
+                # Whoever sends it is to stop, and not to learn it when all has come.
+                self._over_quota(over)
+                port.deliver(PayloadFinished(sink.command.sink, Verdict.NO_ROOM, over.reason))
 
         return settle
 
@@ -199,6 +211,8 @@ class PayloadHost:
 
     def _completed(self, port: Port, sink: Sink, outcome: Outcome) -> Replies:
         self._arrivals.completed(sink)
+        if sink.over_quota is not None:
+            self._over_quota(sink.over_quota)
         return {port: [PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail)]}
 
     def _was_dropped(self, port: Port, sink: Sink) -> None:

@@ -31,12 +31,16 @@ class Port:
     """One session at the host. Events are delivered in the event loop, at once.
 
     `number` spreads sessions over threads: what one asks of the same kind is done in order. `fail`
-    ends the session, for a fault of ours that is no answer to any of its commands.
+    ends the session, for a fault of ours that is no answer to any of its commands. `giver`: whom
+    quotas go for, the id of the other side or b"" if it has proved none.
     """
 
-    def __init__(self, number: int, source: str, deliver: Deliver, fail: Fail) -> None:
+    def __init__(
+        self, number: int, source: str, deliver: Deliver, fail: Fail, giver: bytes = b""
+    ) -> None:
         self.number = number
         self.source = source
+        self.giver = giver
         self.handed_in: dict[int, Handed] = {}
         self._deliver: Deliver | None = deliver
         self._fail = fail

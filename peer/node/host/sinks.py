@@ -13,6 +13,7 @@ from typing import Final
 
 from logstore import (
     ArrivingFile,
+    OverQuota,
     PayloadBusy,
     PayloadDropped,
     PayloadFile,
@@ -21,6 +22,7 @@ from logstore import (
     PayloadState,
     Store,
     StoreError,
+    StoreOverQuota,
 )
 from peer import OpenPayload, Verdict
 from wire import LogKey, PayloadHasher
@@ -43,6 +45,7 @@ class Sink:
 
     store: Store
     source: str
+    giver: bytes
     command: OpenPayload
     waiting: deque[bytes] = field(default_factory=deque)
     queued: bool = False
@@ -54,6 +57,8 @@ class Sink:
     """Whether the disk has failed, so that it is not known what the file holds."""
     dropped: bool = False
     """Whether the payload was dropped meanwhile, so that nothing of it is kept."""
+    over_quota: OverQuota | None = None
+    """The limit for which nothing of it is kept."""
     _sink: PayloadSink | None = None
     _hasher: PayloadHasher | None = None
     _skip_bytes: int = 0
@@ -94,6 +99,9 @@ class Sink:
                 self._hasher = PayloadHasher()
             else:
                 self._failure = str(error)
+        except StoreOverQuota as error:
+            self.over_quota = error.over
+            self._failure, self._unknown = error.over.reason, Verdict.NO_ROOM
         except StoreError as error:
             self._failure = str(error)
         self.storing = self._sink is not None
@@ -125,6 +133,7 @@ class Sink:
             command.payload_bytes,
             command.payload_hash,
             source=self.source,
+            giver=self.giver,
         )
 
     def _is_held(self) -> bool:
@@ -232,7 +241,10 @@ def complete(store: Store, sink: Sink, outcome: Outcome) -> Outcome:
     if outcome.whole is None:
         return outcome
     try:
-        store.complete_payload(sink.log, sink.seq, outcome.whole)
+        store.complete_payload(sink.log, sink.seq, outcome.whole, giver=sink.giver)
+    except StoreOverQuota as error:
+        sink.over_quota = error.over
+        return Outcome(Verdict.NO_ROOM, error.over.reason)
     except StoreError as error:
         return Outcome(Verdict.STORAGE, str(error))
     return Outcome(Verdict.VALID)

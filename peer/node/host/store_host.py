@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from logstore import NotAFork, Store, StoreClosed, StoreError
+from logstore import NotAFork, OverQuota, Store, StoreClosed, StoreError
 from peer import (
     ArrivalChanged,
     CheckEvidence,
@@ -79,6 +79,8 @@ class StoreHost:
         """Called with all news of logs, whoever brought them."""
         self.want_watchers: set[Callable[[Wanted], None]] = set()
         """Called with what is wanted, after another process has committed something."""
+        self.quota_watchers: set[Callable[[OverQuota], None]] = set()
+        """Called with everything that was not taken in for want of room."""
         self.faults = Faults()
         self._ports_opened = 0
         self._poll_s = poll_s
@@ -92,17 +94,22 @@ class StoreHost:
         self._writer = Lane(run_sync=run_sync)
         self._ingestion = Ingestion(verifier, self._commit)
         self.arrivals = Arrivals(self._read_behind, self._arrival_changed)
-        self._payloads = PayloadHost(store, self._write_soon, self.arrivals, run_sync=run_sync)
+        self._payloads = PayloadHost(
+            store, self._write_soon, self.arrivals, self._tell_over_quota, run_sync=run_sync
+        )
         self._reads = ReadHost(store, self.arrivals, run_sync=run_sync)
 
     @property
     def _lanes(self) -> list[Lane]:
         return [*self._payloads.lanes, self._writer, *self._reads.lanes]
 
-    def open_port(self, source: str, deliver: Deliver, fail: Fail) -> Port:
-        """A place for a session. `source`: where its entries come from, for people."""
+    def open_port(self, source: str, deliver: Deliver, fail: Fail, giver: bytes = b"") -> Port:
+        """A place for a session. `source`: where its entries come from, for people.
+
+        `giver`: whom quotas go for, the id of the other side or b"" if it has proved none.
+        """
         self._ports_opened += 1
-        port = Port(self._ports_opened, source, deliver, fail)
+        port = Port(self._ports_opened, source, deliver, fail, giver)
         self.ports.add(port)
         return port
 
@@ -178,6 +185,7 @@ class StoreHost:
         """
         self.watchers.clear()
         self.want_watchers.clear()
+        self.quota_watchers.clear()
         await self._payloads.end()
 
     def write_soon(self, work: Callable[[], None]) -> None:
@@ -221,22 +229,34 @@ class StoreHost:
         return settle, self._feed.take(also)
 
     def _store_groups(self, groups: list[Group], also: set[LogKey]) -> Callable[[], Replies]:
-        by_source: dict[str, list[Group]] = {}
+        by_source: dict[tuple[str, bytes], list[Group]] = {}
         for group in groups:
             if group.good:
-                by_source.setdefault(group.handed.port.source, []).append(group)
+                port = group.handed.port
+                by_source.setdefault((port.source, port.giver), []).append(group)
         contested = False
-        for source, batch in by_source.items():
+        for (source, giver), batch in by_source.items():
             try:
-                contested = self._put(batch, source, also) or contested
+                contested = self._put(batch, source, giver, also) or contested
             except StoreError as error:
                 refuse_all(batch, str(error))
             except Exception as error:  # noqa: BLE001 - a bug must not keep the session waiting
                 self.faults.tell("entries cannot be stored", error)
                 refuse_all(batch, "an internal error, see the log")
+        settle = partial(self._answers, groups)
         if contested:
-            return partial(self._tell_wanted, Wanted.load(self.store), partial(replies, groups))
-        return partial(replies, groups)
+            return partial(self._tell_wanted, Wanted.load(self.store), settle)
+        return settle
+
+    def _answers(self, groups: list[Group]) -> Replies:
+        for group in groups:
+            if group.over_quota is not None:
+                self._tell_over_quota(group.over_quota)
+        return replies(groups)
+
+    def _tell_over_quota(self, over: OverQuota) -> None:
+        for watch in list(self.quota_watchers):
+            watch(over)
 
     def _tell_wanted(self, wanted: Wanted, settle: Callable[[], Replies]) -> Replies:
         """An own log is contested: sessions have to know before they go on."""
@@ -244,11 +264,12 @@ class StoreHost:
             watch(wanted)
         return settle()
 
-    def _put(self, groups: list[Group], source: str, also: set[LogKey]) -> bool:
+    def _put(self, groups: list[Group], source: str, giver: bytes, also: set[LogKey]) -> bool:
         """Whether an own log is contested by what came."""
         contested = False
         batches = [(group.handed.log, group.new_entries()) for group in groups]
-        for group, result in zip(groups, self.store.put_many(batches, source=source), strict=True):
+        results = self.store.put_many(batches, source=source, giver=giver)
+        for group, result in zip(groups, results, strict=True):
             invalid_seq = None
             if result.rejected is not None:
                 info = self.store.log(result.key)

@@ -1,33 +1,46 @@
-"""Data credit for connections, so that the memory of all of them together is bounded.
+"""What all connections of a node share, and each is given once, when it begins.
 
-What a peer may have under way to us is granted once, when its connection begins (point2point.md 1).
-So a new connection gets a share of what is left: early ones all that one may have, and the more
-there are, the less.
+So it is with data credit (point2point.md 1: memory) and with open files. A new connection gets a
+share of what is left: early ones all that one may have, and the more there are, the less, but
+always enough to go on with, if not fast.
 """
 
+import resource
 from typing import Final
 
 SHARE: Final = 4
 """A connection gets no more than this part of what is left."""
 CREDIT_BYTES_MIN: Final = 64 * 1024
-"""What each connection gets, however many there are: enough to go on, if not fast."""
+FILES_MIN: Final = 3
+"""A payload that comes, one that goes, and one more, so that one that stands does not stop all."""
+FILES_ELSEWHERE: Final = 64
+"""The database, its log and its readers, pipes of verification processes, standard streams."""
 
 
 class Allowance:
-    """Data credit for all connections of a node, in bytes."""
+    """Bytes of credit, or files, for all connections of a node."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self.taken_bytes = 0
+    def __init__(self, most: int, least: int) -> None:
+        """`most`: of all together; `least`: what each gets, however many there are."""
+        self._most = most
+        self._least = least
+        self.taken = 0
         """What the connections have now; above the maximum only by the least that each gets."""
 
-    def take(self, bytes_wanted: int) -> int:
-        """The credit of a new connection, at most what it wants."""
-        share = max((self._bytes_max - self.taken_bytes) // SHARE, CREDIT_BYTES_MIN)
-        credit = min(bytes_wanted, share)
-        self.taken_bytes += credit
-        return credit
+    def take(self, wanted: int) -> int:
+        """The part of a new connection, at most what it wants."""
+        part = min(wanted, max((self._most - self.taken) // SHARE, self._least))
+        self.taken += part
+        return part
 
-    def give_back(self, credit: int) -> None:
+    def give_back(self, part: int) -> None:
         """The connection has ended."""
-        self.taken_bytes -= credit
+        self.taken -= part
+
+
+def files_for_payloads(connections_max: int) -> int:
+    """How many files this process may have open beside its connections and its store."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 20
+    return max(0, soft - FILES_ELSEWHERE - connections_max)

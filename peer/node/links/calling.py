@@ -14,8 +14,8 @@ from .backoff import Backoff
 from .calls import Calls
 from .dialling import Connect, Dialler
 from .entrance import Entrance
+from .gate import Gate
 from .greedy import Greedy, with_greedy
-from .limits import Gate
 from .records import Observer
 from .roster import Roster
 

@@ -133,7 +133,8 @@ class Connection:
 
     async def run(self) -> Ending:
         """Runs until the connection has ended and the stream is closed."""
-        self._port = self._host.open_port(self._source, self._deliver, self._fail)
+        giver = self._peer_id or b""
+        self._port = self._host.open_port(self._source, self._deliver, self._fail, giver)
         try:
             self._deliver((self._interests,))
             with self._scope:
@@ -255,6 +256,9 @@ class Connection:
         match event:
             case Ingested() | PayloadFinished(verdict=Verdict.VALID):
                 self._failures = 0
+            case IngestFailed(refusal=Refusal.NO_ROOM) | PayloadFinished(verdict=Verdict.NO_ROOM):
+                # The store host tells of it, by the limit: it is the same for many connections.
+                self.not_kept = event.detail
             case IngestFailed(refusal=Refusal.STORAGE) | PayloadFinished(verdict=Verdict.STORAGE):
                 self.not_kept = event.detail
                 self._failures += 1

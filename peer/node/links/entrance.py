@@ -6,7 +6,6 @@ the handshake lasts, then by the line `denied` (parting.py says why not more).
 A call is refused in the same way: whoever answers has to be who was called, or be allowed.
 """
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +23,7 @@ from peer.node.host.store_host import StoreHost
 from .addresses import Address, PeerAddress
 from .connection import EndKind
 from .dialling import CannotConnectError, open_stream
+from .gate import place_of
 from .parting import linger, turn_away
 from .records import Observer
 
@@ -189,6 +189,10 @@ class Entrance:
             await trio.aclose_forcefully(stream)
         return None
 
+    def knows(self, stream: trio.abc.Stream) -> bool:
+        """Whether at the other end of a stream is a peer that was allowed."""
+        return isinstance(stream, ProvedStream) and self.admission.knows(stream.peer_id)
+
     # Who was seen, and what is told of it
 
     async def _keep(self, seen: Mapping[bytes, Sighting]) -> None:
@@ -261,20 +265,3 @@ def expected_peer(store: Store, target: PeerAddress) -> bytes | None:
         return bytes.fromhex(target.peer)
     except ValueError:
         raise UnknownNameError(f"no peer is called {target.peer} (`peer list`)") from None
-
-
-def place_of(host: str) -> str:
-    """What addresses have in common that one person has: an IPv4 address, or an IPv6 /64.
-
-    Loopback is one place, and so is what is no IP address, as in memory.
-    """
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return "loopback"
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is None:
-            network = ipaddress.ip_network((address, 64), strict=False)
-            return "loopback" if address.is_loopback else str(network)
-        address = address.ipv4_mapped
-    return "loopback" if address.is_loopback else str(address)

@@ -1,131 +1,190 @@
-"""How many connections are taken, and how fast, each with where the number is from.
+"""Every limit of a node, its name, what happens beyond it, and where the number is from.
 
-What is above a limit is closed at once, before any work is done for it.
+The table in docs/limits.md is printed from here, and `--limit KEY=VALUE` sets what stands here. The
+limits of one session are in peer/protocol/config.py; those that a session is given by its node are
+here as well.
 """
 
-import ipaddress
-from collections import Counter
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
-BUCKETS_MAX: Final = 4096
+from logstore import QuotaLimits
+
+GIB: Final = 1 << 30
+
+
+class Unit(StrEnum):
+    """What a limit counts."""
+
+    COUNT = "count"
+    PER_SECOND = "a second"
+    BYTES = "bytes"
+    SECONDS = "seconds"
+
+
+class Limit(NamedTuple):
+    """One row of the table. `beyond`: what happens; `why`: where the number is from."""
+
+    key: str
+    field: str
+    unit: Unit
+    default: object
+    beyond: str
+    why: str
+    optional: bool
+
+
+def _limit(
+    key: str,
+    default: Any,  # noqa: ANN401 - the field's own type is what counts
+    unit: Unit,
+    beyond: str,
+    why: str,
+    *,
+    optional: bool = False,
+) -> Any:  # noqa: ANN401 - as of `field`
+    told = {"key": key, "unit": unit, "beyond": beyond, "why": why, "optional": optional}
+    return field(default=default, metadata=told)
+
+
+_REFUSED: Final = "not taken in (129), before the first byte; what is held stays"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Connections taken, and what they move. Limits per address do not apply to loopback."""
+    """What connections of a node may take. Counts, bytes, seconds and rates a second.
 
-    connections_max: int = 256
-    """Incoming and outgoing together (libp2p's LIMITS.md takes 300)."""
-    outgoing_reserved: int = 32
-    """Of these are kept for connections that we make."""
-    per_address_max: int = 16
-    unestablished_max: int = 32
-    """Accepted and without setup, which takes 10 s at most (libp2p: 10 pending)."""
-    accepts_per_s: float = 10.0
-    """Per address (bee #5322: 10 a second, burst 40)."""
-    accepts_burst: float = 40.0
-    turn_packets: int = 1000
-    """bymux packets of one connection that are read before others have their turn."""
-    data_credit_bytes_max: int = 64 << 20
-    """What all connections together may have under way to us: sixty with a mebibyte each."""
+    An address is an IPv4 address or an IPv6 /64. Loopback is one, and gets eight times as much.
+    """
+
+    connections_max: int = _limit(
+        "connections",
+        256,
+        Unit.COUNT,
+        "the oldest of the busiest address that is not set up, else that nothing useful came of,"
+        " gives way; else the new one is closed",
+        "libp2p's LIMITS.md takes 300, incoming and outgoing together",
+    )
+    outgoing_reserved: int = _limit(
+        "reserved-connections",
+        32,
+        Unit.COUNT,
+        "of `connections`, for those that we make and for allowed peers",
+        "strangers cannot keep out who is known",
+    )
+    per_address_max: int = _limit(
+        "per-address",
+        16,
+        Unit.COUNT,
+        "as for `connections`, of this address",
+        "a household behind one address; an allowed peer does not count",
+    )
+    unestablished_max: int = _limit(
+        "handshakes",
+        32,
+        Unit.COUNT,
+        "the oldest of the busiest address that is not set up gives way",
+        "each has 10 s, so that three a second may be as slow as they like (libp2p: 10)",
+    )
+    accepts_per_s: float = _limit(
+        "accepts",
+        10.0,
+        Unit.PER_SECOND,
+        "closed at once, of one address",
+        "bee #5322",
+    )
+    accepts_burst: float = _limit(
+        "accepts-burst", 40.0, Unit.COUNT, "so many at once before `accepts` counts", "bee #5322"
+    )
+    author_bytes: int | None = _limit(
+        "author-bytes",
+        GIB,
+        Unit.BYTES,
+        _REFUSED,
+        "of an author who is not followed by name: ids cost nothing to make",
+        optional=True,
+    )
+    peer_bytes: int | None = _limit(
+        "peer-bytes",
+        10 * GIB,
+        Unit.BYTES,
+        _REFUSED,
+        "brought by one peer, of authors who are not followed by name",
+        optional=True,
+    )
+    store_bytes: int | None = _limit(
+        "store-bytes",
+        None,
+        Unit.BYTES,
+        _REFUSED,
+        "of all logs; a disk of its own for the store is as good",
+        optional=True,
+    )
+    free_bytes: int | None = _limit(
+        "free-bytes",
+        None,
+        Unit.BYTES,
+        _REFUSED + "; own entries may use it",
+        "kept free on the disk; unless said, 1 GiB or 5 % of it, the smaller",
+    )
+    partial_seconds: float = _limit(
+        "partial-seconds",
+        86_400.0,
+        Unit.SECONDS,
+        "deleted; it counts as declared until then",
+        "a part of a payload of which nothing came for a day",
+    )
+    offered_logs_max: int = _limit(
+        "offered-logs",
+        10_000,
+        Unit.COUNT,
+        "refused (129)",
+        "logs that one connection brings and that are not followed by name",
+    )
+    payload_bytes_max: int = _limit(
+        "payload-bytes",
+        2**63,
+        Unit.BYTES,
+        "refused (129)",
+        "one payload; the quotas above are what bounds payloads",
+    )
+    turn_packets: int = _limit(
+        "turn-packets",
+        1000,
+        Unit.COUNT,
+        "others first",
+        "256 KiB read at once can be 52,000 packets",
+    )
+    answer_bytes: int = _limit(
+        "answer-bytes",
+        2 << 20,
+        Unit.BYTES,
+        "it gets no more credit to ask for anything",
+        "control messages that a peer does not read",
+    )
+    data_credit_bytes_max: int = _limit(
+        "data-credit-bytes",
+        64 << 20,
+        Unit.BYTES,
+        "each new connection gets a quarter of what is left, 64 KiB at least",
+        "what all connections may have under way to us: sixty with a mebibyte each",
+    )
     bytes_per_s_max: int | None = None
     """That all connections together move, in each direction; None: without limit."""
     peer_bytes_per_s_max: int | None = None
     """That each connection moves, in each direction; None: without limit."""
 
-
-class TooManyConnectionsError(Exception):
-    """A connection may not stay; the text says why."""
-
-
-class Slot:
-    """The place of an accepted connection, until `leave`."""
-
-    def __init__(self, gate: "Gate", address: str) -> None:
-        self._gate = gate
-        self._address = address
-        self._unestablished = True
-        gate.by_address[address] += 1
-        gate.unestablished += 1
-
-    def established(self) -> None:
-        """The setup of the connection is there."""
-        if self._unestablished:
-            self._unestablished = False
-            self._gate.unestablished -= 1
-
-    def leave(self) -> None:
-        """The connection has ended."""
-        self.established()
-        self._gate.by_address[self._address] -= 1
-        if not self._gate.by_address[self._address]:
-            del self._gate.by_address[self._address]
-
-
-class Gate:
-    """Counts connections and says which of them may stay."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.outgoing = 0
-        self.refused = 0
-        self.by_address: Counter[str] = Counter()
-        self.unestablished = 0
-        self._buckets: dict[str, tuple[float, float]] = {}
-
     @property
-    def incoming(self) -> int:
-        """Accepted connections that are open."""
-        return self.by_address.total()
-
-    def enter(self, address: str, now: float) -> "Slot":
-        """A place for an accepted connection. Raises TooManyConnectionsError."""
-        reason = self._reason(address, now)
-        if reason is not None:
-            self.refused += 1
-            raise TooManyConnectionsError(reason)
-        return Slot(self, address)
-
-    def _reason(self, address: str, now: float) -> str | None:
-        limits = self.limits
-        outgoing = max(self.outgoing, limits.outgoing_reserved)
-        if self.incoming + outgoing >= limits.connections_max:
-            return f"{self.incoming} connections are open, as many as are allowed"
-        if self.unestablished >= limits.unestablished_max:
-            return f"{self.unestablished} connections have not finished their setup"
-        if is_loopback(address):
-            return None
-        if self.by_address[address] >= limits.per_address_max:
-            return f"{limits.per_address_max} connections come from this address"
-        if not self._take_token(address, now):
-            return f"more than {limits.accepts_per_s:.0f} connections a second from this address"
-        return None
-
-    def _take_token(self, address: str, now: float) -> bool:
-        limits = self.limits
-        tokens, since = self._buckets.get(address, (limits.accepts_burst, now))
-        tokens = min(limits.accepts_burst, tokens + (now - since) * limits.accepts_per_s)
-        taken = tokens >= 1
-        self._buckets[address] = (tokens - taken, now)
-        if len(self._buckets) > BUCKETS_MAX:
-            self._forget_full(now)
-        return taken
-
-    def _forget_full(self, now: float) -> None:
-        """Forgets addresses that were quiet so long that nothing is held against them."""
-        limits = self.limits
-        full_after = limits.accepts_burst / limits.accepts_per_s
-        kept = {a: b for a, b in self._buckets.items() if now - b[1] < full_after}
-        if len(kept) > BUCKETS_MAX:
-            # Many addresses at once: forget those that were counted first.
-            kept = dict(list(kept.items())[-BUCKETS_MAX // 2 :])
-        self._buckets = kept
+    def quotas(self) -> QuotaLimits:
+        """What the store is told."""
+        return QuotaLimits(self.author_bytes, self.peer_bytes, self.store_bytes, self.free_bytes)
 
 
-def is_loopback(address: str) -> bool:
-    """Whether an address is of this machine alone; what is no IP address, as in memory, is."""
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return True
+def limit_table() -> list[Limit]:
+    """Every limit that has a name, in the order in which people read of them."""
+    return [
+        Limit(field=each.name, default=each.default, **each.metadata)
+        for each in fields(Limits)
+        if each.metadata
+    ]

@@ -10,9 +10,9 @@ from logstore import StoreError
 from .addresses import Address
 from .connection import close_stream, words_of
 from .entrance import HANDSHAKE_S, Entrance, Refused
-from .limits import Gate, TooManyConnectionsError
+from .gate import Gate, Slot, TooManyConnectionsError
 from .records import Direction
-from .roster import Roster
+from .roster import Member, Roster
 
 log = logging.getLogger(__name__)
 
@@ -66,28 +66,46 @@ class Reception:
     async def run(self, stream: trio.abc.Stream, host: str, address: str, *, tls: bool) -> None:
         """Runs a connection that came from a host, if it may stay."""
         taken_s = trio.current_time()
-        try:
-            slot = self._gate.enter(host, taken_s)
-        except TooManyConnectionsError as reason:
-            self._entrance.refused(Refused.LIMIT, str(reason), address)
-            await close_stream(stream)
-            return
-        try:
-            admitted: trio.abc.Stream | None = stream
-            if tls:
-                until_s = taken_s + HANDSHAKE_S
-                admitted = await self._entrance.admit(stream, host, address, until_s)
-            if admitted is not None:
-                member = self._roster.make(
-                    admitted,
-                    Direction.INCOMING,
-                    address,
-                    on_established=slot.established,
-                    taken_s=taken_s,
-                )
+        member: Member | None = None
+
+        def give_way(reason: str) -> None:
+            if member is None:
+                self._entrance.refused(Refused.LIMIT, reason, address)
+                scope.cancel()
+            else:
+                member.connection.give_way(reason)
+
+        slot: Slot | None = None
+        with trio.CancelScope() as scope:
+            try:
+                slot = self._gate.enter(host, taken_s, give_way)
+                admitted: trio.abc.Stream | None = stream
+                if tls:
+                    until_s = taken_s + HANDSHAKE_S
+                    admitted = await self._entrance.admit(stream, host, address, until_s)
+                if admitted is None:
+                    return
+                if not self._entrance.knows(admitted):
+                    self._gate.count_stranger(slot)
+                member = self._make(admitted, address, slot, taken_s)
                 await self._roster.run(member)
-        except StoreError as error:
-            log.warning("a connection from %s was closed: %s", address, error)
-            await close_stream(stream)
-        finally:
-            slot.leave()
+            except TooManyConnectionsError as reason:
+                self._entrance.refused(Refused.LIMIT, str(reason), address)
+                await close_stream(stream)
+            except StoreError as error:
+                log.warning("a connection from %s was closed: %s", address, error)
+                await close_stream(stream)
+            finally:
+                if slot is not None:
+                    slot.leave()
+        if scope.cancelled_caught:
+            await trio.aclose_forcefully(stream)
+
+    def _make(self, stream: trio.abc.Stream, address: str, slot: Slot, taken_s: float) -> Member:
+        def established() -> None:
+            slot.established(lambda: member.is_useful)
+
+        member = self._roster.make(
+            stream, Direction.INCOMING, address, on_established=established, taken_s=taken_s
+        )
+        return member

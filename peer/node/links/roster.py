@@ -28,7 +28,7 @@ from peer.node.host.seldom import Seldom
 from peer.node.host.store_host import StoreHost
 from wire import LogKey
 
-from .allowance import Allowance
+from .allowance import CREDIT_BYTES_MIN, FILES_MIN, Allowance, files_for_payloads
 from .connection import SEND_BYTES, Connection, Ending, EndKind
 from .greedy import Greedy, with_greedy
 from .knowledge import Knowledge
@@ -69,6 +69,8 @@ class Member:
     ending: Ending | None = None
     data_credit_bytes: int = 0
     """What the other side may have under way to us, of what all connections have."""
+    files: int = 0
+    """How many it may have open, likewise."""
     place: Place | None = None
     """Where it says which logs it may fetch; a one-time sync fetches what it wants."""
     logs_synced: int | None = None
@@ -92,6 +94,13 @@ class Member:
         if self.connection.session.closing:
             return ConnectionState.CLOSING
         return ConnectionState.ESTABLISHED
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether something came of it, and something may come."""
+        counts = self.connection.session.statistics()
+        moved = counts.entries_received or counts.entries_sent or counts.payload_bytes_sent
+        return bool(moved or counts.payload_bytes_received) and bool(self.knowledge.active)
 
     def info(self, last_error: str | None = None) -> ConnectionInfo:
         """What there is to say about it. `last_error`: how the one before it ended."""
@@ -190,13 +199,20 @@ class Roster:
         self._admission = admission
         limits = limits or Limits()
         self.pacer = Pacer(limits)
-        self.allowance = Allowance(limits.data_credit_bytes_max)
+        self.allowance = Allowance(limits.data_credit_bytes_max, CREDIT_BYTES_MIN)
+        self.files = Allowance(files_for_payloads(limits.connections_max), FILES_MIN)
         self.members: set[Member] = set()
         self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
         """How the last connections ended, the oldest first."""
         self._trace = trace
         self._host = host
-        self._config = replace(self.pacer.session(config), turn_packets=limits.turn_packets)
+        self._config = replace(
+            self.pacer.session(config),
+            turn_packets=limits.turn_packets,
+            answer_bytes_max=limits.answer_bytes,
+            offered_logs_max=limits.offered_logs_max,
+            payload_bytes_max=limits.payload_bytes_max,
+        )
         self._bucket = RefundBucket.of(self._config)
         self._interests = interests
         self._observer = observer
@@ -224,12 +240,11 @@ class Roster:
         expected = proved is not None and proved.expects is not None
         rule = None if peer_id is None else self._admission.rule_for(peer_id, expected=expected)
         role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
-        credit = self.allowance.take(self._config.data_credit_bytes)
+        config, files = self._share()
         config = replace(
-            self._config,
-            data_credit_bytes=credit,
-            setup=with_greedy(self._config.setup, greedy),
-            policy=policy or self._config.policy,
+            config,
+            setup=with_greedy(config.setup, greedy),
+            policy=policy or config.policy,
         )
         trace = None if self._trace is None else self._trace.begin(address, direction, peer_id)
         tracer = None if trace is None else trace.tracer
@@ -270,10 +285,26 @@ class Roster:
             trace,
             config,
             stream,
-            data_credit_bytes=credit,
+            data_credit_bytes=config.data_credit_bytes,
+            files=files,
             place=place,
         )
         return member
+
+    def _share(self) -> tuple[SessionConfig, int]:
+        """What a connection may have of the node's memory and files, and how many files that is."""
+        credit = self.allowance.take(self._config.data_credit_bytes)
+        inside, sinks = self._config.inside_payloads_max, self._config.sinks_max
+        # Of those that go some may be verified and some not, each as many as `inside`.
+        files = self.files.take(2 * inside + sinks)
+        inside = min(inside, max(1, files // 6))
+        config = replace(
+            self._config,
+            data_credit_bytes=credit,
+            inside_payloads_max=inside,
+            sinks_max=min(sinks, max(2, files - 2 * inside)),
+        )
+        return config, files
 
     def _noticed(self, member: Member, notice: Notice) -> None:
         if isinstance(notice, EntriesSent | EntriesReceived):
@@ -292,6 +323,7 @@ class Roster:
         finally:
             self.members.discard(member)
             self.allowance.give_back(member.data_credit_bytes)
+            self.files.give_back(member.files)
             if member.place is not None:
                 member.place.leave()
             member.ended.set()

@@ -96,6 +96,9 @@ class Overview:
                 for each in self._node.ended
             ],
             "arriving": arriving_fields(self._node),
+            "limits": [
+                {**fields, "at": moments.of(at_s)} for fields, at_s in self._node.room.refusals
+            ],
             "logs_in_trouble": len(troubles),
             "logs": [self._log(log, behind, moments) for log, behind in troubles[:LOGS_MAX]],
         }
