@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from logstore import LogState
 from wire import EntryError, LogKey, decode_entry, signature_is_valid
 
+from .chains import KNOWN, RECORDS_DDL, Record
 from .checks import ENCODED_DDL
 from .manifest import load_latest
 from .states import read_states
@@ -20,11 +21,6 @@ from .states import read_states
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FAULTS_DDL: Final = (
-    "author STRING, log_id DECIMAL(20,0), seq BIGINT, kind STRING, detail STRING, "
-    "node STRING, ingest_seq BIGINT"
-)
-FORK: Final = "fork"
 _BIGINT_MAX: Final = 2**63 - 1
 
 
@@ -87,13 +83,13 @@ def _proves(pair: tuple[bytes, ...], key: LogKey, seq: int | None) -> bool:
     )
 
 
-def fork_faults(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFrame":
-    """A fault for each: the columns of `Audit.faults`."""
-    rows = [
-        (each.author, str(each.log_id), each.seq, FORK, each.detail, each.node, None)
-        for each in forks
-    ]
-    return _with_log_id(spark, rows, FAULTS_DDL)
+def fork_records(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFrame":
+    """A record for each, as if a piece of the rows had told of it."""
+    rows = []
+    for each in forks:
+        record = Record(each.author, str(each.log_id), each.seq or 0, KNOWN, each.seq)
+        rows.append(tuple(record._replace(detail=each.detail, node=each.node)))
+    return _with_log_id(spark, rows, RECORDS_DDL)
 
 
 def fork_entries(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFrame":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from .forks import FORK
+from .chains import FORK
 
 if TYPE_CHECKING:
     import pyarrow as pa

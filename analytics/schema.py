@@ -72,15 +72,31 @@ def arrow_schema(metadata: dict[str, str] | None = None, *, partition: bool = Fa
     """The schema of the files, as Arrow has it; with `partition`, of the data source's batches."""
     import pyarrow as pa
 
-    kinds = {
+    kinds = _arrow_kinds()
+    columns = (*COLUMNS, PARTITION) if partition else COLUMNS
+    fields = [pa.field(name, kinds[kind], nullable=null) for name, kind, null in columns]
+    return pa.schema(fields, metadata=metadata)
+
+
+def arrow_of_ddl(ddl: str) -> "pa.Schema":
+    """The schema that a text like `author STRING, seq BIGINT` names, of types that we use."""
+    import pyarrow as pa
+
+    kinds = _arrow_kinds()
+    columns = (column.split() for column in ddl.split(", "))
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in columns])
+
+
+def _arrow_kinds() -> "dict[str, pa.DataType]":
+    import pyarrow as pa
+
+    return {
         "STRING": pa.string(),
         "DECIMAL(20,0)": pa.decimal128(20, 0),
+        "TINYINT": pa.int8(),
         "BIGINT": pa.int64(),
         "BOOLEAN": pa.bool_(),
         "BINARY": pa.binary(),
         "TIMESTAMP": pa.timestamp("us", tz="UTC"),
         "DATE": pa.date32(),
     }
-    columns = (*COLUMNS, PARTITION) if partition else COLUMNS
-    fields = [pa.field(name, kinds[kind], nullable=null) for name, kind, null in columns]
-    return pa.schema(fields, metadata=metadata)

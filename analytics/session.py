@@ -30,8 +30,9 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Rows hold payloads, so a batch for a Python worker is not too many of them.
+    # Rows hold payloads: a worker has a batch in memory, and as much again while it checks it.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
     "spark.sql.shuffle.partitions": "8",
 }
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .auditing import ROWS, audit, with_row_count
+from .auditing import cut_for_all_cores, find_faults, show_forks
+from .chains import FAULTS_DDL, FORK, ROWS
 from .checks import ENCODED_DDL
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
 from .errors import BadInput
 from .failures import spark_errors
-from .forks import FORK
+from .forks import known_forks
 from .inputs import rows_promised
 from .layout import MANIFESTS, disk_errors
 from .probing import Workers, ask_workers
@@ -24,6 +25,7 @@ from .reading import read_export, read_log_states
 from .report import write_report
 from .report_data import collect_report, fault_counts, fault_place, forked_logs, listed_faults
 from .results import remove_table, write_table
+from .schema import arrow_of_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,16 +124,19 @@ class _Analysis:
         return table
 
     def _audit(self) -> tuple[dict[str, int | dict[str, int]], list[str]]:
-        found = audit(self._frame, self._roots)
-        try:
-            faults, rows = self._judged(with_row_count(found).toArrow())
-            by_kind = fault_counts(faults)
-            if by_kind.get(FORK):
-                forks = found.forks.toArrow()
-            else:
-                forks = self._spark.createDataFrame([], ENCODED_DDL).toArrow()
-        finally:
-            found.close()
+        import pyarrow.compute as pc
+
+        known = known_forks(self._roots)
+        with cut_for_all_cores(self._spark):
+            found = find_faults(self._frame, known).toArrow()
+        faults, rows = self._judged(found)
+        by_kind = fault_counts(faults)
+        forks = arrow_of_ddl(ENCODED_DDL).empty_table()
+        if by_kind.get(FORK):
+            # Of what was found, so that nothing is checked twice.
+            of_forks = faults.filter(pc.equal(faults["kind"], FORK))
+            forked = self._spark.createDataFrame(of_forks, FAULTS_DDL)
+            forks = show_forks(self._frame, forked, known).toArrow()
         self._save("faults", faults)
         self._save("forks", forks)
         lines = [
@@ -149,14 +154,14 @@ class _Analysis:
         }
         return summary, lines
 
-    def _judged(self, counted: "pa.Table") -> tuple["pa.Table", int]:
+    def _judged(self, found: "pa.Table") -> tuple["pa.Table", int]:
         """The faults, and how many rows were checked; one more if these are not all."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        is_count = pc.equal(counted["kind"], ROWS)
-        faults = counted.filter(pc.invert(is_count))
-        [rows] = counted.filter(is_count)["seq"].to_pylist()
+        is_count = pc.equal(found["kind"], ROWS)
+        faults = found.filter(pc.invert(is_count))
+        rows = sum(found.filter(is_count)["seq"].to_pylist())
         promised = rows_promised(self._frame.inputFiles())
         if promised is not None and promised != rows:
             detail = f"{rows} rows were checked, and the export says that there are {promised}"

@@ -127,7 +127,7 @@ def test_a_file_that_goes_meanwhile_is_named(spark: SparkSession, tmp_path: Path
         pytest.raises(SparkFailed, match=f"a file is not seen there: .*{name}, at ") as caught,
         spark_errors("audit", spark, tmp_path),
     ):
-        audit(frame).checked.count()
+        audit(frame).faults.count()
     assert "\n" not in str(caught.value)
 
 
