@@ -19,6 +19,7 @@ from .errors import SparkFailed
 from .extras import require
 from .failures import redacted
 from .java import ensure_java
+from .progress import HEARTBEAT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
     "spark.sql.shuffle.partitions": "8",
+    "spark.executor.heartbeatInterval": HEARTBEAT,
 }
 
 

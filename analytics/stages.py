@@ -21,6 +21,7 @@ from .forks import known_forks
 from .inputs import rows_promised
 from .layout import MANIFESTS, disk_errors
 from .probing import Workers, ask_workers
+from .progress import PROGRESS_S, Report, reported
 from .reading import read_export, read_log_states
 from .report import write_report
 from .report_data import collect_report, fault_counts, fault_place, forked_logs, listed_faults
@@ -55,8 +56,11 @@ def analyze(
     *,
     window: str = "1 hour",
     payload_schema: str | None = None,
+    progress: Report | None = None,
 ) -> Iterator[Stage]:
     """Runs the stages one by one; each is done when its `Stage` comes.
+
+    `progress` is told every two seconds, in a thread of its own, how far the stage is that runs.
 
     Raises AnalyticsError for input that cannot be used, and for workers that cannot do their part,
     before any table is written.
@@ -70,7 +74,9 @@ def analyze(
     with spark_errors("probe", spark, target):
         workers = ask_workers(spark, roots, None if payload_schema is None else target)
         states = read_log_states(spark, roots)
-    return _Analysis(spark, roots, frame, states, workers, target, window, payload_schema).stages()
+    return _Analysis(
+        spark, roots, frame, states, workers, target, window, payload_schema, progress
+    ).stages()
 
 
 class _Analysis:
@@ -86,6 +92,7 @@ class _Analysis:
         out: Path,
         window: str,
         payload_schema: str | None,
+        progress: Report | None,
     ) -> None:
         self._spark = spark
         self._roots = roots
@@ -95,25 +102,35 @@ class _Analysis:
         self._out = out
         self._window = window
         self._payload_schema = payload_schema
+        self._progress = progress
+        self._promised = rows_promised(frame.inputFiles())
         self._entries = entries(frame).persist()
         self._tables: dict[str, pa.Table] = {}
 
     def stages(self) -> Iterator[Stage]:
         try:
-            yield self._timed("audit", self._audit)
-            yield self._timed("logs", self._logs)
+            yield self._timed("audit", self._audit, reads=1)
+            # The rows that the next stages need too are kept from here on.
+            yield self._timed("logs", self._logs, reads=1)
             yield self._timed("activity", self._activity)
             yield self._timed("delay", self._delay)
             if self._payload_schema is not None:
-                yield self._timed("payloads", self._payloads)
+                # Each of the two tables is of the latest rows, which Spark looks for first.
+                yield self._timed("payloads", self._payloads, reads=4)
             yield self._timed("report", self._report)
         finally:
             self._entries.unpersist()
 
-    def _timed(self, name: str, work: "object") -> Stage:
+    def _timed(self, name: str, work: "object", reads: int = 0) -> Stage:
+        """`reads`: how many times it reads each row of the exports."""
         assert callable(work)
         start = time.monotonic()
-        with spark_errors(name, self._spark, self._out):
+        known = reads > 0 and self._promised is not None
+        rows = reads * (self._promised or 0) if known else None
+        with (
+            spark_errors(name, self._spark, self._out),
+            reported(self._spark, name, rows, self._progress, PROGRESS_S),
+        ):
             found = work()
         summary, faults = found if isinstance(found, tuple) else (found, [])
         return Stage(name, time.monotonic() - start, summary, faults)
@@ -162,7 +179,7 @@ class _Analysis:
         is_count = pc.equal(found["kind"], ROWS)
         faults = found.filter(pc.invert(is_count))
         rows = sum(found.filter(is_count)["seq"].to_pylist())
-        promised = rows_promised(self._frame.inputFiles())
+        promised = self._promised
         if promised is not None and promised != rows:
             detail = f"{rows} rows were checked, and the export says that there are {promised}"
             fault = {"kind": ROWS, "detail": detail}
