@@ -19,7 +19,7 @@ from wire import (
 )
 
 from .chains import FAULTS_DDL, FOUND, RECORDS_DDL, ROWS, Piece, Record, SoundRow, judge
-from .schema import arrow_of_ddl
+from .schema import record_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,17 +111,16 @@ def check_piece(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch
     The last record counts the rows.
     """
     signature_self_test()
-    schema = arrow_of_ddl(RECORDS_DDL)
     piece = Piece()
     count = 0
     for batch in batches:
         count += batch.num_rows
         _check_batch(piece, batch)
-        yield _record_batch(piece.records, schema)
+        yield record_batch(piece.records, RECORDS_DDL)
         piece.records.clear()
     piece.end_run()
     piece.records.append(Record(None, None, 0, FOUND, count, ROWS))
-    yield _record_batch(piece.records, schema)
+    yield record_batch(piece.records, RECORDS_DDL)
 
 
 def _check_batch(piece: Piece, batch: "pa.RecordBatch") -> None:
@@ -155,7 +154,6 @@ def _found(row: SoundRow, kind: str) -> Record:
 
 def judge_logs(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     """For `mapInArrow`: what all pieces told (RECORDS_DDL), in order -> faults (FAULTS_DDL)."""
-    schema = arrow_of_ddl(FAULTS_DDL)
     records = (
         Record(*values)
         for batch in batches
@@ -163,15 +161,7 @@ def judge_logs(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"
     )
     faults = judge(records)
     while some := [*islice(faults, _FAULTS_BATCH)]:
-        yield _record_batch(some, schema)
-
-
-def _record_batch(rows: Sequence[tuple[object, ...]], schema: "pa.Schema") -> "pa.RecordBatch":
-    import pyarrow as pa
-
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    arrays = [pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield record_batch(some, FAULTS_DDL)
 
 
 def encode_rows(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:

@@ -16,6 +16,7 @@ from wire import EntryError, LogKey, decode_entry, signature_is_valid
 from .chains import KNOWN, RECORDS_DDL, Record
 from .checks import ENCODED_DDL
 from .manifest import load_latest
+from .schema import local_frame
 from .states import read_states
 
 if TYPE_CHECKING:
@@ -87,24 +88,16 @@ def fork_records(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFram
     """A record for each, as if a piece of the rows had told of it."""
     rows = []
     for each in forks:
-        record = Record(each.author, str(each.log_id), each.seq or 0, KNOWN, each.seq)
-        rows.append(tuple(record._replace(detail=each.detail, node=each.node)))
-    return _with_log_id(spark, rows, RECORDS_DDL)
+        record = Record(each.author, each.log_id, each.seq or 0, KNOWN, each.seq)
+        rows.append(record._replace(detail=each.detail, node=each.node))
+    return local_frame(spark, rows, RECORDS_DDL)
 
 
 def fork_entries(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFrame":
     """Both entries of each that is proven: the columns of `Audit.forks`."""
     rows = [
-        (each.author, str(each.log_id), each.seq, each.node, blake2b(encoded).digest(), encoded)
+        (each.author, each.log_id, each.seq, each.node, blake2b(encoded).digest(), encoded)
         for each in forks
         for encoded in each.entries
     ]
-    return _with_log_id(spark, rows, ENCODED_DDL)
-
-
-def _with_log_id(spark: "SparkSession", rows: list[Any], ddl: str) -> "DataFrame":
-    """Rows whose log_id is a text so far: all of u64 is more than a number from Python may be."""
-    from pyspark.sql import functions as f
-
-    texts = spark.createDataFrame(rows, ddl.replace("DECIMAL(20,0)", "STRING"))
-    return texts.withColumn("log_id", f.col("log_id").cast("DECIMAL(20,0)"))
+    return local_frame(spark, rows, ENCODED_DDL)

@@ -4,10 +4,12 @@ One row per entry. Version 1; a later version only adds columns. `date` is no co
 but a part of their path.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 SCHEMA_VERSION: Final = 1
@@ -85,6 +87,27 @@ def arrow_of_ddl(ddl: str) -> "pa.Schema":
     kinds = _arrow_kinds()
     columns = (column.split() for column in ddl.split(", "))
     return pa.schema([pa.field(name, kinds[kind]) for name, kind in columns])
+
+
+def record_batch(rows: Sequence[Sequence[object]], ddl: str) -> "pa.RecordBatch":
+    """Rows in the order of the columns that the text names (see `arrow_of_ddl`)."""
+    import pyarrow as pa
+
+    schema = arrow_of_ddl(ddl)
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def local_frame(spark: "SparkSession", rows: Sequence[Sequence[object]], ddl: str) -> "DataFrame":
+    """A DataFrame of a few rows that are a part of the query's plan.
+
+    From a list of Python's rows Spark would make a job with Python workers of its own, which every
+    query over it runs again.
+    """
+    import pyarrow as pa
+
+    return spark.createDataFrame(pa.Table.from_batches([record_batch(rows, ddl)]))
 
 
 def _arrow_kinds() -> "dict[str, pa.DataType]":
