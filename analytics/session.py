@@ -36,9 +36,10 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Rows hold payloads: a worker has a batch in memory, and as much again while it checks it.
+    # Rows hold payloads, and what is in memory of a batch is several times its size: in Java's rows
+    # and Arrow's buffers, which double as they grow, then in Python twice.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
     "spark.sql.shuffle.partitions": "8",
     "spark.executor.heartbeatInterval": HEARTBEAT,
 }

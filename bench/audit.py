@@ -10,7 +10,7 @@ read, check encodings, signatures, hashes and payloads and do nothing else; `rat
 - one of 1,000,000 rows in one log, with the share of the cores' time that was used;
 - `bamboo-peer analyze` in all, of 12,000 and of 100,000 rows, with its stages;
 - two executors of a standalone cluster against one, each with a core;
-- peak memory of a Python worker and of Spark's JVM, with payloads of 1 MiB (`--payload-gib`).
+- peak memory of a cluster's worker, executor and Pythons, with payloads of 1 MiB (`--payload-gib`).
 """
 
 import argparse
@@ -46,6 +46,7 @@ from logstore import Store
 from wire import LogKey
 
 CORES = 2
+LOOK_S = 0.1
 MASTER = f"local[{CORES}]"
 PAYLOAD_BYTES = 100
 SMALL = (3_000, 3_000, 3_000, 3_000)
@@ -196,16 +197,29 @@ def bench_executors(root: Path, rounds: int) -> None:
 
 
 def bench_memory(root: Path) -> None:
-    """What an audit of large payloads needs."""
+    """What the workers of a cluster need for an audit of large payloads."""
+    from tests.analytics.clusters import cluster
+
     size = sum(path.stat().st_size for path in root.glob("date=*/*.parquet"))
-    found = run_session(MASTER, root, runs=1, settings={"spark.driver.memory": "512m"})
+    # Of each worker, the peaks of its processes: the executor's JVM and Pythons.
+    peaks: dict[int, dict[int, int]] = {}
+    with tempfile.TemporaryDirectory() as work, cluster(Path(work)) as spark:
+        process = start("session", spark.url, str(root.absolute()), 1, json.dumps(SETTINGS))
+        while process.poll() is None:
+            for worker in spark.workers:
+                for pid in descendants(worker):
+                    known = peaks.setdefault(worker, {})
+                    known[pid] = max(known.get(pid, 0), peak_bytes(pid))
+            time.sleep(LOOK_S)
+        found = read_record(process)
+    by_size = [sorted(each.values(), reverse=True) for each in peaks.values()]
     report(
-        "peak memory of a Python worker",
-        found["worker_bytes"] / 1e6,
+        "peak memory of a worker",
+        max(map(sum, by_size)) / 1e6,
         "MB",
         floor=1074,
         payload_gib=round(size / (1 << 30), 1),
-        jvm_mb=round(found["jvm_bytes"] / 1e6),
+        processes_mb=[[round(each / 1e6) for each in sizes] for sizes in by_size],
         mb_per_s=round(size / 1e6 / found["first_s"]),
     )
 
@@ -234,17 +248,8 @@ def session(master: str, root: str, runs: str, settings: str) -> None:
                 faults = find_faults(read_export(spark, [root]), []).toArrow()
             taken.append((time.perf_counter() - began, used_cpu_s(os.getpid()) - cpu))
             assert sum(faults["seq"].to_pylist()) == rows_of(Path(root))
-        below = descendants(os.getpid())
-        workers = [pid for pid, command in below.items() if "pyspark.daemon" in command]
-        jvms = [pid for pid, command in below.items() if "java" in command.split(" ")[0]]
         seconds, cpu_s = min(taken[1:] or taken)
-        told = {
-            "first_s": taken[0][0],
-            "seconds": seconds,
-            "cpu_s": cpu_s,
-            "worker_bytes": max(map(peak_bytes, workers), default=0),
-            "jvm_bytes": max(map(peak_bytes, jvms), default=0),
-        }
+        told = {"first_s": taken[0][0], "seconds": seconds, "cpu_s": cpu_s}
     print(json.dumps(told), flush=True)
 
 

@@ -80,6 +80,9 @@ def used_cpu_s(pid: int) -> float:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process has had so far."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    """The most memory that a process has had so far; 0 if it has ended."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
     return int(found[1]) * 1024 if found else 0
