@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .java import ensure_java
     from .manifest import LeftOut, Manifest, Settings, WrittenFile, load_all
     from .ockam_rows import ockam_lag, ockam_messages, ockam_positions, write_ockam_messages
+    from .progress import StageProgress
     from .ranges import ExportResult, Progress
     from .reading import latest, read_export, read_log_states, register_views
     from .schema import SCHEMA_VERSION, spark_ddl, spark_schema
@@ -56,6 +57,7 @@ _HOMES = {
     "java": ("ensure_java",),
     "manifest": ("LeftOut", "Manifest", "Settings", "WrittenFile", "load_all"),
     "ockam_rows": ("ockam_lag", "ockam_messages", "ockam_positions", "write_ockam_messages"),
+    "progress": ("StageProgress",),
     "ranges": ("ExportResult", "Progress"),
     "reading": ("latest", "read_export", "read_log_states", "register_views"),
     "schema": ("SCHEMA_VERSION", "spark_ddl", "spark_schema"),
@@ -97,6 +99,7 @@ __all__ = [
     "Settings",
     "SparkFailed",
     "Stage",
+    "StageProgress",
     "WrittenFile",
     "activity",
     "analyze",

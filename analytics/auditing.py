@@ -1,8 +1,8 @@
 """Everything checked again, distributed: what a store checks when it takes entries in.
 
-Signatures, hashes and payloads are checked row by row in Python workers; payloads go no further.
-What needs other rows is done by Spark on what is left. One pass over each log in order finds gaps,
-forks and nearly all backlinks; only the links that this cannot settle, and lipmaalinks, are joined.
+Signatures, hashes and payloads are checked row by row in Python workers, piece by piece of the
+input; payloads go no further. What needs other rows is judged log by log from what the pieces tell,
+after the only shuffle (see chains.py).
 
 A link is right if the entry it names is among the rows and has the hash, and is no fault if that
 entry is not among them at all. Several exports are judged together: an entry that one of them has
@@ -10,18 +10,22 @@ closes the gap in another, and two nodes that hold different entries under one n
 So does what an export's `_states.jsonl` tells, whether the entries are among the rows or not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .checks import CHECKED_DDL, ENCODED_DDL, check_rows, encode_rows
-from .forks import FORK, KnownFork, fork_entries, fork_faults, known_forks
+from .chains import AFTER_END, BACKLINK, FAULTS_DDL, FORK, GAP, LIPMAALINK, RECORDS_DDL, ROWS
+from .checks import ENCODED_DDL, ENCODED_INPUT, INPUT, check_piece, encode_rows, judge_logs
+from .failures import is_connected
+from .forks import KnownFork, fork_entries, fork_records, known_forks
 from .inputs import roots_of
 from .reading import check_columns
+from .schema import KEY
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 KINDS: Final = (
     "encoding",
@@ -29,23 +33,24 @@ KINDS: Final = (
     "entry_hash",
     "payload",
     "payload_size",
-    "backlink",
-    "lipmaalink",
+    BACKLINK,
+    LIPMAALINK,
     FORK,
-    "gap",
-    "after_end",
+    GAP,
+    AFTER_END,
 )
-ROWS: Final = "rows"
-"""The kind of a fault that is none of a log's: not as many rows came as the export says."""
 _LOG: Final = ("author", "log_id")
+_PIECES_PER_CORE: Final = 3
+_PIECES: Final = "spark.sql.files.minPartitionNum"
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
     """What was found."""
 
-    checked: "DataFrame"
-    """One row for each row that was checked; persisted, see `close`."""
+    found: "DataFrame"
+    """The faults, and rows of kind ROWS, whose `seq` add up to how many were checked; persisted,
+    see `close`."""
     faults: "DataFrame"
     """author, log_id, seq, kind (one of KINDS), detail, node, ingest_seq."""
     forks: "DataFrame"
@@ -53,175 +58,64 @@ class Audit:
 
     def close(self) -> None:
         """Lets go of what Spark keeps in memory and on disk for it."""
-        self.checked.unpersist()
+        self.found.unpersist()
 
 
 def audit(frame: "DataFrame", roots: Sequence[Path | str] | None = None) -> Audit:
     """Checks every row of an export (or several). Raises BadInput where columns are missing.
 
     `roots`: the exports whose `_states.jsonl` counts; by default those that the rows are read from,
-    which an export without rows is not.
+    which an export without rows is not. Nothing is checked before the frames are used. How many
+    cores check then is Spark's choice by the size of the files, unless the session's setting
+    `spark.sql.files.minPartitionNum` says how many pieces there shall be.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as f
 
-    check_columns(frame)
-    checked = frame.drop("date").mapInArrow(check_rows, CHECKED_DDL)
-    checked = checked.persist(StorageLevel.MEMORY_AND_DISK)
-    sound = checked.where(f.col("fault").isNull())
-    in_order = _in_order(sound)
-    faults = _row_faults(checked)
     known = known_forks(roots_of(frame) if roots is None else roots)
-    forks = _forks(in_order, known)
-    for part in (_link_faults(sound, in_order), _gaps(checked), forks, _after_end(sound)):
-        faults = faults.unionByName(part)
-    return Audit(checked, faults, _fork_entries(frame, in_order, known))
+    found = find_faults(frame, known).persist(StorageLevel.MEMORY_AND_DISK)
+    faults = found.where(f.col("kind") != ROWS)
+    return Audit(found, faults, show_forks(frame, faults, known))
 
 
-def with_row_count(found: Audit) -> "DataFrame":
-    """The faults, and a row of kind ROWS whose `seq` is how many rows were checked.
+def find_faults(frame: "DataFrame", known: Sequence[KnownFork]) -> "DataFrame":
+    """`Audit.found`, not persisted. Raises BadInput where columns are missing."""
+    check_columns(frame)
+    records = frame.select(*INPUT).mapInArrow(check_piece, RECORDS_DDL)
+    if known:
+        records = records.unionByName(fork_records(frame.sparkSession, known))
+    # Logs are all that is parted here: each is judged by one task, from records of 256 rows.
+    in_order = records.repartition(*_LOG).sortWithinPartitions(*_LOG, "at", "tag")
+    return in_order.mapInArrow(judge_logs, FAULTS_DDL)
 
-    In one query, so that what is counted is what was looked at.
-    """
+
+def show_forks(frame: "DataFrame", faults: "DataFrame", known: Sequence[KnownFork]) -> "DataFrame":
+    """`Audit.forks`, of the faults that were found in the same rows."""
     from pyspark.sql import functions as f
 
-    count = found.checked.agg(f.count("*").alias("seq"))
-    columns = {name: f.lit(None).cast("STRING") for name in ("author", "detail", "node")}
-    columns |= {
-        "log_id": f.lit(None).cast("DECIMAL(20,0)"),
-        "seq": f.col("seq"),
-        "kind": f.lit(ROWS),
-        "ingest_seq": f.lit(None).cast("BIGINT"),
-    }
-    counted = count.select(*(columns[name].alias(name) for name in found.faults.columns))
-    return found.faults.unionByName(counted)
-
-
-def _row_faults(checked: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as f
-
-    kinds = f.array_compact(f.array("fault", "payload_fault"))
-    bad = checked.where(f.col("fault").isNotNull() | f.col("payload_fault").isNotNull())
-    return _faults(bad.withColumn("kind", f.explode(kinds)), f.lit("the row by itself is wrong"))
-
-
-def _in_order(sound: "DataFrame") -> "DataFrame":
-    """Each row with the one before it in its log."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    window = Window.partitionBy(*_LOG).orderBy("seq", "entry_hash")
-    return sound.select(
-        *_LOG,
-        "seq",
-        "node",
-        "ingest_seq",
-        "entry_hash",
-        "backlink",
-        f.lag("seq").over(window).alias("seq_before"),
-        f.lag("entry_hash").over(window).alias("hash_before"),
-    )
-
-
-def _gaps(checked: "DataFrame") -> "DataFrame":
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    # Of all rows: an entry whose signature is wrong is there.
-    window = Window.partitionBy(*_LOG).orderBy("seq")
-    before = f.coalesce(f.lag("seq").over(window), f.lit(0))
-    steps = checked.select(*_LOG, "seq", before.alias("seq_before"))
-    return steps.where("seq > seq_before + 1").select(
-        *_LOG,
-        (f.col("seq_before") + 1).alias("seq"),
-        f.lit("gap").alias("kind"),
-        f.format_string(
-            "entries %d to %d are not here", f.col("seq_before") + 1, f.col("seq") - 1
-        ).alias("detail"),
-        f.lit(None).cast("STRING").alias("node"),
-        f.lit(None).cast("BIGINT").alias("ingest_seq"),
-    )
-
-
-def _forks(in_order: "DataFrame", known: Sequence[KnownFork]) -> "DataFrame":
-    from pyspark.sql import functions as f
-
-    twins = in_order.where("seq = seq_before AND entry_hash <> hash_before")
-    forks = twins.groupBy(*_LOG, "seq").agg(
-        f.first("node").alias("node"), f.min("ingest_seq").alias("ingest_seq")
-    )
-    found = _faults(
-        forks.withColumn("kind", f.lit(FORK)), f.lit("there are two entries of this number")
-    )
-    if not known:
-        return found
-    told = fork_faults(in_order.sparkSession, known)
-    return found.unionByName(told).dropDuplicates([*_LOG, "seq"])
-
-
-def _after_end(sound: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as f
-
-    ends = sound.where("is_end").groupBy(*_LOG).agg(f.min("seq").alias("end_seq"))
-    late = sound.join(f.broadcast(ends), [*_LOG]).where("seq > end_seq")
-    once = late.dropDuplicates([*_LOG, "seq", "entry_hash"])
-    return _faults(
-        once.withColumn("kind", f.lit("after_end")),
-        f.format_string("the log ended with entry %d", "end_seq"),
-    )
-
-
-def _link_faults(sound: "DataFrame", in_order: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as f
-
-    held = sound.select(*_LOG, f.col("seq").alias("target"), "entry_hash").distinct()
-    common = (*_LOG, "seq", "node", "ingest_seq")
-    # Settled: the entry before is there and is the one named, or is not there at all.
-    settled = (f.col("seq_before") == f.col("seq") - 1) & (
-        f.col("hash_before") == f.col("backlink")
-    )
-    absent = f.col("seq_before").isNull() | (f.col("seq_before") < f.col("seq") - 1)
-    doubtful = in_order.where(f.col("backlink").isNotNull() & ~(settled | absent))
-    back = doubtful.select(
-        *common,
-        (f.col("seq") - 1).alias("target"),
-        f.col("backlink").alias("link"),
-        f.lit("backlink").alias("kind"),
-    )
-    lipmaalinks = sound.where(f.col("lipmaalink").isNotNull()).select(
-        *common,
-        f.col("lipmaa_seq").alias("target"),
-        f.col("lipmaalink").alias("link"),
-        f.lit("lipmaalink").alias("kind"),
-    )
-    named = held.withColumnRenamed("entry_hash", "link")
-    unmatched = lipmaalinks.join(named, [*_LOG, "target", "link"], "left_anti")
-    judged = (
-        back.unionByName(unmatched)
-        .join(held, [*_LOG, "target"])
-        .groupBy(*common, "kind", "target")
-        .agg(f.max(f.col("entry_hash") == f.col("link")).alias("matches"))
-        .where("NOT matches")
-    )
-    once = judged.dropDuplicates([*_LOG, "seq", "kind"])
-    return _faults(once, f.format_string("it names another entry %d than there is", "target"))
-
-
-def _fork_entries(
-    frame: "DataFrame", in_order: "DataFrame", known: Sequence[KnownFork]
-) -> "DataFrame":
-    from pyspark.sql import functions as f
-
-    keys = in_order.where("seq = seq_before AND entry_hash <> hash_before")
-    keys = keys.select(*_LOG, "seq").distinct()
-    rows = frame.drop("date").join(f.broadcast(keys), [*_LOG, "seq"])
+    # Those that only a node tells of have no row to show.
+    shown = faults.where((f.col("kind") == FORK) & f.col("ingest_seq").isNotNull())
+    keys = f.broadcast(shown.select(*KEY).distinct())
+    rows = frame.select(*ENCODED_INPUT).join(keys, [*KEY], "left_semi")
     encoded = rows.mapInArrow(encode_rows, ENCODED_DDL)
     if known:
         encoded = encoded.unionByName(fork_entries(frame.sparkSession, known))
-    return encoded.dropDuplicates([*_LOG, "seq", "entry_hash"])
+    return encoded.dropDuplicates([*KEY, "entry_hash"])
 
 
-def _faults(rows: "DataFrame", detail: object) -> "DataFrame":
-    return rows.withColumn("detail", detail).select(  # type: ignore[arg-type]
-        *_LOG, "seq", "kind", "detail", "node", "ingest_seq"
-    )
+@contextmanager
+def cut_for_all_cores(spark: "SparkSession") -> Iterator[None]:
+    """What is read meanwhile comes in at least three pieces for each core, where row groups allow.
+
+    Three, since they are not of one size, and who is done takes the next. Spark looks at the
+    setting when it runs a query, not when the query is made. One that the user has chosen stays,
+    and nothing is known of cores through Spark Connect.
+    """
+    if is_connected() or spark.conf.get(_PIECES, None) is not None:
+        yield
+        return
+    spark.conf.set(_PIECES, _PIECES_PER_CORE * spark.sparkContext.defaultParallelism)
+    try:
+        yield
+    finally:
+        spark.conf.unset(_PIECES)

@@ -26,8 +26,11 @@ def varu64_bytes(number: "Column") -> "Column":
     """How many bytes the VarU64 of a non-negative number takes."""
     from pyspark.sql import functions as f
 
-    digits = f.length(f.conv(number.cast("STRING"), 10, 16))
-    return f.when(number < 248, 1).otherwise(1 + f.ceil(digits / 2)).cast("BIGINT")
+    # By comparing, not by the digits of its text: that made two texts for each number of each row.
+    found = f.when(number < 248, 1)
+    for count in range(1, 8):
+        found = found.when(number < (1 << 8 * count), 1 + count)
+    return found.otherwise(9).cast("BIGINT")
 
 
 def encoded_bytes() -> "Column":
@@ -56,18 +59,18 @@ def entries(frame: "DataFrame") -> "DataFrame":
         "payload_size",
         "received_at",
         "ingest_seq",
-        "payload_state",
+        (f.col("payload_state") == PRESENT).alias("held"),
         encoded_bytes().alias("encoded_bytes"),
     )
-    # All that follows is by log, so one shuffle does.
+    # All that follows is by log, so one shuffle does. What is aggregated is of fixed length: for a
+    # text, as the state itself is, Spark sorts all rows instead of hashing them.
     return (
         narrow.repartition(*_LOG)
         .groupBy(*_LOG, "seq", "entry_hash", "is_end", "payload_size", "encoded_bytes")
         .agg(
             f.min("received_at").alias("received_at"),
-            f.max_by("payload_state", "ingest_seq").alias("payload_state"),
+            f.max_by("held", "ingest_seq").alias("held"),
         )
-        .withColumn("held", f.col("payload_state") == PRESENT)
         .withColumn(
             "bytes",
             f.col("encoded_bytes") + f.when(f.col("held"), f.col("payload_size")).otherwise(0),

@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from logstore import LogState
 from wire import EntryError, LogKey, decode_entry, signature_is_valid
 
+from .chains import KNOWN, RECORDS_DDL, Record
 from .checks import ENCODED_DDL
 from .manifest import load_latest
+from .schema import local_frame
 from .states import read_states
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FAULTS_DDL: Final = (
-    "author STRING, log_id DECIMAL(20,0), seq BIGINT, kind STRING, detail STRING, "
-    "node STRING, ingest_seq BIGINT"
-)
-FORK: Final = "fork"
 _BIGINT_MAX: Final = 2**63 - 1
 
 
@@ -87,28 +84,20 @@ def _proves(pair: tuple[bytes, ...], key: LogKey, seq: int | None) -> bool:
     )
 
 
-def fork_faults(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFrame":
-    """A fault for each: the columns of `Audit.faults`."""
-    rows = [
-        (each.author, str(each.log_id), each.seq, FORK, each.detail, each.node, None)
-        for each in forks
-    ]
-    return _with_log_id(spark, rows, FAULTS_DDL)
+def fork_records(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFrame":
+    """A record for each, as if a piece of the rows had told of it."""
+    rows = []
+    for each in forks:
+        record = Record(each.author, each.log_id, each.seq or 0, KNOWN, each.seq)
+        rows.append(record._replace(detail=each.detail, node=each.node))
+    return local_frame(spark, rows, RECORDS_DDL)
 
 
 def fork_entries(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFrame":
     """Both entries of each that is proven: the columns of `Audit.forks`."""
     rows = [
-        (each.author, str(each.log_id), each.seq, each.node, blake2b(encoded).digest(), encoded)
+        (each.author, each.log_id, each.seq, each.node, blake2b(encoded).digest(), encoded)
         for each in forks
         for encoded in each.entries
     ]
-    return _with_log_id(spark, rows, ENCODED_DDL)
-
-
-def _with_log_id(spark: "SparkSession", rows: list[Any], ddl: str) -> "DataFrame":
-    """Rows whose log_id is a text so far: all of u64 is more than a number from Python may be."""
-    from pyspark.sql import functions as f
-
-    texts = spark.createDataFrame(rows, ddl.replace("DECIMAL(20,0)", "STRING"))
-    return texts.withColumn("log_id", f.col("log_id").cast("DECIMAL(20,0)"))
+    return local_frame(spark, rows, ENCODED_DDL)

@@ -13,7 +13,7 @@ from .errors import NotAnExport
 from .feed import Feed
 from .layout import Part
 from .manifest import LeftOut, Manifest, Settings, WrittenFile, describe_file, save
-from .parts import ROW_GROUP_ROWS, RangeWriter, release_unused
+from .parts import RangeWriter, release_unused
 from .rows import RowBuilder
 from .schema import KEY
 from .states import write_states
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FILE_BYTES_MAX: Final = 48 << 20
 """Bytes of rows in one file, unless one payload is larger. It bounds memory too."""
+_FILE_ROWS_MAX: Final = 100_000
+"""Rows in one file, give or take a batch: what sorting them needs is not all in their bytes."""
 _BATCH_ROWS: Final = 5_000
 _BATCH_BYTES: Final = 4 << 20
 _LEFT_OUT_LISTED: Final = 10_000
@@ -176,7 +178,7 @@ class Run:
             size += batches[-1].nbytes
             last = entries[-1].ingest
             entries, batch_size = [], 0
-            if bytes_max is not None and (size >= bytes_max or rows >= ROW_GROUP_ROWS):
+            if bytes_max is not None and (size >= bytes_max or rows >= _FILE_ROWS_MAX):
                 yield batches, last
                 batches, rows, size = [], 0, 0
         if entries:

@@ -8,8 +8,8 @@ from .errors import BadInput, NotAnExport
 from .inputs import check_files
 from .layout import MANIFESTS
 from .manifest import load_latest
-from .schema import KEY, NAMES, spark_schema
-from .states import STATES_DDL, read_states
+from .schema import KEY, NAMES, local_frame, spark_schema
+from .states import NUMBERS, STATES_DDL, read_states
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,17 +102,13 @@ def latest(frame: "DataFrame") -> "DataFrame":
 
 def read_log_states(spark: "SparkSession", roots: Sequence[Path | str]) -> "DataFrame":
     """Logs that ended, forked or are invalid, as each export's node knows, with fork proofs."""
+    names = [column.split()[0] for column in STATES_DDL.split(", ")]
     rows = [
-        tuple(None if value is None else str(value) for value in fields.values())
+        [int(fields[n]) if n in NUMBERS and fields[n] is not None else fields[n] for n in names]
         for root in roots
         for fields in read_states(root)
     ]
-    names = [part.split()[0] for part in STATES_DDL.replace("(20,0)", "").split(", ")]
-    texts = spark.createDataFrame(rows, ", ".join(f"{name} STRING" for name in names))
-    numbers = ("log_id", "end_seq", "fork_seq", "invalid_seq")
-    return texts.select(
-        *(texts[n].cast("DECIMAL(20,0)").alias(n) if n in numbers else texts[n] for n in names)
-    )
+    return local_frame(spark, rows, STATES_DDL)
 
 
 def register_views(spark: "SparkSession", roots: Sequence[Path | str]) -> None:

@@ -4,10 +4,12 @@ One row per entry. Version 1; a later version only adds columns. `date` is no co
 but a part of their path.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 SCHEMA_VERSION: Final = 1
@@ -72,15 +74,52 @@ def arrow_schema(metadata: dict[str, str] | None = None, *, partition: bool = Fa
     """The schema of the files, as Arrow has it; with `partition`, of the data source's batches."""
     import pyarrow as pa
 
-    kinds = {
+    kinds = _arrow_kinds()
+    columns = (*COLUMNS, PARTITION) if partition else COLUMNS
+    fields = [pa.field(name, kinds[kind], nullable=null) for name, kind, null in columns]
+    return pa.schema(fields, metadata=metadata)
+
+
+def arrow_of_ddl(ddl: str) -> "pa.Schema":
+    """The schema that a text like `author STRING, seq BIGINT` names, of types that we use."""
+    import pyarrow as pa
+
+    kinds = _arrow_kinds()
+    columns = (column.split() for column in ddl.split(", "))
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in columns])
+
+
+def record_batch(rows: Sequence[Sequence[object]], ddl: str) -> "pa.RecordBatch":
+    """Rows in the order of the columns that the text names (see `arrow_of_ddl`)."""
+    import pyarrow as pa
+
+    schema = arrow_of_ddl(ddl)
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def local_frame(spark: "SparkSession", rows: Sequence[Sequence[object]], ddl: str) -> "DataFrame":
+    """A DataFrame of a few rows that are a part of the query's plan.
+
+    From a list of Python's rows Spark would make a job with Python workers of its own, which every
+    query over it runs again.
+    """
+    import pyarrow as pa
+
+    return spark.createDataFrame(pa.Table.from_batches([record_batch(rows, ddl)]))
+
+
+def _arrow_kinds() -> "dict[str, pa.DataType]":
+    import pyarrow as pa
+
+    return {
         "STRING": pa.string(),
         "DECIMAL(20,0)": pa.decimal128(20, 0),
+        "TINYINT": pa.int8(),
         "BIGINT": pa.int64(),
         "BOOLEAN": pa.bool_(),
         "BINARY": pa.binary(),
         "TIMESTAMP": pa.timestamp("us", tz="UTC"),
         "DATE": pa.date32(),
     }
-    columns = (*COLUMNS, PARTITION) if partition else COLUMNS
-    fields = [pa.field(name, kinds[kind], nullable=null) for name, kind, null in columns]
-    return pa.schema(fields, metadata=metadata)

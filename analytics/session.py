@@ -19,6 +19,7 @@ from .errors import SparkFailed
 from .extras import require
 from .failures import redacted
 from .java import ensure_java
+from .progress import HEARTBEAT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,13 +27,21 @@ if TYPE_CHECKING:
 SHIPPED: Final = ("analytics", "gateways", "logstore", "pyspark_bamboo", "wire")
 ARCHIVE: Final = "bamboo_packages.zip"
 _LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
+# An analysis takes seconds, and half of Java's share of them was its second compiler and G1, on the
+# cores that Python checks on. An audit of a million rows takes as much of the cores either way,
+# since there the time is Python's.
+_JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
 _SETTINGS: Final = {
+    "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Rows hold payloads, so a batch for a Python worker is not too many of them.
+    # Rows hold payloads, and what is in memory of a batch is several times its size: in Java's rows
+    # and Arrow's buffers, which double as they grow, then in Python twice.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
     "spark.sql.shuffle.partitions": "8",
+    "spark.executor.heartbeatInterval": HEARTBEAT,
 }
 
 
@@ -51,7 +60,8 @@ def start_spark(
 
     local = master.startswith("local")
     chosen = dict(_SETTINGS)
-    chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    logging_option = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    chosen["spark.driver.extraJavaOptions"] = f"{_JAVA_OPTIONS} {logging_option}"
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -11,19 +11,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .auditing import ROWS, audit, with_row_count
+from .auditing import cut_for_all_cores, find_faults, show_forks
+from .chains import FAULTS_DDL, FORK, ROWS
 from .checks import ENCODED_DDL
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
 from .errors import BadInput
 from .failures import spark_errors
-from .forks import FORK
+from .forks import known_forks
 from .inputs import rows_promised
 from .layout import MANIFESTS, disk_errors
 from .probing import Workers, ask_workers
+from .progress import PROGRESS_S, Report, reported
 from .reading import read_export, read_log_states
 from .report import write_report
 from .report_data import collect_report, fault_counts, fault_place, forked_logs, listed_faults
 from .results import remove_table, write_table
+from .schema import arrow_of_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,8 +56,11 @@ def analyze(
     *,
     window: str = "1 hour",
     payload_schema: str | None = None,
+    progress: Report | None = None,
 ) -> Iterator[Stage]:
     """Runs the stages one by one; each is done when its `Stage` comes.
+
+    `progress` is told every two seconds, in a thread of its own, how far the stage is that runs.
 
     Raises AnalyticsError for input that cannot be used, and for workers that cannot do their part,
     before any table is written.
@@ -68,7 +74,9 @@ def analyze(
     with spark_errors("probe", spark, target):
         workers = ask_workers(spark, roots, None if payload_schema is None else target)
         states = read_log_states(spark, roots)
-    return _Analysis(spark, roots, frame, states, workers, target, window, payload_schema).stages()
+    return _Analysis(
+        spark, roots, frame, states, workers, target, window, payload_schema, progress
+    ).stages()
 
 
 class _Analysis:
@@ -84,6 +92,7 @@ class _Analysis:
         out: Path,
         window: str,
         payload_schema: str | None,
+        progress: Report | None,
     ) -> None:
         self._spark = spark
         self._roots = roots
@@ -93,25 +102,35 @@ class _Analysis:
         self._out = out
         self._window = window
         self._payload_schema = payload_schema
+        self._progress = progress
+        self._promised = rows_promised(frame.inputFiles())
         self._entries = entries(frame).persist()
         self._tables: dict[str, pa.Table] = {}
 
     def stages(self) -> Iterator[Stage]:
         try:
-            yield self._timed("audit", self._audit)
-            yield self._timed("logs", self._logs)
+            yield self._timed("audit", self._audit, reads=1)
+            # The rows that the next stages need too are kept from here on.
+            yield self._timed("logs", self._logs, reads=1)
             yield self._timed("activity", self._activity)
             yield self._timed("delay", self._delay)
             if self._payload_schema is not None:
-                yield self._timed("payloads", self._payloads)
+                # Each of the two tables is of the latest rows, which Spark looks for first.
+                yield self._timed("payloads", self._payloads, reads=4)
             yield self._timed("report", self._report)
         finally:
             self._entries.unpersist()
 
-    def _timed(self, name: str, work: "object") -> Stage:
+    def _timed(self, name: str, work: "object", reads: int = 0) -> Stage:
+        """`reads`: how many times it reads each row of the exports."""
         assert callable(work)
         start = time.monotonic()
-        with spark_errors(name, self._spark, self._out):
+        known = reads > 0 and self._promised is not None
+        rows = reads * (self._promised or 0) if known else None
+        with (
+            spark_errors(name, self._spark, self._out),
+            reported(self._spark, name, rows, self._progress, PROGRESS_S),
+        ):
             found = work()
         summary, faults = found if isinstance(found, tuple) else (found, [])
         return Stage(name, time.monotonic() - start, summary, faults)
@@ -122,16 +141,19 @@ class _Analysis:
         return table
 
     def _audit(self) -> tuple[dict[str, int | dict[str, int]], list[str]]:
-        found = audit(self._frame, self._roots)
-        try:
-            faults, rows = self._judged(with_row_count(found).toArrow())
-            by_kind = fault_counts(faults)
-            if by_kind.get(FORK):
-                forks = found.forks.toArrow()
-            else:
-                forks = self._spark.createDataFrame([], ENCODED_DDL).toArrow()
-        finally:
-            found.close()
+        import pyarrow.compute as pc
+
+        known = known_forks(self._roots)
+        with cut_for_all_cores(self._spark):
+            found = find_faults(self._frame, known).toArrow()
+        faults, rows = self._judged(found)
+        by_kind = fault_counts(faults)
+        forks = arrow_of_ddl(ENCODED_DDL).empty_table()
+        if by_kind.get(FORK):
+            # Of what was found, so that nothing is checked twice.
+            of_forks = faults.filter(pc.equal(faults["kind"], FORK))
+            forked = self._spark.createDataFrame(of_forks, FAULTS_DDL)
+            forks = show_forks(self._frame, forked, known).toArrow()
         self._save("faults", faults)
         self._save("forks", forks)
         lines = [
@@ -149,15 +171,15 @@ class _Analysis:
         }
         return summary, lines
 
-    def _judged(self, counted: "pa.Table") -> tuple["pa.Table", int]:
+    def _judged(self, found: "pa.Table") -> tuple["pa.Table", int]:
         """The faults, and how many rows were checked; one more if these are not all."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        is_count = pc.equal(counted["kind"], ROWS)
-        faults = counted.filter(pc.invert(is_count))
-        [rows] = counted.filter(is_count)["seq"].to_pylist()
-        promised = rows_promised(self._frame.inputFiles())
+        is_count = pc.equal(found["kind"], ROWS)
+        faults = found.filter(pc.invert(is_count))
+        rows = sum(found.filter(is_count)["seq"].to_pylist())
+        promised = self._promised
         if promised is not None and promised != rows:
             detail = f"{rows} rows were checked, and the export says that there are {promised}"
             fault = {"kind": ROWS, "detail": detail}

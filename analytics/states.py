@@ -8,15 +8,16 @@ holds both entries of each fork proof.
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from logstore import LogInfo, LogState, Store
-from wire import LogKey
+from wire import U64_MAX, LogKey
 
 from .errors import ExportDamaged
 from .layout import STATES, write_whole
 
-STATES_DDL = (
+NUMBERS: Final = ("log_id", "end_seq", "fork_seq", "invalid_seq")
+STATES_DDL: Final = (
     "author STRING, log_id DECIMAL(20,0), state STRING, end_seq DECIMAL(20,0), "
     "fork_seq DECIMAL(20,0), invalid_seq DECIMAL(20,0), fork_first STRING, fork_second STRING"
 )
@@ -59,8 +60,18 @@ def read_states(root: Path | str) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    except ValueError as error:
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        for row in rows:
+            _check_numbers(row)
+    except (ValueError, KeyError, TypeError) as error:
         raise ExportDamaged(
             "the states of logs cannot be read", path, "remove it; the next export writes it again"
         ) from error
+    return rows
+
+
+def _check_numbers(row: dict[str, Any]) -> None:
+    """Raises ValueError, KeyError, TypeError."""
+    for name in NUMBERS:
+        if row[name] is not None and not 0 <= int(row[name]) <= U64_MAX:
+            raise ValueError(f"{name} is no number of 64 bits")

@@ -1,9 +1,11 @@
 """`analyze`: runs the Spark pipeline over exports."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analytics import AnalyticsError, Stage, analyze, start_spark
+from analytics import AnalyticsError, Stage, StageProgress, analyze, start_spark
 
 from .errors import DONE, FAILED, Problem
 from .registry import Definition
@@ -72,12 +74,33 @@ def _analyze(args: "Namespace", terminal: "Terminal") -> int:
                 args.to,
                 window=args.window,
                 payload_schema=args.payload_schema,
+                progress=progress_lines(terminal),
             ):
                 faults += int(str(stage.summary.get("faults", 0)))
                 _report(stage, terminal)
     except AnalyticsError as error:
         raise Problem(str(error)) from error
     return FAILED if faults else DONE
+
+
+def progress_lines(terminal: "Terminal") -> Callable[[StageProgress], None] | None:
+    """Says how far a stage is, a line each time; None where nobody looks or asked for it."""
+    if not (terminal.verbose or (sys.stderr is not None and sys.stderr.isatty())):
+        return None
+    return lambda progress: terminal.note(progress_words(progress))
+
+
+def progress_words(progress: StageProgress) -> str:
+    """Rows read of all, their rate and what is left at this rate; else the tasks of Spark."""
+    words = []
+    if progress.rows_total is not None:
+        words.append(f"{min(progress.rows, progress.rows_total)} of {progress.rows_total} rows")
+    left = progress.seconds_left
+    if left is None:
+        words.append(f"{progress.tasks} of {progress.tasks_total} tasks")
+    else:
+        words += [f"{progress.rows_per_s:.0f} rows/s", f"{left:.0f} s left"]
+    return f"{progress.stage:<9} {progress.seconds:7.1f} s  {', '.join(words)}"
 
 
 def _report(stage: Stage, terminal: "Terminal") -> None:

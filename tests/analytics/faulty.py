@@ -12,6 +12,18 @@ from tests.logstore.authors import AuthorLog
 from wire import decode_entry, yamf_hash
 
 NODE = "ab" * 32
+PLANTED_KINDS = (
+    "signature",
+    "backlink",
+    "lipmaalink",
+    "payload",
+    "gap",
+    "fork",
+    "after_end",
+    "payload_size",
+    "entry_hash",
+    "encoding",
+)
 
 
 def stored(log: AuthorLog, entry: NewEntry, ingest: int, at: int = NOON) -> StoredEntry:
@@ -39,17 +51,20 @@ def rehashed(entry: NewEntry, encoded: bytes) -> NewEntry:
 
 
 def plant(entries_in_each: int, logs: int) -> tuple[list[StoredEntry], set[tuple[str, str, int]]]:
-    """Logs with one fault of each kind; the rows, and (kind, author, seq) of the faults."""
+    """Logs with a fault of one of PLANTED_KINDS each, the first to the last, and healthy ones.
+
+    The rows, and (kind, author, seq) of the faults.
+    """
     rows: list[StoredEntry] = []
     planted: set[tuple[str, str, int]] = set()
-    kinds = ("signature", "backlink", "lipmaalink", "payload", "gap", "fork", "after_end")
-    assert logs >= len(kinds)
     for number in range(1, logs + 1):
         log = AuthorLog(number)
-        kind = kinds[number - 1] if number <= len(kinds) else "none"
+        kind = PLANTED_KINDS[number - 1] if number <= len(PLANTED_KINDS) else "none"
         for seq in range(1, entries_in_each + 1):
             made = _entries(log, seq, kind, entries_in_each)
             rows += [stored(log, each, len(rows) + 1 + n) for n, each in enumerate(made)]
+            if seq == _place(kind, entries_in_each):
+                rows[-1] = _spoiled(rows[-1], kind)
         if kind != "none":
             planted.add((kind, log.key.author.hex(), _place(kind, entries_in_each)))
     return rows, planted
@@ -77,9 +92,21 @@ def _entries(log: AuthorLog, seq: int, kind: str, entries_in_each: int) -> list[
         entry = log.make(seq, payload, lipmaalink=yamf_hash(b"another"))
     elif kind == "payload":
         entry = NewEntry(entry.seq, entry.encoded, entry.hash, b"pAyload %d" % seq)
+    elif kind == "payload_size":
+        entry = log.make(seq, payload, payload_bytes=len(payload) + 1)
     log.entries[seq] = entry
     if kind == "gap":
         return []
     if kind == "fork":
         return [entry, log.make(seq, b"another payload")]
     return [entry]
+
+
+def _spoiled(row: StoredEntry, kind: str) -> StoredEntry:
+    """A row that holds another hash than its entry has, or lacks the lipmaalink."""
+    if kind == "entry_hash":
+        return row._replace(hash=yamf_hash(b"another"))
+    if kind == "encoding":
+        # Tag, author, log id and seqnum stand before it.
+        return row._replace(encoded=row.encoded[:35] + row.encoded[35 + 66 :])
+    return row

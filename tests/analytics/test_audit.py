@@ -1,14 +1,19 @@
 """The audit finds exactly what is wrong, and nothing in a healthy export."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import spark_partition_id
 
-from analytics import BadInput, audit, read_export
+from analytics import KINDS, BadInput, audit, parts, read_export
+from analytics.auditing import cut_for_all_cores
 from analytics.checks import payload_fault
 from tests.analytics.faulty import plant, rehashed, stored, write_rows
-from tests.analytics.makers import export, filled_store, make_store, put
+from tests.analytics.makers import export, files, filled_store, make_store, put
 from tests.logstore.authors import AuthorLog
 from wire import decode_entry, yamf_hash
 
@@ -35,9 +40,54 @@ def test_a_healthy_export_has_no_faults(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_exactly_the_planted_faults_are_found(spark: SparkSession, tmp_path: Path) -> None:
-    rows, planted = plant(entries_in_each=20, logs=9)
+    rows, planted = plant(entries_in_each=20, logs=11)
+    assert {kind for kind, _, _ in planted} == set(KINDS)
     write_rows(tmp_path / "out", rows)
     assert found_in(spark, tmp_path / "out") == planted
+
+
+def test_row_groups_of_any_size_find_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, planted = plant(entries_in_each=40, logs=11)
+    monkeypatch.setattr(parts, "ROW_GROUP_ROWS_MAX", 7)
+    write_rows(tmp_path / "small", rows)
+    # As exports had them before there was a limit.
+    monkeypatch.setattr(parts, "ROW_GROUP_ROWS_MAX", 100_000)
+    write_rows(tmp_path / "large", rows)
+    for name, groups in (("small", -(-len(rows) // 7)), ("large", 1)):
+        [path] = files(tmp_path / name)
+        assert pq.read_metadata(tmp_path / name / path).num_row_groups == groups
+        piece = read_export(spark, [tmp_path / name]).select(spark_partition_id()).distinct()
+        with small_pieces(spark), cut_for_all_cores(spark):
+            # Each row group is read as a whole, in the piece that its middle is in.
+            assert (piece.count() > 1) == (groups > 1)
+            assert found_in(spark, tmp_path / name) == planted
+
+
+@contextmanager
+def small_pieces(spark: SparkSession) -> Iterator[None]:
+    """Lets Spark cut files of a few kilobytes, which it takes whole otherwise."""
+    name = "spark.sql.files.openCostInBytes"
+    spark.conf.set(name, "1")
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
+
+
+def test_how_inputs_are_cut_is_the_users_choice_first(spark: SparkSession) -> None:
+    name = "spark.sql.files.minPartitionNum"
+    with cut_for_all_cores(spark):
+        assert spark.conf.get(name) == str(3 * spark.sparkContext.defaultParallelism)
+    assert spark.conf.get(name, None) is None
+    spark.conf.set(name, "2")
+    try:
+        with cut_for_all_cores(spark):
+            assert spark.conf.get(name) == "2"
+        assert spark.conf.get(name) == "2"
+    finally:
+        spark.conf.unset(name)
 
 
 @pytest.mark.long

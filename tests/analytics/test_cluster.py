@@ -33,7 +33,7 @@ from wire import NATIVE
 pytestmark = pytest.mark.jvm
 
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "sesame-4711", "DATABASE_PASSWORD": "open-barley-0815"}
-ROWS, PLANTED = plant(entries_in_each=20, logs=8)
+ROWS, PLANTED = plant(entries_in_each=20, logs=11)
 KINDS = {kind: 1 for kind, _, _ in PLANTED}
 
 
@@ -101,7 +101,7 @@ def test_the_verdict_is_the_jobs_wherever_results_lie(told: Told) -> None:
     summary = stages["audit"]["summary"]
     assert (summary["rows"], summary["by_kind"]) == (len(ROWS), KINDS)
     assert {f.split(": ")[0] for f in stages["audit"]["faults"]} == set(KINDS)
-    assert stages["logs"]["summary"]["logs"] == 8
+    assert stages["logs"]["summary"]["logs"] == 11
     assert len(pq.read_table(told.out / "faults")) == len(PLANTED)
     assert "fork" in (told.out / "report.html").read_text()
 
@@ -294,7 +294,7 @@ def working_executor(spark: Cluster, deadline: float) -> int:
 def test_an_executor_that_is_killed_costs_no_row_and_no_fault(
     shared: Cluster, tmp_path: Path
 ) -> None:
-    rows, planted = plant(entries_in_each=2_000, logs=8)
+    rows, planted = plant(entries_in_each=2_000, logs=10)
     write_rows(tmp_path / "lake", rows)
     with subprocess.Popen(
         analyze_command(shared, tmp_path / "lake", "--to", tmp_path / "to"),

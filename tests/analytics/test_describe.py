@@ -16,9 +16,11 @@ from analytics import (
     register_views,
     replication_delay,
 )
+from analytics.describe import varu64_bytes
+from analytics.schema import local_frame
 from tests.analytics.makers import NOON, Clock, export, filled_store, make_store, put
 from tests.logstore.authors import AuthorLog
-from wire import LogKey
+from wire import LogKey, encode_varu64
 
 HOUR_US = 3_600_000_000
 
@@ -41,6 +43,15 @@ def test_logs_are_what_the_store_says(spark: SparkSession, tmp_path: Path) -> No
         assert (row["height"], row["newest"]) == (info.height, info.newest)
         assert (row["entries"], row["payloads"]) == (info.entries, info.payloads)
         assert (row["bytes"], row["state"]) == (info.bytes, str(info.state))
+
+
+def test_the_bytes_of_a_number_are_those_of_its_encoding(spark: SparkSession) -> None:
+    edges = {0, 247, 248, *(2**bits - 1 for bits in range(8, 65, 8))}
+    edges |= {2**bits for bits in range(8, 64, 8)}
+    numbers = local_frame(spark, [(each,) for each in sorted(edges)], "number DECIMAL(20,0)")
+    rows = numbers.select("number", varu64_bytes(numbers["number"]).alias("bytes")).collect()
+    assert len(rows) == len(edges)
+    assert all(row["bytes"] == len(encode_varu64(int(row["number"]))) for row in rows)
 
 
 def test_the_latest_row_of_an_entry_is_the_truth(spark: SparkSession, tmp_path: Path) -> None:

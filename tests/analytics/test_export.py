@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analytics import Exporter, Settings, load_all, spark_ddl
+from analytics import Exporter, Settings, load_all, parts, spark_ddl
+from analytics.parts import row_groups
 from logstore import Store
 from tests.analytics.makers import (
     DAY_US,
@@ -86,6 +87,35 @@ def test_files_say_what_they_are_and_how_they_are_sorted(tmp_path: Path) -> None
     assert order == sorted(order)
     assert str(rows.schema.field("received_at").type) == "timestamp[us, tz=UTC]"
     assert rows.schema.field("log_id").type == pa.decimal128(20, 0)
+
+
+def test_a_row_group_ends_at_its_rows_or_at_its_payloads() -> None:
+    rows, size = parts.ROW_GROUP_ROWS_MAX, parts.ROW_GROUP_PAYLOAD_BYTES_MAX
+    assert (rows, size) == (16_384, 16 << 20)
+    assert list(row_groups([])) == []
+    assert list(row_groups([0] * rows)) == [(0, rows)]
+    assert list(row_groups([0] * (2 * rows + 1))) == [(0, rows), (rows, rows), (2 * rows, 1)]
+    assert list(row_groups([1, size - 1, 0, 1])) == [(0, 3), (3, 1)]
+    assert list(row_groups([size + 1, 1, size, size + 1])) == [(0, 1), (1, 1), (2, 1), (3, 1)]
+
+
+def test_row_groups_hold_a_files_rows_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "ROW_GROUP_ROWS_MAX", 7)
+    monkeypatch.setattr(parts, "ROW_GROUP_PAYLOAD_BYTES_MAX", 2_000)
+    with filled_store(tmp_path / "s", logs=1) as store:
+        store.append([b"x" * 1_000] * 3, log_id=1)
+        export(store, tmp_path / "out")
+    [name] = files(tmp_path / "out")
+    footer = pq.read_metadata(tmp_path / "out" / name)
+    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
+    assert [group.num_rows for group in groups] == [7, 4, 2]
+    assert all(len(group.sorting_columns) == 3 for group in groups)
+    found = pq.read_table(tmp_path / "out" / name, partitioning=None)
+    order = list(zip(*(found[n].to_pylist() for n in ("author", "log_id", "seq")), strict=True))
+    assert len(order) == 13
+    assert order == sorted(order)
 
 
 def test_manifests_name_files_rows_ranges_heads_and_sums(tmp_path: Path) -> None:

@@ -83,6 +83,12 @@ def test_a_worker_leaves_a_file_in_out(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("probe-*"))) == 1
 
 
+def test_an_out_that_a_worker_may_not_write_to_is_told(tmp_path: Path) -> None:
+    write_zip(tmp_path / ARCHIVE)
+    # A file that is there, and nobody may write beside, root neither.
+    assert ask(tmp_path, out="/proc/version")["out"] == "may not write to"
+
+
 def test_this_machine_is_one_worker(spark: SparkSession, tmp_path: Path) -> None:
     workers = ask_workers(spark, [tmp_path])
     assert (workers.count, workers.native) == (1, int(NATIVE is not None))
@@ -127,7 +133,7 @@ def test_a_file_that_goes_meanwhile_is_named(spark: SparkSession, tmp_path: Path
         pytest.raises(SparkFailed, match=f"a file is not seen there: .*{name}, at ") as caught,
         spark_errors("audit", spark, tmp_path),
     ):
-        audit(frame).checked.count()
+        audit(frame).faults.count()
     assert "\n" not in str(caught.value)
 
 

@@ -104,10 +104,11 @@ def test_what_is_no_proof_is_said(cli: CommandLine, tmp_path: Path) -> None:
     assert result.status == 1
     assert "what it gives as proof is none" in result.err
     assert pq.read_table(tmp_path / "to/forks").num_rows == 0
-    path.write_text("{")
-    result = cli("analyze", tmp_path / "out", "--to", tmp_path / "to")
-    assert result.status == 1
-    assert "states of logs cannot be read" in result.err
+    for damaged in ("{", "[]", "{}", json.dumps(fields | {"log_id": str(2**64)})):
+        path.write_text(damaged)
+        result = cli("analyze", tmp_path / "out", "--to", tmp_path / "to")
+        assert (result.status, len(result.err.splitlines())) == (1, 1)
+        assert "states of logs cannot be read" in result.err
 
 
 def test_rows_that_spark_leaves_out_are_missed(
