@@ -5,7 +5,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from logstore import ALL, Follow, Store
+from logstore import ALL, Follow, Store, Subscription
 from peer import counted
 
 from .errors import Problem, WrongUsage
@@ -165,8 +165,8 @@ def follow_arguments(parser: Parser) -> None:
     subscription_arguments(parser)
 
 
-def remember_follows(store: Store, args: "Namespace") -> None:
-    """Adds what the flags name to what is followed. Raises WrongUsage."""
+def follows_named(args: "Namespace") -> tuple[list[Follow], Subscription | None]:
+    """What the flags name to be followed, and what of it is wanted. Raises WrongUsage."""
     targets: list[Follow] = [*args.follow, *([ALL] if args.follow_all else [])]
     wanted = subscription(args)
     if wanted is not None and not targets:
@@ -174,6 +174,12 @@ def remember_follows(store: Store, args: "Namespace") -> None:
             "--policy, --min-payload, --max-payload and --eager are about what --follow or"
             " --follow-all name: name something (`follow` changes what is followed already)"
         )
+    return targets, wanted
+
+
+def remember_follows(store: Store, args: "Namespace") -> None:
+    """Adds what the flags name to what is followed. Raises WrongUsage."""
+    targets, wanted = follows_named(args)
     for target in targets:
         store.follow(target, wanted)
 
@@ -204,8 +210,23 @@ def describe(event: Mapping[str, object]) -> str:
         return f"exported {rows} in {counted(int(str(event['files'])), 'file')}{missing}"
     if name in {"export_failed", "storage_failed", "trace_failed"}:
         return f"{name.removesuffix('_failed')} failed: {event['reason']}"
+    if name == "config_reloaded":
+        return _reloaded(event)
     if "address" in event:
         reason = str(event.get("reason") or "").removeprefix(f"{event['address']}: ")
         said = f"{str(name).replace('_', ' ')} {event['address']}"
         return f"{said}: {reason}" if reason else said
     return str(name)
+
+
+def _reloaded(event: Mapping[str, object]) -> str:
+    changed, left = (
+        ", ".join(map(str, names)) if isinstance(names := event[field], list) else ""
+        for field in ("changed", "needs_restart")
+    )
+    parts = [f"{changed} changed" if changed else "nothing changed"]
+    if left:
+        parts.append(f"needs a restart: {left}")
+    if event["error"] is not None:
+        parts.append(f"error: {event['error']}")
+    return f"configuration read again: {'; '.join(parts)}"

@@ -1,7 +1,8 @@
 """`serve`: the node, until SIGINT or SIGTERM ends it in good order."""
 
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from peer import counted
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem, WrongUsage
+from .interrupting import IDLE_SIGNALS, idle_signals
 from .online import (
     CALLED,
     address,
@@ -21,6 +23,7 @@ from .online import (
     door_arguments,
     doors,
     follow_arguments,
+    follows_named,
     remember_follows,
     run_trio,
 )
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from logstore import Store
     from peer.api import Address, Peer, PeerAddress
 
+    from .reloading import Reloading
     from .terminal import Terminal
 
 PROGRESS_S = 1.0
@@ -147,10 +151,8 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from peer.api import CannotListenError, CannotTraceError
 
     collect_seldom()
-    _check_called(args)
-    if args.max_file_age is not None and args.export is None:
-        raise WrongUsage("--max-file-age is about --export: name a directory")
-    with opened_store(args) as store:
+    _check(args)
+    with idle_signals(), opened_store(args) as store:
         remember_follows(store, args)
         check_called(store, args.connect, doors(args))
         try:
@@ -167,14 +169,25 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     return DONE
 
 
-def _check_called(args: "Namespace") -> None:
-    """A peer is called once. Raises WrongUsage if it is to be called in two ways."""
+def _check(args: "Namespace") -> None:
+    """Raises WrongUsage for settings that contradict each other."""
+    if args.max_file_age is not None and args.export is None:
+        raise WrongUsage("--max-file-age is about --export: name a directory")
+    # A peer is called once.
     ways: dict[Address, PeerAddress] = {}
     for target in args.connect:
         if ways.setdefault(target.address, target) != target:
             raise WrongUsage(
                 f"argument --connect: {target.address} is named twice, with different options"
             )
+
+
+def _check_again(store: "Store", args: "Namespace") -> None:
+    """Raises WrongUsage, Problem or StoreError for what a start would not begin with."""
+    _check(args)
+    session_config(args)
+    follows_named(args)
+    check_called(store, args.connect, doors(args))
 
 
 async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
@@ -184,10 +197,13 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     from peer.api import NodeConfig, Peer
     from peer.node import StatusFile, run_export
 
+    from .reloading import Reloading, applied_to
+
     ending = trio.Event()
     allowed = sum(rule.allowed for rule in store.peers.rules().values())
     events = Events(terminal, ending, allowed)
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    numbers = (signal.SIGINT, signal.SIGTERM, *IDLE_SIGNALS)
+    with trio.open_signal_receiver(*numbers) as signals:
         async with trio.open_nursery() as nursery:
             config = NodeConfig(
                 session=session_config(args),
@@ -196,9 +212,13 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                 doors=doors(args),
             )
             async with Peer(store, config=config, observer=events.take) as peer:
-                nursery.start_soon(_watch, signals, ending, peer)
+                # One that waits is enough for whatever was said before it is read.
+                hangups, to_reload = trio.open_memory_channel[None](1)
+                nursery.start_soon(_watch, signals, ending, peer, hangups)
                 nursery.start_soon(events.run)
                 await _start(peer, args, terminal)
+                reloading = Reloading(args, applied_to(peer, args), partial(_check_again, store))
+                nursery.start_soon(_reload, to_reload, reloading, events.take)
                 if args.export is not None:
                     age = {} if args.max_file_age is None else {"file_age_max": args.max_file_age}
                     export = ContinuousExport(store, args.export, **age)
@@ -226,12 +246,36 @@ async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
     peer.node.call_known()
 
 
-async def _watch(signals: AsyncIterator[int], ending: "trio.Event", peer: "Peer") -> None:
-    """The first signal ends the node in good order, the second at once."""
-    async for _ in signals:
-        if ending.is_set():
-            peer.node.hurry()
-        ending.set()
+async def _watch(
+    signals: AsyncIterator[int],
+    ending: "trio.Event",
+    peer: "Peer",
+    hangups: "trio.MemorySendChannel[None]",
+) -> None:
+    """The first SIGINT or SIGTERM ends the node in good order, the second at once.
+
+    SIGHUP has it reload; SIGUSR1 and SIGUSR2, which would end other programs, do nothing.
+    """
+    import trio
+
+    async for number in signals:
+        if number == signal.SIGHUP:
+            with suppress(trio.WouldBlock):
+                hangups.send_nowait(None)
+        elif number not in IDLE_SIGNALS:
+            if ending.is_set():
+                peer.node.hurry()
+            ending.set()
+
+
+async def _reload(
+    wanted: "trio.MemoryReceiveChannel[None]",
+    reloading: "Reloading",
+    tell: Callable[[Mapping[str, object]], None],
+) -> None:
+    """Reads the configuration again whenever that is wanted."""
+    async for _ in wanted:
+        tell(await reloading.reload())
 
 
 COMMANDS = {"serve": Definition(arguments=_arguments, run=_serve)}

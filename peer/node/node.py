@@ -4,7 +4,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -405,6 +405,16 @@ class Node:
             found.append(member.info(None if dialler is None else dialler.last_error))
         found += [d.info() for d in diallers if d.member is None]
         return sorted(found, key=lambda info: (info.direction, info.address))
+
+    def change_rates(self, limits: Limits) -> None:
+        """Has every connection begin again, held to the rates that `limits` says.
+
+        A stream is paced from its beginning. A one-time sync, for which somebody waits, goes on.
+        """
+        self.config = replace(self.config, limits=limits)
+        self._roster.pacer.change(limits)
+        for member in [each for each in self._roster.members if each.place is not None]:
+            member.connection.close()
 
     def log_sources(self, log: LogKey) -> list[SourceInfo]:
         """The connections over which a log can come, and which of them it is fetched from."""
