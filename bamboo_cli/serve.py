@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import StoreError
-from peer import counted
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem, WrongUsage
 from .interrupting import IDLE_SIGNALS, idle_signals
+from .levels import level_argument
 from .online import (
     CALLED,
     address,
     called,
     check_called,
     collect_seldom,
-    describe,
     door_arguments,
     doors,
     follow_arguments,
@@ -32,7 +31,6 @@ from .rate_flags import limits, rate_arguments
 from .registry import Definition
 from .session_flags import peer_arguments, session_arguments, session_config
 from .settings import Parser, store_path
-from .terminal import OutputClosed
 from .tracing import trace_argument
 
 if TYPE_CHECKING:
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
 
     from .reloading import Reloading
     from .terminal import Terminal
-
-PROGRESS_S = 1.0
-"""How often people are told how far a log has come; scripts get every event."""
 
 
 def _arguments(parser: Parser) -> None:
@@ -77,6 +72,7 @@ def _arguments(parser: Parser) -> None:
     peer_arguments(parser)
     rate_arguments(parser)
     trace_argument(parser)
+    level_argument(parser)
     parser.add_argument(
         "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
     )
@@ -93,57 +89,6 @@ def _file_age(text: str) -> "timedelta":
     from .exporting import seconds  # only who exports needs what it loads
 
     return seconds(text)
-
-
-class Events:
-    """Prints the node's events: all of them for scripts, fewer for people."""
-
-    def __init__(self, terminal: "Terminal", ending: "trio.Event", allowed: int) -> None:
-        """`allowed`: how many peers are, as people are told where strangers may knock."""
-        self._terminal = terminal
-        self._allowed = allowed
-        self._ending = ending
-        self.failure: OutputClosed | Problem | None = None
-        """Why nothing can be printed any more, which ends the node in good order."""
-        self._heights: dict[tuple[object, object], Mapping[str, object]] = {}
-        self._told: dict[tuple[object, object], object] = {}
-
-    def take(self, event: Mapping[str, object]) -> None:
-        if self._terminal.as_json:
-            self._terminal.record(event)
-        elif event["event"] == "log_advanced":
-            self._heights[event["author"], event["log_id"]] = event
-        else:
-            self._terminal.line(describe(event) + self._more(event))
-        self._flush()
-
-    def _more(self, event: Mapping[str, object]) -> str:
-        if event["event"] == "listening" and event["tls"]:
-            are = "is" if self._allowed == 1 else "are"
-            return f"; {counted(self._allowed, 'peer')} {are} allowed"
-        return ""
-
-    def _flush(self) -> None:
-        if self.failure is None:
-            try:
-                self._terminal.flush()
-            except (OutputClosed, Problem) as failure:
-                self.failure = failure
-                self._ending.set()
-
-    async def run(self) -> None:
-        """Tells people now and then how far the logs have come."""
-        import trio
-
-        while True:
-            await trio.sleep(PROGRESS_S)
-            heights, self._heights = self._heights, {}
-            for log, event in heights.items():
-                # A payload that came later is no news for people.
-                if self._told.get(log) != event["height"]:
-                    self._told[log] = event["height"]
-                    self._terminal.line(describe(event))
-            self._flush()
 
 
 def _serve(args: "Namespace", terminal: "Terminal") -> int:
@@ -197,13 +142,14 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     from peer.api import NodeConfig, Peer
     from peer.node import StatusFile, run_export
 
-    from .reloading import Reloading, applied_to
+    from .events import Events
+    from .reloading import Applied, Reloading, applied_to
 
     ending = trio.Event()
     allowed = sum(rule.allowed for rule in store.peers.rules().values())
-    events = Events(terminal, ending, allowed)
+    events = Events(terminal, ending, allowed, args.log_level)
     numbers = (signal.SIGINT, signal.SIGTERM, *IDLE_SIGNALS)
-    with trio.open_signal_receiver(*numbers) as signals:
+    with events.logging(), trio.open_signal_receiver(*numbers) as signals:
         async with trio.open_nursery() as nursery:
             config = NodeConfig(
                 session=session_config(args),
@@ -217,7 +163,9 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                 nursery.start_soon(_watch, signals, ending, peer, hangups)
                 nursery.start_soon(events.run)
                 await _start(peer, args, terminal)
-                reloading = Reloading(args, applied_to(peer, args), partial(_check_again, store))
+                log_level = Applied(frozenset(("log_level",)), events.apply_level)
+                applied = [*applied_to(peer, args), log_level]
+                reloading = Reloading(args, applied, partial(_check_again, store))
                 nursery.start_soon(_reload, to_reload, reloading, events.take)
                 if args.export is not None:
                     age = {} if args.max_file_age is None else {"file_age_max": args.max_file_age}
