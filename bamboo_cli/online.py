@@ -189,6 +189,8 @@ def describe(event: Mapping[str, object]) -> str:
     name = event["event"]
     if name == "listening":
         return f"listening on {event['address']}{' with TLS' if event.get('tls') else ''}"
+    if name == "metrics_listening":
+        return f"metrics at http://{event['address']}/metrics"
     if name == "refused":
         who = event["peer_id"] or "a caller"
         return f"refused {who} from {event['address']}: {event['reason']}"

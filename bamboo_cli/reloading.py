@@ -43,8 +43,9 @@ def applied_to(peer: "Peer", running: Namespace) -> list[Applied]:
     return [
         # First what may fail: it is written to the store.
         Applied(frozenset(follow_names.split()), follows),
-        Applied(frozenset(("connect",)), _Calls(peer, running.connect).apply),
+        # Before calls, which would have to begin again.
         Applied(frozenset(("max_rate", "max_rate_per_peer")), rates),
+        Applied(frozenset(("connect",)), _Calls(peer, running.connect).apply),
     ]
 
 

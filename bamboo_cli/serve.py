@@ -74,6 +74,13 @@ def _arguments(parser: Parser) -> None:
     trace_argument(parser)
     level_argument(parser)
     parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        type=_metrics,
+        help="where to serve /metrics for Prometheus, /healthz and /readyz over HTTP, to whoever"
+        " reaches it (HOST: 127.0.0.1 unless given; default: nowhere)",
+    )
+    parser.add_argument(
         "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
     )
     parser.add_argument(
@@ -91,6 +98,13 @@ def _file_age(text: str) -> "timedelta":
     return seconds(text)
 
 
+def _metrics(text: str) -> "Address":
+    """Where metrics are served. Raises ValueError."""
+    from peer.node import metrics_address  # loads Trio, which `--help` can do without
+
+    return metrics_address(text)
+
+
 def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from analytics import AnalyticsError
     from peer.api import CannotListenError, CannotTraceError
@@ -103,7 +117,9 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
         try:
             run_trio(partial(_run, store, args, terminal))
         except CannotListenError as error:
-            raise Problem(f"{error}; --listen names another address, port 0 a free port") from None
+            raise Problem(
+                f"{error}; --listen (or --metrics) names another address, port 0 a free port"
+            ) from None
         except (
             CannotTraceError,
             StoreError,
@@ -157,7 +173,9 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                 trace=args.trace,
                 doors=doors(args),
             )
-            async with Peer(store, config=config, observer=events.take) as peer:
+            async with Peer(
+                store, config=config, observer=events.take, metrics=args.metrics
+            ) as peer:
                 # One that waits is enough for whatever was said before it is read.
                 hangups, to_reload = trio.open_memory_channel[None](1)
                 nursery.start_soon(_watch, signals, ending, peer, hangups)
@@ -171,7 +189,7 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                     age = {} if args.max_file_age is None else {"file_age_max": args.max_file_age}
                     export = ContinuousExport(store, args.export, **age)
                     nursery.start_soon(run_export, export, events.take)
-                nursery.start_soon(StatusFile(store_path(args), peer.node).run)
+                nursery.start_soon(StatusFile(store_path(args), await peer.overview()).run)
                 await ending.wait()
             nursery.cancel_scope.cancel()
     if events.failure is not None:
