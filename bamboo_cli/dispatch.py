@@ -173,7 +173,7 @@ def _overview() -> str:
             *lines,
             "",
             "Exit status: 0 done, 1 the answer is no or the work failed, 2 wrong usage,",
-            "7 refused by the other side, 130 interrupted.",
+            "3 nobody answers, 7 refused by the other side, 130 interrupted.",
             "",
         ]
     )
