@@ -1,7 +1,8 @@
 """`serve`: the node, until SIGINT or SIGTERM ends it in good order."""
 
+import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 
     from logstore import Store
     from peer.api import Address, Peer, PeerAddress
+    from peer.node import Observer
 
+    from .notifying import Manager
     from .reloading import Reloading
     from .terminal import Terminal
 
@@ -159,13 +162,16 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     from peer.node import StatusFile, run_export
 
     from .events import Events
+    from .notifying import Manager
     from .reloading import Applied, Reloading, applied_to
 
+    # Before anything is started that could inherit it.
+    manager = Manager.of(os.environ, os.getpid())
     ending = trio.Event()
     allowed = sum(rule.allowed for rule in store.peers.rules().values())
     events = Events(terminal, ending, allowed, args.log_level)
     numbers = (signal.SIGINT, signal.SIGTERM, *IDLE_SIGNALS)
-    with events.logging(), trio.open_signal_receiver(*numbers) as signals:
+    with manager, events.logging(), trio.open_signal_receiver(*numbers) as signals:
         async with trio.open_nursery() as nursery:
             config = NodeConfig(
                 session=session_config(args),
@@ -173,9 +179,8 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                 trace=args.trace,
                 doors=doors(args),
             )
-            async with Peer(
-                store, config=config, observer=events.take, metrics=args.metrics
-            ) as peer:
+            observer = partial(_tell_each, events.take, manager.take)
+            async with Peer(store, config=config, observer=observer, metrics=args.metrics) as peer:
                 # One that waits is enough for whatever was said before it is read.
                 hangups, to_reload = trio.open_memory_channel[None](1)
                 nursery.start_soon(_watch, signals, ending, peer, hangups)
@@ -184,16 +189,24 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                 log_level = Applied(frozenset(("log_level",)), events.apply_level)
                 applied = [*applied_to(peer, args), log_level]
                 reloading = Reloading(args, applied, partial(_check_again, store))
-                nursery.start_soon(_reload, to_reload, reloading, events.take)
+                nursery.start_soon(_reload, to_reload, reloading, events.take, manager)
                 if args.export is not None:
                     age = {} if args.max_file_age is None else {"file_age_max": args.max_file_age}
                     export = ContinuousExport(store, args.export, **age)
                     nursery.start_soon(run_export, export, events.take)
                 nursery.start_soon(StatusFile(store_path(args), await peer.overview()).run)
+                await manager.ready()
+                nursery.start_soon(manager.run, peer)
                 await ending.wait()
+                await manager.stopping()
             nursery.cancel_scope.cancel()
     if events.failure is not None:
         raise events.failure
+
+
+def _tell_each(first: "Observer", second: "Observer", event: Mapping[str, object]) -> None:
+    first(event)
+    second(event)
 
 
 async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
@@ -237,11 +250,14 @@ async def _watch(
 async def _reload(
     wanted: "trio.MemoryReceiveChannel[None]",
     reloading: "Reloading",
-    tell: Callable[[Mapping[str, object]], None],
+    tell: "Observer",
+    manager: "Manager",
 ) -> None:
     """Reads the configuration again whenever that is wanted."""
     async for _ in wanted:
+        await manager.reloading()
         tell(await reloading.reload())
+        await manager.ready()
 
 
 COMMANDS = {"serve": Definition(arguments=_arguments, run=_serve)}

@@ -1,12 +1,13 @@
 """What signals do to `serve`: in processes of their own."""
 
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .running import Serving, run, serving, until
+from .running import PATIENCE_S, Serving, run, serving, until
 
 LOG = "ab" * 32 + "/7"
 NOTHING: dict[str, object] = {
@@ -85,3 +86,28 @@ def test_other_signals_do_nothing(taker: Path, number: int) -> None:
         node.process.send_signal(signal.SIGHUP)
         assert node.event()["event"] == "config_reloaded"
         assert node.end(signal.SIGINT) == (0, "")
+
+
+def test_a_service_manager_hears_of_start_reload_and_end(taker: Path, tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(PATIENCE_S)
+        heard: list[str] = []
+
+        def hear(word: str) -> None:
+            while not heard or not heard[-1].startswith(word):
+                heard.append(manager.recv(4096).decode())
+
+        environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "600000000"}
+        with serving(taker, "--listen", "127.0.0.1:0", "--json", environment=environment) as node:
+            listening = node.event()
+            hear("READY=1")
+            hear("WATCHDOG=1")
+            node.process.send_signal(signal.SIGHUP)
+            hear("RELOADING=1")
+            hear("READY=1")
+            assert node.end() == (0, "")
+            hear("STOPPING=1")
+        assert heard[0] == "READY=1"
+        assert f"STATUS=listening on {listening['address']}; 0 connections" in heard
