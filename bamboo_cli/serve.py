@@ -120,9 +120,8 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
         try:
             run_trio(partial(_run, store, args, terminal))
         except CannotListenError as error:
-            raise Problem(
-                f"{error}; --listen (or --metrics) names another address, port 0 a free port"
-            ) from None
+            flag = "--listen" if args.metrics is None else "--listen or --metrics"
+            raise Problem(f"{error}; {flag} names another address, port 0 a free port") from None
         except (
             CannotTraceError,
             StoreError,
