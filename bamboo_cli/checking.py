@@ -67,11 +67,10 @@ def _check(args: "Namespace", terminal: "Terminal") -> int:
 
     with opened_store(args, readonly=True) as store:
         state: State | None = serving_state(store)
-        if not state:
-            # One that has just begun has not said how it is; nor has one that cannot write.
-            reason = "no node serves this store"
-            if state is not None:
-                reason = "the node has not said how it is yet"
+        if state is None:
+            return _tell(terminal, ["no node serves this store"], "", NO_ANSWER)
+        if "entries_behind" not in state:
+            reason = "the node has not said how it is: it has just begun, or is of an older version"
             return _tell(terminal, [reason], "", NO_ANSWER)
         reasons = list(_reasons(args, store, state))
         peers, behind = connected_peers(state), int(state["entries_behind"])

@@ -5,6 +5,7 @@ minute, and of all logs together in one line a second, however many they are.
 """
 
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -66,7 +67,7 @@ class Progress:
 
     def _due_of(self, log: _Log) -> float:
         told = self._told.get(log)
-        return -float("inf") if told is None else told[1] + LOG_PROGRESS_S
+        return -math.inf if told is None else told[1] + LOG_PROGRESS_S
 
 
 class Events:
@@ -119,7 +120,9 @@ class Events:
         # Standard output comes first, and may turn out to be closed.
         self._flush()
         if self.failure is None:
-            self._terminal.note(text)
+            # A traceback has lines; what a peer may have written into one is escaped all the same.
+            for line in text.splitlines():
+                self._terminal.note(line)
 
     def _more(self, event: Mapping[str, object]) -> str:
         if event["event"] == "listening" and event["tls"]:
@@ -140,18 +143,19 @@ class Events:
 
     async def run(self) -> None:
         """Tells now and then how far logs have come; sleeps while nothing has."""
+        due_s: float | None = None
         while True:
-            await self._has_progress.wait()
+            # Logs that were told a moment ago have to wait, and others that come now have not.
+            with trio.move_on_at(math.inf if due_s is None else due_s):
+                await self._has_progress.wait()
             self._has_progress = trio.Event()
             # A first one alone would be told alone, and all that comes with it a second later.
             await trio.sleep(PROGRESS_S)
-            while (due_s := self._progress.due_s()) is not None:
-                await trio.sleep_until(due_s)
-                event = self._progress.take(trio.current_time())
-                if event is not None and level_of(event) >= self._least:
-                    self._print(event)
-                    self._flush()
-                await trio.sleep(PROGRESS_S)
+            event = self._progress.take(trio.current_time())
+            if event is not None and level_of(event) >= self._least:
+                self._print(event)
+                self._flush()
+            due_s = self._progress.due_s()
 
     async def apply_level(self, args: "Namespace") -> None:
         """Prints by another level from now on."""

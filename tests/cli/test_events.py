@@ -120,6 +120,21 @@ async def test_one_log_is_told_once_a_minute(
     assert capsys.readouterr().out.splitlines() == ["ab/0: 1 entry", "ab/0: 3 entries"]
 
 
+async def test_a_log_that_waits_for_its_minute_does_not_hold_up_another(
+    capsys: Capture, autojump_clock: trio.testing.MockClock
+) -> None:
+    printed = events()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(printed.run)
+        for author, height in (("ab", 1), ("ab", 2), ("cd", 1)):
+            printed.take(advanced(author, height))
+            await trio.sleep(2 * PROGRESS_S)
+        assert capsys.readouterr().out.splitlines() == ["ab/0: 1 entry", "cd/0: 1 entry"]
+        await trio.sleep(LOG_PROGRESS_S)
+        assert capsys.readouterr().out.splitlines() == ["ab/0: 2 entries"]
+        nursery.cancel_scope.cancel()
+
+
 def test_progress_is_due_a_minute_after_it_was_told() -> None:
     progress = Progress()
     assert progress.due_s() is None

@@ -177,7 +177,7 @@ async def test_a_store_that_cannot_be_read_is_told_of(
         assert "bamboo_peer_entries" not in found
 
 
-async def test_who_is_slow_is_left_and_who_is_too_many_is_sent_away(
+async def test_who_is_slow_gives_way_and_is_left_in_the_end(
     store: Store, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with measured(store) as (_, server, _), trio.open_nursery() as nursery:
@@ -185,14 +185,30 @@ async def test_who_is_slow_is_left_and_who_is_too_many_is_sent_away(
         for near, far in ends:
             nursery.start_soon(server.serve, far)
             await near.send_all(b"GET /healthz")
+            await trio.testing.wait_all_tasks_blocked()
+        # Whoever says a request is answered; the one that has said nothing more for longest is not.
+        assert await get(server, "/healthz") == (200, b"OK\n")
+        assert await ends[0][0].receive_some() == b""
+        # One that says nothing more, or reads nothing, has its place for so long and no longer.
+        await trio.sleep(DEADLINE_S + 1)
+        assert await ends[1][0].receive_some() == b""
+        assert server._clients == 0
+
+
+async def test_who_is_too_many_is_sent_away(
+    store: Store, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with measured(store) as (_, server, _), trio.open_nursery() as nursery:
+        ends = [trio.testing.memory_stream_pair() for _ in range(CLIENTS_MAX)]
+        for near, far in ends:
+            nursery.start_soon(server.serve, far)
+            # All of them have asked, and do not hang up.
+            await near.send_all(b"GET /healthz HTTP/1.1\r\n\r\n")
         await trio.testing.wait_all_tasks_blocked()
         near, far = trio.testing.memory_stream_pair()
         await server.serve(far)
         assert await near.receive_some() == b""
-        # One that says nothing more, or reads nothing, has its place for so long and no longer.
-        await trio.sleep(DEADLINE_S + 1)
-        assert await ends[0][0].receive_some() == b""
-        assert await get(server, "/healthz") == (200, b"OK\n")
+        assert (await ends[0][0].receive_some()).startswith(b"HTTP/1.1 200 OK")
 
 
 async def test_a_fault_is_no_end_of_the_node(
@@ -229,10 +245,11 @@ async def test_a_disk_that_hangs_is_asked_once(
 ) -> None:
     import threading
 
-    released, calls = threading.Event(), []
+    released, begun, calls = threading.Event(), threading.Event(), []
 
     def hang(folder: Path) -> None:
         calls.append(folder)
+        begun.set()
         released.wait()
 
     host = SimpleNamespace(store=SimpleNamespace(path=tmp_path))
@@ -246,6 +263,8 @@ async def test_a_disk_that_hangs_is_asked_once(
         assert await readiness.reasons() == trouble
         await trio.sleep(KNOWN_S)
         assert await readiness.reasons() == trouble
+        # The clock of the test is ahead of the thread.
+        await trio.to_thread.run_sync(begun.wait)
         assert calls == [tmp_path]
     finally:
         released.set()

@@ -24,7 +24,8 @@ from .pages import Page, Request, encoded
 from .readiness import Readiness
 
 CLIENTS_MAX: Final = 16
-"""Who comes beyond these is closed at once: a monitor is one client, and comes again."""
+"""Beyond these whoever has not said its request for longest gives way, else the new one is closed:
+connections that say nothing keep no monitor out."""
 DEADLINE_S: Final = 10.0
 """For a request and its answer, from when the connection was taken; Prometheus waits as long."""
 PAGE_KNOWN_S: Final = 1.0
@@ -88,6 +89,8 @@ class MetricsServer:
     ) -> None:
         self._node = node
         self._clients = 0
+        self._asking: dict[trio.CancelScope, None] = {}
+        """Of the connections whose request is not whole, the oldest first."""
         self._readiness = readiness or Readiness(node)
         self._pages: Mapping[str, Callable[[], Awaitable[Page]]] = {
             "/metrics": _Metrics(node, overview, meter).page,
@@ -97,7 +100,7 @@ class MetricsServer:
 
     async def serve(self, stream: trio.abc.HalfCloseableStream) -> None:
         """One connection, to its end. Raises nothing but Cancelled."""
-        if self._clients >= CLIENTS_MAX:
+        if self._clients >= CLIENTS_MAX and not self._make_room():
             await trio.aclose_forcefully(stream)
             return
         self._clients += 1
@@ -113,14 +116,32 @@ class MetricsServer:
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)
 
-    async def _answer(self, stream: trio.abc.HalfCloseableStream) -> None:
+    def _make_room(self) -> bool:
+        """Has a connection give way; False if all of them wait for their answers."""
+        oldest = next(iter(self._asking), None)
+        if oldest is None:
+            return False
+        del self._asking[oldest]
+        oldest.cancel()
+        return True
+
+    async def _asked(self, stream: trio.abc.HalfCloseableStream) -> Request | None:
+        """The request; None if there is none, or it had to give way."""
         request = Request()
-        while True:
-            data = await stream.receive_some(READ_BYTES)
-            if not data:
-                return
-            if request.take(data):
-                break
+        with trio.CancelScope() as scope:
+            self._asking[scope] = None
+            try:
+                while data := await stream.receive_some(READ_BYTES):
+                    if request.take(data):
+                        return request
+            finally:
+                self._asking.pop(scope, None)
+        return None
+
+    async def _answer(self, stream: trio.abc.HalfCloseableStream) -> None:
+        request = await self._asked(stream)
+        if request is None:
+            return
         page = await self._page_for(request.path())
         await stream.send_all(encoded(page, with_body=request.wants_body))
         # Closing with bytes unread resets the connection, and the answer may be lost with it.
