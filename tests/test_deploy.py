@@ -79,11 +79,14 @@ def test_the_unit_shuts_the_node_in() -> None:
     assert unit["StateDirectory"] == ["bamboo-peer"]
     assert unit["StateDirectoryMode"] == ["0700"]
     assert unit["UMask"] == ["0077"]
+    # The key is in its memory.
+    assert unit["LimitCORE"] == ["0"]
 
 
 def test_all_that_is_written_lies_in_the_state_directory() -> None:
     named = dict(each.split("=") for each in settings()["Environment"])
     assert named.pop("BAMBOO_PEER_CONFIG") == "/etc/bamboo-peer/config.toml"
+    assert named.pop("PYTHONFAULTHANDLER") == "1"
     assert named.keys() == {"BAMBOO_PEER_STORE", "BAMBOO_PEER_STATE"}
     assert all(path.startswith(STATE) for path in named.values())
     # How far own logs are signed must not come back with a restored store.

@@ -190,7 +190,10 @@ async def test_a_log_is_behind_by_what_a_peer_holds_and_we_do_not() -> None:
         with trio.fail_after(PATIENCE_S):
             await taker.wait_for(log, 1)
         tell(taker, NewestLearned(log, 41), NewestLearned(STRANGER, 2))
-        first, second = logs(found.state())
+        state = found.state()
+        assert (state["logs_behind"], state["entries_behind"]) == (2, 42)
+        assert state["behind_since"] is not None
+        first, second = logs(state)
         assert (first["author"], first["height"], first["behind"]) == (log.author.hex(), 1, 40)
         assert (second["author"], second["height"], second["behind"]) == (b"s".hex() * 32, 0, 2)
         [peer] = first["peers"]
