@@ -61,11 +61,6 @@ class Manager:
         if self._socket is not None:
             self._socket.close()
 
-    @property
-    def is_there(self) -> bool:
-        """Whether there is anybody to tell."""
-        return self._socket is not None
-
     async def tell(self, *lines: str) -> None:
         """Sends lines, each NAME=VALUE. A manager that does not listen is no reason to end."""
         if self._socket is not None:

@@ -48,7 +48,6 @@ def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listene
 
 async def test_each_word_is_a_datagram(listener: Listener) -> None:
     with Manager(listener.address) as manager:
-        assert manager.is_there
         await manager.ready()
         await manager.reloading()
         await manager.stopping()
@@ -111,7 +110,7 @@ def test_a_watchdog_of_another_process_is_not_fed(
     environment = {name: value for name, value in named.items() if value is not None}
     manager = Manager.of(environment, 7)
     assert manager._watchdog_s == watchdog_s
-    assert not manager.is_there
+    assert manager._socket is None
     # What is started from here inherits none of it.
     assert environment == {"HOME": "/"}
 
@@ -120,7 +119,7 @@ def test_a_watchdog_of_another_process_is_not_fed(
 async def test_who_cannot_be_told_is_left_alone(address: str) -> None:
     manager = Manager.of({"NOTIFY_SOCKET": address}, 7)
     await manager.ready()
-    assert not manager.is_there
+    assert manager._socket is None
 
 
 async def test_a_manager_that_takes_nothing_is_not_waited_for(

@@ -127,11 +127,6 @@ class Overview:
             "logs": [self._log(log, behind, moments) for log, behind in troubles[:LOGS_MAX]],
         }
 
-    @property
-    def logs(self) -> int:
-        """How many logs something is held of."""
-        return len(self._held)
-
     def behind(self) -> Behind:
         """How far the node is behind what its peers hold."""
         troubles = self._current_troubles()
