@@ -91,9 +91,11 @@ conformance: setup  ## writes docs/conformance.md from the catalogue and the tes
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --no-strip-extras --custom-compile-command 'make lock'
 
+# For servers, where the first two are for developers; what is tested is what is installed there.
 lock: setup  ## brings the lock files up to date with pyproject.toml
 	$(LOCK) --group build --output-file requirements-build.lock
 	$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock
+	$(LOCK) pyproject.toml --group install --constraint requirements-dev.lock --output-file requirements.lock
 
 clean:  ## removes what the tools left behind, not .venv
 	rm -rf native/target native/Cargo.lock

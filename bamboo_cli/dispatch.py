@@ -1,15 +1,17 @@
 """From an argument list to an exit status; the one place where errors become lines."""
 
+import argparse
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NoReturn
 
 from .errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, Problem, WrongUsage
-from .registry import COMMANDS, Command
+from .registry import COMMANDS, Command, Definition
 from .settings import (
     PROGRAM,
     HelpWanted,
@@ -105,18 +107,30 @@ def _run(argv: list[str], terminal: Terminal) -> int:
 
 def _run_command(command: Command, argv: list[str], terminal: Terminal) -> int:
     definition = command.load()
-    parser = Parser(command.name, command.summary)
-    common_arguments(parser)
-    definition.arguments(parser)
-    _preset(parser, command, argv)
     try:
-        args = parser.parse_intermixed_args(argv)
+        args = _read_arguments(command, definition, argv)
     except HelpWanted as wanted:
         terminal.data(str(wanted).encode())
         return DONE
     terminal.as_json = args.json
     terminal.verbose = args.verbose
     return definition.run(args, terminal)
+
+
+def _read_arguments(
+    command: Command, definition: Definition, argv: Sequence[str]
+) -> argparse.Namespace:
+    """What command line, environment and configuration say now. Raises WrongUsage, HelpWanted.
+
+    `read_again` of the result reads all of them once more, for a command that goes on running.
+    """
+    parser = Parser(command.name, command.summary)
+    common_arguments(parser)
+    definition.arguments(parser)
+    _preset(parser, command, argv)
+    args = parser.parse_intermixed_args(argv)
+    args.read_again = partial(_read_arguments, command, definition, argv)
+    return args
 
 
 def _command_position(argv: Sequence[str]) -> int | None:
@@ -159,7 +173,7 @@ def _overview() -> str:
             *lines,
             "",
             "Exit status: 0 done, 1 the answer is no or the work failed, 2 wrong usage,",
-            "7 refused by the other side, 130 interrupted.",
+            "3 nobody answers, 7 refused by the other side, 130 interrupted.",
             "",
         ]
     )

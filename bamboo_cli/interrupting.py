@@ -9,6 +9,32 @@ noted, and asks.
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
+
+IDLE_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""What would kill a program that has not said otherwise, and is no wish that it should end."""
+
+
+@contextmanager
+def idle_signals() -> Iterator[None]:
+    """Inside the block `IDLE_SIGNALS` do nothing, unless somebody waits for them.
+
+    A handler and not SIG_IGN, which programs that are started from here would inherit.
+    """
+    try:
+        before = {number: signal.signal(number, _do_nothing) for number in IDLE_SIGNALS}
+    except ValueError:  # not in the main thread, which alone hears of signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _do_nothing(*_: object) -> None:
+    """What a signal does that nobody waits for."""
 
 
 @contextmanager

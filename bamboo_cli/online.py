@@ -6,7 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from logstore import ALL, Follow, Store
+from logstore import ALL, Follow, Store, Subscription
 from peer import counted
 
 from .errors import Problem, WrongUsage
@@ -181,8 +181,8 @@ def follow_arguments(parser: Parser) -> None:
     subscription_arguments(parser)
 
 
-def remember_follows(store: Store, args: "Namespace") -> None:
-    """Adds what the flags name to what is followed. Raises WrongUsage."""
+def follows_named(args: "Namespace") -> tuple[list[Follow], Subscription | None]:
+    """What the flags name to be followed, and what of it is wanted. Raises WrongUsage."""
     targets: list[Follow] = [*args.follow, *([ALL] if args.follow_all else [])]
     wanted = subscription(args)
     if wanted is not None and not targets:
@@ -190,6 +190,12 @@ def remember_follows(store: Store, args: "Namespace") -> None:
             "--policy, --min-payload, --max-payload and --eager are about what --follow or"
             " --follow-all name: name something (`follow` changes what is followed already)"
         )
+    return targets, wanted
+
+
+def remember_follows(store: Store, args: "Namespace") -> None:
+    """Adds what the flags name to what is followed. Raises WrongUsage."""
+    targets, wanted = follows_named(args)
     for target in targets:
         store.follow(target, wanted)
 
@@ -199,6 +205,8 @@ def describe(event: Mapping[str, object]) -> str:
     name = event["event"]
     if name == "listening":
         return f"listening on {event['address']}{' with TLS' if event.get('tls') else ''}"
+    if name == "metrics_listening":
+        return f"metrics at http://{event['address']}/metrics"
     if name == "refused":
         who = event["peer_id"] or "a caller"
         return f"refused {who} from {event['address']}: {event['reason']}"
@@ -218,10 +226,28 @@ def describe(event: Mapping[str, object]) -> str:
         missing = f", {len(left_out)} left out" if isinstance(left_out, list) and left_out else ""
         rows = counted(int(str(event["rows"])), "row")
         return f"exported {rows} in {counted(int(str(event['files'])), 'file')}{missing}"
+    if name == "limit":
+        said = f"no room for logs of {event['author']}: {event['reason']}"
+        return f"{said}; `--limit {event['key']}=N` sets another limit"
     if name in {"export_failed", "storage_failed", "trace_failed"}:
         return f"{name.removesuffix('_failed')} failed: {event['reason']}"
+    if name == "config_reloaded":
+        return _reloaded(event)
     if "address" in event:
         reason = str(event.get("reason") or "").removeprefix(f"{event['address']}: ")
         said = f"{str(name).replace('_', ' ')} {event['address']}"
         return f"{said}: {reason}" if reason else said
     return str(name)
+
+
+def _reloaded(event: Mapping[str, object]) -> str:
+    changed, left = (
+        ", ".join(map(str, names)) if isinstance(names := event[field], list) else ""
+        for field in ("changed", "needs_restart")
+    )
+    parts = [f"{changed} changed" if changed else "nothing changed"]
+    if left:
+        parts.append(f"needs a restart: {left}")
+    if event["error"] is not None:
+        parts.append(f"error: {event['error']}")
+    return f"configuration read again: {'; '.join(parts)}"

@@ -69,6 +69,7 @@ _TABLE = (
     Command("serve", "serve", "run the node until interrupted", DONE),
     Command("sync", "sync", "connect once and bring both sides up to date", INTERRUPTED),
     Command("status", "status", "who is connected, what is held, what is missing"),
+    Command("check", "checking", "say in a line whether the node is as it should be"),
     Command("wait", "waiting", "wait until what is followed is complete", INTERRUPTED),
     Command("why", "why", "say why a log is not complete, or a peer brings nothing"),
     Command(

@@ -1,16 +1,19 @@
 """`serve`: the node, until SIGINT or SIGTERM ends it in good order."""
 
+import os
 import signal
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logstore import StoreError
-from peer import counted
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem, WrongUsage
+from .interrupting import IDLE_SIGNALS, idle_signals
+from .levels import level_argument
 from .limit_flags import limit_arguments, limits
 from .online import (
     CALLED,
@@ -19,10 +22,10 @@ from .online import (
     called,
     check_called,
     collect_seldom,
-    describe,
     door_arguments,
     doors,
     follow_arguments,
+    follows_named,
     remember_follows,
     run_trio,
 )
@@ -30,7 +33,6 @@ from .opening import opened_store
 from .registry import Definition
 from .session_flags import peer_arguments, session_arguments, session_config
 from .settings import Parser, store_path
-from .terminal import OutputClosed
 from .tracing import trace_argument
 
 if TYPE_CHECKING:
@@ -41,11 +43,11 @@ if TYPE_CHECKING:
 
     from logstore import Store
     from peer.api import Address, Peer, PeerAddress
+    from peer.node import Observer
 
+    from .notifying import Manager
+    from .reloading import Reloading
     from .terminal import Terminal
-
-PROGRESS_S = 1.0
-"""How often people are told how far a log has come; scripts get every event."""
 
 
 def _arguments(parser: Parser) -> None:
@@ -74,6 +76,14 @@ def _arguments(parser: Parser) -> None:
     peer_arguments(parser)
     limit_arguments(parser)
     trace_argument(parser)
+    level_argument(parser)
+    parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        type=_metrics,
+        help="where to serve /metrics for Prometheus, /healthz and /readyz over HTTP, to whoever"
+        " reaches it (HOST: 127.0.0.1 unless given; default: nowhere)",
+    )
     parser.add_argument(
         "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
     )
@@ -92,55 +102,11 @@ def _file_age(text: str) -> "timedelta":
     return seconds(text)
 
 
-class Events:
-    """Prints the node's events: all of them for scripts, fewer for people."""
+def _metrics(text: str) -> "Address":
+    """Where metrics are served. Raises ValueError."""
+    from peer.node import metrics_address  # loads Trio, which `--help` can do without
 
-    def __init__(self, terminal: "Terminal", ending: "trio.Event", allowed: int) -> None:
-        """`allowed`: how many peers are, as people are told where strangers may knock."""
-        self._terminal = terminal
-        self._allowed = allowed
-        self._ending = ending
-        self.failure: OutputClosed | Problem | None = None
-        """Why nothing can be printed any more, which ends the node in good order."""
-        self._heights: dict[tuple[object, object], Mapping[str, object]] = {}
-        self._told: dict[tuple[object, object], object] = {}
-
-    def take(self, event: Mapping[str, object]) -> None:
-        if self._terminal.as_json:
-            self._terminal.record(event)
-        elif event["event"] == "log_advanced":
-            self._heights[event["author"], event["log_id"]] = event
-        else:
-            self._terminal.line(describe(event) + self._more(event))
-        self._flush()
-
-    def _more(self, event: Mapping[str, object]) -> str:
-        if event["event"] == "listening" and event["tls"]:
-            are = "is" if self._allowed == 1 else "are"
-            return f"; {counted(self._allowed, 'peer')} {are} allowed"
-        return ""
-
-    def _flush(self) -> None:
-        if self.failure is None:
-            try:
-                self._terminal.flush()
-            except (OutputClosed, Problem) as failure:
-                self.failure = failure
-                self._ending.set()
-
-    async def run(self) -> None:
-        """Tells people now and then how far the logs have come."""
-        import trio
-
-        while True:
-            await trio.sleep(PROGRESS_S)
-            heights, self._heights = self._heights, {}
-            for log, event in heights.items():
-                # A payload that came later is no news for people.
-                if self._told.get(log) != event["height"]:
-                    self._told[log] = event["height"]
-                    self._terminal.line(describe(event))
-            self._flush()
+    return metrics_address(text)
 
 
 def _serve(args: "Namespace", terminal: "Terminal") -> int:
@@ -149,16 +115,15 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
 
     collect_seldom()
     allow_open_files()
-    _check_called(args)
-    if args.max_file_age is not None and args.export is None:
-        raise WrongUsage("--max-file-age is about --export: name a directory")
-    with opened_store(args) as store:
+    _check(args)
+    with idle_signals(), opened_store(args) as store:
         remember_follows(store, args)
         check_called(store, args.connect, doors(args))
         try:
             run_trio(partial(_run, store, args, terminal))
         except CannotListenError as error:
-            raise Problem(f"{error}; --listen names another address, port 0 a free port") from None
+            flag = "--listen" if args.metrics is None else "--listen or --metrics"
+            raise Problem(f"{error}; {flag} names another address, port 0 a free port") from None
         except (
             CannotTraceError,
             StoreError,
@@ -169,14 +134,25 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     return DONE
 
 
-def _check_called(args: "Namespace") -> None:
-    """A peer is called once. Raises WrongUsage if it is to be called in two ways."""
+def _check(args: "Namespace") -> None:
+    """Raises WrongUsage for settings that contradict each other."""
+    if args.max_file_age is not None and args.export is None:
+        raise WrongUsage("--max-file-age is about --export: name a directory")
+    # A peer is called once.
     ways: dict[Address, PeerAddress] = {}
     for target in args.connect:
         if ways.setdefault(target.address, target) != target:
             raise WrongUsage(
                 f"argument --connect: {target.address} is named twice, with different options"
             )
+
+
+def _check_again(store: "Store", args: "Namespace") -> None:
+    """Raises WrongUsage, Problem or StoreError for what a start would not begin with."""
+    _check(args)
+    session_config(args)
+    follows_named(args)
+    check_called(store, args.connect, doors(args))
 
 
 async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
@@ -186,10 +162,17 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     from peer.api import NodeConfig, Peer
     from peer.node import StatusFile, run_export
 
+    from .events import Events
+    from .notifying import Manager
+    from .reloading import Applied, Reloading, applied_to
+
+    # Before anything is started that could inherit it.
+    manager = Manager.of(os.environ, os.getpid())
     ending = trio.Event()
     allowed = sum(rule.allowed for rule in store.peers.rules().values())
-    events = Events(terminal, ending, allowed)
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    events = Events(terminal, ending, allowed, args.log_level)
+    numbers = (signal.SIGINT, signal.SIGTERM, *IDLE_SIGNALS)
+    with manager, events.logging(), trio.open_signal_receiver(*numbers) as signals:
         async with trio.open_nursery() as nursery:
             config = NodeConfig(
                 session=session_config(args),
@@ -197,19 +180,34 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                 trace=args.trace,
                 doors=doors(args),
             )
-            async with Peer(store, config=config, observer=events.take) as peer:
-                nursery.start_soon(_watch, signals, ending, peer)
+            observer = partial(_tell_each, events.take, manager.take)
+            async with Peer(store, config=config, observer=observer, metrics=args.metrics) as peer:
+                # One that waits is enough for whatever was said before it is read.
+                hangups, to_reload = trio.open_memory_channel[None](1)
+                nursery.start_soon(_watch, signals, ending, peer, hangups)
                 nursery.start_soon(events.run)
                 await _start(peer, args, terminal)
+                log_level = Applied(frozenset(("log_level",)), events.apply_level)
+                applied = [*applied_to(peer, args), log_level]
+                reloading = Reloading(args, applied, partial(_check_again, store))
+                nursery.start_soon(_reload, to_reload, reloading, events.take, manager)
                 if args.export is not None:
                     age = {} if args.max_file_age is None else {"file_age_max": args.max_file_age}
                     export = ContinuousExport(store, args.export, **age)
                     nursery.start_soon(run_export, export, events.take)
-                nursery.start_soon(StatusFile(store_path(args), peer.node).run)
+                nursery.start_soon(StatusFile(store_path(args), await peer.overview()).run)
+                await manager.ready()
+                nursery.start_soon(manager.run, peer)
                 await ending.wait()
+                await manager.stopping()
             nursery.cancel_scope.cancel()
     if events.failure is not None:
         raise events.failure
+
+
+def _tell_each(first: "Observer", second: "Observer", event: Mapping[str, object]) -> None:
+    first(event)
+    second(event)
 
 
 async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
@@ -228,12 +226,39 @@ async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
     peer.node.call_known()
 
 
-async def _watch(signals: AsyncIterator[int], ending: "trio.Event", peer: "Peer") -> None:
-    """The first signal ends the node in good order, the second at once."""
-    async for _ in signals:
-        if ending.is_set():
-            peer.node.hurry()
-        ending.set()
+async def _watch(
+    signals: AsyncIterator[int],
+    ending: "trio.Event",
+    peer: "Peer",
+    hangups: "trio.MemorySendChannel[None]",
+) -> None:
+    """The first SIGINT or SIGTERM ends the node in good order, the second at once.
+
+    SIGHUP has it reload; SIGUSR1 and SIGUSR2, which would end other programs, do nothing.
+    """
+    import trio
+
+    async for number in signals:
+        if number == signal.SIGHUP:
+            with suppress(trio.WouldBlock):
+                hangups.send_nowait(None)
+        elif number not in IDLE_SIGNALS:
+            if ending.is_set():
+                peer.node.hurry()
+            ending.set()
+
+
+async def _reload(
+    wanted: "trio.MemoryReceiveChannel[None]",
+    reloading: "Reloading",
+    tell: "Observer",
+    manager: "Manager",
+) -> None:
+    """Reads the configuration again whenever that is wanted."""
+    async for _ in wanted:
+        await manager.reloading()
+        tell(await reloading.reload())
+        await manager.ready()
 
 
 COMMANDS = {"serve": Definition(arguments=_arguments, run=_serve)}

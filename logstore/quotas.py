@@ -204,7 +204,7 @@ class Ledger:
         rooms: list[_Room] = []
         free = self._free_bytes()
         if free is not None:
-            rooms.append(_Room(free, "free-bytes", "so much is to stay free on the disk"))
+            rooms.append(_Room(free, "free-bytes", "what is left of the disk is to stay free"))
         if limits.store_bytes is not None:
             held = self._sum(None) + sum(self._unfinished().declared.values())
             reason = f"{limits.store_bytes:,} bytes may be held in all"

@@ -12,7 +12,8 @@ There is no global state: any number of peers may run in one program, also on st
 """
 
 import random
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,8 @@ from peer.node import (
     Greedy,
     Limits,
     MemoryStream,
+    Meter,
+    MetricsServer,
     Node,
     NodeConfig,
     Observer,
@@ -59,9 +62,11 @@ from peer.node import (
     hear_first,
     held_up_to,
     memory_link,
+    metrics_address,
     newest_held_by,
     news_of,
     running_node,
+    serving_metrics,
     stage,
     sync_once,
     unobserved,
@@ -116,6 +121,10 @@ class Peer:
     most; the store stays open. What other tasks still wait for then raises RuntimeError, as what is
     called outside of the block does, and entering again. `ask_first`: see `append`. `doors`: who is
     let in, and how; `store.peers` says whom, by id.
+
+    `metrics`: `PORT`, which is on 127.0.0.1, or `HOST:PORT`, where `/metrics`, `/healthz` and
+    `/readyz` are served over HTTP. Port 0 picks a free one, and the event `metrics_listening` tells
+    it. ValueError for what is no address; entering raises CannotListenError where it is not free.
     """
 
     def __init__(
@@ -127,13 +136,17 @@ class Peer:
         rng: random.Random | None = None,
         ask_first: bool = True,
         doors: Doors | None = None,
+        metrics: str | Address | None = None,
     ) -> None:
         self.store = store
         if doors is not None:
             config = replace(config or NodeConfig(), doors=doors)
         self._ask_first = ask_first
-        self._running: AbstractAsyncContextManager[Node] = running_node(
-            store, config, observer=observer, rng=rng
+        where = None if metrics is None else metrics_address(str(metrics))
+        self._running: AbstractAsyncContextManager[Node] = (
+            running_node(store, config, observer=observer, rng=rng)
+            if where is None
+            else self._measured(config, where, observer, rng)
         )
         self._entered = False
         self._started: Node | None = None
@@ -148,6 +161,24 @@ class Peer:
         self._entered = True
         self._started = await self._running.__aenter__()
         return self
+
+    @asynccontextmanager
+    async def _measured(
+        self,
+        config: NodeConfig | None,
+        where: Address,
+        observer: Observer,
+        rng: random.Random | None,
+    ) -> AsyncIterator[Node]:
+        """A node that runs inside the block, and what is told of it over HTTP."""
+        meter = Meter()
+        counting = meter.observing(observer)
+        async with running_node(self.store, config, observer=counting, rng=rng) as node:
+            meter.watch(node)
+            self._overview = overview = Overview(node)
+            await overview.load()
+            async with serving_metrics(MetricsServer(node, overview, meter), where, observer):
+                yield node
 
     async def __aexit__(
         self,
@@ -457,12 +488,16 @@ class Peer:
 
         Connections in full, and of logs the 500 that lack most or are in trouble.
         """
+        return (await self.overview()).state()
+
+    async def overview(self) -> Overview:
+        """What keeps up with how this node is, for `status` and whoever else tells others of it."""
         node = self.node
         if self._overview is None:
             overview = Overview(node)
             await overview.load()
             self._overview = overview
-        return self._overview.state()
+        return self._overview
 
     async def why(self, subject: LogKey | str | Address) -> list[Reason]:
         """Why a log is not complete here, or how it stands with a peer (`HOST:PORT` or a host)."""

@@ -14,7 +14,7 @@ from analytics import java
 from scripts import java as java_script
 
 TOP = Path(__file__).resolve().parents[1]
-LOCKS = ("requirements-build.lock", "requirements-dev.lock")
+LOCKS = ("requirements-build.lock", "requirements-dev.lock", "requirements.lock")
 
 
 def locked(text: str) -> list[Requirement]:

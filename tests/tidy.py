@@ -108,7 +108,9 @@ LAYERS = {
         " peer.node.links peer.node.status wire",
         "nacl outcome trio",
     ),
-    "peer.node.status": _layer("logstore peer peer.node peer.node.links wire", "trio"),
+    "peer.node.status": _layer(
+        "logstore peer peer.node peer.node.links wire", "prometheus_client trio"
+    ),
     "peer.api": _layer("bymux logstore peer peer.node wire", "nacl trio"),
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"

@@ -29,6 +29,8 @@ from peer.node.links.records import (
 from peer.node.links.sources import SourceInfo
 from peer.node.links.trace import CannotTraceError
 from peer.node.status.arriving import Part, arriving_fields, part_of_payload, parts_of
+from peer.node.status.meter import Meter
+from peer.node.status.metrics_server import MetricsServer, metrics_address, serving_metrics
 from peer.node.status.overview import Overview
 from peer.node.status.reasons import Lack, Reason, lack_of, why_log, why_peer
 from peer.node.status.status_file import StatusFile, read_status, serving_state
@@ -64,6 +66,8 @@ __all__ = [
     "Limit",
     "Limits",
     "MemoryStream",
+    "Meter",
+    "MetricsServer",
     "Node",
     "NodeConfig",
     "Observer",
@@ -92,6 +96,7 @@ __all__ = [
     "lack_of",
     "limit_table",
     "memory_link",
+    "metrics_address",
     "newest_held_by",
     "news_of",
     "open_stream",
@@ -101,6 +106,7 @@ __all__ = [
     "read_status",
     "run_export",
     "running_node",
+    "serving_metrics",
     "serving_state",
     "stage",
     "sync_once",

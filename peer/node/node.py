@@ -4,7 +4,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -410,6 +410,22 @@ class Node:
             found.append(member.info(None if dialler is None else dialler.last_error))
         found += [d.info() for d in diallers if d.member is None]
         return sorted(found, key=lambda info: (info.direction, info.address))
+
+    def change_limits(self, limits: Limits) -> None:
+        """Holds to other limits from now on; what is held, and who is there, stays.
+
+        What a session is given it has for its life, so it goes for those that begin later. Where
+        the rates are others every connection begins again, since a stream is paced from its
+        beginning; a one-time sync, for which somebody waits, goes on.
+        """
+        before, self.config = self.config.limits, replace(self.config, limits=limits)
+        self.host.store.set_quotas(limits.quotas)
+        self.gate.limits = limits
+        self.room.partial_seconds = limits.partial_seconds
+        self._roster.change(limits)
+        if before.rates != limits.rates:
+            for member in [each for each in self._roster.members if each.place is not None]:
+                member.connection.close()
 
     def log_sources(self, log: LogKey) -> list[SourceInfo]:
         """The connections over which a log can come, and which of them it is fetched from."""

@@ -40,7 +40,7 @@ class Room:
     def __init__(self, host: StoreHost, observer: Observer, partial_seconds: float) -> None:
         self._host = host
         self._observer = observer
-        self._partial_seconds = partial_seconds
+        self.partial_seconds = partial_seconds
         self._reached: dict[tuple[str, bytes], _Reached] = {}
         host.quota_watchers.add(self._refused)
 
@@ -62,11 +62,11 @@ class Room:
         return [(_fields(each.over), each.last_s) for each in self._reached.values()]
 
     async def run(self) -> None:
-        """Gives up parts of payloads that nothing came of for long. Returns if the store is closed."""
+        """Gives up parts of payloads that nothing came of for long, until the store is closed."""
         while True:
             try:
                 dropped = await self._host.call(
-                    lambda: self._host.store.drop_stale(self._partial_seconds)
+                    lambda: self._host.store.drop_stale(self.partial_seconds)
                 )
             except StoreClosed:
                 return  # which ends the node, with an error of its own
@@ -75,7 +75,7 @@ class Room:
             else:
                 if dropped:
                     log.info("%d parts of payloads of which nothing came were removed", dropped)
-            await trio.sleep(min(LOOK_AT_LEAST_S, self._partial_seconds / LOOKS))
+            await trio.sleep(min(LOOK_AT_LEAST_S, max(1.0, self.partial_seconds / LOOKS)))
 
 
 def _fields(over: OverQuota) -> dict[str, object]:

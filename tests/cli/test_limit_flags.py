@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bamboo_cli.limit_flags import limit_arguments, limits
+from bamboo_cli.online import describe
 from bamboo_cli.settings import Parser, read_config
 from peer.node import Limits
 from tests.cli.harness import CommandLine
@@ -112,3 +113,9 @@ def test_what_is_no_rate_is_wrong_usage(cli: CommandLine, command: str, rate: st
     done = cli(command, "10.0.0.1" if command == "sync" else "--no-listen", f"--max-rate={rate}")
     assert done.status == 2
     assert len(done.err.splitlines()) == 1
+
+
+def test_people_read_what_there_was_no_room_for_and_which_limit_it_was() -> None:
+    told = {"event": "limit", "key": "author-bytes", "author": "aa", "reason": "too much"}
+    line = "no room for logs of aa: too much; `--limit author-bytes=N` sets another limit"
+    assert describe(told) == line

@@ -29,7 +29,10 @@ PATIENCE_S = 30.0
 _POLL_S = 0.05
 _PROMPT, _CONTINUED, _INTERRUPT, _ANYTHING = "$ ", "> ", "^C", "..."
 _PORT = re.compile(r"(?<=:)70\d\d\b")
-_READING = re.compile(r"\b(bamboo-peer( --\S+ \S+)* (cat|dump|entry|follows|logs|status|verify))\b")
+_READING = re.compile(
+    r"\b(bamboo-peer( --\S+ \S+)*"
+    r" (cat|check|dump|entry|follows|logs|peer list|status|verify))\b"
+)
 _VARYING = re.compile(
     r"(?P<key>\b[0-9a-f]{64}\b)"
     r"|(?P<short>\b[0-9a-f]{8}\b)"

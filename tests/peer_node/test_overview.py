@@ -15,7 +15,7 @@ from logstore import ALL, PolicyKind, Store, Subscription
 from peer import Allowances, LogChanged, NewestLearned, Notice, RequestCancelled, SessionConfig
 from peer.api import NodeConfig, Peer, memory_link
 from peer.node import Pace, Terms, why_peer
-from peer.node.status.overview import LOGS_MAX, Overview
+from peer.node.status.overview import LOGS_MAX, Behind, Overview
 from peer.node.status.terms import terms_fields
 from wire import CancelReason, LogKey
 
@@ -190,7 +190,10 @@ async def test_a_log_is_behind_by_what_a_peer_holds_and_we_do_not() -> None:
         with trio.fail_after(PATIENCE_S):
             await taker.wait_for(log, 1)
         tell(taker, NewestLearned(log, 41), NewestLearned(STRANGER, 2))
-        first, second = logs(found.state())
+        state = found.state()
+        assert (state["logs_behind"], state["entries_behind"]) == (2, 42)
+        assert state["behind_since"] is not None
+        first, second = logs(state)
         assert (first["author"], first["height"], first["behind"]) == (log.author.hex(), 1, 40)
         assert (second["author"], second["height"], second["behind"]) == (b"s".hex() * 32, 0, 2)
         [peer] = first["peers"]
@@ -297,3 +300,34 @@ async def test_nobody_is_behind_by_what_is_behind_a_closed_range(
         words = "".join(map(str, why_peer(taker.store, found.state(), "giver")))
         assert ("more than we" in words) is True
         assert (f"of {log} it holds" in words) is bool(behind)
+
+
+async def test_the_lag_of_a_log_begins_anew_when_it_has_come_to_where_it_was_known_to_go(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    log, told = LogKey(b"a" * 32, 0), partial(LogChanged, newest=0)
+    with Store.memory() as store:
+        store.follow(ALL)
+        async with Peer(store, config=CONFIG) as peer, overview(peer) as found:
+
+            def known(newest: int) -> None:
+                found._version += 1
+                held = found._held.get(log)
+                found._note_lags({log: newest - (0 if held is None else held.height)})
+
+            began_s = trio.current_time()
+            assert found.behind() == Behind(0, 0, None)
+            known(5)
+            await trio.sleep(10)
+            # More of it is known, and what was missing is missing still.
+            known(9)
+            assert found._lags[log].since_s == began_s
+            found._changed([told(log=log, height=5, newest=5)])
+            known(9)
+            assert found._lags[log].since_s == began_s + 10
+            await trio.sleep(10)
+            found._changed([told(log=log, height=7, newest=7)])
+            known(30)
+            assert found._lags[log].since_s == began_s + 10
+            found._note_lags({})
+            assert found.behind() == Behind(0, 0, None)

@@ -186,3 +186,33 @@ async def test_a_paced_stream_tells_what_it_moved_and_whether_it_had_to_wait(
 async def drain(stream: trio.abc.Stream) -> None:
     while await stream.receive_some(65536):
         pass
+
+
+async def test_other_rates_go_for_connections_that_begin_afterwards() -> None:
+    pacer = Pacer(Limits())
+    stream, _ = memory_link()
+    pacer.change(Limits(peer_bytes_per_s_max=50_000))
+    assert pacer.bytes_per_s == 50_000
+    assert pacer.stream(stream) is not stream
+    pacer.change(Limits())
+    assert pacer.stream(stream) is stream
+
+
+async def test_connections_begin_again_when_a_node_gets_other_rates() -> None:
+    config = NodeConfig(workers=0)
+    with trio.fail_after(PATIENCE_S), Store.memory() as here, Store.memory() as there:
+        async with Peer(here, config=config) as giver, Peer(there, config=config) as taker:
+            taker.connect(await giver.listen())
+            while not giver.node.members:
+                await trio.lowlevel.checkpoint()
+            [before] = giver.node.members
+            await before.established.wait()
+            giver.node.change_limits(Limits(bytes_per_s_max=100_000))
+            await before.ended.wait()
+            while not giver.node.members:
+                await trio.lowlevel.checkpoint()
+            [after] = giver.node.members
+            await after.established.wait()
+            terms = after.terms()
+            assert terms is not None
+            assert terms.sending is not None

@@ -136,9 +136,12 @@ async def test_a_peer_that_brings_too_much_is_refused_and_both_go_on() -> None:
             found = one.log(bens_key)
             assert found is not None
             assert found.bytes <= 100_000
-            # Nobody was sent away for it, and whoever is asked for by name has no quota.
+            # A larger quota lets in more, and holds at once...
+            amy.change_limits(replace(config.limits, peer_bytes=160_000))
+            other.append([PAYLOAD])
+            # ... but nobody was sent away, and whoever is asked for by name has no quota.
             assert [each["event"] for each in told.all].count("disconnected") == 0
             await amy.follow(BEN_ID)
             with trio.fail_after(PATIENCE_S):
-                while (held := one.log(bens_key)) is None or held.payloads < 6:
+                while (held := one.log(bens_key)) is None or held.payloads < 7:
                     await trio.sleep(0.01)

@@ -22,14 +22,14 @@ class Allowance:
 
     def __init__(self, most: int, least: int) -> None:
         """`most`: of all together; `least`: what each gets, however many there are."""
-        self._most = most
+        self.most = most
         self._least = least
         self.taken = 0
         """What the connections have now; above the maximum only by the least that each gets."""
 
     def take(self, wanted: int) -> int:
         """The part of a new connection, at most what it wants."""
-        part = min(wanted, max((self._most - self.taken) // SHARE, self._least))
+        part = min(wanted, max((self.most - self.taken) // SHARE, self._least))
         self.taken += part
         return part
 

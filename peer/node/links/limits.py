@@ -176,6 +176,11 @@ class Limits:
     """That each connection moves, in each direction; None: without limit."""
 
     @property
+    def rates(self) -> tuple[int | None, int | None]:
+        """Bytes a second, of the node and of each connection."""
+        return self.bytes_per_s_max, self.peer_bytes_per_s_max
+
+    @property
     def quotas(self) -> QuotaLimits:
         """What the store is told."""
         return QuotaLimits(self.author_bytes, self.peer_bytes, self.store_bytes, self.free_bytes)

@@ -49,11 +49,15 @@ class Pacer:
     """The limits of a node, for all its connections."""
 
     def __init__(self, limits: Limits) -> None:
+        self.change(limits)
+        self._of_peers: dict[tuple[bytes, int, int], Rate] = {}
+        """By peer, direction and rate: one for all of its connections."""
+
+    def change(self, limits: Limits) -> None:
+        """Holds the connections that begin from now on to these limits."""
         self._node, self._peer = limits.bytes_per_s_max, limits.peer_bytes_per_s_max
         self._sending = [Rate(self._node)] if self._node is not None else []
         self._receiving = [Rate(self._node)] if self._node is not None else []
-        self._of_peers: dict[tuple[bytes, int, int], Rate] = {}
-        """By peer, direction and rate: one for all of its connections."""
 
     @property
     def bytes_per_s(self) -> int | None:

@@ -206,19 +206,27 @@ class Roster:
         """How the last connections ended, the oldest first."""
         self._trace = trace
         self._host = host
-        self._config = replace(
-            self.pacer.session(config),
-            turn_packets=limits.turn_packets,
-            answer_bytes_max=limits.answer_bytes,
-            offered_logs_max=limits.offered_logs_max,
-            payload_bytes_max=limits.payload_bytes_max,
-        )
+        self._config = self._unlimited = config
+        self.change(limits)
         self._bucket = RefundBucket.of(self._config)
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
         self._failures_told = Seldom()
         self.sources = Sources(host.when_payloads_kept)
+
+    def change(self, limits: Limits) -> None:
+        """Holds the connections that begin from now on to these limits."""
+        self.pacer.change(limits)
+        self.allowance.most = limits.data_credit_bytes_max
+        self.files.most = files_for_payloads(limits.connections_max)
+        self._config = replace(
+            self.pacer.session(self._unlimited),
+            turn_packets=limits.turn_packets,
+            answer_bytes_max=limits.answer_bytes,
+            offered_logs_max=limits.offered_logs_max,
+            payload_bytes_max=limits.payload_bytes_max,
+        )
 
     def make(
         self,

@@ -40,6 +40,27 @@ class _Held:
 _NOTHING = _Held()
 
 
+@dataclass(frozen=True, slots=True)
+class _Lag:
+    """Up to where a log was known to go at some time, and has not come here since."""
+
+    newest: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What connected peers hold of what is followed, and this node lacks, of all logs together.
+
+    `since_s`: since when something has been missing that was known to be there, on Trio's clock;
+    None: nothing is. A log that grows all the time and is followed closely is not far behind.
+    """
+
+    logs: int
+    entries: int
+    since_s: float | None
+
+
 class Overview:
     """Keeps up with what a node holds. `load` has to be awaited first, once."""
 
@@ -49,6 +70,8 @@ class Overview:
         self._held: dict[LogKey, _Held] = {}
         self._version = 0
         self._told: tuple[object, list[tuple[LogKey, int]]] = (None, [])
+        self._lags: dict[LogKey, _Lag] = {}
+        """Of the logs that are behind."""
 
     async def load(self) -> None:
         """Reads a row of every log, in a thread."""
@@ -73,6 +96,7 @@ class Overview:
         """How the node is now."""
         moments = _Moments()
         troubles = self._current_troubles()
+        behind = self.behind()
         return {
             "pid": os.getpid(),
             "native_core": NATIVE_STATE.fields(),
@@ -99,9 +123,21 @@ class Overview:
             "limits": [
                 {**fields, "at": moments.of(at_s)} for fields, at_s in self._node.room.refusals
             ],
+            "logs_behind": behind.logs,
+            "entries_behind": json_number(behind.entries),
+            "behind_since": None if behind.since_s is None else moments.of(behind.since_s),
             "logs_in_trouble": len(troubles),
             "logs": [self._log(log, behind, moments) for log, behind in troubles[:LOGS_MAX]],
         }
+
+    def behind(self) -> Behind:
+        """How far the node is behind what its peers hold."""
+        troubles = self._current_troubles()
+        return Behind(
+            logs=len(self._lags),
+            entries=sum(lacking for _, lacking in troubles),
+            since_s=min((lag.since_s for lag in self._lags.values()), default=None),
+        )
 
     def _established(self) -> list[Member]:
         ready = (ConnectionState.ESTABLISHED, ConnectionState.CLOSING)
@@ -143,7 +179,20 @@ class Overview:
             found.update(dict.fromkeys(log for log in refused if log not in active))
         found.update(dict.fromkeys(log for log, entries in behind.items() if entries > 0))
         logs = [(log, behind.get(log, 0)) for log in found if interests.wants(log)]
+        self._note_lags({log: lacking for log, lacking in logs if lacking > 0})
         return sorted(logs, key=lambda each: (-each[1], each[0]))
+
+    def _note_lags(self, behind: Mapping[LogKey, int]) -> None:
+        """Has the clock of a log begin anew once it has come to where it was known to go."""
+        lags = {}
+        for log, lacking in behind.items():
+            kind = self._node.interests.subscription(log).kind
+            reached = _reached(self._held.get(log, _NOTHING), kind)
+            lag = self._lags.get(log)
+            if lag is None or reached >= lag.newest:
+                lag = _Lag(reached + lacking, trio.current_time())
+            lags[log] = lag
+        self._lags = lags
 
     def _log(self, log: LogKey, behind: int, moments: "_Moments") -> dict[str, object]:
         held = self._held.get(log, _NOTHING)

@@ -16,7 +16,6 @@ from typing import Final
 import trio
 
 from logstore import NodeLock, Store
-from peer.node.node import Node
 
 from .overview import Overview
 
@@ -29,27 +28,24 @@ SHARE: Final = 20
 class StatusFile:
     """Writes the state of a node until cancelled."""
 
-    def __init__(self, folder: Path, node: Node) -> None:
+    def __init__(self, folder: Path, overview: Overview) -> None:
+        """`overview`: one that has been loaded."""
         self._path = folder / STATUS_FILE
-        self._overview = Overview(node)
+        self._overview = overview
         self._written: Mapping[str, object] | None = None
 
     async def run(self) -> None:
         """A full or read-only disk is no reason to end a node: then `status` knows less."""
-        await self._overview.load()
-        try:
-            while True:
-                began_s = trio.current_time()
-                state = self._overview.state()
-                took_s = trio.current_time() - began_s
-                if state != self._written:
-                    with suppress(OSError):
-                        await trio.to_thread.run_sync(self._write, state)
-                        self._written = state
-                # With very many logs behind at very many peers it takes a moment of the event loop.
-                await trio.sleep(max(INTERVAL_S, SHARE * took_s))
-        finally:
-            self._overview.close()
+        while True:
+            began_s = trio.current_time()
+            state = self._overview.state()
+            took_s = trio.current_time() - began_s
+            if state != self._written:
+                with suppress(OSError):
+                    await trio.to_thread.run_sync(self._write, state)
+                    self._written = state
+            # With very many logs behind at very many peers it takes a moment of the event loop.
+            await trio.sleep(max(INTERVAL_S, SHARE * took_s))
 
     def _write(self, state: Mapping[str, object]) -> None:
         temporary = self._path.with_suffix(".tmp")
