@@ -70,10 +70,10 @@ format: setup  ## formats and fixes what can be fixed
 	$(BIN)/ruff check --fix .
 
 soak: setup java  ## the long tests, and those on a Spark cluster
-	$(BIN)/pytest -m "long or cluster" $(ARGS)
+	$(BIN)/pytest -m "long or cluster" -o faulthandler_timeout=0 $(ARGS)
 
 fuzz: setup  ## property tests with many more examples, then the fuzz targets
-	$(BIN)/pytest --hypothesis-profile=long -n $(WORKERS)
+	$(BIN)/pytest --hypothesis-profile=long -o faulthandler_timeout=0 -n $(WORKERS)
 	set -e; for target in $(basename $(notdir $(FUZZ_TARGETS))); do \
 		$(BIN)/python -m fuzz.$$target $(ARGS); \
 	done
