@@ -1,7 +1,8 @@
 """What `serve` prints while it runs: events and warnings, at levels, progress now and then.
 
 A node that is well and has nothing to do prints nothing. How far a log has come is told once a
-minute, and of all logs together in one line a second, however many they are.
+minute, and of all logs together in one line a second, however many they are: a few are told by
+name, one after the other, and where more wait than that the line counts them.
 """
 
 import logging
@@ -28,6 +29,9 @@ PROGRESS_S: Final = 1.0
 """How often people are told how far logs have come, all of them together..."""
 LOG_PROGRESS_S: Final = 60.0
 """... and how often of the same log."""
+NAMED_MAX: Final = 5
+"""That many logs wait for a line of their own. People ask "has *my* log come?", and two nodes that
+follow each other have two logs; beyond these few a queue of names would only fall behind."""
 
 
 _Log = tuple[object, object]
@@ -56,10 +60,15 @@ class Progress:
         return min(map(self._due_of, self._waiting), default=None)
 
     def take(self, now: float) -> dict[str, object] | None:
-        """One event for all that may be told now, with `more_logs`: how many besides its own."""
+        """One event of what may be told now; `more_logs` is of how many besides its own it tells.
+
+        The others wait for the next one, unless they are too many.
+        """
         due = [log for log in self._waiting if self._due_of(log) <= now]
         if not due:
             return None
+        if len(due) <= NAMED_MAX:
+            due = due[:1]
         events = [self._waiting.pop(log) for log in due]
         for log, event in zip(due, events, strict=True):
             self._told[log] = (event["height"], now)

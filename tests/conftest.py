@@ -6,9 +6,15 @@ And tests that need Java, and are left out where there is none.
 import os
 import signal
 import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
@@ -79,3 +85,44 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("BAMBOO_PEER_STATE", str(folder))
     return folder
+
+
+@pytest.fixture
+def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
+    """A clock that jumps to the next deadline when nothing is left to do, in no thread either.
+
+    To pytest-trio's clock of this name everybody who waits for a thread is idle, so a deadline of
+    ten seconds has passed before a busy machine has read a row of the store.
+    """
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    threads: Any = trio._threads  # all of trio's threads are started by a name that it has there
+    working = 0
+    jump, start = clock._autojump, threads.start_thread_soon
+
+    def jump_if_idle() -> None:
+        if working:
+            time.sleep(0.0005)  # whoever works needs the interpreter
+        else:
+            jump()
+
+    def start_counted(
+        work: Callable[[], Any], deliver: Callable[[Any], object], *names: str | None
+    ) -> None:
+        nonlocal working
+        token = trio.lowlevel.current_trio_token()
+
+        def end() -> None:
+            nonlocal working
+            working -= 1
+
+        def deliver_first(result: object) -> None:
+            deliver(result)
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(end)  # behind the result, which is then in somebody's hands
+
+        working += 1
+        start(work, deliver_first, *names)
+
+    monkeypatch.setattr(clock, "_autojump", jump_if_idle)
+    monkeypatch.setattr(threads, "start_thread_soon", start_counted)
+    return clock

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from bamboo_cli.events import LOG_PROGRESS_S, PROGRESS_S, Events, Progress
+from bamboo_cli.events import LOG_PROGRESS_S, NAMED_MAX, PROGRESS_S, Events, Progress
 from bamboo_cli.levels import Level, level_of
 from bamboo_cli.terminal import Terminal
 
@@ -73,11 +73,18 @@ async def test_with_a_level_each_line_says_its_own(
         nursery.start_soon(printed.run)
         for event in (advanced("ab", 1), advanced("cd", 5), FAILED):
             printed.take(event)
+        await trio.sleep(1.5 * PROGRESS_S)
+        # The second log's line is due a second after the first one's; all those of a crowd in one.
+        await trio.sleep(PROGRESS_S)
+        for number in range(NAMED_MAX + 1):
+            printed.take(advanced(f"{number:02x}", 1))
         await trio.sleep(2 * PROGRESS_S)
         nursery.cancel_scope.cancel()
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         FAILED | {"level": "error"},
-        advanced("ab", 1) | {"more_logs": 1, "level": "info"},
+        advanced("ab", 1) | {"more_logs": 0, "level": "info"},
+        advanced("cd", 5) | {"more_logs": 0, "level": "info"},
+        advanced("00", 1) | {"more_logs": NAMED_MAX, "level": "info"},
     ]
 
 

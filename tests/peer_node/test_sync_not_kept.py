@@ -19,12 +19,6 @@ from .support import synced
 CONFIG = NodeConfig(workers=0, poll_s=1.0)
 
 
-@pytest.fixture
-def patient_clock() -> trio.testing.MockClock:
-    """Jumps only when no thread has come back for a while: those who wait for one count as idle."""
-    return trio.testing.MockClock(autojump_threshold=0.02)
-
-
 def failing(times: int, then: Callable[..., object]) -> Callable[..., object]:
     """A full disk; after so many attempts there is room again."""
     attempts = 0
@@ -41,7 +35,7 @@ def failing(times: int, then: Callable[..., object]) -> Callable[..., object]:
 
 @pytest.mark.parametrize("who", ["giver", "taker"])
 async def test_a_sync_of_what_is_damaged_does_not_say_that_all_is_well(
-    tmp_path: Path, patient_clock: trio.testing.MockClock, who: str
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, who: str
 ) -> None:
     """Whichever side it is that syncs; the other one, a node, says what it could not read."""
     reasons: list[str] = []
@@ -72,7 +66,7 @@ async def test_a_sync_of_what_is_damaged_does_not_say_that_all_is_well(
 
 
 async def test_a_disk_that_stays_full_ends_a_sync_within_seconds(
-    monkeypatch: pytest.MonkeyPatch, patient_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     with Store.memory() as giver, Store.memory() as taker:
         giver.append([b"one"])
@@ -85,7 +79,7 @@ async def test_a_disk_that_stays_full_ends_a_sync_within_seconds(
 
 
 async def test_a_disk_that_was_full_for_a_moment_is_told_and_what_came_later_is_kept(
-    monkeypatch: pytest.MonkeyPatch, patient_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     with Store.memory() as giver, Store.memory() as taker:
         giver.append([b"one"])
@@ -97,7 +91,7 @@ async def test_a_disk_that_was_full_for_a_moment_is_told_and_what_came_later_is_
 
 
 async def test_who_asks_whether_a_node_runs_keeps_none_from_starting(
-    monkeypatch: pytest.MonkeyPatch, patient_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     with Store.memory() as store:
         lock_node, refusals = store.lock_node, iter(range(LOCK_ATTEMPTS - 1))
@@ -125,7 +119,7 @@ def test_to_ask_whether_a_node_runs_takes_no_right_to_write(
 
 
 async def test_a_node_says_that_its_disk_is_full_once_a_minute(
-    monkeypatch: pytest.MonkeyPatch, patient_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     events: list[object] = []
     with Store.memory() as giver, Store.memory() as taker:
@@ -155,7 +149,7 @@ async def test_a_node_says_that_its_disk_is_full_once_a_minute(
 
 
 async def test_reasons_that_take_turns_are_told_once_a_minute_each_and_only_some_of_many(
-    patient_clock: trio.testing.MockClock,
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     told: list[object] = []
 

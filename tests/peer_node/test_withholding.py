@@ -10,33 +10,28 @@ from typing import cast
 import pytest
 import trio
 from nacl.signing import SigningKey
+from trio.testing import MockClock
 
 from logstore import ALL, OwnLogsReadOnly, Store
-from peer import NewestLearned, PeerHolds, RequestConfirmed, SessionConfig
+from peer import NewestLearned, PeerHolds, RequestConfirmed
 from peer.api import NodeConfig, Peer, memory_link
 from peer.node import Dialler, asking
 from peer.node.links.knowledge import Knowledge
 from tests.machines import Machine
 from wire import LogKey
 
-from . import support
-from .support import PATIENCE_S
+from .support import PATIENCE_S, synced
 
 KEY = SigningKey(b"k" * 32)
 LOG = LogKey(bytes(KEY.verify_key), 0)
 
 
-SESSION = SessionConfig(
-    retry_first_s=0.05, retry_max_s=3.0, keep_again_s=0.025, look_again_s=0.1, sync_settle_s=0.1
-)
-"""Delays that every sync of these tests would sit out in full, as nothing else is under way. How
-long somebody is waited for who says nothing (`silence_s`) stays: on a busy machine it is needed."""
-
-synced = partial(support.synced, session=SESSION)
-
-
 class Machines:
-    """Two stores with one key, whose logs agree up to an entry; and a friend who follows them."""
+    """Two stores with one key, whose logs agree up to an entry; and a friend who follows them.
+
+    Tests take a clock besides. Of the delays of a sync, which are many here, none is sat out then;
+    and none is over before the threads of a busy machine have done what it waits for.
+    """
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.first = stack.enter_context(Store.create(folder / "first", signing_key=KEY))
@@ -92,7 +87,7 @@ async def connected(left: Store, right: Store, *, giving_nothing: Store | None =
         if event["event"] == "contested":
             noticed.set()
 
-    config = NodeConfig(workers=1, session=SESSION)
+    config = NodeConfig(workers=0)
     async with (
         Peer(left, config=config, observer=observe) as caller,
         Peer(right, config=config, observer=observe) as called,
@@ -127,7 +122,12 @@ HEIGHTS = [0, 1, 4, 6, 7, 12]
     ],
 )
 async def test_a_node_notices_at_its_first_contact_with_who_has_the_others(
-    machines: Machines, newest: int, firsts: int, seconds: int, calls: bool
+    autojump_clock: MockClock,
+    machines: Machines,
+    newest: int,
+    firsts: int,
+    seconds: int,
+    calls: bool,
 ) -> None:
     """Whoever proposes first, and whether or not their links name what differs."""
     await machines.agree(newest)
@@ -150,7 +150,7 @@ async def test_a_node_notices_at_its_first_contact_with_who_has_the_others(
     [(0, True, True), (4, False, True), (7, True, False), (4, True, False), (0, False, False)],
 )
 async def test_of_two_machines_that_meet_each_other_one_notices_and_one_goes_on(
-    machines: Machines, newest: int, calls: bool, spread: bool
+    autojump_clock: MockClock, machines: Machines, newest: int, calls: bool, spread: bool
 ) -> None:
     """Also where nobody else has seen the entries of either."""
     await machines.agree(newest)
@@ -173,7 +173,9 @@ async def test_of_two_machines_that_meet_each_other_one_notices_and_one_goes_on(
 
 
 @pytest.mark.parametrize("newest", [0, 4, 7])
-async def test_a_one_time_sync_gives_nothing_either(machines: Machines, newest: int) -> None:
+async def test_a_one_time_sync_gives_nothing_either(
+    autojump_clock: MockClock, machines: Machines, newest: int
+) -> None:
     await machines.agree(newest)
     machines.first.append([b"first", b"first"])
     assert await synced(machines.first, machines.friend) is None
@@ -183,7 +185,9 @@ async def test_a_one_time_sync_gives_nothing_either(machines: Machines, newest: 
     machines.noticed(newest)
 
 
-async def test_what_agrees_goes_on_and_is_remembered(machines: Machines) -> None:
+async def test_what_agrees_goes_on_and_is_remembered(
+    autojump_clock: MockClock, machines: Machines
+) -> None:
     """Entries of which the store does not know that others have them, and new ones behind them."""
     await machines.agree(3)
     for text in (b"4", b"5"):
@@ -199,7 +203,7 @@ async def test_what_agrees_goes_on_and_is_remembered(machines: Machines) -> None
 
 
 async def test_a_node_that_has_just_begun_hears_its_peers_before_it_signs(
-    machines: Machines, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock, machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one has not got what the first one signed; its program appends at once."""
     # How long it waits is bounded, and on a busy machine its peer may take longer than that.
@@ -208,7 +212,7 @@ async def test_a_node_that_has_just_begun_hears_its_peers_before_it_signs(
     await machines.agree(3)
     machines.first.append([b"first"])
     assert await synced(machines.first, machines.friend) is None
-    config = NodeConfig(workers=1, session=SESSION)
+    config = NodeConfig(workers=0)
     async with Peer(machines.friend, config=config) as friend:
         address = await friend.listen()
         async with Peer(machines.second, config=config) as second:
@@ -222,9 +226,11 @@ async def test_a_node_that_has_just_begun_hears_its_peers_before_it_signs(
     assert not list(machines.friend.forks())
 
 
-async def test_who_has_nobody_to_call_is_not_slowed_down(machines: Machines) -> None:
+async def test_who_has_nobody_to_call_is_not_slowed_down(
+    autojump_clock: MockClock, machines: Machines
+) -> None:
     await machines.agree(1)
-    async with Peer(machines.first, config=NodeConfig(workers=1, session=SESSION)) as peer:
+    async with Peer(machines.first, config=NodeConfig(workers=0)) as peer:
         started = trio.current_time()
         await peer.append([b"x"])
         assert trio.current_time() - started < 1

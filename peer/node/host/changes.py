@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from logstore import Store, StoreError
+from logstore import Store, StoreClosed, StoreError
 from peer import LogChanged
 from peer.node.interests import Wanted
 from wire import LogKey
@@ -57,7 +57,9 @@ class ChangeFeed:
             infos = [self._store.log(key) for key in dict.fromkeys((*keys, *also))]
             wanted = Wanted.load(self._store) if wishes != self._wishes else None
         except StoreError as error:
-            if self._version is not None:  # else it was said, and nothing was read since
+            # Once it was said, nothing has been read since. And that the store was closed is told
+            # by `is_stale`, which ends the node with it: whoever comes first in a thread is silent.
+            if self._version is not None and not isinstance(error, StoreClosed):
                 log.warning("cannot read what changed: %s", error)
             self._version = None
             return News([], self.position)
