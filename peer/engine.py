@@ -88,9 +88,8 @@ class Engine:
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now
         self._fetches = Fetches(self._table.of_log)
-        self._prover = Prover(
-            self._commands, self._notices, config, receive_greedily=negotiated.receive_greedily
-        )
+        greedy, clock = negotiated.receive_greedily, lambda: self._table.now
+        self._prover = Prover(self._commands, self._notices, config, clock, receive_greedily=greedy)
         self._timers = Timers(self._table, config, bucket, self._complete)
         self.actor = Actor(
             self._table,
@@ -154,19 +153,29 @@ class Engine:
         """Do what is due by now. Raises SessionTimeout if the other side owes us too long."""
         self._timers.advance()
         self._outbound.advance()
+        self._inbound.advance()
         for request in self._prover.inside_offers():
             if (
                 request.progress_at + self._config.unfed_timeout_s <= self.now
                 and not self.is_behind
             ):
                 self._give_up(request, "the rest of a payload that was offered does not come")
+        self._judge(self._prover.advance)
         self._judge(self._read_data)
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came, or None."""
         if self._inbound.paused:
             return self.now
-        parts = (self._planner, self._late, self._withholding, self._timers, self._outbound)
+        parts = (
+            self._planner,
+            self._late,
+            self._withholding,
+            self._timers,
+            self._outbound,
+            self._inbound,
+            self._prover,
+        )
         offers = () if self.is_behind else self._prover.inside_offers()
         stalls = (each.progress_at + self._config.unfed_timeout_s for each in offers)
         return earliest(*(part.next_deadline() for part in parts), *stalls)

@@ -312,7 +312,7 @@ class Inbound:
             case PayloadStart():
                 receiver.payload_start(request, packet)
             case Metadata():
-                receiver.metadata(request, packet)
+                receiver.metadata(request, packet, self._table.now)
                 self._arrived_bytes += len(packet.tail)
             case Notify():
                 if packet.count == 0:
@@ -439,12 +439,29 @@ class Inbound:
         if request is self._current:
             self._tell_news()
         self._ahead.clear()
+        self._hand_over(request)
+        forget_hashes(request)
+
+    def _hand_over(self, request: Request) -> None:
         try:
-            self._receiver.leave(request)
+            self._receiver.hand_over(request)
         except CannotTakeIn as given_up:
             self.discard(request)
             self._listener.request_given_up(request, str(given_up))
-        forget_hashes(request)
+
+    def next_deadline(self) -> float | None:
+        """When an entry has waited for its payload for long enough, or None."""
+        current = self._current
+        entry = None if current is None else current.incoming.entry
+        if entry is None or entry.ingested:
+            return None
+        return entry.came_at + self._config.entry_alone_s
+
+    def advance(self) -> None:
+        """Has an entry checked whose payload does not come."""
+        due = self.next_deadline()
+        if due is not None and due <= self._table.now and self._current is not None:
+            self._hand_over(self._current)
 
     def _end(self, number: int) -> None:
         current = self._current

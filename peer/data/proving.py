@@ -5,6 +5,7 @@ say what each of them costs in memory and which command will prove it.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from peer.protocol.commands import (
@@ -66,6 +67,7 @@ class Prover:
         commands: list[Command],
         notices: list[Notice],
         config: SessionConfig,
+        now: Callable[[], float],
         *,
         receive_greedily: bool,
     ) -> None:
@@ -73,6 +75,9 @@ class Prover:
         self._notices = notices
         self._config = config
         self._greedy = receive_greedily
+        self._now = now
+        self._unforgiven: dict[int, tuple[Request, float]] = {}
+        """In which something invalid came, and since when an apology has been due."""
         self._batch: list[IngestItem] = []
         self._sent: dict[int, tuple[Request, deque[_Sent]]] = {}
         self._sinks: dict[int, _Sink] = {}
@@ -225,11 +230,29 @@ class Prover:
         moved_on = incoming.position > position + 1 or incoming.in_piece
         if self._greedy and not moved_on and not over:
             incoming.invalid = (position, detail)
+            self._unforgiven[request.ident] = (request, self._now())
             return False
         if pinned:
             raise Violation(_RULE, f"invalid data: {detail}", request.number)
         incoming.adrift = True
         return True
+
+    def next_deadline(self) -> float | None:
+        """When an apology that is due will have been waited for long enough, or None."""
+        for ident, (request, _) in list(self._unforgiven.items()):
+            if not request.active or request.end_received or request.incoming.invalid is None:
+                del self._unforgiven[ident]
+        oldest = min((since for _, since in self._unforgiven.values()), default=None)
+        return None if oldest is None else oldest + self._config.apology_timeout_s
+
+    def advance(self) -> None:
+        """Raises Violation if an apology does not come: nothing else would end the waiting."""
+        due = self.next_deadline()
+        if due is None or due > self._now():
+            return
+        request, _ = min(self._unforgiven.values(), key=lambda each: each[1])
+        _, detail = request.incoming.invalid or (0, "")
+        raise Violation(_RULE, f"invalid data without an apology: {detail}", request.number)
 
     # Payloads in pieces
 

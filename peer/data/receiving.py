@@ -76,7 +76,7 @@ class Receiver:
         sent_by_us = before < min(outgoing.position, outgoing.notified_from)
         return incoming.metadata_at != before and not sent_by_us
 
-    def metadata(self, request: Request, packet: Metadata) -> None:
+    def metadata(self, request: Request, packet: Metadata, now: float) -> None:
         incoming = request.incoming
         self._end_payload(request)
         piece = _piece(request, METADATA, "metadata")
@@ -96,7 +96,13 @@ class Receiver:
             entry_hash = yamf_hash(encoded)
         judge_next_piece(request)
         entry = OpenEntry(
-            piece.seq, encoded, entry_hash, payload_bytes, payload_hash, begin=incoming.position
+            piece.seq,
+            encoded,
+            entry_hash,
+            payload_bytes,
+            payload_hash,
+            begin=incoming.position,
+            came_at=now,
         )
         incoming.entry, incoming.last_entry = entry, None
         incoming.metadata_before, incoming.metadata_at = incoming.metadata_at, incoming.position
@@ -246,18 +252,25 @@ class Receiver:
         request.incoming.last_entry = entry
         self._prover.wrong_payload(request, position + 1, row.seq)
 
-    def leave(self, request: Request) -> None:
-        """The other side turns to another request: gathered bytes go to a sink.
+    def hand_over(self, request: Request) -> None:
+        """The entry whose small payload is not whole is stored without it, and what came of it.
 
-        So that at most one small payload is held in memory, however many requests there are.
+        So that at most one small payload is held in memory, however many requests there are, and
+        that no entry goes unverified for longer than its sender wants: metadata with a forged
+        signature, whose payload never comes, would keep its connection for nothing.
         """
         incoming = request.incoming
-        if incoming.gathered and incoming.entry is not None:
-            data = bytes(incoming.gathered)
-            incoming.gathered.clear()
-            self._to_sink(request, incoming.entry, 0)
-            if incoming.sink is not None:
-                self._prover.write(incoming.sink, data)
+        entry = incoming.entry
+        if entry is None or entry.ingested:
+            return
+        if not incoming.in_piece or incoming.held_already:
+            self._prover.keep_entry(request, entry, incoming.position)
+            return
+        data = bytes(incoming.gathered)
+        incoming.gathered.clear()
+        self._to_sink(request, entry, 0)
+        if incoming.sink is not None and data:
+            self._prover.write(incoming.sink, data)
         elif incoming.entry is not None and not incoming.discarding:
             self._prover.keep_entry(request, incoming.entry, incoming.position)
 

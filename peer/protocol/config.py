@@ -64,6 +64,11 @@ class SessionConfig:
     """... but no less than this of each."""
     small_payload_bytes_max: int = 64 * 1024
     """Payloads up to this size are gathered in memory and stored together with their entry."""
+    entry_alone_s: float = 1.0
+    """How long an entry waits for its small payload, to be stored with it; then it is checked."""
+    apology_timeout_s: float = 10.0
+    """point2point.md 8: who passes on greedily what is invalid finds that out as soon as we do, and
+    says so at once. Without an end to waiting a forged entry would keep its connection."""
     skipped_max: int = 100_000
     """Skipped payloads ahead of our own cursors that are remembered in one session."""
     inside_payloads_max: int = 16

@@ -54,6 +54,8 @@ class OpenEntry:
     ingested: bool = False
     """Whether the entry has been handed to the host (else it waits for its small payload)."""
     begin: int = -1
+    came_at: float = 0.0
+    """When its metadata came."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from wire import (
     encode_switch,
 )
 
-from .impolite import LOG, SAFE, Impolite, cancel, entry_packets, log_of, propose
+from .impolite import LOG, SAFE, SMALL, Impolite, cancel, entry_packets, log_of, propose
 from .impolite import metadata_packet as metadata
 from .impolite import payload_packet as payload
 
@@ -304,6 +304,58 @@ def bad_signature(seq: int = 1) -> bytes:
 def test_invalid_metadata_in_a_safe_direction_is_a_violation(safe: Impolite) -> None:
     violation = refused(safe, bad_signature(), payload(HELD, 1))
     assert (violation.rule, violation.request) == ("point2point.md 8", safe.number)
+
+
+@pytest.mark.parametrize("rest", [b"", SOLID(2), SOLID(2) + b"n"])
+def test_a_forged_entry_is_found_out_though_its_payload_does_not_come(
+    safe: Impolite, rest: bytes
+) -> None:
+    """Else it would hold its connection for as long as pings are answered."""
+    safe.data(bad_signature() + rest)
+    with pytest.raises(RemoteViolation) as caught:
+        safe.wait(SMALL.entry_alone_s)
+    assert (caught.value.rule, caught.value.request) == ("point2point.md 8", safe.number)
+
+
+def test_nor_is_it_kept_by_turning_to_another_request(safe: Impolite) -> None:
+    number, safe.number = safe.number, safe.number + 2
+    other = safe.open_request()
+    violation = refused(safe, bad_signature(), SOLID(2), encode_switch(other))
+    assert violation.request == number
+
+
+def test_an_apology_that_does_not_come_ends_the_connection(peer: Impolite) -> None:
+    """Whoever sends greedily might have one to make; but it finds out as soon as we do."""
+    peer.data(bad_signature())
+    peer.wait(SMALL.entry_alone_s)
+    peer.wait(SMALL.apology_timeout_s - 1)
+    with pytest.raises(RemoteViolation, match="without an apology"):
+        peer.wait(1)
+
+
+def test_an_apology_that_comes_ends_the_waiting_for_it(peer: Impolite) -> None:
+    peer.data(bad_signature())
+    peer.wait(SMALL.entry_alone_s)
+    peer.data(encode_apology())
+    peer.wait(2 * SMALL.apology_timeout_s)
+    peer.data(metadata(HELD, 1), payload(HELD, 1))
+    assert peer.store.logs[LOG][1].payload is not None
+
+
+@pytest.mark.parametrize(
+    "rest", [(SOLID(2), b"no"), (SOLID(2) + b"n", b"o"), (b"", SOLID(2) + b"no")]
+)
+def test_a_right_entry_whose_small_payload_comes_later_is_held_until_then(
+    safe: Impolite, rest: tuple[bytes, bytes]
+) -> None:
+    first, second = rest
+    held = log_of(1, lambda _: b"no")
+    safe.data(metadata(held, 1) + first)
+    safe.wait(SMALL.entry_alone_s)
+    assert safe.store.logs[LOG][1].payload == (b"no" if first == SOLID(2) + b"no" else None)
+    safe.data(second)
+    safe.run()
+    assert safe.store.logs[LOG][1].payload == b"no"
 
 
 def test_an_invalid_payload_in_a_safe_direction_is_a_violation(safe: Impolite) -> None:
