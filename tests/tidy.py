@@ -93,19 +93,22 @@ LAYERS = {
     "peer.data": _layer("peer.protocol wire", sans_io=True),
     "peer.planner": _layer("logstore peer.data peer.protocol wire", sans_io=True),
     "peer": _layer("bymux logstore peer.data peer.planner peer.protocol wire", sans_io=True),
+    "peer.node.fairness": _layer("", "trio"),
     "peer.node.interests": _layer("logstore peer wire"),
     "peer.node.host": _layer(
-        "logstore peer peer.node.interests wire", "inotify_simple nacl outcome trio"
+        "logstore peer peer.node.fairness peer.node.interests wire",
+        "inotify_simple nacl outcome trio",
     ),
     "peer.node.doors": _layer("logstore", "OpenSSL cryptography nacl trio"),
     "peer.node.links": _layer(
-        "bymux bymux.trio_streams logstore peer peer.node.doors peer.node.host wire",
+        "bymux bymux.trio_streams logstore peer peer.node.doors peer.node.fairness peer.node.host"
+        " wire",
         "nacl outcome trio",
     ),
     # Its root is what others import from, and so loads `status`, whose files build on the node's.
     "peer.node": _layer(
-        "bymux bymux.trio_streams logstore peer peer.node.doors peer.node.host peer.node.interests"
-        " peer.node.links peer.node.status wire",
+        "bymux bymux.trio_streams logstore peer peer.node.doors peer.node.fairness peer.node.host"
+        " peer.node.interests peer.node.links peer.node.status wire",
         "nacl outcome trio",
     ),
     "peer.node.status": _layer(

@@ -14,6 +14,7 @@ import trio
 from logstore import Follow, NodeLock, Store, StoreError, StoreLocked, StoreReadOnly, Subscription
 from peer import Interests, LogChanged, SessionConfig
 from peer.node.doors.admission import Doors
+from peer.node.host.lane import EndedError
 from peer.node.host.store_host import POLL_S, StoreHost
 from peer.node.host.verifier import Verifier
 from peer.node.interests import InterestBook, Wanted
@@ -139,7 +140,9 @@ async def running_node(
                 finally:
                     inner.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            raise alone(group) from None
+            # Tasks that wanted something of a lane may hear of its end before they are cancelled.
+            _, causes = group.split(EndedError)
+            raise alone(causes or group) from None
     if failure is not None:
         raise failure
 

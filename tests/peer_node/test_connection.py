@@ -243,7 +243,7 @@ async def test_a_store_that_fails_is_told_of_and_leaves_no_traceback(
     told: list[str] = []
     session = FakeSession(on_bytes=raising(StoreFull("the disk is full", "here", "make room")))
     async with running(session) as bench:
-        bench.connection._failed = told.append
+        bench.connection._failures.tell = told.append
         await bench.there.send_all(b"\x03")
         await bench.ending()
         assert bench.connection.not_given == DISK_FULL

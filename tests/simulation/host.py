@@ -12,6 +12,7 @@ from functools import partial
 from typing import Generic, TypeVar, cast
 
 from logstore import Store, StoreError
+from peer.node.fairness import Account
 from peer.node.host.changes import News
 from peer.node.host.groups import Checked, Group, grouped
 from peer.node.host.ingestion import GROUP_ENTRIES_MAX, Ingestion
@@ -78,8 +79,8 @@ class SimLane(Lane):
         super().__init__(settled=settled)
         self._pace = pace
 
-    def put(self, job: Job) -> None:
-        self._jobs.append(job)
+    def put(self, job: Job, account: Account | None = None) -> None:
+        self._jobs.put(account or self._own, job)
         if not self._running:
             self._begin()
 
@@ -91,7 +92,7 @@ class SimLane(Lane):
         count = self._pace.rng.randint(1, len(self._jobs))
         outcomes: list[Settle] = []
         for _ in range(count):
-            job = self._jobs.popleft()
+            _, [job] = self._jobs.take(self._pace.clock.now)
             try:
                 outcomes.append(job.work())
             except StoreError as error:
@@ -111,7 +112,8 @@ class SimIngestion(Ingestion):
     """The way of received entries: verdicts and commits come as events."""
 
     def __init__(self, pace: Pace, commit: Callable[[list[Group], Settle], None]) -> None:
-        super().__init__(cast(Verifier, _SimVerifier(pace, self)), self._unused)
+        verifier = cast(Verifier, _SimVerifier(pace, self))
+        super().__init__(verifier, self._unused, lambda: pace.clock.now)
         self._commit_soon = commit
         self._pace = pace
         self._storing = False

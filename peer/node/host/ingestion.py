@@ -2,9 +2,9 @@
 
     sessions' queues -> batches at the verifier -> checked, in order -> one transaction
 
-Sessions take turns, so that none waits for another's backlog. Within a session everything stays in
-order: what an entry links to is held, or came before it in the same session. While one group is
-being committed the next batches are being checked.
+Who has had least of late comes first (`fairness.py`), so that nobody waits for another's backlog.
+Within a session everything stays in order: what an entry links to is held, or came before it in the
+same session. While one group is being committed the next batches are being checked.
 
 A transaction begins as soon as nothing is being checked that could join it; otherwise when it has
 256 entries, or 20 ms after its first. So a lone live append waits for nothing.
@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from peer import IngestItem
+from peer.node.fairness import Line
 
 from .groups import Checked, Group, grouped
 from .port import Handed, Port
@@ -29,6 +30,9 @@ GROUP_ENTRIES_MAX: Final = 1024
 GROUP_WAIT_S: Final = 0.02
 TURN_ENTRIES: Final = 32
 """What a session may put into a batch before it is the next one's turn."""
+ENTRY_S: Final = 30e-6
+"""What an entry costs, signature and row, as it is charged. Seconds; only its proportion to what is
+measured elsewhere matters, and that little."""
 
 Commit = Callable[[list[Group]], Awaitable[None]]
 """Stores groups durably, tells their sessions, and tells all sessions what changed."""
@@ -45,11 +49,16 @@ class _Batch:
 class Ingestion:
     """The way of received entries; `run` has to be running."""
 
-    def __init__(self, verifier: Verifier, commit: Commit) -> None:
+    def __init__(
+        self,
+        verifier: Verifier,
+        commit: Commit,
+        now: Callable[[], float] = trio.current_time,
+    ) -> None:
+        self._now = now
         self._verifier = verifier
         self._commit = commit
-        self._queues: dict[Port, deque[_Pending]] = {}
-        self._turns: deque[Port] = deque()
+        self._line = Line[_Pending]()
         self._batches: deque[_Batch] = deque()
         self._checked: deque[Checked] = deque()
         self._checked_at = 0.0
@@ -61,7 +70,7 @@ class Ingestion:
     @property
     def idle(self) -> bool:
         """Whether nothing is on its way."""
-        return not (self._turns or self._batches or self._checked or self._committing)
+        return not (self._line or self._batches or self._checked or self._committing)
 
     async def wait_idle(self) -> None:
         """Returns once nothing is on its way."""
@@ -70,14 +79,10 @@ class Ingestion:
 
     def submit(self, port: Port, items: Sequence[IngestItem]) -> None:
         """Takes received entries of a session."""
-        queue = self._queues.get(port)
-        if queue is None:
-            queue = self._queues[port] = deque()
-            self._turns.append(port)
         for item in items:
             handed = port.handed(item.request, item.log)
             handed.items += 1
-            queue.append((handed, item))
+            self._line.put(port.account, (handed, item))
         self._dispatch()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -92,7 +97,7 @@ class Ingestion:
     def _dispatch(self) -> None:
         """Starts batches as long as workers could be idle and the disk keeps up."""
         while (
-            self._turns
+            self._line
             and len(self._batches) < self._verifier.in_flight_max
             and len(self._checked) < GROUP_ENTRIES_MAX
         ):
@@ -104,20 +109,14 @@ class Ingestion:
 
     def _next_batch(self) -> list[_Pending]:
         entries: list[_Pending] = []
-        while self._turns and len(entries) < BATCH_ENTRIES_MAX:
-            port = self._turns.popleft()
-            queue = self._queues[port]
+        now = self._now()
+        while self._line and len(entries) < BATCH_ENTRIES_MAX:
             room = BATCH_ENTRIES_MAX - len(entries)
-            share = min(room, TURN_ENTRIES) if self._turns else room
-            while queue and share:
-                pending = queue.popleft()
-                if not pending[0].refused:
-                    entries.append(pending)
-                    share -= 1
-            if queue:
-                self._turns.append(port)
-            else:
-                del self._queues[port]
+            share = min(room, TURN_ENTRIES) if self._line.accounts > 1 else room
+            account, waiting = self._line.take(now, share)
+            wanted = [pending for pending in waiting if not pending[0].refused]
+            account.charge(len(wanted) * ENTRY_S, now)
+            entries += wanted
         return entries
 
     async def _collect(self) -> None:

@@ -3,16 +3,18 @@
 Way and return cost about 100 microseconds, so a lane takes all jobs that are there (up to
 `JOBS_MAX`) at once, runs them in order in one thread, and hands the outcomes back in order. A job
 that has begun is never abandoned: cancelling a lane waits for the thread (half a transaction must
-not stay behind).
+not stay behind). Jobs of one account are done in order; whose are done first `fairness.py` says.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Final, TypeVar
 
 import trio
+
+from peer.node.fairness import Account, Line
 
 T = TypeVar("T")
 
@@ -23,6 +25,8 @@ More would have two hosts wait for each other: each thinks of what came while th
 what that brings up. With 64, which is what a peer may propose at a time, 2,000 logs in step took a
 fifth longer.
 """
+JOBS_CONTESTED_MAX: Final = 4
+"""Where several wait: who has had least waits for no more jobs of others than these."""
 
 
 Settle = Callable[[], None]
@@ -51,7 +55,9 @@ class Lane:
         limiter = trio.CapacityLimiter(1)
         self._run_sync = run_sync or partial(trio.to_thread.run_sync, limiter=limiter)
         self._settled = settled
-        self._jobs: deque[Job] = deque()
+        self._jobs = Line[Job]()
+        self._own = Account()
+        """Of what the node does for itself: never charged, and so before all others."""
         self._waiting = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
         self._running = False
@@ -64,10 +70,26 @@ class Lane:
         """Whether nothing is queued or running."""
         return not self._jobs and not self._running
 
-    def put(self, job: Job) -> None:
-        """Queues a job."""
-        self._jobs.append(job)
+    def put(self, job: Job, account: Account | None = None) -> None:
+        """Queues a job, for an account or for the node itself."""
+        self._jobs.put(account or self._own, job)
         self._waiting.unpark()
+
+    def when_done(self, then: Callable[[], None]) -> None:
+        """Calls `then`, in the event loop, once all that was queued until now is done."""
+        left = 1  # behind what is running
+
+        def reached() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        def failed(_: Exception) -> None:
+            reached()
+
+        left += self._jobs.put_behind_all(lambda: Job(lambda: reached, failed))
+        self.put(Job(lambda: reached, failed))
 
     async def call(self, work: Callable[[], T]) -> T:
         """Runs `work` in its turn and returns its result, or raises what it raised.
@@ -131,14 +153,25 @@ class Lane:
                 self._drained.unpark_all()
 
     async def _do_some(self) -> None:
-        jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), JOBS_MAX))]
+        most = JOBS_MAX if self._jobs.accounts == 1 else JOBS_CONTESTED_MAX
+        jobs: list[Job] = []
+        accounts: list[Account] = []
+        while self._jobs and len(jobs) < most:
+            account, taken = self._jobs.take(trio.current_time(), most - len(jobs))
+            jobs += taken
+            accounts += [account] * len(taken)
+        seconds: list[float] = []
         self._running = True
         try:
             # Shielded: what was taken out of the queue is done, and its outcome is heard of.
             with trio.CancelScope(shield=True):
-                outcomes = await self._run_sync(partial(_do_all, jobs))
+                outcomes = await self._run_sync(partial(_do_all, jobs, seconds))
         finally:
             self._running = False
+        now = trio.current_time()
+        for account, cost in zip(accounts, seconds, strict=True):
+            if account is not self._own:
+                account.charge(cost, now)
         self._settle(outcomes)
 
     def _settle(self, outcomes: list[Settle]) -> None:
@@ -148,15 +181,22 @@ class Lane:
             self._settled()
 
 
-def _ended() -> RuntimeError:
-    return RuntimeError("the node has ended, and does nothing any more")
+class EndedError(RuntimeError):
+    """A lane runs no more. That is never why a node ends: something else has ended the lane."""
 
 
-def _do_all(jobs: list[Job]) -> list[Settle]:
+def _ended() -> EndedError:
+    return EndedError("the node has ended, and does nothing any more")
+
+
+def _do_all(jobs: list[Job], seconds: list[float]) -> list[Settle]:
+    """What came of each, and into `seconds` how long it took."""
     outcomes: list[Settle] = []
     for job in jobs:
+        began = perf_counter()
         try:
             outcomes.append(job.work())
         except Exception as error:  # noqa: BLE001 - the job's owner judges it
             outcomes.append(partial(job.failed, error))
+        seconds.append(perf_counter() - began)
     return outcomes

@@ -20,6 +20,7 @@ from peer import (
     Verdict,
     WritePayload,
 )
+from peer.node.fairness import Account
 from wire import LogKey
 
 from .arrivals import Arrivals
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 LANES: Final = 2
 
 PayloadCommand = OpenPayload | WritePayload | FinishPayload | ClosePayload
-Write = Callable[[Callable[[set[LogKey]], Callable[[], Replies]]], None]
+Write = Callable[[Callable[[set[LogKey]], Callable[[], Replies]], Account], None]
 """Runs something in the writing thread, soon, and delivers the replies that it returns."""
 
 
@@ -116,7 +117,8 @@ class PayloadHost:
             await lane.finish()
 
     def _put(self, port: Port, sink: Sink, work: Callable[[], Settle]) -> None:
-        self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port, sink)))
+        job = Job(work, partial(self._failed, port, sink))
+        self.lanes[port.number % LANES].put(job, port.account)
 
     # In a thread
 
@@ -207,7 +209,7 @@ class PayloadHost:
             self._arrivals.spoiled(sink)
             port.deliver(PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail))
         else:
-            self._write(partial(self._complete, port, sink, outcome))
+            self._write(partial(self._complete, port, sink, outcome), port.account)
 
     def _completed(self, port: Port, sink: Sink, outcome: Outcome) -> Replies:
         self._arrivals.completed(sink)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from peer import Event, Refusal
+from peer.node.fairness import Account
 from wire import LogKey
 
 Deliver = Callable[[Sequence[Event]], None]
@@ -32,15 +33,23 @@ class Port:
 
     `number` spreads sessions over threads: what one asks of the same kind is done in order. `fail`
     ends the session, for a fault of ours that is no answer to any of its commands. `giver`: whom
-    quotas go for, the id of the other side or b"" if it has proved none.
+    quotas go for, the id of the other side or b"" if it has proved none. `account`: who pays for
+    what is done here; one of its own unless given.
     """
 
     def __init__(
-        self, number: int, source: str, deliver: Deliver, fail: Fail, giver: bytes = b""
+        self,
+        number: int,
+        source: str,
+        deliver: Deliver,
+        fail: Fail,
+        giver: bytes = b"",
+        account: Account | None = None,
     ) -> None:
         self.number = number
         self.source = source
         self.giver = giver
+        self.account = account or Account()
         self.handed_in: dict[int, Handed] = {}
         self._deliver: Deliver | None = deliver
         self._fail = fail

@@ -69,7 +69,8 @@ class ReadHost:
 
     def _put(self, port: Port, work: Callable[[], Settle]) -> None:
         self._under_way += 1
-        self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port)))
+        job = Job(work, partial(self._failed, port))
+        self.lanes[port.number % LANES].put(job, port.account)
 
     def _stop(self, port: Port, request: int) -> None:
         self._arrivals.stop(port, request)

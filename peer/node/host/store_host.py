@@ -26,6 +26,7 @@ from peer import (
     Refusal,
     StopReading,
 )
+from peer.node.fairness import Account
 from peer.node.interests import Wanted
 from wire import EntryError, LogKey, decode_entry
 
@@ -103,13 +104,21 @@ class StoreHost:
     def _lanes(self) -> list[Lane]:
         return [*self._payloads.lanes, self._writer, *self._reads.lanes]
 
-    def open_port(self, source: str, deliver: Deliver, fail: Fail, giver: bytes = b"") -> Port:
+    def open_port(
+        self,
+        source: str,
+        deliver: Deliver,
+        fail: Fail,
+        giver: bytes = b"",
+        account: Account | None = None,
+    ) -> Port:
         """A place for a session. `source`: where its entries come from, for people.
 
         `giver`: whom quotas go for, the id of the other side or b"" if it has proved none.
+        `account`: who pays for what is done here; one of its own unless given.
         """
         self._ports_opened += 1
-        port = Port(self._ports_opened, source, deliver, fail, giver)
+        port = Port(self._ports_opened, source, deliver, fail, giver, account)
         self.ports.add(port)
         return port
 
@@ -129,7 +138,8 @@ class StoreHost:
                 case LookUp() | ReadEntries() | ReadPayload() | StopReading():
                     self._reads.submit(port, command)
                 case CheckEvidence():
-                    self._write_soon(partial(self._check_evidence, command, port.source))
+                    work = partial(self._check_evidence, command, port.source)
+                    self._write_soon(work, port.account)
                 case _:
                     self._payloads.submit(port, command)
 
@@ -143,11 +153,8 @@ class StoreHost:
             if not left:
                 then()
 
-        def failed(_: Exception) -> None:
-            reached()
-
         for lane in self._payloads.lanes:
-            lane.put(Job(lambda: reached, failed))
+            lane.when_done(reached)
 
     async def call(self, work: Callable[[], T], *, also: Iterable[LogKey] = ()) -> T:
         """Runs `work` in the writing thread in its turn, and tells what it changed.
@@ -216,12 +223,12 @@ class StoreHost:
         settle, news = await self._writer.call(partial(self._with_news, work))
         self._publish(news, settle())
 
-    def _write_soon(self, work: Work) -> None:
+    def _write_soon(self, work: Work, account: Account | None = None) -> None:
         def do() -> Settle:
             settle, news = self._with_news(work)
             return lambda: self._publish(news, settle())
 
-        self._writer.put(Job(do, partial(self.faults.tell, "the writing thread")))
+        self._writer.put(Job(do, partial(self.faults.tell, "the writing thread")), account)
 
     def _with_news(self, work: Work) -> tuple[Callable[[], Replies], News]:
         also: set[LogKey] = set()

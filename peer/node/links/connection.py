@@ -30,6 +30,7 @@ from peer import (
     Verdict,
 )
 from peer.node.doors.trouble import HandshakeError
+from peer.node.fairness import Account, Seat, Turns
 from peer.node.host.port import Port
 from peer.node.host.store_host import StoreHost
 
@@ -84,6 +85,19 @@ class Ending:
     reason: str
 
 
+@dataclass(slots=True)
+class _Failures:
+    """Failures to keep what came, since something was kept; and who is told of each."""
+
+    most: int | None
+    tell: Callable[[str], None]
+    since_kept: int = 0
+
+    @property
+    def are_too_many(self) -> bool:
+        return self.since_kept == self.most
+
+
 class Connection:
     """Runs a session over a stream.
 
@@ -92,7 +106,8 @@ class Connection:
     stream at once, behind which what is urgent has to wait. `failures_max`: after so many failures
     to keep what came, with nothing kept in between, the session is ended in good order. `failed` is
     called with the reason of each. `peer_id`: what the other side has proved over TLS, where
-    nothing but a setup or `denied` can be the first that it says.
+    nothing but a setup or `denied` can be the first that it says. `seat`: its turns among
+    all connections of a node.
     """
 
     def __init__(
@@ -108,15 +123,15 @@ class Connection:
         failures_max: int | None = None,
         failed: Callable[[str], None] = lambda _: None,
         peer_id: bytes | None = None,
+        seat: Seat | None = None,
     ) -> None:
         self.session = session
         self._peer_id = peer_id
+        self._seat = seat or Turns().seat(Account())
         self.not_kept: str | None = None
         self.not_given: str | None = None
         """Why something that came could not be kept, of several the last; it may be here now."""
-        self._failures_max = failures_max
-        self._failed = failed
-        self._failures = 0
+        self._failures = _Failures(failures_max, failed)
         self._send_bytes = send_bytes
         self._stream = stream
         self._host = host
@@ -134,7 +149,9 @@ class Connection:
     async def run(self) -> Ending:
         """Runs until the connection has ended and the stream is closed."""
         giver = self._peer_id or b""
-        self._port = self._host.open_port(self._source, self._deliver, self._fail, giver)
+        self._port = self._host.open_port(
+            self._source, self._deliver, self._fail, giver, self._seat.account
+        )
         try:
             self._deliver((self._interests,))
             with self._scope:
@@ -188,13 +205,17 @@ class Connection:
                     self._end(EndKind.NOT_A_PEER, "not a bamboo peer: that is no setup")
                     return
                 continue
-            session.receive_bytes(bytes(data), trio.current_time())
-            self._turn()
+            await self._seat.turn()
+            with self._seat.paid():
+                session.receive_bytes(bytes(data), trio.current_time())
+                self._turn()
             while session.has_unread:
                 # Others first. Should the connection end meanwhile, the rest is never read.
                 await trio.lowlevel.checkpoint()
-                session.read_on(trio.current_time())
-                self._turn()
+                await self._seat.turn()
+                with self._seat.paid():
+                    session.read_on(trio.current_time())
+                    self._turn()
         self._reading_ended.set()
         if session.closed:
             return
@@ -207,11 +228,13 @@ class Connection:
         session = self.session
         waited_s = 0.0
         while True:
-            now = trio.current_time()
-            data = session.bytes_to_send(self._send_bytes, now, waited_s=waited_s)
+            await self._seat.turn()
+            with self._seat.paid():
+                now = trio.current_time()
+                data = session.bytes_to_send(self._send_bytes, now, waited_s=waited_s)
+                # Looking for something to send may be what asks the store for it.
+                self._pass_on()
             waited_s = 0.0
-            # Looking for something to send may be what asks the store for it.
-            self._pass_on()
             if data:
                 given_at = trio.current_time()
                 await self._stream.send_all(data)
@@ -243,29 +266,30 @@ class Connection:
     def _deliver(self, events: Sequence[Event]) -> None:
         session, now = self.session, trio.current_time()
         try:
-            for event in events:
-                self._note_kept(event)
-            session.handle_all(events, now)
-            if self._failures == self._failures_max:
-                self.close()
-            self._turn()
+            with self._seat.paid():
+                for event in events:
+                    self._note_kept(event)
+                session.handle_all(events, now)
+                if self._failures.are_too_many:
+                    self.close()
+                self._turn()
         except Exception as error:  # noqa: BLE001 - the host that delivers is not to blame
             self._fail(error)
 
     def _note_kept(self, event: Event) -> None:
         match event:
             case Ingested() | PayloadFinished(verdict=Verdict.VALID):
-                self._failures = 0
+                self._failures.since_kept = 0
             case IngestFailed(refusal=Refusal.NO_ROOM) | PayloadFinished(verdict=Verdict.NO_ROOM):
                 # The store host tells of it, by the limit: it is the same for many connections.
                 self.not_kept = event.detail
             case IngestFailed(refusal=Refusal.STORAGE) | PayloadFinished(verdict=Verdict.STORAGE):
                 self.not_kept = event.detail
-                self._failures += 1
-                self._failed(event.detail)
+                self._failures.since_kept += 1
+                self._failures.tell(event.detail)
             case StorageFailed():
                 self.not_given = event.detail
-                self._failed(event.detail)
+                self._failures.tell(event.detail)
             case _:
                 pass
 
@@ -343,7 +367,7 @@ class Connection:
                     self._end(EndKind.LOST, f"connection lost: {words_of(error)}")
             case StoreError():
                 self.not_given = str(error)
-                self._failed(str(error))
+                self._failures.tell(str(error))
                 self._end(EndKind.STORAGE, str(error))
             case _:
                 self._host.faults.tell(f"connection with {self._source}", error)

@@ -24,12 +24,14 @@ from peer import (
     claim_all,
 )
 from peer.node.doors.admission import Admission, ProvedStream
+from peer.node.fairness import Accounts, Seat, Turns
 from peer.node.host.seldom import Seldom
 from peer.node.host.store_host import StoreHost
 from wire import LogKey
 
 from .allowance import CREDIT_BYTES_MIN, FILES_MIN, Allowance, files_for_payloads
 from .connection import SEND_BYTES, Connection, Ending, EndKind
+from .gate import place_of
 from .greedy import Greedy, with_greedy
 from .knowledge import Knowledge
 from .limits import Limits
@@ -201,6 +203,8 @@ class Roster:
         self.pacer = Pacer(limits)
         self.allowance = Allowance(limits.data_credit_bytes_max, CREDIT_BYTES_MIN)
         self.files = Allowance(files_for_payloads(limits.connections_max), FILES_MIN)
+        self._turns = Turns()
+        self._accounts = Accounts()
         self.members: set[Member] = set()
         self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
         """How the last connections ended, the oldest first."""
@@ -249,11 +253,8 @@ class Roster:
         rule = None if peer_id is None else self._admission.rule_for(peer_id, expected=expected)
         role = Role.PROACTIVE if direction is Direction.OUTGOING else Role.REACTIVE
         config, files = self._share()
-        config = replace(
-            config,
-            setup=with_greedy(config.setup, greedy),
-            policy=policy or config.policy,
-        )
+        setup, policy = with_greedy(config.setup, greedy), policy or config.policy
+        config = replace(config, setup=setup, policy=policy)
         trace = None if self._trace is None else self._trace.begin(address, direction, peer_id)
         tracer = None if trace is None else trace.tracer
         place: Place | None = None
@@ -275,6 +276,7 @@ class Roster:
             failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
             failed=self._storage_failed,
             peer_id=peer_id,
+            seat=self._seat(direction, address, peer_id),
         )
 
         def established() -> None:
@@ -298,6 +300,17 @@ class Roster:
             place=place,
         )
         return member
+
+    def _seat(self, direction: Direction, address: str, peer_id: bytes | None) -> Seat:
+        """Whoever pays is an allowed peer, or an address, since ids cost nothing."""
+        who: bytes | str
+        if peer_id is not None and self._admission.knows(peer_id):
+            who = peer_id
+        elif direction is Direction.OUTGOING:
+            who = address  # a name, perhaps, and nobody else's choice
+        else:
+            who = place_of(address.rpartition(":")[0].strip("[]"))
+        return self._turns.seat(self._accounts.open(who, trio.current_time()))
 
     def _share(self) -> tuple[SessionConfig, int]:
         """What a connection may have of the node's memory and files, and how many files that is."""

@@ -1,0 +1,182 @@
+"""Who has had least of late goes first: accounts, what waits in lines, turns in the event loop."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+
+from logstore import ALL, Store
+from peer import Ingest, Ingested
+from peer.node import fairness
+from peer.node.fairness import HALF_LIFE_S, LONGEST_WAITING_EVERY, Account, Accounts, Line, Turns
+from peer.node.host.lane import JOBS_CONTESTED_MAX, JOBS_MAX, Job, Lane
+
+from .support import PATIENCE_S, Author, Client, running_host
+
+
+def test_what_was_spent_is_forgotten_by_and_by() -> None:
+    account = Account()
+    account.charge(4.0, 100.0)
+    assert account.spent_s(100.0) == 4.0
+    assert account.spent_s(100.0 + HALF_LIFE_S) == pytest.approx(2.0)
+    account.charge(1.0, 100.0 + HALF_LIFE_S)
+    assert account.spent_s(100.0 + 2 * HALF_LIFE_S) == pytest.approx(1.5)
+
+
+def test_the_connections_of_a_peer_spend_together() -> None:
+    accounts = Accounts()
+    one, another, other_peer = (accounts.open(who, 0.0) for who in ("amy", "amy", "ben"))
+    one.charge(2.0, 0.0)
+    other_peer.charge(1.0, 0.0)
+    assert sorted((one, another, other_peer), key=lambda each: each.rank(0.0)) == [
+        other_peer,
+        another,
+        one,
+    ]
+
+
+def test_who_comes_back_is_no_newcomer_and_whoever_spent_least_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fairness, "ACCOUNTS_MAX", 3)
+    accounts = Accounts()
+    accounts.open("flood", 0.0).charge(5.0, 0.0)
+    for number in range(10):
+        accounts.open(f"stranger {number}", 0.0).charge(0.1, 0.0)
+    assert accounts.open("flood", 0.0).rank(0.0) == (5.0, 0.0)
+
+
+def test_a_line_serves_who_has_spent_least_each_in_order() -> None:
+    line = Line[str]()
+    rich, poor = Account(), Account()
+    rich.charge(1.0, 0.0)
+    for number in range(3):
+        line.put(rich, f"rich {number}")
+    for number in range(3):
+        line.put(poor, f"poor {number}")
+    taken = []
+    while line:
+        account, [item] = line.take(0.0)
+        account.charge(0.4, 0.0)
+        taken.append(item)
+    assert taken == ["poor 0", "poor 1", "poor 2", "rich 0", "rich 1", "rich 2"]
+
+
+def test_nobody_stands_still() -> None:
+    line = Line[int]()
+    waits, others = Account(), Account()
+    waits.charge(100.0, 0.0)
+    line.put(waits, -1)
+    for number in range(20):
+        line.put(others, number)
+    taken = [line.take(0.0)[1][0] for _ in range(LONGEST_WAITING_EVERY)]
+    assert taken == [*range(LONGEST_WAITING_EVERY - 1), -1]
+
+
+async def test_who_comes_alone_is_let_through_at_once() -> None:
+    turns = Turns()
+    for _ in range(3):
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await turns.take(Account())
+        assert not scope.cancelled_caught
+        await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_a_newcomer_waits_for_none_of_many_connections() -> None:
+    turns, done = Turns(), []
+    accounts = Accounts()
+    accounts.open("flood", 0.0).charge(60.0, trio.current_time())
+
+    async def connection(who: str, count: int) -> None:
+        account = accounts.open(who, 0.0)
+        for _ in range(count):
+            await turns.take(account)
+            account.charge(0.001, trio.current_time())
+            done.append(who)
+            await trio.lowlevel.checkpoint()
+
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(connection, "flood", 50)
+            while len(done) < 100:
+                await trio.lowlevel.checkpoint()
+            del done[:]
+            nursery.start_soon(connection, "newcomer", 20)
+    last = len(done) - done[::-1].index("newcomer")
+    # A turn that finds the newcomer on its way to its next one goes to somebody else.
+    assert last < 4 * 20
+    assert done.count("flood") >= 890
+
+
+async def test_a_turn_that_nobody_takes_is_passed_on() -> None:
+    turns, account, told = Turns(), Account(), trio.Event()
+
+    async def take() -> None:
+        await turns.take(account)
+        told.set()
+
+    async with trio.open_nursery() as nursery:
+        await turns.take(account)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await turns.take(account)
+        assert scope.cancelled_caught
+        nursery.start_soon(take)
+        with trio.fail_after(PATIENCE_S):
+            await told.wait()
+
+
+async def test_a_lane_does_the_jobs_of_a_newcomer_before_a_backlog() -> None:
+    lane, gate = Lane(), threading.Event()
+    order: list[str] = []
+    flood, newcomer = Account(), Account()
+
+    def job(name: str) -> Job:
+        def work() -> Callable[[], None]:
+            gate.wait()
+            return partial(order.append, name)
+
+        return Job(work, lambda error: None)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lane.run)
+        flood.charge(1.0, trio.current_time())
+        for _ in range(3 * JOBS_MAX):
+            lane.put(job("flood"), flood)
+        await trio.testing.wait_all_tasks_blocked()
+        told: list[int] = []
+        for _ in range(3):
+            lane.put(job("newcomer"), newcomer)
+        lane.when_done(lambda: told.append(len(order)))
+        lane.put(job("later"), newcomer)
+        gate.set()
+        await lane.wait_idle()
+        nursery.cancel_scope.cancel()
+    assert order.index("newcomer") <= JOBS_MAX + JOBS_CONTESTED_MAX
+    assert len(order) == 3 * JOBS_MAX + 4
+    assert told == [len(order)]
+    assert 0 < newcomer.spent_s(trio.current_time()) < flood.spent_s(trio.current_time())
+
+
+async def test_the_entries_of_a_newcomer_are_checked_before_a_backlog() -> None:
+    author, other = Author(), Author(2)
+    for seq in range(1, 2001):
+        author.sign(seq, b"")
+    other.sign(1, b"")
+    with Store.memory() as store:
+        store.follow(ALL)
+        async with running_host(store) as host:
+            flood, newcomer = Client(host), Client(host)
+            flood.port.account.charge(10.0, trio.current_time())
+            flood.submit(Ingest([author.item(seq) for seq in range(1, 2001)]))
+            newcomer.submit(Ingest([other.item(1)]))
+            await newcomer.wait_for(Ingested)
+            stored = sum(event.items for event in flood.of(Ingested))
+            assert stored < 2000
+            await host.wait_idle()
+            assert len(store.read(author.log, 1, entries_max=3000, bytes_max=1 << 20)) == 2000
