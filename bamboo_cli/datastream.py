@@ -12,7 +12,7 @@ from wire import LogKey
 from .asking import Asker
 from .datastream_serving import DEFAULT_LISTEN, log_of, parsed, run_relay, run_serve
 from .errors import DONE, FAILED, Problem, WrongUsage
-from .online import address, run_trio
+from .online import run_trio, tcp_address
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
@@ -60,7 +60,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        type=address,
+        type=tcp_address,
         own_variable=True,
         help=f"of serve (default: {DEFAULT_LISTEN}) and relay (default: serves nobody)",
     )
@@ -397,7 +397,7 @@ _ASKED: Final = {
 
 
 def _client(args: "Namespace", terminal: "Terminal") -> int:
-    where = parsed(address, args.words[0], args.verb)
+    where = parsed(tcp_address, args.words[0], args.verb)
     asked: str = args.words[1]
     if asked not in _ASKED:
         raise WrongUsage(f"datastream client: {asked!r} is none of {', '.join(_ASKED)}")

@@ -11,7 +11,7 @@ from wire import LogKey
 from .asking import Asker
 from .errors import DONE, WrongUsage
 from .gateway_serving import Events, until_signal
-from .online import address, collect_seldom, run_trio
+from .online import collect_seldom, run_trio, tcp_address
 from .opening import opened_store
 from .values import log_key
 
@@ -100,7 +100,7 @@ def _describe(event: Mapping[str, object]) -> str | None:
 
 
 def run_relay(args: "Namespace", terminal: "Terminal") -> int:
-    where = parsed(address, args.words[0], args.verb)
+    where = parsed(tcp_address, args.words[0], args.verb)
     with opened_store(args) as store:
         Asker(store, args.log_id, terminal, always=None).ask()
         run_trio(partial(_relay_until_signal, store, where, args, terminal))

@@ -10,7 +10,7 @@ from peer import counted
 from .asking import Asker
 from .errors import DONE, WrongUsage
 from .gateway_serving import Events, until_signal
-from .online import address, collect_seldom, run_trio
+from .online import collect_seldom, run_trio, tcp_address
 from .opening import opened_store
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def listener(text: str) -> tuple[Any, str]:
     where, comma, rights = text.partition(",")
     if rights not in _RIGHTS or bool(comma) != bool(rights):
         raise ValueError(f"{rights[:40]!r} is neither no-create nor read-only")
-    return address(where), _RIGHTS[rights]
+    return tcp_address(where), _RIGHTS[rights]
 
 
 def server_options(args: "Namespace") -> dict[str, Any]:

@@ -81,8 +81,15 @@ async def _cancel_at_signal(signals: AsyncIterator[int], scope: "trio.CancelScop
 
 
 def address(text: str) -> "Address":
-    """`HOST:PORT`. Raises ValueError."""
+    """`HOST:PORT` or `unix:PATH`. Raises ValueError."""
     from peer.node import Address  # loads Trio, which `--help` can do without
+
+    return Address.parse(text, unix=True)
+
+
+def tcp_address(text: str) -> "Address":
+    """`HOST:PORT` alone. Raises ValueError."""
+    from peer.node import Address  # as above
 
     return Address.parse(text)
 

@@ -56,7 +56,8 @@ def _arguments(parser: Parser) -> None:
         metavar="HOST:PORT",
         type=address,
         default="127.0.0.1:7007",
-        help="where to take connections (default: 127.0.0.1:7007; port 0: a free one)",
+        help="where to take connections (default: 127.0.0.1:7007; port 0: a free one;"
+        " unix:PATH: a socket of this machine, for its owner alone)",
     )
     parser.add_argument(
         "--no-listen", action="store_true", help="take no connections, whatever --listen says"

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 def _subject(text: str) -> LogKey | str:
     """A log, or what else is a peer. Raises ValueError."""
     host = text.partition(":")[0]
-    if "/" in text or (len(host) >= 60 and not set(host.lower()) - set("0123456789abcdef")):
+    if ("/" in text and host != "unix") or (
+        len(host) >= 60 and not set(host.lower()) - set("0123456789abcdef")
+    ):
         return log_key(text)
     from peer.node import Address  # loads Trio, which `--help` can do without
 
-    Address.parse(text)
+    Address.parse(text, unix=True)
     return text
 
 

@@ -202,7 +202,7 @@ class Peer:
     # Connections
 
     async def listen(self, address: str | Address = "127.0.0.1:0") -> Address:
-        """Takes connections at `HOST:PORT`; port 0 picks a free one.
+        """Takes connections at `HOST:PORT`, or at `unix:PATH`; port 0 picks a free one.
 
         Returns where, the first address if the host has several. Raises CannotListenError, and
         ValueError for what is no address.
@@ -535,7 +535,7 @@ def _address(address: str | Address) -> Address:
     """Raises ValueError, also for what was put together by hand and is no address; TypeError."""
     if not isinstance(address, str | Address):
         raise TypeError(f"an address is text or an Address, not {address!r:.60}")
-    return Address.parse(str(address))
+    return Address.parse(str(address), unix=True)
 
 
 def _target(target: str | Address | PeerAddress) -> PeerAddress:

@@ -28,7 +28,7 @@ from peer.node.links.entrance import Entrance
 from peer.node.links.gate import Gate
 from peer.node.links.greedy import Greedy
 from peer.node.links.limits import Limits
-from peer.node.links.listening import Reception, address_of, open_listeners
+from peer.node.links.listening import Reception, address_of, clean_up, open_listeners
 from peer.node.links.records import ConnectionInfo, Direction, Observer
 from peer.node.links.roster import Ended, Member, Roster
 from peer.node.links.sources import SourceInfo
@@ -509,14 +509,19 @@ class Node:
         tls: bool,
         task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        # Connections outlive the listening: they are ended in good order.
-        with self._accepting:
-            await trio.serve_listeners(
-                partial(self._reception.welcome, tls=tls),
-                listeners,
-                handler_nursery=self._nursery,
-                task_status=task_status,
-            )
+        addresses = [address_of(listener) for listener in listeners]
+        try:
+            # Connections outlive the listening: they are ended in good order.
+            with self._accepting:
+                await trio.serve_listeners(
+                    partial(self._reception.welcome, tls=tls),
+                    listeners,
+                    handler_nursery=self._nursery,
+                    task_status=task_status,
+                )
+        finally:
+            for address in addresses:
+                clean_up(address)
 
     # News
 

@@ -50,6 +50,35 @@ def test_an_address_reads_as_it_was_written(text: str) -> None:
     assert str(Address.parse(text)) == text
 
 
+def test_a_socket_s_path_is_an_address_where_it_is_of_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/tmp")
+    for text in ("unix:/tmp/a@b.sock", "unix:a@b.sock"):
+        found = Address.parse(text, unix=True)
+        assert (found.path, str(found)) == ("/tmp/a@b.sock", "unix:/tmp/a@b.sock")
+        assert found.is_loopback
+        called = PeerAddress.parse(f"{text},greedy=none")
+        assert (called.address, called.peer, called.greedy) == (found, None, "none")
+    with pytest.raises(ValueError, match="not a socket's path"):
+        Address.parse("unix:/tmp/a")
+    named = PeerAddress.parse(f"{'ab' * 32}@unix:/tmp/a@b")
+    assert (named.peer, str(named)) == ("ab" * 32, "unix:/tmp/a@b")
+    assert PeerAddress.parse(named.written) == named
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("unix:", "expected the path"),
+        ("unix:a\nb", "expected the path"),
+        ("unix:a,b", "a comma"),
+        ("unix:" + "x" * 200, "107 bytes"),
+    ],
+)
+def test_what_is_no_path_of_a_socket_and_why(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Address.parse(text, unix=True)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("localhost", True), ("127.0.0.1", True), ("[::1]", True), ("0.0.0.0", False), ("a.b", False)],

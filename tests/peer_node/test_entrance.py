@@ -334,7 +334,9 @@ async def test_what_is_no_setup_over_tls_is_no_peer() -> None:
     async with node(AMY, told=told) as amy:
         amy.host.store.peers.allow(BEN_ID)
         [address] = await amy.listen(HERE)
-        stream = TlsStream(await trio.open_tcp_stream(*address), Identity(BEN), server=False)
+        stream = TlsStream(
+            await trio.open_tcp_stream(address.host, address.port), Identity(BEN), server=False
+        )
         # The store has been read: what is decided is told within a second.
         with trio.fail_after(PATIENCE_S):
             while amy.entrance.admission.rules.get(BEN_ID) is None:

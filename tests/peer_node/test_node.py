@@ -174,7 +174,7 @@ async def test_of_too_many_connections_the_one_that_says_nothing_gives_way_to_a_
         streams = []
         with trio.fail_after(PATIENCE_S):
             for _ in range(3):
-                streams.append(await trio.open_tcp_stream(*address))
+                streams.append(await trio.open_tcp_stream(address.host, address.port))
                 assert await streams[-1].receive_some(1)
             for stream in streams[:2]:
                 while await stream.receive_some(4096):

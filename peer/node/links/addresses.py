@@ -1,11 +1,13 @@
-"""`HOST:PORT`, with brackets around an IPv6 host, as users write it.
+"""`HOST:PORT`, with brackets around an IPv6 host, or `unix:PATH`, as users write it.
 
 Before the address of a peer that is called there may be who is to answer, and behind it options of
 that connection: `ID@HOST:PORT,greedy=none`.
 """
 
 import ipaddress
+import os
 import re
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from logstore import check_name
@@ -16,29 +18,58 @@ DEFAULT_PORT: Final = 7007
 _ID: Final = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
 
 
+UNIX: Final = "unix:"
+UNIX_PATH_BYTES_MAX: Final = 107
+"""What the operating system has room for, and a byte that ends it."""
+
+
 class Address(NamedTuple):
-    """A host, by name or number, and a TCP port."""
+    """A host, by name or number, and a TCP port; or the path of a socket of this machine."""
 
     host: str
     port: int
+    path: str = ""
+    """Of a Unix domain socket, absolute; there is no port then, and `unix` stands for the host."""
 
     def __str__(self) -> str:
+        if self.path:
+            return f"{UNIX}{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
+        if self.path:
+            return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
 
     @classmethod
-    def parse(cls, text: str) -> "Address":
+    def at_path(cls, path: str) -> "Address":
+        """That of a Unix domain socket. Raises ValueError, with a message for people."""
+        if not path or not path.isprintable():
+            raise ValueError(f"{UNIX}{path[:100]!r}: expected the path of a socket")
+        if "," in path:
+            raise ValueError(f"{UNIX}{path[:100]}: a comma in the path begins options")
+        whole = str(Path(path).absolute())
+        if len(os.fsencode(whole)) > UNIX_PATH_BYTES_MAX:
+            raise ValueError(
+                f"{UNIX}{whole}: the path of a socket has {UNIX_PATH_BYTES_MAX} bytes at most"
+            )
+        return cls(UNIX.rstrip(":"), 0, whole)
+
+    @classmethod
+    def parse(cls, text: str, *, unix: bool = False) -> "Address":
         """`host`, `host:port`, `[::1]` or `[::1]:port`; the default port is 7007.
 
-        Raises ValueError, with a message for people.
+        And `unix:PATH` if that is of use here. Raises ValueError, with a message for people.
         """
+        if text.startswith(UNIX) and unix:
+            return cls.at_path(text.removeprefix(UNIX))
+        if text.startswith(UNIX):
+            raise ValueError(f"{text[:100]!r}: expected HOST:PORT here, and not a socket's path")
         if "," in text:
             raise ValueError(
                 f"{text[:100]!r}: options stand behind the address of a peer that is called only"
@@ -91,13 +122,18 @@ class PeerAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "PeerAddress":
-        """`[ID@]HOST:PORT[,greedy=both|send|receive|none][,tls=yes|no]`. Raises ValueError."""
+        """`[ID@]HOST:PORT[,greedy=both|send|receive|none][,tls=yes|no]`. Raises ValueError.
+
+        `unix:PATH` stands for `HOST:PORT` where the peer is on this machine.
+        """
         place, *options = text.split(",")
-        who, at, rest = place.rpartition("@")
+        # There may be an @ in a path.
+        named = "@" in place and not place.startswith(UNIX)
+        who, at, rest = place.partition("@") if named else ("", "", place)
         if at and not who:
             raise ValueError(f"{text[:100]!r} lacks who is called, before the @")
-        address = Address.parse(rest)
-        if address.port == 0:
+        address = Address.parse(rest, unix=True)
+        if address.port == 0 and not address.path:
             raise ValueError(f"{text[:100]!r}: nobody can be called at port 0")
         found: dict[str, str] = {}
         for option in options:

@@ -31,9 +31,11 @@ class CannotConnectError(Exception):
 
 
 async def open_stream(address: Address) -> trio.SocketStream:
-    """A TCP connection. Raises CannotConnectError. Trio sets TCP_NODELAY on it."""
+    """A connection without TLS. Raises CannotConnectError. Trio sets TCP_NODELAY on it."""
     try:
         with trio.fail_after(CONNECT_TIMEOUT_S):
+            if address.path:
+                return await trio.open_unix_socket(address.path)
             return await trio.open_tcp_stream(address.host, address.port)
     except trio.TooSlowError:
         raise CannotConnectError(f"{address}: no answer in {CONNECT_TIMEOUT_S:.0f} s") from None

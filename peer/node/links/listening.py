@@ -1,7 +1,13 @@
 """Taking connections in, as many as the limits allow."""
 
+import errno
 import logging
+import os
+import socket
+import stat
 from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 import trio
 
@@ -16,6 +22,8 @@ from .roster import Member, Roster
 
 log = logging.getLogger(__name__)
 
+BACKLOG: Final = 128
+
 
 class CannotListenError(Exception):
     """An address cannot be listened on; the text is one line for people."""
@@ -27,6 +35,8 @@ async def open_listeners(address: Address) -> list[trio.SocketListener]:
     Raises CannotListenError.
     """
     try:
+        if address.path:
+            return [await open_unix_listener(address.path)]
         listeners = await trio.open_tcp_listeners(address.port, host=address.host)
         if address.port == 0 and len(listeners) > 1:
             # Each has picked a port of its own: bind them all to the first one's.
@@ -41,8 +51,46 @@ async def open_listeners(address: Address) -> list[trio.SocketListener]:
 
 def address_of(listener: trio.SocketListener) -> Address:
     """Where a listener listens."""
+    if listener.socket.family == socket.AF_UNIX:
+        return Address.at_path(listener.socket.getsockname())
     host, port = listener.socket.getsockname()[:2]
     return Address(host, port)
+
+
+async def open_unix_listener(path: str) -> trio.SocketListener:
+    """Listens at a path, for this user alone (mode 0600). Raises OSError."""
+    await _remove_left_over(path)
+    listening = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        await listening.bind(path)
+        # Nobody comes in between: before `listen` every call is refused.
+        await trio.Path(path).chmod(0o600)
+        listening.listen(BACKLOG)
+        return trio.SocketListener(listening)
+    except BaseException:
+        listening.close()
+        raise
+
+
+async def _remove_left_over(path: str) -> None:
+    """Removes the socket of a process that was killed; never one at which somebody listens."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK((await trio.Path(path).lstat()).st_mode):
+            raise OSError(errno.EEXIST, "there is a file that is no socket", path)
+        try:
+            stream = await trio.open_unix_socket(path)
+        except ConnectionRefusedError:
+            await trio.Path(path).unlink()
+        else:
+            await trio.aclose_forcefully(stream)
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), path)
+
+
+def clean_up(address: Address) -> None:
+    """Removes what an ended listener leaves behind: a socket's file does not go by itself."""
+    if address.path:
+        with suppress(OSError):
+            Path(address.path).unlink()
 
 
 class Reception:
@@ -57,7 +105,11 @@ class Reception:
         """Runs an accepted connection, if it may stay. Raises nothing."""
         peer = None
         with suppress(OSError):  # it has gone already
-            peer = Address(*stream.socket.getpeername()[:2])
+            if stream.socket.family == socket.AF_UNIX:
+                # Who calls has no address there; all of them are of this machine.
+                peer = Address.at_path(stream.socket.getsockname())
+            else:
+                peer = Address(*stream.socket.getpeername()[:2])
         if peer is None:
             await close_stream(stream)
         else:
