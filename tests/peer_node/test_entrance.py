@@ -1,8 +1,6 @@
 """Who gets in over TLS, who does not, and what each of them is told."""
 
 import random
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -368,23 +366,6 @@ def test_by_which_addresses_tls_is_spoken() -> None:
         assert ways.calls_with_tls(named)
     with pytest.raises(ValueError, match="nothing is left"):
         Doors(tls=True, insecure=True)
-
-
-needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not here")
-
-
-@needs_openssl
-async def test_a_foreign_client_without_a_certificate_is_refused_by_an_alert() -> None:
-    amys = Told()
-    async with node(AMY, told=amys) as amy:
-        [address] = await amy.listen(HERE)
-        command = ["openssl", "s_client", "-connect", str(address), "-alpn", "bamboo-p2p/1"]
-        with trio.fail_after(PATIENCE_S):
-            found = await trio.run_process(
-                command, stdin=b"", capture_stdout=True, stderr=subprocess.STDOUT, check=False
-            )
-        assert b"ED25519" in found.stdout or b"ed25519" in found.stdout
-        assert (await amys.of_kind("refused", "certificate"))["reason"] == "no certificate"
 
 
 async def test_a_scope_holds_for_a_connection_and_changes_while_it_lasts() -> None:
