@@ -212,6 +212,14 @@ class Line:
         self.inbox.remove(found[0])
         return found[0]
 
+    async def next_number_of_many(self) -> int:
+        """The same, of who asks all the time, and ends meanwhile whatever is answered."""
+        await self.end_answered()
+        while self.granted <= self._proposed:
+            await self.until(lambda: bool(self.inbox) or self.granted > self._proposed)
+            await self.end_answered()
+        return await self.next_number()
+
     async def end_answered(self) -> None:
         """Ends every request of ours that was confirmed or cancelled, as the protocol wants it."""
         while self.inbox:

@@ -32,11 +32,10 @@ async def _ask(hostile: Hostile, line: Line) -> None:
     """Asks, and ends whatever is answered, so that its number and credit come back."""
     await line.begin()
     for count in range(1 << 40):
-        number = await line.next_number()
+        number = await line.next_number_of_many()
         log = hostile.held if count % 2 else _unknown(hostile)
         await line.control(offer(log, **WAYS[count // 2 % len(WAYS)])(number))
         line.counts["proposals"] += 1
-        await line.end_answered()
 
 
 async def _everything(hostile: Hostile) -> None:

@@ -22,11 +22,10 @@ async def _asks(hostile: Hostile) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_sip, line)
             while True:
-                number = await line.next_number()
+                number = await line.next_number_of_many()
                 wrong = offer(hostile.held, start=5, lower_info=5, starting_hash=WRONG_HASH)
                 await line.control(wrong(number))
                 line.counts["proposals"] += 1
-                await line.end_answered()
 
     await hostile.crowd(play, listens=False)
 
@@ -60,7 +59,7 @@ ATTACKS: Final = (
         "20 connections ask for answers of 300 bytes, and read next to nothing",
         _asks,
         connections=20,
-        needs={"proposals": 20 * 64},
+        needs={"proposals": 20 * 80},
         node_reads=50_000,
     ),
     Attack(
