@@ -50,7 +50,8 @@ async def _prepare_useful(hostile: Hostile) -> None:
     """Valid entries, each with idle work behind it."""
     # The attack is played twice, and may last longer than it should.
     each = 100 + int(hostile.orders.seconds * 4 / USEFUL_EVERY_S)
-    idle = packet(0, DATA, 1) * IDLE_BETWEEN
+    # What bymux itself counts is excused by nothing.
+    idle = write(CONTROL, encode_control(Grant(1)) * IDLE_BETWEEN)
     for _ in range(hostile.connections):
         key = hostile.stranger()
         made = [packets_of(entry) for entry in entries_of(key, each, lambda seq: b"%d" % seq)]
@@ -97,7 +98,7 @@ ATTACKS: Final = (
     ),
     Attack(
         "useful-floods",
-        f"20 connections, {IDLE_BETWEEN} credits of 1 byte for each valid entry",
+        f"20 connections, {IDLE_BETWEEN} grants of 1 unit for each valid entry",
         _useful,
         prepare=_prepare_useful,
         connections=20,
