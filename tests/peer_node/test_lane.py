@@ -3,6 +3,7 @@
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -53,6 +54,21 @@ async def test_what_waits_goes_over_in_one_hop_up_to_a_limit() -> None:
             lane.put(job(done, number))
         await lane.wait_idle()
     assert hops.sizes == [JOBS_MAX, 10]
+
+
+async def test_owners_take_turns_and_the_jobs_of_each_are_done_in_order() -> None:
+    """Whoever asks once is not behind all that somebody else has asked before."""
+    done: list[int] = []
+    async with running(Lane()) as lane:
+        for number in range(100):
+            lane.put(replace(job(done, number), owner="busy"))
+        for number in (200, 201):
+            lane.put(replace(job(done, number), owner="modest"))
+        await lane.wait_idle()
+    assert sorted(done) == [*range(100), 200, 201]
+    assert [number for number in done if number < 100] == list(range(100))
+    assert done.index(200) == 1
+    assert done.index(201) == 3
 
 
 async def test_a_job_that_raises_is_told_so_and_the_others_are_done() -> None:

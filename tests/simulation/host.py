@@ -79,7 +79,7 @@ class SimLane(Lane):
         self._pace = pace
 
     def put(self, job: Job) -> None:
-        self._jobs.append(job)
+        self._jobs.put(job)
         if not self._running:
             self._begin()
 
@@ -91,7 +91,7 @@ class SimLane(Lane):
         count = self._pace.rng.randint(1, len(self._jobs))
         outcomes: list[Settle] = []
         for _ in range(count):
-            job = self._jobs.popleft()
+            [job] = self._jobs.take(1)
             try:
                 outcomes.append(job.work())
             except StoreError as error:

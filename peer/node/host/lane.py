@@ -39,10 +39,39 @@ class Job:
 
     work: Callable[[], Settle]
     failed: Callable[[Exception], None]
+    owner: object = None
+    """Whose turn it takes."""
+
+
+class _Waiting:
+    """Jobs that wait, an owner's behind each other, and the owners in turn."""
+
+    def __init__(self) -> None:
+        self._of: dict[object, deque[Job]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def put(self, job: Job) -> None:
+        self._of.setdefault(job.owner, deque()).append(job)
+
+    def take(self, jobs_max: int) -> list[Job]:
+        """The next ones; whoever has had a turn goes to the end of the line."""
+        taken: list[Job] = []
+        while self._of and len(taken) < jobs_max:
+            owner = next(iter(self._of))
+            jobs = self._of.pop(owner)
+            taken.append(jobs.popleft())
+            if jobs:
+                self._of[owner] = jobs
+        return taken
 
 
 class Lane:
-    """Runs jobs in a thread, one after another."""
+    """Runs jobs in a thread, one after another, in the order given or in turns of their owners."""
 
     def __init__(
         self, *, run_sync: RunSync | None = None, settled: Callable[[], None] | None = None
@@ -51,7 +80,7 @@ class Lane:
         limiter = trio.CapacityLimiter(1)
         self._run_sync = run_sync or partial(trio.to_thread.run_sync, limiter=limiter)
         self._settled = settled
-        self._jobs: deque[Job] = deque()
+        self._jobs = _Waiting()
         self._waiting = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
         self._running = False
@@ -66,7 +95,7 @@ class Lane:
 
     def put(self, job: Job) -> None:
         """Queues a job."""
-        self._jobs.append(job)
+        self._jobs.put(job)
         self._waiting.unpark()
 
     async def call(self, work: Callable[[], T]) -> T:
@@ -131,7 +160,7 @@ class Lane:
                 self._drained.unpark_all()
 
     async def _do_some(self) -> None:
-        jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), JOBS_MAX))]
+        jobs = self._jobs.take(JOBS_MAX)
         self._running = True
         try:
             # Shielded: what was taken out of the queue is done, and its outcome is heard of.

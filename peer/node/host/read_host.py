@@ -69,7 +69,9 @@ class ReadHost:
 
     def _put(self, port: Port, work: Callable[[], Settle]) -> None:
         self._under_way += 1
-        self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port)))
+        # A session may have a read under way for each of its requests; another one waits for one
+        # of them at a time.
+        self.lanes[port.number % LANES].put(Job(work, partial(self._failed, port), owner=port))
 
     def _stop(self, port: Port, request: int) -> None:
         self._arrivals.stop(port, request)
