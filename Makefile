@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 # Touched when the native core was built, or could not be: `make native` tries again.
 NATIVE_STAMP := $(VENV)/.native
 NATIVE_INPUTS := scripts/native.py native/Cargo.toml native/checksums $(wildcard native/src/*.rs native/src/*/*.rs)
-PACKAGES := $(wildcard analytics bamboo_cli bench bymux fuzz gateways logstore peer pyspark_bamboo scripts tests wire)
+PACKAGES := $(wildcard analytics bamboo_cli bench bymux fuzz gateways logstore peer pyspark_bamboo scripts siege tests wire)
 FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wildcard fuzz/*.py))
 BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
 # Processes that run tests: one more than a small machine has cores, since many tests wait for others.
@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native java demo test check lint format types soak fuzz bench coverage conformance lock clean
+.PHONY: help setup native java demo test check lint format types soak fuzz bench siege coverage conformance lock clean
 
 help:  ## lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -80,6 +80,9 @@ fuzz: setup  ## property tests with many more examples, then the fuzz targets
 
 bench: setup  ## every benchmark; each says at its top what it measures
 	set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python $$benchmark; done
+
+siege: setup  ## attacks a node in every way there is, about ten minutes; docs/siege.md reads it
+	$(BIN)/python -m siege $(ARGS)
 
 coverage: setup java  ## the default tests with branch coverage
 	$(BIN)/pytest -n $(WORKERS) --cov --cov-report=term --cov-report=html $(ARGS)

@@ -446,7 +446,7 @@ CHECKS: tuple[Check, ...] = (
 
 def sources(root: Path = ROOT) -> list[Source]:
     """Every Python file of the repository's own folders."""
-    folders = [*PACKAGES, "bench", "fuzz", "scripts", "tests"]
+    folders = [*PACKAGES, "bench", "fuzz", "scripts", "siege", "tests"]
     paths = sorted(path for folder in folders for path in (root / folder).rglob("*.py"))
     return [Source(path.relative_to(root).as_posix(), path.read_text("utf-8")) for path in paths]
 

@@ -1,0 +1,119 @@
+"""The siege runs: two of its attacks, a second each, are played, noticed and reported whole.
+
+How long anything takes is not judged here: `make siege` does that, on a machine that is quiet.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from siege.attacks import ATTACKS
+from siege.report import HEAD, Phase, Row, cells, judge, table
+
+ROOT = Path(__file__).resolve().parent.parent
+SHORT = ("floods", "knocks")
+
+
+def start(name: str, file: Path) -> subprocess.Popen[str]:
+    """One attack in a process of its own, for a second."""
+    command = [sys.executable, "-m", "siege", "--only", name, "--seconds", "1", "--entries", "200"]
+    return subprocess.Popen(
+        [*command, "--json", str(file)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_two_attacks_from_end_to_end(tmp_path: Path) -> None:
+    """Side by side, since much of each is waiting."""
+    files = [tmp_path / name for name in SHORT]
+    processes = [start(name, file) for name, file in zip(SHORT, files, strict=True)]
+    rows = []
+    for name, file, process in zip(SHORT, files, processes, strict=True):
+        stdout, stderr = process.communicate(timeout=300)
+        assert stderr == ""
+        # 1: a busy machine may break a promise on rates, which are none of this test's business.
+        assert process.returncode in {0, 1}
+        assert all(word in stdout for word in (*HEAD, name))
+        [row] = json.loads(file.read_text())["attacks"]
+        assert row["name"] == name
+        rows.append(row)
+    for row in rows:
+        assert row["idle"] == []
+        assert row["counts"]["sent_bytes"] > 0
+        assert row["sigterm_s"] is not None
+        assert all(row[phase]["rounds"] and row[phase]["got_in"] for phase in ("before", "during"))
+        assert all(mb > 0 for mb in row["rss_mb"])
+        assert len(row["per_s"]) == 3
+    assert rows[0]["node_read_bytes"] > 0
+    assert any("idle work" in reason for reason in rows[0]["said"])
+    assert any("is not allowed" in reason for reason in rows[1]["said"])
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=list(ATTACKS))
+def test_every_attack_says_by_what_it_is_known_to_have_happened(attack: object) -> None:
+    found = next(each for each in ATTACKS.values() if each is attack)
+    assert found.what
+    assert found.signals or found.needs
+
+
+def a_row(**fields: object) -> Row:
+    quiet = Phase(rounds=5, got_in=5, entries=1000, seconds=1.0, node_cpu_s=0.5, wall_s=1.0)
+    values: dict[str, object] = {
+        "name": "it",
+        "what": "something",
+        "before": quiet,
+        "during": quiet,
+        "after": quiet,
+        "recovery_s": 0.0,
+        "counts": {"sent_bytes": 1_000_000},
+        "said": {},
+        "ends": {},
+        "gone_s": None,
+        "node_read_bytes": 1_000_000,
+        "attacker_cores": 0.1,
+        "rss_mb": (50.0, 60.0, 55.0),
+        "rss_allowed_mb": 100,
+        "disk_bytes": 0,
+        "entries_stored": 0,
+        "sigterm_s": 0.1,
+        "broken": [],
+        "idle": [],
+    }
+    return Row(**{**values, **fields})  # type: ignore[arg-type]
+
+
+SLOW = Phase(rounds=5, got_in=5, entries=700, seconds=1.0, node_cpu_s=1.35, wall_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"during": SLOW}, "rate"),
+        ({"before": Phase()}, "before"),
+        ({"recovery_s": 2.5}, "recovery"),
+        ({"recovery_s": None}, "recovery"),
+        ({"sigterm_s": None}, "SIGTERM"),
+        ({"rss_mb": (50.0, 151.0, 55.0)}, "memory"),
+        ({"during": Phase(rounds=5, got_in=4, entries=1000, seconds=1.0)}, "1 of 5"),
+    ],
+)
+def test_each_promise_is_judged(fields: dict[str, object], word: str) -> None:
+    assert judge(a_row(), within=True) == []
+    [broken] = judge(a_row(**fields), within=True)
+    assert word in broken
+
+
+def test_what_the_attack_takes_is_without_what_honest_entries_cost() -> None:
+    row = a_row(during=SLOW)
+    assert row.ratio == pytest.approx(0.7)
+    assert row.taken_cores == row.cpu_s_per_mb == pytest.approx(1.0)
+    assert row.as_json()["ratio"] == row.ratio
+    head, line = table(HEAD, [cells(row)]).splitlines()
+    assert head.split()[0] == "attack"
+    assert line.split()[-1] == "kept"
