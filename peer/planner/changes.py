@@ -103,12 +103,6 @@ class Changes:
     def _end(self, request: Request, before: Interests) -> None:
         """What the other side has not got of it counts as asked for in vain."""
         log, known = request.log, self._logs.get(request.log)
-        serves = not request.ours and self._shared.interests.serves(log)
-        if serves and request.active and request.incoming.sink is None:
-            # Only what it brings is not covered: as of a log that is followed no longer, it keeps
-            # its request, and is served in it.
-            self._actions.stop_fetching(request)
-            return
         if known is None:
             if request.active and not request.ours:
                 self._shared.answers.keep(request)

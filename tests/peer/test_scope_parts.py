@@ -6,7 +6,7 @@ import pytest
 
 from logstore import WriteScope
 from peer import Scope
-from peer.protocol.events import Interests
+from peer.protocol.events import Interests, InterestsChanged, SourceChanged
 from wire import CancelReason, LogKey
 
 from .rig import Store
@@ -126,6 +126,55 @@ def test_what_comes_stops_where_writing_ends_and_is_told_of(here: int) -> None:
     assert COUNT in pair.crossed(LOG, from_here=False, since=since).notified
     pair.change(FOLLOWS)
     pair.settle()
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+
+
+@sides
+@pytest.mark.parametrize("left_before", [True, False])
+@pytest.mark.parametrize("there_first", [True, False])
+def test_what_is_under_way_when_writing_ends_is_not_taken_in(
+    here: int, *, left_before: bool, there_first: bool
+) -> None:
+    """Who sends it knows neither of that, nor that notifications alone were wanted before it."""
+    there = 1 - here
+    pair = pair_of(here, (0, COUNT))
+    pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE, first=there if there_first else here)
+    for _ in range(50):
+        if shows(bytes(pair.data[there]), history(THIRD, 0, COUNT)):
+            break
+        for side in (0, 1):
+            while pair.hosts[side].step():
+                pass
+            pair.pump(side)
+            pair.deliver_control(side, len(pair.control[side]))
+    assert pair.data[there]
+    if left_before:
+        pair.engine(here).handle(SourceChanged(LOG, fetch=False))
+    pair.change(replace(FOLLOWS, scope=MAY_READ))
+    pair.settle()
+    assert pair.hosts[here].store.height(LOG) == 0
+    pair.change(FOLLOWS)
+    if left_before:
+        pair.engine(here).handle(SourceChanged(LOG, fetch=True))
+    pair.settle(2)
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+
+
+@sides
+def test_what_is_offered_while_it_may_not_be_taken_is_asked_for_later(here: int) -> None:
+    """It was refused before, and is offered once: there may be no later proposal to wait for."""
+    pair, there = pair_of(here, (0, COUNT)), 1 - here
+    closed = Scope(READS_NONE, WriteScope.FOLLOWED, HERE.id)
+    pair.meet(
+        replace(FOLLOWS, scope=MAY_WRITE), replace(THERE_WANTS, scope=closed), policies=LIVE
+    )
+    pair.settle()
+    pair.change(replace(FOLLOWS, scope=MAY_NOTHING))
+    pair.engine(there).handle(InterestsChanged(THERE_WANTS, pair.offers(there, THERE_WANTS)))
+    pair.settle()
+    assert holds(pair, here) == set()
+    pair.change(FOLLOWS)
+    pair.settle(2)
     assert holds(pair, here) == set(range(1, COUNT + 1))
 
 
