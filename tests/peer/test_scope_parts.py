@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from logstore import WriteScope
+from logstore import PolicyKind, Subscription, WriteScope
 from peer import Scope
 from peer.protocol.events import Interests, InterestsChanged, SourceChanged
 from wire import CancelReason, LogKey
 
+from .partial import wanted_of
 from .rig import Store
 from .scoped import HERE, THERE, THIRD, ScopedPair, history, kept, shows
 
@@ -176,6 +177,19 @@ def test_what_is_offered_while_it_may_not_be_taken_is_asked_for_later(here: int)
     pair.change(FOLLOWS)
     pair.settle(2)
     assert holds(pair, here) == set(range(1, COUNT + 1))
+
+
+@sides
+def test_a_path_that_was_refused_is_asked_for_once_it_is_offered(here: int) -> None:
+    """Nothing else tells of it: the path to an entry, and that itself, were refused before."""
+    pair, there = pair_of(here, (COUNT, 0)), 1 - here
+    sparse = replace(THERE_WANTS, subscriptions={LOG: Subscription(PolicyKind.SPARSE)})
+    pair.meet(replace(FOLLOWS, scope=MAY_WRITE), sparse, policies=LIVE)
+    pair.settle(20)
+    assert holds(pair, there) == set()
+    pair.change(FOLLOWS)
+    pair.settle(60)
+    assert holds(pair, there) == wanted_of(Subscription(PolicyKind.SPARSE), COUNT)
 
 
 @sides
