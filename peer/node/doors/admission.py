@@ -11,15 +11,13 @@ node asks again, of every connection, whenever it has.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import trio
 
-from logstore import ALL, PeerRule, ReadScope, WriteScope, read_scope
-from peer import InterestsChanged, Scope
-from wire import LogKey
+from logstore import PeerRule, ReadScope, WriteScope, read_scope
 
 _ALL: Final = read_scope("all")
 
@@ -102,23 +100,3 @@ class Admission:
             doors = self._doors
             return PeerRule(allowed=True, read=doors.any_read, write=doors.any_write)
         return None
-
-    def scoped(
-        self, event: InterestsChanged, peer_id: bytes | None, rule: PeerRule | None
-    ) -> InterestsChanged:
-        """What this node wants and offers, as far as a peer may know of it."""
-        if peer_id is None or peer_id == self.own_id:
-            return event
-        # Who is let in no more is on its way out, and may do nothing meanwhile.
-        rule = rule or PeerRule(allowed=False, read=frozenset(), write=WriteScope.NONE)
-        if ALL in rule.read and rule.write is WriteScope.FOLLOWED:
-            return event
-        reads = None if ALL in rule.read else frozenset(_named(rule.read))
-        scope = Scope(reads, rule.write, peer_id)
-        return replace(event, interests=replace(event.interests, scope=scope))
-
-
-def _named(read: ReadScope) -> Iterator[bytes | LogKey]:
-    for target in read:
-        if isinstance(target, bytes | LogKey):
-            yield target

@@ -33,6 +33,7 @@ from .knowledge import Knowledge
 from .limits import Limits
 from .rates import Pacer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, Terms
+from .scoping import scoped
 from .sources import Place, SourceInfo, Sources, Tell
 from .trace import ConnectionTrace, TraceFile
 
@@ -261,7 +262,7 @@ class Roster:
             stream,
             self._host,
             source=address,
-            interests=self._admission.scoped(self._interests(), peer_id, rule),
+            interests=scoped(self._interests(), peer_id, rule),
             noticed=lambda notice: self._noticed(member, notice),
             send_bytes=self.pacer.piece_bytes or SEND_BYTES,
             failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
@@ -371,7 +372,7 @@ class Roster:
         for member in list(self.members):
             if isinstance(event, InterestsChanged) and member.peer_id is not None:
                 rule = self._admission.rule_for(member.peer_id, expected=member.expected)
-                member.connection.tell(self._admission.scoped(event, member.peer_id, rule))
+                member.connection.tell(scoped(event, member.peer_id, rule))
             else:
                 member.connection.tell(event)
 
