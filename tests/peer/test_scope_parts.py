@@ -166,9 +166,7 @@ def test_what_is_offered_while_it_may_not_be_taken_is_asked_for_later(here: int)
     """It was refused before, and is offered once: there may be no later proposal to wait for."""
     pair, there = pair_of(here, (0, COUNT)), 1 - here
     closed = Scope(READS_NONE, WriteScope.FOLLOWED, HERE.id)
-    pair.meet(
-        replace(FOLLOWS, scope=MAY_WRITE), replace(THERE_WANTS, scope=closed), policies=LIVE
-    )
+    pair.meet(replace(FOLLOWS, scope=MAY_WRITE), replace(THERE_WANTS, scope=closed), policies=LIVE)
     pair.settle()
     pair.change(replace(FOLLOWS, scope=MAY_NOTHING))
     pair.engine(there).handle(InterestsChanged(THERE_WANTS, pair.offers(there, THERE_WANTS)))
