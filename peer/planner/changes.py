@@ -98,6 +98,8 @@ class Changes:
             known.asks_in_vain(EVERYTHING)
             self._shared.regained.add(log)
             self._actions.send_again(log)
+        else:
+            self._shared.regained.discard(log)
         self._turns.mark(log)
 
     def _end(self, request: Request, before: Interests) -> None:

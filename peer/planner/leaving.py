@@ -58,7 +58,7 @@ class Leaving:
         if interests.scope is not None:
             asked = frozenset(filter(interests.may_give, interests.asked))
             event = replace(event, interests=replace(interests, asked=asked))
-            self.withholding.drop_unless(interests.may_give)
+        self.withholding.ask_only(interests.may_give)
         self.withholding.interests_changed(event)
 
     def may_tell(self, log: LogKey) -> bool:

@@ -350,3 +350,38 @@ def test_only_refusals_name_a_log_after_it_may_not_be_known(here: int) -> None:
         left = bytes(pair.sent[sent + backlog :])
         assert not shows(left, history(THIRD, 0, COUNT))
         assert pair.engine(here).requests == 0
+
+
+@sides
+def test_a_confirmation_that_crosses_a_scope_makes_nobody_ask(here: int) -> None:
+    """It says that the other side has what nobody had seen, which is asked about if it may be."""
+    pair, there = pair_of(here, (COUNT, COUNT), OWN), 1 - here
+    interests = Interests(own=frozenset({OWN}), author=HERE.id, shared={OWN: 2})
+    pair.meet(interests, THERE_WANTS, policies=LIVE, first=there)
+    for side in (here, there):
+        while pair.hosts[side].step():
+            pass
+        pair.pump(side)
+        pair.deliver_control(here, len(pair.control[here]))
+    while pair.hosts[there].step():
+        pass
+    since = len(pair.records)
+    pair.change(replace(interests, scope=MAY_NOTHING))
+    pair.settle()
+    said = pair.crossed(OWN, from_here=True, since=since).controls
+    assert not [each for each in said if each["message"] == "propose"]
+
+
+@sides
+def test_what_may_be_read_for_a_moment_only_is_not_offered_afterwards(here: int) -> None:
+    pair = pair_of(here, (2, COUNT))
+    only_holds = Interests(author=THERE.id)
+    pair.meet(replace(FOLLOWS, scope=MAY_WRITE), only_holds, policies=LIVE)
+    pair.settle()
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+    since = len(pair.records)
+    pair.change(FOLLOWS)
+    pair.change(replace(FOLLOWS, scope=MAY_WRITE))
+    pair.settle()
+    said = pair.crossed(LOG, from_here=True, since=since).controls
+    assert not [each for each in said if "end" in each]
