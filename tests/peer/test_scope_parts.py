@@ -385,3 +385,45 @@ def test_what_may_be_read_for_a_moment_only_is_not_offered_afterwards(here: int)
     pair.settle()
     said = pair.crossed(LOG, from_here=True, since=since).controls
     assert not [each for each in said if "end" in each]
+
+
+@sides
+def test_an_ended_log_that_is_only_listened_to_is_told_of(here: int) -> None:
+    """Nothing more of it is waited for, and the other side cannot name it: it follows an author."""
+    log = LogKey(THIRD.id, 1)
+    stores = (Store(), Store())
+    stores[0].logs[log].update(history(THIRD, 1, COUNT, ends=True))
+    pair = ScopedPair(here, stores)
+    author = frozenset({THIRD.id})
+    here_wants = Interests(authors=author, author=HERE.id, scope=MAY_READ)
+    pair.meet(here_wants, Interests(authors=author, author=THERE.id), policies=LIVE)
+    pair.settle(2)
+    assert holds(pair, 1 - here, log) == set(range(1, COUNT + 1))
+
+
+@sides
+def test_what_comes_up_may_be_listened_to_where_it_may_not_be_taken(here: int) -> None:
+    """Notifications alone are asked for of a log that only the other side could name."""
+    log = LogKey(THIRD.id, 1)
+    stores = (Store(), Store())
+    stores[1].logs[log].update(history(THIRD, 1, COUNT))
+    pair = ScopedPair(here, stores)
+    author = frozenset({THIRD.id})
+    here_wants = Interests(authors=author, author=HERE.id, scope=MAY_READ)
+    pair.meet(here_wants, Interests(authors=author, author=THERE.id), policies=LIVE)
+    pair.settle(2)
+    assert pair.crossed(log, from_here=True).asked == {"notify"}
+    assert pair.crossed(log, from_here=False).notified == set(range(1, COUNT + 1))
+
+
+@sides
+def test_what_comes_from_elsewhere_is_told_to_who_has_asked_for_it_in_vain(here: int) -> None:
+    """Here it is neither followed nor was it held when the other side asked."""
+    pair = pair_of(here, (0, 0))
+    pair.meet(Interests(author=HERE.id), THERE_WANTS, policies=LIVE)
+    pair.settle()
+    store = pair.hosts[here].store
+    store.logs[LOG].update(history(THIRD, 0, COUNT))
+    store.changed(LOG)
+    pair.settle()
+    assert holds(pair, 1 - here) == set(range(1, COUNT + 1))
