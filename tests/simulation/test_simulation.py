@@ -29,13 +29,23 @@ FOUND_IN_LARGE_WORLDS = (
 )
 """The same, of worlds that take longer than all tests of such a fault together."""
 
+FOUND_WITH_DOORS = (500029, 500076, 510138, 510143)
+"""Seeds of worlds with scopes, removals or quotas that failed once."""
+
+FOUND_IN_LARGE_WORLDS_WITH_DOORS = (510129, 510263, 520119)
+
 SOAK_MINUTES = float(os.environ.get("SOAK_MINUTES", "5"))
 
 
 LARGE = [pytest.param(seed, marks=pytest.mark.long) for seed in FOUND_IN_LARGE_WORLDS]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+LARGE_WITH_DOORS = [
+    pytest.param(seed, marks=pytest.mark.long) for seed in FOUND_IN_LARGE_WORLDS_WITH_DOORS
+]
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, *FOUND_WITH_DOORS, *LARGE_WITH_DOORS])
 def test_a_world_keeps_its_invariants_and_settles(seed: int) -> None:
     assert run_world(draw_plan(seed)).steps > 0
 
