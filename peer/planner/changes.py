@@ -98,17 +98,13 @@ class Changes:
             known.asks_in_vain(EVERYTHING)
             self._shared.regained.add(log)
             self._actions.send_again(log)
+        else:
+            self._shared.regained.discard(log)
         self._turns.mark(log)
 
     def _end(self, request: Request, before: Interests) -> None:
         """What the other side has not got of it counts as asked for in vain."""
         log, known = request.log, self._logs.get(request.log)
-        serves = not request.ours and self._shared.interests.serves(log)
-        if serves and request.active and request.incoming.sink is None:
-            # Only what it brings is not covered: as of a log that is followed no longer, it keeps
-            # its request, and is served in it.
-            self._actions.stop_fetching(request)
-            return
         if known is None:
             if request.active and not request.ours:
                 self._shared.answers.keep(request)

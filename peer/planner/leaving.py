@@ -21,17 +21,20 @@ planner. What covers one is what the other side could get it for now:
 
     may read, take   a request goes on if it
     yes, yes         is there
-    yes, no          asks for notifications only
+    yes, no          has never asked for more than notifications
     no, yes          was not proposed to say what is held here, nor to get it, and our cursor is not
                      inside an entry: the other side would wait for the rest before it sends on
     no, no           never
+
+Asking for notifications from now on is not enough: an adjust is not acknowledged, so that what the
+other side sent before it saw that would come, and be stored.
 """
 
 from dataclasses import replace
 
 from peer.protocol.events import Interests, InterestsChanged
 from peer.protocol.request import Request
-from wire import Cancel, CancelReason, Eagerness, LogKey
+from wire import Cancel, CancelReason, LogKey
 
 from .answer import is_late_offer, is_offer
 from .withholding import Withholding
@@ -55,7 +58,7 @@ class Leaving:
         if interests.scope is not None:
             asked = frozenset(filter(interests.may_give, interests.asked))
             event = replace(event, interests=replace(interests, asked=asked))
-            self.withholding.drop_unless(interests.may_give)
+        self.withholding.ask_only(interests.may_give)
         self.withholding.interests_changed(event)
 
     def may_tell(self, log: LogKey) -> bool:
@@ -95,8 +98,8 @@ class Leaving:
         interests, log = self._interests, request.log
         if interests.is_silent(log):
             return False
-        asks = request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
-        if asks and not interests.may_take(log) and not self.withholding.owns(request):
+        asked = request.our_interest.metadata_ever
+        if asked and not interests.may_take(log) and not self.withholding.owns(request):
             return False
         if interests.may_give(log):
             return True

@@ -118,7 +118,9 @@ class PeerLog:
         tells_little = is_offer(proposal) or is_probe(proposal)
         if not late:
             further = proposal.start > self.heard_up_to and not tells_little
-            exists = max(self.newest or 0, *(last for _, last in self.offered), self.height)
+            # What it offers now is what it holds, though it may have refused it until now.
+            told = (proposal.end or 0) if is_offer(proposal) else 0
+            exists = max(self.newest or 0, *(last for _, last in self.offered), self.height, told)
             self.rests.lift_by_their_proposal(self.log, now, exists, is_further=further)
         if not asks_for_payloads(proposal):
             self.rests.lift(self.log, Kind.WATCH)

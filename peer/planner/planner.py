@@ -167,8 +167,15 @@ class Planner:
             # What is said of it depends on what is wanted, and is said once.
             self._done.early[request] = None
             return
-        if is_late_offer(request.proposal) or self._shared.interests.is_silent(log):
-            # It tells of nothing that the other side holds but that, or is not heard at all.
+        if is_late_offer(request.proposal):
+            # It tells of nothing that the other side holds but that.
+            self._answers.propose(request, self._done)
+            return
+        if self._shared.interests.is_silent(log):
+            # Nothing is made of it, but what it told before a scope changed may matter once more:
+            # what it refused may be asked for after a later proposal, and there may be no other.
+            if (known := self._logs.get(log)) is not None:
+                known.heard(request.proposal, self._actions.requests_of(log), now)
             self._answers.propose(request, self._done)
             return
         self._turns.line.asked_for(log)

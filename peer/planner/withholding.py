@@ -43,7 +43,7 @@ from functools import partial
 from typing import Protocol
 
 from peer.protocol.commands import LookUp
-from peer.protocol.events import InterestsChanged, LogView
+from peer.protocol.events import Interests, InterestsChanged, LogView
 from peer.protocol.request import Request
 from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, decode_entry
 
@@ -133,6 +133,7 @@ class Withholding:
         """Whether there is something to ask, and no credit for it."""
         self._unasked: dict[LogKey, _Contact] = {}
         """What is SILENT for want of credit."""
+        self._may_ask: Callable[[LogKey], bool] = Interests().may_give
         self._newest: dict[LogKey, int] = {}
         """What the other side has said of own logs before anything of them was held back."""
         self._owned: set[Request] = set()
@@ -145,11 +146,13 @@ class Withholding:
         for log in event.interests.asked:
             self._ask(log)
 
-    def drop_unless(self, may_ask: Callable[[LogKey], bool]) -> None:
-        """Forget what was asked of logs that the other side is to hear nothing of any more.
+    def ask_only(self, may_ask: Callable[[LogKey], bool]) -> None:
+        """Ask nothing from now on of logs that the other side is to hear nothing of.
 
-        Our questions about them are ended, so that silence shows nothing. A contradiction stays.
+        What was asked of them is forgotten: our questions are ended, so that silence shows nothing.
+        A contradiction stays.
         """
+        self._may_ask = may_ask
         for log, contact in list(self._contacts.items()):
             if not may_ask(log) and contact.stage is not _Stage.CONTRADICTS:
                 self._move(log, contact, _Stage.SILENT)
@@ -205,6 +208,9 @@ class Withholding:
     # What the other side shows
 
     def _ask(self, log: LogKey) -> None:
+        if not self._may_ask(log):
+            # A request that a new scope has ended may be confirmed all the same, for instance.
+            return
         if log not in self._contacts and log not in self._contested:
             self._contacts[log] = contact = _Contact(_Stage.TO_ASK)
             self._in[_Stage.TO_ASK][log] = contact

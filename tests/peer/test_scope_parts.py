@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from logstore import WriteScope
+from logstore import PolicyKind, Subscription, WriteScope
 from peer import Scope
-from peer.protocol.events import Interests
+from peer.protocol.events import Interests, InterestsChanged, SourceChanged
 from wire import CancelReason, LogKey
 
+from .partial import wanted_of
 from .rig import Store
 from .scoped import HERE, THERE, THIRD, ScopedPair, history, kept, shows
 
@@ -127,6 +128,66 @@ def test_what_comes_stops_where_writing_ends_and_is_told_of(here: int) -> None:
     pair.change(FOLLOWS)
     pair.settle()
     assert holds(pair, here) == set(range(1, COUNT + 1))
+
+
+@sides
+@pytest.mark.parametrize("left_before", [True, False])
+@pytest.mark.parametrize("there_first", [True, False])
+def test_what_is_under_way_when_writing_ends_is_not_taken_in(
+    here: int, *, left_before: bool, there_first: bool
+) -> None:
+    """Who sends it knows neither of that, nor that notifications alone were wanted before it."""
+    there = 1 - here
+    pair = pair_of(here, (0, COUNT))
+    pair.meet(FOLLOWS, THERE_WANTS, policies=LIVE, first=there if there_first else here)
+    for _ in range(50):
+        if shows(bytes(pair.data[there]), history(THIRD, 0, COUNT)):
+            break
+        for side in (0, 1):
+            while pair.hosts[side].step():
+                pass
+            pair.pump(side)
+            pair.deliver_control(side, len(pair.control[side]))
+    assert pair.data[there]
+    if left_before:
+        pair.engine(here).handle(SourceChanged(LOG, fetch=False))
+    pair.change(replace(FOLLOWS, scope=MAY_READ))
+    pair.settle()
+    assert pair.hosts[here].store.height(LOG) == 0
+    pair.change(FOLLOWS)
+    if left_before:
+        pair.engine(here).handle(SourceChanged(LOG, fetch=True))
+    pair.settle(2)
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+
+
+@sides
+def test_what_is_offered_while_it_may_not_be_taken_is_asked_for_later(here: int) -> None:
+    """It was refused before, and is offered once: there may be no later proposal to wait for."""
+    pair, there = pair_of(here, (0, COUNT)), 1 - here
+    closed = Scope(READS_NONE, WriteScope.FOLLOWED, HERE.id)
+    pair.meet(replace(FOLLOWS, scope=MAY_WRITE), replace(THERE_WANTS, scope=closed), policies=LIVE)
+    pair.settle()
+    pair.change(replace(FOLLOWS, scope=MAY_NOTHING))
+    pair.engine(there).handle(InterestsChanged(THERE_WANTS, pair.offers(there, THERE_WANTS)))
+    pair.settle()
+    assert holds(pair, here) == set()
+    pair.change(FOLLOWS)
+    pair.settle(2)
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+
+
+@sides
+def test_a_path_that_was_refused_is_asked_for_once_it_is_offered(here: int) -> None:
+    """Nothing else tells of it: the path to an entry, and that itself, were refused before."""
+    pair, there = pair_of(here, (COUNT, 0)), 1 - here
+    sparse = replace(THERE_WANTS, subscriptions={LOG: Subscription(PolicyKind.SPARSE)})
+    pair.meet(replace(FOLLOWS, scope=MAY_WRITE), sparse, policies=LIVE)
+    pair.settle(20)
+    assert holds(pair, there) == set()
+    pair.change(FOLLOWS)
+    pair.settle(60)
+    assert holds(pair, there) == wanted_of(Subscription(PolicyKind.SPARSE), COUNT)
 
 
 @sides
@@ -289,3 +350,80 @@ def test_only_refusals_name_a_log_after_it_may_not_be_known(here: int) -> None:
         left = bytes(pair.sent[sent + backlog :])
         assert not shows(left, history(THIRD, 0, COUNT))
         assert pair.engine(here).requests == 0
+
+
+@sides
+def test_a_confirmation_that_crosses_a_scope_makes_nobody_ask(here: int) -> None:
+    """It says that the other side has what nobody had seen, which is asked about if it may be."""
+    pair, there = pair_of(here, (COUNT, COUNT), OWN), 1 - here
+    interests = Interests(own=frozenset({OWN}), author=HERE.id, shared={OWN: 2})
+    pair.meet(interests, THERE_WANTS, policies=LIVE, first=there)
+    for side in (here, there):
+        while pair.hosts[side].step():
+            pass
+        pair.pump(side)
+        pair.deliver_control(here, len(pair.control[here]))
+    while pair.hosts[there].step():
+        pass
+    since = len(pair.records)
+    pair.change(replace(interests, scope=MAY_NOTHING))
+    pair.settle()
+    said = pair.crossed(OWN, from_here=True, since=since).controls
+    assert not [each for each in said if each["message"] == "propose"]
+
+
+@sides
+def test_what_may_be_read_for_a_moment_only_is_not_offered_afterwards(here: int) -> None:
+    pair = pair_of(here, (2, COUNT))
+    only_holds = Interests(author=THERE.id)
+    pair.meet(replace(FOLLOWS, scope=MAY_WRITE), only_holds, policies=LIVE)
+    pair.settle()
+    assert holds(pair, here) == set(range(1, COUNT + 1))
+    since = len(pair.records)
+    pair.change(FOLLOWS)
+    pair.change(replace(FOLLOWS, scope=MAY_WRITE))
+    pair.settle()
+    said = pair.crossed(LOG, from_here=True, since=since).controls
+    assert not [each for each in said if "end" in each]
+
+
+@sides
+def test_an_ended_log_that_is_only_listened_to_is_told_of(here: int) -> None:
+    """Nothing more of it is waited for, and the other side cannot name it: it follows an author."""
+    log = LogKey(THIRD.id, 1)
+    stores = (Store(), Store())
+    stores[0].logs[log].update(history(THIRD, 1, COUNT, ends=True))
+    pair = ScopedPair(here, stores)
+    author = frozenset({THIRD.id})
+    here_wants = Interests(authors=author, author=HERE.id, scope=MAY_READ)
+    pair.meet(here_wants, Interests(authors=author, author=THERE.id), policies=LIVE)
+    pair.settle(2)
+    assert holds(pair, 1 - here, log) == set(range(1, COUNT + 1))
+
+
+@sides
+def test_what_comes_up_may_be_listened_to_where_it_may_not_be_taken(here: int) -> None:
+    """Notifications alone are asked for of a log that only the other side could name."""
+    log = LogKey(THIRD.id, 1)
+    stores = (Store(), Store())
+    stores[1].logs[log].update(history(THIRD, 1, COUNT))
+    pair = ScopedPair(here, stores)
+    author = frozenset({THIRD.id})
+    here_wants = Interests(authors=author, author=HERE.id, scope=MAY_READ)
+    pair.meet(here_wants, Interests(authors=author, author=THERE.id), policies=LIVE)
+    pair.settle(2)
+    assert pair.crossed(log, from_here=True).asked == {"notify"}
+    assert pair.crossed(log, from_here=False).notified == set(range(1, COUNT + 1))
+
+
+@sides
+def test_what_comes_from_elsewhere_is_told_to_who_has_asked_for_it_in_vain(here: int) -> None:
+    """Here it is neither followed nor was it held when the other side asked."""
+    pair = pair_of(here, (0, 0))
+    pair.meet(Interests(author=HERE.id), THERE_WANTS, policies=LIVE)
+    pair.settle()
+    store = pair.hosts[here].store
+    store.logs[LOG].update(history(THIRD, 0, COUNT))
+    store.changed(LOG)
+    pair.settle()
+    assert holds(pair, 1 - here) == set(range(1, COUNT + 1))

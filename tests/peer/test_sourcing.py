@@ -101,6 +101,28 @@ def test_one_source_sends_and_the_other_notifies(side: int) -> None:
 
 
 @pytest.mark.parametrize("side", [0, 1])
+def test_what_was_taken_from_a_session_before_it_had_an_answer_is_not_fetched(side: int) -> None:
+    """There was no request in force yet that could have been lowered."""
+    others = store_of(1), store_of(1)
+    node = Node(store_of(1), *others, side=side)
+    node.source, link = 0, node.links[0]
+    for each in (1 - side, side):
+        while link.hosts[each].step():
+            pass
+        link.pump(each)
+        if each != side:
+            link.deliver_control(each, len(link.control[each]))
+    assert link.engine(side)._table.of_log(LOG)
+    node.source = 1
+    node.tell(0, fetch=False)
+    node.run()
+    for store in others:
+        store.append(AUTHOR, 0, b"2" * SIZE)
+    node.run()
+    assert [node.payload_bytes(0), node.payload_bytes(1)] == [0, SIZE]
+
+
+@pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("first", [0, 1])
 def test_another_session_takes_over_what_comes_later(side: int, first: int) -> None:
     """The other one is lowered, and nothing is missed in either direction."""

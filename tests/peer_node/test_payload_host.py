@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from logstore import PayloadState, Store, StoreFull
+from logstore import OverQuota, PayloadState, QuotaLimits, Store, StoreFull
 from peer import (
     ClosePayload,
     FinishPayload,
@@ -190,3 +190,19 @@ async def test_a_full_disk_is_nobodys_fault(bench: Bench, monkeypatch: pytest.Mo
     finished = await bench.verdict()
     assert finished == PayloadFinished(1, Verdict.STORAGE, "the disk is full: here; free space")
     assert bench.client.of(PayloadWritten) == [PayloadWritten(1, len(PAYLOAD))]
+
+
+async def test_what_has_no_room_when_its_session_leaves_is_told_by_the_limit_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A small one has no file before, and so was not judged. A line for each would fill the log."""
+    async with host_without_payload(bytes(5_000)) as parts:
+        bench, told = Bench(*parts), list[OverQuota]()
+        bench.host.quota_watchers.add(told.append)
+        bench.store.set_quotas(QuotaLimits(store_bytes=1_000))
+        leave = ClosePayload(1, discard=False)
+        bench.client.submit(bench.open(), WritePayload(1, bytes(100)), leave)
+        await bench.host.wait_idle()
+        assert [over.key for over in told] == ["store-bytes"]
+        assert bench.state() == (PayloadState.MISSING, 0)
+    assert not caplog.records

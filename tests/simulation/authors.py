@@ -31,6 +31,10 @@ class Strangers:
         """Who may be followed."""
         return [log.author for log in self._homes]
 
+    def homes_of(self, log: LogKey) -> "tuple[SimNode, ...]":
+        """Who gets the entries of a log from its author."""
+        return self._homes.get(log, ())
+
     def settle(self) -> None:
         """They are there from the beginning."""
         plan = self._world.plan

@@ -2,7 +2,9 @@
 
 A node has what its subscription names now, and what it fetches, as far as a neighbour holds it at
 the end and is connected: what is held two connections away counts only if the node between has it.
-Of a log that forks, those who have parts of it are promised what lies before the fork.
+Of a log that forks, those who have parts of it are promised what lies before the fork. What one may
+not give, or the other one may not take, is promised to nobody, nor is a fork found by who may not
+tell the other one what it holds itself.
 """
 
 from collections.abc import Iterator
@@ -175,6 +177,8 @@ class _Pair:
         )
 
     def lacks(self) -> str | None:
+        if not self.world.doorkeeper.passes(self.giver, self.taker, self.log):
+            return None
         wanted, offered = self.taker.book.current, self.giver.book.current
         if not wanted.interests.wants(self.log):
             return None
@@ -196,6 +200,9 @@ class _Pair:
         top = min(self.theirs.height, self.held.servable)
         if self.held.height < top:
             return f"entries {self.held.height + 1} to {top}"
+        if not self.world.doorkeeper.passes(self.taker, self.giver, self.log):
+            # What nobody asks for, and may not be told, is compared with nothing.
+            return None
         if top and self.theirs.entries[top].hash != self.held.entries[top].hash:
             return f"the same entry {top}"
         return None
@@ -214,7 +221,7 @@ class _Pair:
         held = [
             self.world.holdings.of(giver, self.log)
             for giver, taker in _pairs(self.world)
-            if taker is self.taker
+            if taker is self.taker and self.world.doorkeeper.passes(giver, taker, self.log)
         ]
         return max(self.held.newest, *(min(each.newest, self.held.servable) for each in held))
 

@@ -26,17 +26,20 @@ from peer import (
 from peer.engine import Engine
 from peer.node.host.port import Port
 from peer.node.links.backoff import Backoff
+from peer.node.links.scoping import scoped
 from peer.node.links.sources import Place
 from peer.protocol.commands import Command, LookUp
 from peer.protocol.notices import Arriving, Notice
-from wire import ControlDecoder, ControlMessage, Grant, Setup, encode_control, negotiate
+from wire import ControlDecoder, ControlMessage, Grant, LogKey, Setup, encode_control, negotiate
 
 from .clock import Clock, Life
+from .doors import connect
+from .leaks import Watch
 from .lies import Liar, lies
 from .once import CLOSED, OneTimeSync
 from .pipe import CAPACITY_BYTES, Pipe
 from .plan import Plan, draw_setup
-from .truth import Broken
+from .truth import Broken, notice_line
 
 if TYPE_CHECKING:
     from .node import SimNode
@@ -68,7 +71,9 @@ class End(ABC):
         self._rng = link.rng
         self._timer_at = float("inf")
         self._writing = False
-        self.port: Port = node.host.open_port(source, self.deliver, self._failed)
+        self.peer = link.nodes[1 - side].store.author
+        self.port: Port = node.host.open_port(source, self.deliver, self._failed, self.peer)
+        self.watch = Watch(node, self.peer, link.names)
         self.place: Place | None = None
         if policy == "follow":
             self.place = node.sources.join(
@@ -131,6 +136,12 @@ class End(ABC):
 
     # What drives it
 
+    def tell_interests(self) -> None:
+        """What is wanted here, and what the other side may do, is another matter now."""
+        rule, event = self.node.rule_of(self.peer), self.node.book.current
+        self.watch.told(rule, event)
+        self.deliver((scoped(event, self.peer, rule),))
+
     def deliver(self, events: Sequence[Event]) -> None:
         """Events of the host."""
 
@@ -167,8 +178,10 @@ class End(ABC):
             self._clock.after(0.0, self._write, self.life)
 
     def _pass_on(self) -> None:
+        self.watch.attach(self.engine)
         commands = self._commands()
         if commands:
+            self.watch.check_commands(commands)
             self.node.host.submit(self.port, commands)
             self.node.world.figures.look_ups += sum(isinstance(each, LookUp) for each in commands)
         for notice in self._notices():
@@ -514,6 +527,8 @@ class Link:
         """What the next connection is for, on either side."""
         self.once: OneTimeSync | None = None
         """If this one is a one-time sync of either side, what it has to bring."""
+        self.names: dict[int, LogKey] = {}
+        """The logs of this connection's requests, by their numbers."""
         self._backoff = Backoff(self.rng)
         self._since = 0.0
         self._calling = False
@@ -535,12 +550,13 @@ class Link:
         self._calling = False
         if any(end.ending is None for end in self.ends):
             return
-        if self.clock.now < self.blocked_until or not all(node.alive for node in self.nodes):
+        if self.clock.now < self.blocked_until or not connect(*self.nodes):
             self.call_soon()
             return
         self.connections += 1
         self._since = self.clock.now
         setups = (draw_setup(self.rng), draw_setup(self.rng))
+        self.names = {}
         kind = SplitEnd if self.plan.split else SessionEnd
         self.ends = tuple(
             kind(self, node, side, setups, self.policies[side])
@@ -550,7 +566,7 @@ class Link:
         self.policies = ("follow", "follow")
         for end in self.ends:
             end.node.ends.add(end)
-            end.deliver((end.node.book.current,))
+            end.tell_interests()
 
     def cut(self, by: End | None, why: str) -> None:
         """The connection is lost: each side notices at a time of its own."""
@@ -582,11 +598,3 @@ class Link:
         if end.other.lie is not None:
             return
         raise Broken(f"{end} gave up waiting for an honest peer: {timeout}")
-
-
-def notice_line(notice: Notice) -> str:
-    """A notice, for traces."""
-    fields = [
-        f"{name}={str(getattr(notice, name))[:12]}" for name in getattr(notice, "__slots__", ())
-    ]
-    return f"{type(notice).__name__}({' '.join(fields)})"

@@ -15,20 +15,24 @@ from logstore import (
     Follow,
     NewEntry,
     PayloadState,
+    PeerRule,
     Store,
     StoreError,
     StoreFailed,
     Subscription,
 )
 from peer import LogChanged, RefundBucket
+from peer.node.doors.admission import Admission
 from peer.node.interests import InterestBook, Wanted
 from peer.node.links.sources import Place
 from peer.protocol.tracing import Tracer
 from tests.logstore.disk import PowerCutError, SimDisk, SimFile
 from wire import LogKey
 
+from . import room
 from .host import Ordered, Pace, SimHost, SimSources
 from .link import End
+from .room import Room
 from .truth import Broken, Made, short
 
 if TYPE_CHECKING:
@@ -62,6 +66,11 @@ class SimNode:
         self.drops = Counter[LogKey]()
         """How often payloads of a log were, or were to be, deleted."""
         self.power_cut_at: int | None = None
+        self.room = Room(self)
+        self.admission = Admission(b"", world.doorkeeper.doors, {})
+        """What its peers may do, as the sessions are told."""
+        self.rules_changed = 0
+        """How often what goes for its peers has changed."""
         self.is_restored = False
         """Whether its store was put back as it once was, and nobody has confirmed it since."""
         self._folder = folder / name
@@ -84,10 +93,15 @@ class SimNode:
         self.pace = Pace(self.world.clock, self.pace.rng, self.world.plan.host_delay_s)
         self.pace.power_lost = self._power_lost
         self._make_reads_fail()
+        if room.TROUBLE in self.world.plan.troubles:
+            self.room.opened()
         self.host = SimHost(self.store, self.pace)
+        self.host.quota_watchers.add(self.room.refused)
         self.refusals = RefundBucket.of(self.world.plan.config)
         self.sources = SimSources(self.pace, self.host.when_payloads_kept)
         self.book = InterestBook(self.store.author).load(self.store)
+        self.admission = Admission(self.store.author, self.world.doorkeeper.doors, {})
+        self._take_rules()
         self.host.watchers.add(self._logs_changed)
         self.host.want_watchers.add(self._others_wanted)
         self._poll_later()
@@ -225,6 +239,32 @@ class SimNode:
     def unfollow(self, target: Follow) -> None:
         self._change_wanted(partial(self.store.unfollow, target))
 
+    def decide(self, change: Callable[[], None]) -> None:
+        """Changes the table of peers."""
+
+        def work() -> bool:
+            change()
+            return True
+
+        self._change_wanted(work)
+
+    def read_rules(self) -> None:
+        """The table of peers was changed before anything runs."""
+        self.book = self.book.load(self.store)
+        self._take_rules()
+
+    def rule_of(self, peer: bytes) -> PeerRule | None:
+        """What goes for a peer now; None: it is not let in."""
+        return self.admission.rule_for(peer, expected=False)
+
+    def _take_rules(self) -> None:
+        self.rules_changed += self.admission.rules != self.book.wanted.peers
+        self.admission.take(self.book.wanted.peers)
+        for node in self.world.nodes:
+            if node is not self:
+                peer = node.store.author
+                self.world.doorkeeper.note(self, peer, self.rule_of(peer))
+
     def _poll_later(self) -> None:
         def poll() -> None:
             self.host.poll()
@@ -238,6 +278,7 @@ class SimNode:
 
     def _change_wanted(self, change: Callable[[], bool]) -> None:
         """What failed may have been written all the same."""
+        self.room.grows_otherwise()
 
         def look(result: object) -> None:
             self._look_at_wants()
@@ -268,8 +309,12 @@ class SimNode:
         self._tell_interests()
 
     def _tell_interests(self) -> None:
+        self._take_rules()
         for end in self.ends:
-            end.deliver((self.book.current,))
+            if self.rule_of(end.other.node.store.author) is None:
+                end.end("the other side is allowed no longer")
+        for end in self.ends:
+            end.tell_interests()
 
     def _logs_changed(self, changes: Sequence[LogChanged]) -> None:
         self.sources.note(changes)
@@ -337,6 +382,7 @@ class SimNode:
                 if payload is None and entry.payload_state is PayloadState.PRESENT:
                     payload = self.payload_of(entry.key, entry.seq)
                 self.world.truth.check(entry, payload)
+            self.room.check()
         except StoreError:
             # The disk fails; another look is taken later.
             return

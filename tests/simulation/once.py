@@ -62,6 +62,7 @@ class OneTimeSync:
         self._began_at = first.world.clock.now
         self._faults = {node.name: node.faults for node in link.nodes}
         self._drops = {node.name: node.drops.copy() for node in link.nodes}
+        self._doors = self._what_goes()
         self._due: dict[str, list[_Due]] = {}
         try:
             self._due[first.name] = self._of(second, first)
@@ -77,7 +78,12 @@ class OneTimeSync:
             _Due(interests, log, world.holdings.of(giver, log), world.holdings.of(taker, log))
             for log in sorted(logs)
             if interests.wants(log) and log.author not in world.truth.forking
+            if world.doorkeeper.passes(giver, taker, log)
         ]
+
+    def _what_goes(self) -> list[int]:
+        """How often either node has changed what the other one may do, or had no room."""
+        return [node.rules_changed + node.room.refusals for node in self._link.nodes]
 
     def finished(self, end: "End") -> None:
         """One side says that nothing is left to do in either direction. Raises Broken.
@@ -109,6 +115,9 @@ class OneTimeSync:
 
     def _check(self, end: "End", taker: "SimNode", *, payloads: bool = True) -> None:
         if taker.faults - self._faults[taker.name] > FAULTS_MAX:
+            return
+        if self._doors != self._what_goes():
+            # What was allowed, or had room, when it began may not be any more.
             return
         first, second = self._link.nodes
         giver = second if taker is first else first

@@ -34,11 +34,17 @@ TROUBLES = (
     "reads",
     "sizes",
     "adjusts",
+    "scopes",
+    "removals",
+    "quotas",
 )
 """Kinds of things that happen; a plan has some of them."""
 
 CALM = ("appends", "large", "ends")
 """Those of worlds in which nothing goes wrong and nobody changes his mind."""
+
+DOORS = ("scopes", "removals", "quotas")
+"""Those of who may do what, and how much of it: worlds without them are what they were before."""
 
 CALM_SHARE = 0.08
 WATCHED_SHARE = 0.25
@@ -115,11 +121,14 @@ def draw_plan(
     if random.Random(f"{seed}/taking turns").random() < FEW_REQUESTS_SHARE:
         plan = _with_few_requests(plan)
     count = min(plan.nodes, nodes or plan.nodes)
+    troubles = only or tuple(trouble for trouble in troubles if trouble not in without)
+    if "quotas" in troubles:
+        plan = replace(plan, config=replace(plan.config, room_first_s=5.0, room_max_s=60.0))
     return replace(
         plan,
         nodes=count,
         events=plan.events if events is None else events,
-        troubles=only or tuple(trouble for trouble in troubles if trouble not in without),
+        troubles=troubles,
         links=_links(plan.rng("links"), count),
         options=_options(nodes, events, without, only),
     )

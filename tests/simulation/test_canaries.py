@@ -3,11 +3,13 @@
 import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from logstore import PeerRule
 from logstore.payloads import WrongSizeError
 from peer.data.inbound import Inbound
 from peer.data.outbound import Outbound
@@ -16,7 +18,7 @@ from peer.data.receiving import Receiver
 from peer.planner.asks import Ask, Wants
 from peer.planner.peer_log import PeerLog
 from peer.planner.proposals import Decider, Decision
-from peer.planner.rests import Rests
+from peer.planner.rests import Kind, Outcome, Rests
 from peer.planner.shared import Shared
 from peer.protocol.events import LogView
 from peer.protocol.request import OpenEntry, Request
@@ -189,6 +191,58 @@ def raise_at_times(decide: Callable[..., Any]) -> Callable[..., Any]:
     return failing
 
 
+def close_nothing(is_closed: Callable[..., Any]) -> Callable[..., Any]:
+    """What a peer may not read is sent all the same."""
+    return lambda leaving, request: False
+
+
+def end_no_request(uncovered: Callable[..., Any]) -> Callable[..., Any]:
+    """A new scope goes for new requests alone."""
+    return lambda actor: []
+
+
+def mention_everything(is_silent: Callable[..., Any]) -> Callable[..., Any]:
+    """The other side hears of logs that it may neither read nor write."""
+    return lambda interests, log: False
+
+
+def keep_closed(kept: Callable[..., Any]) -> Callable[..., Any]:
+    """What was asked for in vain is not told of once it may be read."""
+    return lambda *known: None
+
+
+def let_everybody_in(rule_for: Callable[..., Any]) -> Callable[..., Any]:
+    """Who is blocked, or was removed, comes in as before."""
+
+    def lenient(admission: object, peer: bytes, *, expected: bool) -> PeerRule:
+        rule: PeerRule | None = rule_for(admission, peer, expected=expected)
+        return rule or PeerRule(allowed=True)
+
+    return lenient
+
+
+def have_room(admit: Callable[..., Any]) -> Callable[..., Any]:
+    """Entries have no quota."""
+    return lambda ledger, key, entries: (entries, None)
+
+
+def begin_anything(declare: Callable[..., Any]) -> Callable[..., Any]:
+    """Large payloads have no quota."""
+    return lambda ledger, payload: None
+
+
+def have_no_room_for_ever(note: Callable[..., Any]) -> Callable[..., Any]:
+    """A log that there was no room for is never tried again."""
+
+    def stubborn(rests: Rests, log: LogKey, kind: Kind, outcome: Outcome, *how: object) -> None:
+        note(rests, log, kind, outcome, *how)
+        if outcome is Outcome.NO_ROOM:
+            rests._rows[log][kind, outcome].until = inf
+            rests._retries.drop(log)
+
+    return stubborn
+
+
 def run_all(plans: Iterable[Plan]) -> None:
     for plan in plans:
         run_world(plan)
@@ -236,6 +290,34 @@ KINDS = (
     Worlds(
         "peer.data.outbound.Outbound.end_due", end_nothing, "adjusts", range(1, 3), "not settled"
     ),
+    Worlds(
+        "peer.planner.leaving.Leaving.is_closed", close_nothing, "scopes", range(21, 22), "leaves"
+    ),
+    Worlds("peer.planner.acting.Actor.uncovered", end_no_request, "scopes", range(26, 27), "takes"),
+    Worlds(
+        "peer.protocol.events.Interests.is_silent",
+        mention_everything,
+        "scopes",
+        range(5, 6),
+        "a mention",
+    ),
+    Worlds(
+        "peer.planner.changes.Changes.reading_changed",
+        keep_closed,
+        "scopes",
+        range(9, 10),
+        "has not got",
+    ),
+    Worlds(
+        "peer.node.doors.admission.Admission.rule_for",
+        let_everybody_in,
+        "removals",
+        range(3, 4),
+        "may not be",
+    ),
+    Worlds("logstore.quotas.Ledger.admit", have_room, "quotas", range(7, 8), "bytes"),
+    Worlds("logstore.quotas.Ledger.declare", begin_anything, "quotas", range(47, 48), "bytes"),
+    Worlds("peer.planner.rests.Rests.note", have_no_room_for_ever, "quotas", range(3, 4), "got"),
 )
 """One for each check that only worlds with some kind of trouble put to the test."""
 

@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from .lies import CONTROL_LIES, DATA_LIES
-from .plan import draw_plan
+from .plan import DOORS, draw_plan
 from .restoring import Outcome, run_restoring
 from .run import SEEDS, SimulationFailed, replay_command, run_world
 
@@ -29,15 +29,31 @@ FOUND_IN_LARGE_WORLDS = (
 )
 """The same, of worlds that take longer than all tests of such a fault together."""
 
+FOUND_WITH_DOORS = (500029, 500076, 510138, 510143)
+"""Seeds of worlds with scopes, removals or quotas that failed once."""
+
+FOUND_IN_LARGE_WORLDS_WITH_DOORS = (510129, 510263, 520119)
+
 SOAK_MINUTES = float(os.environ.get("SOAK_MINUTES", "5"))
 
 
 LARGE = [pytest.param(seed, marks=pytest.mark.long) for seed in FOUND_IN_LARGE_WORLDS]
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *FOUND_SOMETHING, *LARGE])
+LARGE_WITH_DOORS = [
+    pytest.param(seed, marks=pytest.mark.long) for seed in FOUND_IN_LARGE_WORLDS_WITH_DOORS
+]
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, *FOUND_WITH_DOORS, *LARGE_WITH_DOORS])
 def test_a_world_keeps_its_invariants_and_settles(seed: int) -> None:
     assert run_world(draw_plan(seed)).steps > 0
+
+
+@pytest.mark.parametrize("seed", [*FOUND_SOMETHING, *LARGE])
+def test_a_world_that_found_something_is_what_it_was(seed: int) -> None:
+    """They are older than scopes and quotas, and other worlds with these."""
+    assert run_world(draw_plan(seed, without=DOORS)).steps > 0
 
 
 def test_the_same_seed_is_the_same_world_whatever_the_hashes_are() -> None:

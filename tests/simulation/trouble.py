@@ -8,6 +8,7 @@ from logstore import FULL, Follow
 from peer.protocol.request import Request
 from wire import Adjust, Cancel, CancelReason, LogKey, shortest_path
 
+from .room import draw_limits
 from .subscribing import draw_subscription, narrowed
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Trouble:
                 self._change_mind(node, trouble)
             case "writes" | "syncs" | "full" | "reads" | "kills" | "power" | "slow":
                 self._harm(node, trouble)
+            case "scopes" | "removals":
+                world.doorkeeper.happen(trouble, node, self._rng)
+            case "quotas":
+                node.room.limit(draw_limits(self._rng))
             case "adjusts":
                 self._adjust(node, link)
             case _:

@@ -8,6 +8,7 @@ from functools import cache
 from nacl.signing import SigningKey
 
 from logstore import StoredEntry
+from peer.protocol.notices import Notice
 from wire import (
     LogKey,
     decode_entry,
@@ -161,3 +162,11 @@ def _encode(
 def short(log: LogKey) -> str:
     """A log's name, for traces."""
     return f"{log.author.hex()[:6]}/{log.log_id}"
+
+
+def notice_line(notice: Notice) -> str:
+    """A notice, for traces."""
+    fields = [
+        f"{name}={str(getattr(notice, name))[:12]}" for name in getattr(notice, "__slots__", ())
+    ]
+    return f"{type(notice).__name__}({' '.join(fields)})"

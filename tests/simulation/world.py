@@ -21,6 +21,7 @@ from .authors import Strangers
 from .checks import check_end, check_link
 from .clock import Clock
 from .counting import ByteCount
+from .doors import Doorkeeper
 from .figures import Figures
 from .guarantee import Holdings, lacking
 from .host import Ordered
@@ -28,6 +29,7 @@ from .lasting import check_lasting
 from .link import FLIPPED, End, Link
 from .node import SimNode
 from .plan import Plan
+from .room import NONE
 from .subscribing import draw_subscription
 from .trouble import Trouble
 from .truth import Broken, Truth, short
@@ -71,6 +73,9 @@ class World:
         self.figures = Figures()
         self.count = ByteCount(plan.config)
         self.strangers = Strangers(self)
+        self.doorkeeper = Doorkeeper(self)
+        self.is_healed = False
+        """Whether the trouble is over."""
         self.nodes: list[SimNode] = []
         for number in range(plan.nodes):
             self.nodes.append(SimNode(self, f"n{number}", folder))
@@ -110,6 +115,7 @@ class World:
 
     def _populate(self) -> None:
         self.strangers.settle()
+        self.doorkeeper.settle()
         self._interest()
         rng = self.plan.rng("first entries")
         for node in self.nodes:
@@ -126,13 +132,15 @@ class World:
 
     def _interest(self) -> None:
         rng, policies = self.plan.rng("interests"), self.plan.rng("subscriptions")
+        limited = self.plan.rng("limited")
         authors = [*(node.store.author for node in self.nodes), *self.strangers.authors]
 
         def subscription() -> Subscription | None:
             return draw_subscription(policies) if "subscriptions" in self.plan.troubles else None
 
         for node in self.nodes:
-            if rng.random() < 0.3:
+            if rng.random() < 0.3 or ("quotas" in self.plan.troubles and limited.random() < 0.5):
+                # Who is followed by name has no quota of his own.
                 node.follow(ALL, subscription())
             for author in authors:
                 if rng.random() < 0.7:
@@ -242,6 +250,7 @@ class World:
         touched, self._touched = self._touched, Ordered()
         for end in touched:
             check_end(end)
+            self.doorkeeper.check(end)
             check_link(end.link)
         for node in self.nodes:
             node.check_store()
@@ -249,12 +258,16 @@ class World:
     def heal(self) -> None:
         """The trouble is over: everything runs, and fails no more."""
         self.note("the trouble is over")
+        self.is_healed = True
         for node in self.nodes:
             node.failing.clear()
             node.power_cut_at = None
             node.pace.slow_until = 0.0
             if not node.alive:
                 node.start()
+            if node.room.is_limited:
+                node.room.limit(NONE)
+        self.doorkeeper.rest()
         for link in self.links:
             link.blocked_until = 0.0
             if self.plan.reconnect:
@@ -279,6 +292,7 @@ class World:
                     f"{node.name} works for {node.book.wanted} and wants {Wanted.load(node.store)}"
                 )
             self._check_logs(node)
+        self.doorkeeper.check_spread()
         if self.plan.is_calm:
             self.count.check(self)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from logstore import OverQuota, Store, StoreError
+from logstore import OverQuota, Store, StoreError, StoreOverQuota
 from peer import (
     ClosePayload,
     FinishPayload,
@@ -189,11 +189,19 @@ class PayloadHost:
         return partial(self._finished, port, sink, outcome)
 
     def _close(self, sink: Sink, *, discard: bool) -> Settle:
+        left = partial((self._arrivals.spoiled if discard else self._arrivals.left), sink)
         try:
             sink.close(discard=discard)
+        except StoreOverQuota as error:
+            # Told by the limit, as any other: a line for each payload would fill the log.
+            return partial(self._left_without_room, error.over, left)
         except StoreError as error:
             log.warning("a payload that was under way cannot be kept: %s", error)
-        return partial((self._arrivals.spoiled if discard else self._arrivals.left), sink)
+        return left
+
+    def _left_without_room(self, over: OverQuota, left: Settle) -> None:
+        self._over_quota(over)
+        left()
 
     def _complete(
         self, port: Port, sink: Sink, outcome: Outcome, changed: set[LogKey]

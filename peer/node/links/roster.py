@@ -1,14 +1,13 @@
 """The connections of a node: running them, counting them, saying how they are."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import trio
 
 from bymux import Role
-from logstore import ALL, PeerRule, ReadScope, WriteScope
 from peer import (
     EntriesReceived,
     EntriesSent,
@@ -16,7 +15,6 @@ from peer import (
     InterestsChanged,
     Notice,
     RefundBucket,
-    Scope,
     Session,
     SessionConfig,
     SetUp,
@@ -37,6 +35,7 @@ from .knowledge import Knowledge
 from .limits import Limits
 from .rates import Pacer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, Terms
+from .scoping import scoped
 from .sources import Place, SourceInfo, Sources, Tell
 from .trace import ConnectionTrace, TraceFile
 
@@ -175,12 +174,6 @@ class Ended:
     peer_id: bytes | None = None
 
 
-def _named(read: ReadScope) -> Iterator[bytes | LogKey]:
-    for target in read:
-        if isinstance(target, bytes | LogKey):
-            yield target
-
-
 class Roster:
     """Every open connection of a node."""
 
@@ -270,7 +263,7 @@ class Roster:
             stream,
             self._host,
             source=address,
-            interests=self._scoped(self._interests(), peer_id, rule),
+            interests=scoped(self._interests(), peer_id, rule),
             noticed=lambda notice: self._noticed(member, notice),
             send_bytes=self.pacer.piece_bytes or SEND_BYTES,
             failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
@@ -392,23 +385,9 @@ class Roster:
         for member in list(self.members):
             if isinstance(event, InterestsChanged) and member.peer_id is not None:
                 rule = self._admission.rule_for(member.peer_id, expected=member.expected)
-                member.connection.tell(self._scoped(event, member.peer_id, rule))
+                member.connection.tell(scoped(event, member.peer_id, rule))
             else:
                 member.connection.tell(event)
-
-    def _scoped(
-        self, event: InterestsChanged, peer_id: bytes | None, rule: PeerRule | None
-    ) -> InterestsChanged:
-        """What this node wants and offers, as far as a peer may know of it."""
-        if peer_id is None or peer_id == self._admission.own_id:
-            return event
-        # Who is let in no more is on its way out, and may do nothing meanwhile.
-        rule = rule or PeerRule(allowed=False, read=frozenset(), write=WriteScope.NONE)
-        if ALL in rule.read and rule.write is WriteScope.FOLLOWED:
-            return event
-        reads = None if ALL in rule.read else frozenset(_named(rule.read))
-        scope = Scope(reads, rule.write, peer_id)
-        return replace(event, interests=replace(event.interests, scope=scope))
 
     def _make_room(self, new: Member) -> None:
         """A peer has as many connections as its row says: the one silent longest gives way.
