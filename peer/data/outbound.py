@@ -20,6 +20,7 @@ from wire import Cancel, CancelReason, encode_switch
 from wire import encode_request_cancelled as encode_end
 
 from .packing import Packer
+from .read_ahead import ReadAhead
 from .sending import MaySend, Sender
 from .sending_payloads import (
     PayloadSender,
@@ -70,7 +71,10 @@ class Outbound:
             inside=lambda: len(self._inside),
             may_begin_unverified=lambda: len(self._unproved) < config.inside_payloads_max,
         )
-        self._sender = Sender(commands, notices, config, packer, self._payloads, may_send, tracer)
+        self._ahead = ReadAhead(config)
+        self._sender = Sender(
+            commands, notices, config, packer, self._payloads, may_send, self._ahead, tracer
+        )
         self._out = bytearray()
         self._turns: deque[Request] = deque()
         self._inside_turns: deque[Request] = deque()
@@ -117,7 +121,16 @@ class Outbound:
 
     def _fill(self, bytes_wanted: int) -> None:
         self._write_ends(bytes_wanted)
-        while len(self._out) < bytes_wanted and (request := self._next_turn()) is not None:
+        while len(self._out) < bytes_wanted:
+            request = self._next_turn()
+            if request is None:
+                # Whoever could not read has room for it now, perhaps.
+                due = self._ahead.due()
+                for waiting in due:
+                    self.wake(waiting)
+                if not due:
+                    break
+                continue
             request.outgoing.queued = False
             if not request.active:
                 continue
@@ -149,6 +162,7 @@ class Outbound:
             # The range was cut before the payload that we are in: better now than never.
             self._apologise(request, apology(request))
         self._book(request)
+        self._ahead.sent(request)
         if done:
             self._listener.cancel(request, Cancel(request.number, CancelReason.COMPLETE))
         elif progressed:
@@ -234,6 +248,10 @@ class Outbound:
     def entries_read(self, request: Request, event: EntriesRead) -> None:
         outgoing = request.outgoing
         outgoing.reading = False
+        if not request.active:
+            # Nothing of it is sent any more.
+            self._ahead.note(request)
+            return
         outgoing.read_at = min(outgoing.read_at, event.place)
         entries = event.entries
         for index, entry in enumerate(entries):
@@ -246,6 +264,7 @@ class Outbound:
         if entries and not outgoing.rows:
             outgoing.rows = deque()
         outgoing.rows.extend(entries)
+        self._ahead.note(request)
         if entries:
             self.wake(request)
         elif outgoing.changed:

@@ -25,6 +25,7 @@ from wire import (
 )
 
 from .packing import Packer
+from .read_ahead import ROW_BYTES, ReadAhead
 from .sending_payloads import PayloadSender, pass_over, payload_bytes, skip_packet
 
 _READ_AHEAD_ROWS = 128
@@ -55,9 +56,11 @@ class Sender:
         packer: Packer,
         payloads: PayloadSender,
         may_send: MaySend,
+        ahead: ReadAhead,
         tracer: Tracer | None = None,
     ) -> None:
         self._tracer = tracer
+        self._ahead = ahead
         self._may_send = may_send
         self._packer = packer
         self._payloads = payloads
@@ -230,6 +233,9 @@ class Sender:
                     return
         elif not seqs:
             return
+        bytes_max = self._ahead.take(request)
+        if not bytes_max:
+            return
         outgoing.reading = True
         if not outgoing.rows:
             outgoing.read_at, outgoing.overtaken = NEVER, False
@@ -240,8 +246,8 @@ class Sender:
                 first,
                 last,
                 seqs or None,
-                self._config.read_entries_max,
-                self._config.read_bytes_max,
+                min(self._config.read_entries_max, 1 + bytes_max // ROW_BYTES),
+                bytes_max,
                 request.their_interest.eagerness is not Eagerness.NOTIFY,
             )
         )

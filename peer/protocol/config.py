@@ -58,6 +58,8 @@ class SessionConfig:
     """How much one request sends before the next one gets its turn."""
     read_entries_max: int = 512
     read_bytes_max: int = 256 * 1024
+    read_ahead_bytes_max: int = 4 * MIB
+    """Rows of all requests of a session that were read, or are being read, and not sent."""
     read_payloads_bytes_max: int = MIB
     """Bytes of large payloads that are read at once, divided among those sent side by side..."""
     read_bytes_min: int = 128 * 1024

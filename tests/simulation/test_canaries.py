@@ -119,7 +119,7 @@ def move_nothing(decide: Callable[..., Any]) -> Callable[..., Any]:
 
 def keep_what_failed(give_up: Callable[..., Any]) -> Callable[..., Any]:
     """Requests of which the store could not read stay in force, and nobody tries again."""
-    return lambda engine, request, detail: None
+    return lambda engine, request, detail, **options: None
 
 
 def fetch_nothing(wants_of: Callable[..., Any]) -> Callable[..., Any]:
