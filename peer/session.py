@@ -235,8 +235,11 @@ class Session:
     # What comes in
 
     @_final
-    def receive_bytes(self, data: bytes, now: float) -> None:
-        """Bytes from the transport. Raises RemoteViolation."""
+    def receive_bytes(self, data: bytes, now: float, packets_max: int | None = None) -> None:
+        """Bytes from the transport. Raises RemoteViolation.
+
+        `packets_max`: how many bymux packets are read in this turn, if not what the config says.
+        """
         self._at(now)
         self._heard_at = now
         self._pinged_at = None
@@ -246,7 +249,7 @@ class Session:
             data = self._read_setup()
             if self._engine is None:
                 return
-        self._take(data)
+        self._take(data, packets_max)
 
     @property
     def has_unread(self) -> bool:
@@ -254,18 +257,20 @@ class Session:
         return self._mux.has_unread and not self._lost
 
     @_final
-    def read_on(self, now: float) -> None:
+    def read_on(self, now: float, packets_max: int | None = None) -> None:
         """Goes on with what came, a turn of it. Raises RemoteViolation."""
         self._at(now)
-        self._take(b"")
+        self._take(b"", packets_max)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, packets_max: int | None) -> None:
         """A turn of what came. A few bytes can be a packet, and each is work whatever it is for:
         whoever runs many sessions goes on only when the others have had their turn."""
         if self._engine is None:
             return
         try:
-            events = self._mux.receive_data(data, self._now, self._config.turn_packets)
+            events = self._mux.receive_data(
+                data, self._now, packets_max or self._config.turn_packets
+            )
         except bymux.RemoteProtocolError as error:
             self._route_all(error.events)
             raise RemoteViolation(error.rule, error.detail) from None

@@ -17,11 +17,18 @@ make. Connections of one account have accounts below it, by the same rule: of al
 one tunnel, those that do little do not wait for the one that floods. It outlives its connections:
 who goes and comes back is no newcomer.
 
+To be first is not enough in the event loop. Whoever is let through waits for the turn that is under
+way, and on a machine with few cores what is spent on the greedy is not there for anybody else. So
+while somebody is **busy** who has had less, those who have had much more rest after each turn, five
+times as long as it took: together they take a sixth of the loop. Where nobody with less is busy,
+nobody rests: a peer that sends a little now and then slows no copying down.
+
 What is not decided here: whether there is room for somebody at all (`gate.py`), and how many bytes
 a second somebody may send (`rates.py`). Nothing is refused here; it comes later, and what is read
 later is held back by the network, at the end of whoever sends too much.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -36,6 +43,20 @@ HALF_LIFE_S: Final = 10.0
 """Long enough that a flood weighs more than the second that a sync takes, and short enough that who
 has done much by day is nobody's inferior at night."""
 LONGEST_WAITING_EVERY: Final = 8
+WANTED_S: Final = 0.05
+TURN_PACKETS: Final = 20
+"""bymux packets of a turn that others wait for. Of a flood's packets each costs up to 100 us, of
+honest ones the same: but they carry 64 KiB. Whoever is let through first still waits for the end of
+the turn that is under way."""
+TURN_EVENTS: Final = 8
+"""Replies of the store in such a turn; each may be a log to think about."""
+LATELY_S: Final = 0.25
+BUSY_S: Final = 0.036
+"""Who has a tenth of the loop has spent so much lately, with `LATELY_S` as half-life."""
+REST_TIMES: Final = 5.0
+MUCH_MORE_TIMES: Final = 2.0
+MUCH_MORE_S: Final = 0.05
+"""Nobody rests for what a connection costs that has just been set up."""
 ACCOUNTS_MAX: Final = 4096
 """Beyond these, whoever has spent least is forgotten: strangers with a million addresses take no
 memory, and forgetting a small account gives little away."""
@@ -44,18 +65,27 @@ memory, and forgetting a small account gives little away."""
 class Account:
     """What somebody has cost of late, in seconds; times are those of the event loop."""
 
-    __slots__ = ("_at_s", "_parent", "_spent_s")
+    __slots__ = ("_at_s", "_lately_at_s", "_lately_s", "_parent", "_spent_s", "rests_until_s")
 
     def __init__(self, parent: "Account | None" = None) -> None:
         """`parent`: the account of all that belongs to the same peer or address."""
         self._parent = parent
         self._spent_s = 0.0
         self._at_s = 0.0
+        self._lately_s = self._lately_at_s = 0.0
+        self.rests_until_s = -math.inf
+
+    @property
+    def payer(self) -> "Account":
+        """The account of the peer or address."""
+        return self._parent or self
 
     def charge(self, seconds: float, now: float) -> None:
         """Adds what something has cost."""
         self._spent_s = self.spent_s(now) + seconds
         self._at_s = now
+        self._lately_s = self._lately(now) + seconds
+        self._lately_at_s = now
         if self._parent is not None:
             self._parent.charge(seconds, now)
 
@@ -64,6 +94,17 @@ class Account:
         if not self._spent_s:
             return 0.0
         return float(self._spent_s * 0.5 ** ((now - self._at_s) / HALF_LIFE_S))
+
+    def _lately(self, now: float) -> float:
+        return float(self._lately_s * 0.5 ** ((now - self._lately_at_s) / LATELY_S))
+
+    def is_busy(self, now: float) -> bool:
+        """Whether it takes a share of the loop that matters."""
+        return self._lately(now) >= BUSY_S
+
+    def has_had_much_more(self, other: "Account", now: float) -> bool:
+        """Whether it is its turn to rest while the other one is busy."""
+        return self.spent_s(now) > MUCH_MORE_TIMES * other.spent_s(now) + MUCH_MORE_S
 
     def rank(self, now: float) -> tuple[float, float]:
         """The smaller goes first: by the peer or address, then by the connection."""
@@ -157,17 +198,46 @@ class Turns:
 
     def __init__(self) -> None:
         self._line = Line[_Waiter]()
-        self._is_taken = False
+        self._free = trio.lowlevel.ParkingLot()
+        self._runs = self._is_taken = False
+        self._waited_s = -math.inf
+        self._busy: dict[Account, None] = {}
+
+    def note(self, payer: Account, seconds: float) -> None:
+        """A turn took so long. Those who have had much more than somebody who is busy rest."""
+        now = trio.current_time()
+        if payer.is_busy(now):
+            self._busy[payer] = None
+        for each in list(self._busy):
+            if not each.is_busy(now):
+                del self._busy[each]
+            elif payer.has_had_much_more(each, now):
+                payer.rests_until_s = now + REST_TIMES * seconds
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether somebody has waited for one a moment ago: turns are to be short."""
+        return trio.current_time() - self._waited_s < WANTED_S
+
+    def take_if_free(self) -> bool:
+        """Takes a turn that nobody else wants now; False if it has to be waited for."""
+        if self._is_taken:
+            return False
+        self._is_taken = True
+        if not self._runs:
+            self._runs = True
+            trio.lowlevel.spawn_system_task(self._run)
+        self._free.unpark()
+        return True
 
     async def take(self, account: Account) -> None:
         """Returns when it is the turn of an account. Not a checkpoint where nobody else wants one.
 
         What it is taken for is to be done without one, and charged.
         """
-        if not self._is_taken:
-            self._is_taken = True
-            self._pass_on_later()
+        if self.take_if_free():
             return
+        self._waited_s = trio.current_time()
         waiter = _Waiter()
         self._line.put(account, waiter)
         try:
@@ -179,9 +249,16 @@ class Turns:
         """Whose turns an account pays for."""
         return Seat(self, account)
 
-    def _pass_on_later(self) -> None:
-        # With the next pass of the loop: whoever is ready in this one has come in by then.
-        trio.lowlevel.current_trio_token().run_sync_soon(self._pass_on)
+    async def _run(self) -> None:
+        """Passes turns on, one in each pass of the loop: who is ready in one has come in by then.
+
+        A task of its own: a callback would wake the loop through a socket, for each turn.
+        """
+        while True:
+            while not self._is_taken:
+                await self._free.park()
+            await trio.lowlevel.checkpoint()
+            self._pass_on()
 
     def _pass_on(self) -> None:
         now = trio.current_time()
@@ -189,7 +266,6 @@ class Turns:
             _, [waiter] = self._line.take(now)
             if not waiter.is_gone:
                 waiter.turn.set()
-                self._pass_on_later()
                 return
         self._is_taken = False
 
@@ -203,9 +279,29 @@ class Seat:
         self._turns = turns
         self.account = account
 
+    @property
+    def packets_max(self) -> int | None:
+        """bymux packets that may be read in this turn; None: as many as otherwise."""
+        return TURN_PACKETS if self._turns.are_wanted else None
+
+    @property
+    def events_max(self) -> int | None:
+        """Replies of the store that may be taken in this turn; None: all of them."""
+        return TURN_EVENTS if self._turns.are_wanted else None
+
+    def turn_if_free(self) -> bool:
+        """Whether it is this connection's turn without waiting."""
+        rests = self.account.payer.rests_until_s > trio.current_time()
+        return not rests and self._turns.take_if_free()
+
     async def turn(self) -> None:
         """Returns when it is this connection's turn; not a checkpoint where it is alone."""
+        payer = self.account.payer
         await self._turns.take(self.account)
+        # Asked again behind each turn: twenty connections of one peer rest together.
+        while (until_s := payer.rests_until_s) > trio.current_time():
+            await trio.sleep_until(until_s)
+            await self._turns.take(self.account)
 
     @contextmanager
     def paid(self) -> Iterator[None]:
@@ -214,4 +310,6 @@ class Seat:
         try:
             yield
         finally:
-            self.account.charge(perf_counter() - began, trio.current_time())
+            seconds = perf_counter() - began
+            self.account.charge(seconds, trio.current_time())
+            self._turns.note(self.account.payer, seconds)

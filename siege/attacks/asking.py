@@ -81,6 +81,8 @@ ATTACKS: Final = (
         "20 strangers ask for each log in every way, and cancel what they get",
         _everything,
         connections=20,
+        tls=True,
+        scope=Scope(),
         needs={"proposals": 500, "heard adjust": 1},
         node_reads=50_000,
     ),

@@ -5,7 +5,7 @@ from typing import Final
 
 from nacl.signing import SigningKey
 
-from siege.attack import Attack, Seen
+from siege.attack import Attack, Scope, Seen
 from siege.hostile import Hostile, log_of
 from siege.line import Line, RefusedError, offer
 from wire import (
@@ -111,6 +111,8 @@ ATTACKS: Final = (
         "the same from 20 connections, of new authors, again and again",
         _drop(HUGE, again=True, own=False),
         connections=20,
+        tls=True,
+        scope=Scope(),
         serve=("--follow-all",),
         needs={"bombs": 20},
         judge=stores_little,
@@ -120,6 +122,8 @@ ATTACKS: Final = (
         f"160 bytes that become {FITS >> 20} MiB, within the quota of each new author",
         _drop(FITS, again=True, own=False),
         connections=20,
+        tls=True,
+        scope=Scope(),
         serve=(
             "--follow-all",
             "--limit",
@@ -135,6 +139,8 @@ ATTACKS: Final = (
         "payloads that claim 2^64 - 1 bytes, of new authors",
         _claims,
         connections=20,
+        tls=True,
+        scope=Scope(),
         serve=("--follow-all",),
         needs={"claims": 20},
         judge=stores_little,

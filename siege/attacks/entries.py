@@ -5,7 +5,7 @@ from typing import Final
 
 import trio
 
-from siege.attack import Attack, Seen
+from siege.attack import Attack, Scope, Seen
 from siege.hostile import Hostile, entries_of, log_of, metadata_of, packets_of
 from siege.line import GREEDY, SAFE, Line, offer
 from wire import LogKey, Setup
@@ -82,6 +82,8 @@ ATTACKS: Final = (
         _valid,
         prepare=_prepare,
         connections=20,
+        tls=True,
+        scope=Scope(),
         serve=("--follow-all",),
         pushes=True,
         needs={"entries": 1000, "confirmed": 20},
@@ -93,6 +95,8 @@ ATTACKS: Final = (
         "metadata with a forged signature, whose payload never comes",
         _forged(GREEDY),
         connections=20,
+        tls=True,
+        scope=Scope(),
         serve=("--follow-all",),
         share=0.5,
         needs={"forged": 20},
@@ -103,6 +107,8 @@ ATTACKS: Final = (
         "the same where nothing may be sent before it is verified",
         _forged(SAFE),
         connections=20,
+        tls=True,
+        scope=Scope(),
         serve=("--follow-all",),
         share=0.5,
         needs={"forged": 20},

@@ -5,7 +5,7 @@ from typing import Final
 
 import trio
 
-from siege.attack import Attack
+from siege.attack import Attack, Scope
 from siege.hostile import Hostile, entries_of, packets_of
 from siege.line import CONTROL, DATA, PING_ALL, Line, offer, packet, write
 from wire import Grant, LogKey, encode_control
@@ -93,6 +93,8 @@ ATTACKS: Final = (
         "all of these from 20 connections, back as soon as one address may come",
         _flood(*KINDS, listens=False),
         connections=20,
+        tls=True,
+        scope=Scope(),
         needs={"sent_bytes": 200_000, "opened": 20},
         node_reads=20_000,
     ),
@@ -102,6 +104,8 @@ ATTACKS: Final = (
         _useful,
         prepare=_prepare_useful,
         connections=20,
+        tls=True,
+        scope=Scope(),
         serve=("--follow-all",),
         needs={"entries": 200, "confirmed": 20, "sent_bytes": 100_000},
         node_reads=100_000,

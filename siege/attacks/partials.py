@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from siege.attack import Attack
+from siege.attack import Attack, Scope
 from siege.hostile import Hostile
 from siege.line import Line, RefusedError, offer
 from wire import LogKey, encode_payload_header
@@ -44,6 +44,8 @@ ATTACKS: Final = (
         _run,
         prepare=_prepare,
         connections=20,
+        tls=True,
+        scope=Scope(),
         serve=("--follow-all",),
         descriptors=1024,
         needs={"partials": 100, "opened": 20},

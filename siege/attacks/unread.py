@@ -4,7 +4,7 @@ from typing import Final
 
 import trio
 
-from siege.attack import Attack
+from siege.attack import Attack, Scope
 from siege.hostile import Hostile
 from siege.line import Line, offer
 
@@ -59,6 +59,8 @@ ATTACKS: Final = (
         "20 connections ask for answers of 300 bytes, and read next to nothing",
         _asks,
         connections=20,
+        tls=True,
+        scope=Scope(),
         needs={"proposals": 20 * 80},
         node_reads=50_000,
     ),
@@ -67,6 +69,8 @@ ATTACKS: Final = (
         "20 connections ask 64 times for all that there is, and read nothing",
         _downloads,
         connections=20,
+        tls=True,
+        scope=Scope(),
         needs={"proposals": 20 * 64},
         node_reads=50_000,
     ),

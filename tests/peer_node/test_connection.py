@@ -53,7 +53,7 @@ class FakeSession:
     on_event: Callable[[Event], None] = lambda _: None
     on_advance: Callable[[], None] = lambda: None
 
-    def receive_bytes(self, data: bytes, now: float) -> None:
+    def receive_bytes(self, data: bytes, now: float, packets_max: int | None = None) -> None:
         self.received.append(data)
         self.on_bytes(data)
 

@@ -11,7 +11,15 @@ import trio.testing
 from logstore import ALL, Store
 from peer import Ingest, Ingested
 from peer.node import fairness
-from peer.node.fairness import HALF_LIFE_S, LONGEST_WAITING_EVERY, Account, Accounts, Line, Turns
+from peer.node.fairness import (
+    HALF_LIFE_S,
+    LONGEST_WAITING_EVERY,
+    Account,
+    Accounts,
+    Line,
+    Seat,
+    Turns,
+)
 from peer.node.host.lane import JOBS_CONTESTED_MAX, JOBS_MAX, Job, Lane
 
 from .support import PATIENCE_S, Author, Client, running_host
@@ -180,3 +188,40 @@ async def test_the_entries_of_a_newcomer_are_checked_before_a_backlog() -> None:
             assert stored < 2000
             await host.wait_idle()
             assert len(store.read(author.log, 1, entries_max=3000, bytes_max=1 << 20)) == 2000
+
+
+async def test_who_has_had_much_more_rests_while_somebody_else_is_busy(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    turns, accounts = Turns(), Accounts()
+    flood = [turns.seat(accounts.open("flood", 0.0)) for _ in range(20)]
+    modest = turns.seat(accounts.open("modest", 0.0))
+    spent: dict[str, float] = {"flood": 0.0, "modest": 0.0}
+
+    async def work(seat: Seat, who: str, seconds: float, count: int) -> None:
+        for _ in range(count):
+            await seat.turn()
+            autojump_clock.jump(seconds)
+            seat.account.charge(seconds, trio.current_time())
+            turns.note(seat.account.payer, seconds)
+            spent[who] += seconds
+
+    with trio.fail_after(PATIENCE_S):
+        # Alone, it has all of the loop.
+        began = trio.current_time()
+        await work(flood[0], "flood", 0.01, 200)
+        assert trio.current_time() - began == pytest.approx(2.0)
+        async with trio.open_nursery() as nursery:
+            for seat in flood:
+                nursery.start_soon(work, seat, "flood", 0.01, 10_000)
+            spent["flood"] = 0.0
+            await work(modest, "modest", 0.01, 60)
+            assert spent["flood"] < 0.35 * spent["modest"]
+            # Whoever does little slows nobody down.
+            await trio.sleep(1.0)
+            before, began = spent["flood"], trio.current_time()
+            for _ in range(10):
+                await trio.sleep(0.2)
+                await work(modest, "modest", 0.001, 1)
+            assert spent["flood"] - before > 0.9 * (trio.current_time() - began)
+            nursery.cancel_scope.cancel()

@@ -6,6 +6,7 @@ connection, bugs included, becomes an `Ending`; no other connection notices.
 """
 
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,9 +94,27 @@ class _Failures:
     tell: Callable[[str], None]
     since_kept: int = 0
 
+    not_kept: str | None = None
+    """Why something that came could not be kept, of several the last; it may be here now."""
+    not_given: str | None = None
+    """Why something that is held could not be read."""
+
     @property
     def are_too_many(self) -> bool:
         return self.since_kept == self.most
+
+
+class _Inbox:
+    """What the host has told and the session was not: it had not its turn."""
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+        self.arrived = trio.lowlevel.ParkingLot()
+
+    def take(self, most: int | None) -> list[Event]:
+        """The first ones, in their order."""
+        count = len(self.events) if most is None else min(most, len(self.events))
+        return [self.events.popleft() for _ in range(count)]
 
 
 class Connection:
@@ -128,9 +147,7 @@ class Connection:
         self.session = session
         self._peer_id = peer_id
         self._seat = seat or Turns().seat(Account())
-        self.not_kept: str | None = None
-        self.not_given: str | None = None
-        """Why something that came could not be kept, of several the last; it may be here now."""
+        self._inbox = _Inbox()
         self._failures = _Failures(failures_max, failed)
         self._send_bytes = send_bytes
         self._stream = stream
@@ -146,6 +163,16 @@ class Connection:
         self._reading_ended = trio.Event()
         self._ending: Ending | None = None
 
+    @property
+    def not_kept(self) -> str | None:
+        """Why something that came could not be kept, of several the last; it may be here now."""
+        return self._failures.not_kept
+
+    @property
+    def not_given(self) -> str | None:
+        """Why something that is held could not be read, of several the last."""
+        return self._failures.not_given
+
     async def run(self) -> Ending:
         """Runs until the connection has ended and the stream is closed."""
         giver = self._peer_id or b""
@@ -159,6 +186,7 @@ class Connection:
                     nursery.start_soon(self._guard, self._read)
                     nursery.start_soon(self._guard, self._write)
                     nursery.start_soon(self._guard, self._keep_time)
+                    nursery.start_soon(self._guard, self._handle)
         finally:
             self._leave(self._port)
             if self._ending is not None and self._ending.kind in _TURNED_AWAY:
@@ -207,14 +235,15 @@ class Connection:
                 continue
             await self._seat.turn()
             with self._seat.paid():
-                session.receive_bytes(bytes(data), trio.current_time())
+                now = trio.current_time()
+                session.receive_bytes(bytes(data), now, self._seat.packets_max)
                 self._turn()
             while session.has_unread:
                 # Others first. Should the connection end meanwhile, the rest is never read.
                 await trio.lowlevel.checkpoint()
                 await self._seat.turn()
                 with self._seat.paid():
-                    session.read_on(trio.current_time())
+                    session.read_on(trio.current_time(), self._seat.packets_max)
                     self._turn()
         self._reading_ended.set()
         if session.closed:
@@ -264,17 +293,37 @@ class Connection:
     # Between the session and the rest
 
     def _deliver(self, events: Sequence[Event]) -> None:
-        session, now = self.session, trio.current_time()
+        """Hands events to the session, at once unless others want their turns.
+
+        The replies to what somebody has asked for in a flood are most of what it costs.
+        """
+        waits = bool(self._inbox.events)
+        self._inbox.events.extend(events)
+        if waits or not self._seat.turn_if_free():
+            self._inbox.arrived.unpark_all()
+            return
         try:
-            with self._seat.paid():
-                for event in events:
-                    self._note_kept(event)
-                session.handle_all(events, now)
-                if self._failures.are_too_many:
-                    self.close()
-                self._turn()
+            self._take_events(None)
         except Exception as error:  # noqa: BLE001 - the host that delivers is not to blame
             self._fail(error)
+
+    async def _handle(self) -> None:
+        """Hands over what had to wait for its turn."""
+        while True:
+            while not self._inbox.events:
+                await self._inbox.arrived.park()
+            await self._seat.turn()
+            self._take_events(self._seat.events_max)
+
+    def _take_events(self, most: int | None) -> None:
+        with self._seat.paid():
+            events = self._inbox.take(most)
+            for event in events:
+                self._note_kept(event)
+            self.session.handle_all(events, trio.current_time())
+            if self._failures.are_too_many:
+                self.close()
+            self._turn()
 
     def _note_kept(self, event: Event) -> None:
         match event:
@@ -282,13 +331,13 @@ class Connection:
                 self._failures.since_kept = 0
             case IngestFailed(refusal=Refusal.NO_ROOM) | PayloadFinished(verdict=Verdict.NO_ROOM):
                 # The store host tells of it, by the limit: it is the same for many connections.
-                self.not_kept = event.detail
+                self._failures.not_kept = event.detail
             case IngestFailed(refusal=Refusal.STORAGE) | PayloadFinished(verdict=Verdict.STORAGE):
-                self.not_kept = event.detail
+                self._failures.not_kept = event.detail
                 self._failures.since_kept += 1
                 self._failures.tell(event.detail)
             case StorageFailed():
-                self.not_given = event.detail
+                self._failures.not_given = event.detail
                 self._failures.tell(event.detail)
             case _:
                 pass
@@ -319,6 +368,8 @@ class Connection:
     def _leave(self, port: Port) -> None:
         """What came whole is kept, what is unfinished can be resumed."""
         try:
+            if self._inbox.events:
+                self._take_events(None)
             self.session.receive_eof(trio.current_time())
             self._turn()
         except Exception as error:  # noqa: BLE001 - it has ended all the same
@@ -366,7 +417,7 @@ class Connection:
                 else:
                     self._end(EndKind.LOST, f"connection lost: {words_of(error)}")
             case StoreError():
-                self.not_given = str(error)
+                self._failures.not_given = str(error)
                 self._failures.tell(str(error))
                 self._end(EndKind.STORAGE, str(error))
             case _:
