@@ -93,7 +93,7 @@ LAYERS = {
     "peer.data": _layer("peer.protocol wire", sans_io=True),
     "peer.planner": _layer("logstore peer.data peer.protocol wire", sans_io=True),
     "peer": _layer("bymux logstore peer.data peer.planner peer.protocol wire", sans_io=True),
-    "peer.node.fairness": _layer("", "trio"),
+    "peer.node.fairness": _layer("peer", "trio"),
     "peer.node.interests": _layer("logstore peer wire"),
     "peer.node.host": _layer(
         "logstore peer peer.node.fairness peer.node.interests wire",

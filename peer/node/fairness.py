@@ -8,9 +8,14 @@ a moment, however long it has been at it.
 
 So each peer has an **account** of what it has cost of late: seconds of this machine, of which half
 are forgotten every ten. Where several want something, whoever has cost least is served, and waits
-for nobody who is greedier than it is. Somebody who copies a large log for minutes gets all of the
-machine while nobody else wants it, lets every newcomer pass until that one has had as much, and
-then shares evenly. Every eighth turn goes to who has waited longest, so that nobody stands still.
+for nobody who is greedier than it is. Every eighth turn goes to who has waited longest, so that
+nobody stands still.
+
+What came to something counts for a tenth: entries and payloads that were sent, or came and were
+verified. Without that whoever has just copied a large log would have to wait for a flood that is
+new, and most of what a flood costs moves nothing: it asks and cancels, claims and does not bring,
+grants and credits. Among those who are of use, somebody who copies for minutes lets every newcomer
+pass until that one has had as much, and then shares evenly.
 
 An account is that of an allowed peer, or of an address where anybody may be: ids cost nothing to
 make. Connections of one account have accounts below it, by the same rule: of all that come through
@@ -37,6 +42,8 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
+from peer import EntriesReceived, EntriesSent, Notice, PayloadReceived
+
 T = TypeVar("T")
 
 HALF_LIFE_S: Final = 10.0
@@ -50,6 +57,10 @@ honest ones the same: but they carry 64 KiB. Whoever is let through first still 
 the turn that is under way."""
 TURN_EVENTS: Final = 8
 """Replies of the store in such a turn; each may be a log to think about."""
+USEFUL_WEIGHT: Final = 0.1
+ENTRY_WORTH_S: Final = 60e-6
+BYTE_WORTH_S: Final = 10e-9
+"""What moving an entry, and a byte of a payload, costs at most where nothing is wasted."""
 LATELY_S: Final = 0.25
 BUSY_S: Final = 0.036
 """Who has a tenth of the loop has spent so much lately, with `LATELY_S` as half-life."""
@@ -65,12 +76,20 @@ memory, and forgetting a small account gives little away."""
 class Account:
     """What somebody has cost of late, in seconds; times are those of the event loop."""
 
-    __slots__ = ("_at_s", "_lately_at_s", "_lately_s", "_parent", "_spent_s", "rests_until_s")
+    __slots__ = (
+        "_at_s",
+        "_lately_at_s",
+        "_lately_s",
+        "_parent",
+        "_spent_s",
+        "_wasted_s",
+        "rests_until_s",
+    )
 
     def __init__(self, parent: "Account | None" = None) -> None:
         """`parent`: the account of all that belongs to the same peer or address."""
         self._parent = parent
-        self._spent_s = 0.0
+        self._spent_s = self._wasted_s = 0.0
         self._at_s = 0.0
         self._lately_s = self._lately_at_s = 0.0
         self.rests_until_s = -math.inf
@@ -82,18 +101,34 @@ class Account:
 
     def charge(self, seconds: float, now: float) -> None:
         """Adds what something has cost."""
-        self._spent_s = self.spent_s(now) + seconds
-        self._at_s = now
+        self._fade(now)
+        self._spent_s += seconds
+        self._wasted_s += seconds
         self._lately_s = self._lately(now) + seconds
         self._lately_at_s = now
         if self._parent is not None:
             self._parent.charge(seconds, now)
 
+    def earn(self, seconds: float, now: float) -> None:
+        """So much of what was charged came to something."""
+        self._fade(now)
+        self._wasted_s = max(0.0, self._wasted_s - seconds)
+        if self._parent is not None:
+            self._parent.earn(seconds, now)
+
+    def _fade(self, now: float) -> None:
+        if self._at_s != now:
+            left = 0.5 ** ((now - self._at_s) / HALF_LIFE_S)
+            self._spent_s *= left
+            self._wasted_s *= left
+            self._at_s = now
+
     def spent_s(self, now: float) -> float:
-        """What is not forgotten yet."""
+        """What is not forgotten yet; of what came to something a tenth."""
         if not self._spent_s:
             return 0.0
-        return float(self._spent_s * 0.5 ** ((now - self._at_s) / HALF_LIFE_S))
+        weighed = self._wasted_s + USEFUL_WEIGHT * (self._spent_s - self._wasted_s)
+        return float(weighed * 0.5 ** ((now - self._at_s) / HALF_LIFE_S))
 
     def _lately(self, now: float) -> float:
         return float(self._lately_s * 0.5 ** ((now - self._lately_at_s) / LATELY_S))
@@ -302,6 +337,17 @@ class Seat:
         while (until_s := payer.rests_until_s) > trio.current_time():
             await trio.sleep_until(until_s)
             await self._turns.take(self.account)
+
+    def earn(self, notice: Notice) -> None:
+        """Something was sent, or came and was verified."""
+        match notice:
+            case EntriesSent() | EntriesReceived():
+                worth_s = ENTRY_WORTH_S * notice.entries + BYTE_WORTH_S * notice.payload_bytes
+            case PayloadReceived():
+                worth_s = BYTE_WORTH_S * notice.payload_bytes
+            case _:
+                return
+        self.account.earn(worth_s, trio.current_time())
 
     @contextmanager
     def paid(self) -> Iterator[None]:

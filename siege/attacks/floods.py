@@ -107,7 +107,8 @@ ATTACKS: Final = (
         tls=True,
         scope=Scope(),
         serve=("--follow-all",),
-        needs={"entries": 200, "confirmed": 20, "sent_bytes": 100_000},
-        node_reads=100_000,
+        # A node that lets it wait reads less of it: that is what is to be shown.
+        needs={"entries": 40, "confirmed": 20, "sent_bytes": 40_000},
+        node_reads=20_000,
     ),
 )

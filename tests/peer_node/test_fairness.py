@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from logstore import ALL, Store
-from peer import Ingest, Ingested
+from peer import EntriesReceived, EntriesSent, Ingest, Ingested, PayloadReceived, PeerHolds
 from peer.node import fairness
 from peer.node.fairness import (
     HALF_LIFE_S,
@@ -21,6 +21,7 @@ from peer.node.fairness import (
     Turns,
 )
 from peer.node.host.lane import JOBS_CONTESTED_MAX, JOBS_MAX, Job, Lane
+from wire import LogKey
 
 from .support import PATIENCE_S, Author, Client, running_host
 
@@ -55,6 +56,37 @@ def test_who_comes_back_is_no_newcomer_and_whoever_spent_least_is_forgotten(
     for number in range(10):
         accounts.open(f"stranger {number}", 0.0).charge(0.1, 0.0)
     assert accounts.open("flood", 0.0).rank(0.0) == (5.0, 0.0)
+
+
+def test_what_came_to_something_counts_little_and_waste_counts_whole() -> None:
+    """Else who has copied a large log would wait for a flood that has just begun."""
+    copies, floods = Account(), Account()
+    copies.charge(5.0, 0.0)
+    copies.earn(5.0, 0.0)
+    floods.charge(0.6, 0.0)
+    assert copies.rank(0.0) < floods.rank(0.0)
+    assert copies.spent_s(0.0) == pytest.approx(0.5)
+    # More than was charged is not earned.
+    copies.earn(100.0, 0.0)
+    copies.charge(1.0, HALF_LIFE_S)
+    assert copies.spent_s(HALF_LIFE_S) == pytest.approx(1.25)
+
+
+def test_a_connection_earns_by_what_it_moves() -> None:
+    async def run() -> None:
+        seat = Turns().seat(Accounts().open("amy", 0.0))
+        seat.account.charge(10.0, trio.current_time())
+        log = LogKey(bytes(32), 0)
+        for notice in (
+            EntriesSent(log, 5, 50_000, 0),
+            EntriesReceived(log, 5, 10_000, 0),
+            PayloadReceived(log, 5, 100_000_000),
+            PeerHolds(log, 5, 5),
+        ):
+            seat.earn(notice)
+        assert seat.account.spent_s(trio.current_time()) == pytest.approx(10 - 0.9 * 4.6)
+
+    trio.run(run, clock=trio.testing.MockClock())
 
 
 def test_a_line_serves_who_has_spent_least_each_in_order() -> None:

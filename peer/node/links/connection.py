@@ -353,6 +353,7 @@ class Connection:
         if self._port is not None and (commands := session.commands()):
             self._host.submit(self._port, commands)
         for notice in session.notices():
+            self._seat.earn(notice)
             self._noticed(notice)
         self._set_timer()
         if session.closed:
