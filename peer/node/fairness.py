@@ -25,7 +25,8 @@ who goes and comes back is no newcomer.
 To be first is not enough in the event loop. Whoever is let through waits for the turn that is under
 way, and on a machine with few cores what is spent on the greedy is not there for anybody else. So
 while somebody is **busy** who has had less, those who have had much more rest after each turn, five
-times as long as it took: together they take a sixth of the loop. Where nobody with less is busy,
+times as long as it took: together they take a sixth of the loop. The same goes for the threads that
+read and write the store, which share the interpreter with it. Where nobody with less is busy,
 nobody rests: a peer that sends a little now and then slows no copying down.
 
 What is not decided here: whether there is room for somebody at all (`gate.py`), and how many bytes
@@ -83,6 +84,7 @@ class Account:
         "_parent",
         "_spent_s",
         "_wasted_s",
+        "note",
         "rests_until_s",
     )
 
@@ -93,6 +95,8 @@ class Account:
         self._at_s = 0.0
         self._lately_s = self._lately_at_s = 0.0
         self.rests_until_s = -math.inf
+        self.note: Callable[[Account, float], None] = _unnoted
+        """Of a payer: what has to hear of each turn that it had, and of how long it took."""
 
     @property
     def payer(self) -> "Account":
@@ -147,6 +151,10 @@ class Account:
         return above, self.spent_s(now)
 
 
+def _unnoted(payer: Account, seconds: float) -> None:
+    """Outside of a node nobody rests."""
+
+
 class Accounts:
     """The accounts of peers and addresses."""
 
@@ -196,8 +204,16 @@ class Line(Generic[T]):
             self.put(account, make())
         return len(self._waiting)
 
+    def rests_until_s(self, now: float) -> float:
+        """When something may be taken: not after `now` unless all whose things wait rest."""
+        rests = (account.payer.rests_until_s for account in self._waiting)
+        return min(rests, default=now)
+
     def take(self, now: float, count: int = 1) -> tuple[Account, list[T]]:
-        """Up to `count` of what waits of one account. There has to be something that waits."""
+        """Up to `count` of what waits of one account. There has to be something that waits.
+
+        Those who rest come behind all others.
+        """
         account = self._next(now)
         items = self._waiting[account]
         taken = [items.popleft()[1] for _ in range(min(count, len(items)))]
@@ -210,9 +226,10 @@ class Line(Generic[T]):
         if len(self._waiting) == 1:
             return next(iter(self._waiting))
         self._served += 1
+        awake = [each for each in self._waiting if each.payer.rests_until_s <= now]
         if self._served % LONGEST_WAITING_EVERY == 0:
-            return min(self._waiting, key=lambda account: self._waiting[account][0][0])
-        return min(self._waiting, key=lambda account: account.rank(now))
+            return min(awake or self._waiting, key=lambda account: self._waiting[account][0][0])
+        return min(awake or self._waiting, key=lambda account: account.rank(now))
 
 
 class _Waiter:
@@ -282,6 +299,7 @@ class Turns:
 
     def seat(self, account: Account) -> "Seat":
         """Whose turns an account pays for."""
+        account.payer.note = self.note
         return Seat(self, account)
 
     async def _run(self) -> None:
@@ -358,4 +376,4 @@ class Seat:
         finally:
             seconds = perf_counter() - began
             self.account.charge(seconds, trio.current_time())
-            self._turns.note(self.account.payer, seconds)
+            self.account.payer.note(self.account.payer, seconds)

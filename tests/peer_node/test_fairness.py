@@ -235,7 +235,7 @@ async def test_who_has_had_much_more_rests_while_somebody_else_is_busy(
             await seat.turn()
             autojump_clock.jump(seconds)
             seat.account.charge(seconds, trio.current_time())
-            turns.note(seat.account.payer, seconds)
+            seat.account.payer.note(seat.account.payer, seconds)
             spent[who] += seconds
 
     with trio.fail_after(PATIENCE_S):
@@ -257,3 +257,26 @@ async def test_who_has_had_much_more_rests_while_somebody_else_is_busy(
                 await work(modest, "modest", 0.001, 1)
             assert spent["flood"] - before > 0.9 * (trio.current_time() - began)
             nursery.cancel_scope.cancel()
+
+
+async def test_the_jobs_of_who_rests_wait_while_others_are_done(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    lane, order = Lane(), list[tuple[str, float]]()
+    greedy, modest = Account(), Account()
+
+    def job(name: str) -> Job:
+        told = partial(lambda: order.append((name, trio.current_time())))
+        return Job(lambda: told, lambda error: None)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lane.run)
+        greedy.rests_until_s = 5.0
+        for _ in range(3):
+            lane.put(job("greedy"), greedy)
+        await trio.sleep(1.0)
+        lane.put(job("modest"), modest)
+        lane.put(job("own"))
+        await lane.wait_idle()
+        nursery.cancel_scope.cancel()
+    assert order == [("modest", 1.0), ("own", 1.0)] + [("greedy", 5.0)] * 3

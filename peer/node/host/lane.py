@@ -148,6 +148,12 @@ class Lane:
         while True:
             while not self._jobs:
                 await self._waiting.park()
+            now = trio.current_time()
+            if (rests_until_s := self._jobs.rests_until_s(now)) > now:
+                # Whoever has something to be done meanwhile does not wait for that.
+                with trio.move_on_at(rests_until_s):
+                    await self._waiting.park()
+                continue
             await self._do_some()
             if self.idle:
                 self._drained.unpark_all()
@@ -157,6 +163,8 @@ class Lane:
         jobs: list[Job] = []
         accounts: list[Account] = []
         while self._jobs and len(jobs) < most:
+            if jobs and self._jobs.rests_until_s(trio.current_time()) > trio.current_time():
+                break
             account, taken = self._jobs.take(trio.current_time(), most - len(jobs))
             jobs += taken
             accounts += [account] * len(taken)
@@ -172,6 +180,7 @@ class Lane:
         for account, cost in zip(accounts, seconds, strict=True):
             if account is not self._own:
                 account.charge(cost, now)
+                account.payer.note(account.payer, cost)
         self._settle(outcomes)
 
     def _settle(self, outcomes: list[Settle]) -> None:
