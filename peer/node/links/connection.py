@@ -256,8 +256,12 @@ class Connection:
     async def _write(self) -> None:
         session = self.session
         waited_s = 0.0
+        is_first = True
         while True:
-            await self._seat.turn()
+            # The setup leaves at once: it is what tells a stranger that this is no place for him.
+            if not is_first:
+                await self._seat.turn()
+            is_first = False
             with self._seat.paid():
                 now = trio.current_time()
                 data = session.bytes_to_send(self._send_bytes, now, waited_s=waited_s)
