@@ -160,8 +160,7 @@ class Engine:
                 and not self.is_behind
             ):
                 self._give_up(request, "the rest of a payload that was offered does not come")
-        self._judge(self._prover.advance)
-        self._judge(self._read_data)
+        self._judge(self._go_on)
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came, or None."""
@@ -312,6 +311,10 @@ class Engine:
             raise RemoteViolation(violation.rule, violation.detail, violation.request) from None
         except WireViolation as violation:
             raise RemoteViolation(violation.rule, violation.finding) from None
+
+    def _go_on(self) -> None:
+        self._prover.advance()
+        self._read_data()
 
     def _read_control(self) -> None:
         while (message := self._control.next_message()) is not None:

@@ -27,9 +27,10 @@ from bench.support.output import show
 from logstore import Store
 from peer.api import NodeConfig, Peer
 from peer.node.doors.tls import Identity, TlsStream
+from tests.bymux.factory import PONG, Packets
 from wire import LogKey, NeedMore, decode_setup, encode_setup
 
-from .line import GREEDY, PING_ALL, PONG, Packets
+from .line import GREEDY, PING_ALL
 
 ROUND_S: Final = 10.0
 """Who is not served within so long counts as not served."""

@@ -1,7 +1,7 @@
 """A connection of a hostile peer: says what it is told to, and need not listen.
 
-It frames bymux by itself, so that nothing keeps it from breaking the rules or from keeping them to
-the letter. What it sends is paced and counted.
+It frames bymux by the packet factory of bymux's tests, so that nothing keeps it from breaking the
+rules or from keeping them to the letter. What it sends is paced and counted.
 """
 
 from collections import Counter, deque
@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from tests.bymux.factory import CREDIT, PONG, WRITE, Packets, packet, write
 from wire import (
     U64_MAX,
     Adjust,
@@ -32,7 +33,6 @@ from wire import (
 )
 
 CONTROL, DATA = 0, 1
-CREDIT, WRITE, PING, PONG = range(4)
 GREEDY: Final = Setup(
     send_greedily=True, accept_greedily=True, send_window=65_536, receive_window=65_536
 )
@@ -45,7 +45,6 @@ PING_ALL: Final = b"\x50"
 WRITE_BYTES: Final = 16 * 1024
 CHUNK: Final = 64 * 1024
 DENIED: Final = b"denied\n"
-_WIDTHS: Final = {1: 0, 2: 1, 4: 2, 8: 3}
 
 
 class LineEndedError(Exception):
@@ -54,17 +53,6 @@ class LineEndedError(Exception):
 
 class RefusedError(Exception):
     """The node has cancelled a request; the text is the number of the reason."""
-
-
-def packet(kind: int, stream: int, amount: int, body: bytes = b"") -> bytes:
-    """A bymux packet of a stream that has an amount: Credit or Write."""
-    width = next(width for width in _WIDTHS if amount < 256**width)
-    return bytes((kind << 5 | _WIDTHS[width], stream)) + amount.to_bytes(width, "big") + body
-
-
-def write(stream: int, body: bytes) -> bytes:
-    """A Write of bymux."""
-    return packet(WRITE, stream, len(body), body)
 
 
 class Pace:
@@ -85,36 +73,6 @@ class Pace:
         self._at = now
         if self._left < 0:
             await trio.sleep(-self._left / self._per_s)
-
-
-class Packets:
-    """Cuts the node's bytes into bymux packets."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def feed(self, data: bytes | bytearray) -> None:
-        self._bytes += data
-
-    def next(self) -> tuple[int, int | None, int, bytes] | None:
-        """(type, stream or None, amount, body), or None if more has to come."""
-        raw = self._bytes
-        if not raw:
-            return None
-        kind, is_global = raw[0] >> 5, bool(raw[0] & 16)
-        id_bytes = 0 if is_global else 1 << (raw[0] >> 2 & 3)
-        amount_bytes = 1 << (raw[0] & 3) if kind in {CREDIT, WRITE} else 0
-        head = 1 + id_bytes + amount_bytes
-        if len(raw) < head:
-            return None
-        stream = None if is_global else int.from_bytes(raw[1 : 1 + id_bytes], "big")
-        amount = int.from_bytes(raw[1 + id_bytes : head], "big")
-        size = head + (amount if kind == WRITE and not is_global else 0)
-        if len(raw) < size:
-            return None
-        body = bytes(raw[head:size])
-        del raw[:size]
-        return kind, stream, amount, body
 
 
 class Line:

@@ -7,7 +7,8 @@ import trio
 
 from siege.attack import Attack, Scope
 from siege.hostile import Hostile, entries_of, packets_of
-from siege.line import CONTROL, DATA, PING_ALL, Line, offer, packet, write
+from siege.line import CONTROL, DATA, PING_ALL, Line, offer
+from tests.bymux.factory import CREDIT, packet, write
 from wire import Grant, LogKey, encode_control
 
 BLOCK_BYTES: Final = 48 * 1024
@@ -22,7 +23,7 @@ def _block(piece: bytes) -> bytes:
 
 
 GRANTS: Final = _block(write(CONTROL, encode_control(Grant(1)) * 8000))
-CREDITS: Final = _block(packet(0, DATA, 1))
+CREDITS: Final = _block(packet(CREDIT, DATA, 1))
 WRITES: Final = _block(
     b"".join(write(CONTROL, bytes((byte,))) for byte in encode_control(Grant(2**40)))
 )

@@ -76,6 +76,36 @@ def parse(data: bytes) -> Iterator[Seen]:
         yield Seen(kind, stream, amount, body)
 
 
+class Packets:
+    """Cuts what comes, in whatever pieces, into packets; it judges nothing."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes | bytearray) -> None:
+        self._bytes += data
+
+    def next(self) -> tuple[int, int | None, int, bytes] | None:
+        """(type, stream or None, amount, body), or None if more has to come."""
+        raw = self._bytes
+        if not raw:
+            return None
+        kind, is_global = raw[0] >> 5, bool(raw[0] & 16)
+        id_bytes = 0 if is_global else 1 << (raw[0] >> 2 & 3)
+        amount_bytes = 1 << (raw[0] & 3) if kind in {CREDIT, WRITE} else 0
+        head = 1 + id_bytes + amount_bytes
+        if len(raw) < head:
+            return None
+        stream = None if is_global else int.from_bytes(raw[1 : 1 + id_bytes], "big")
+        amount = int.from_bytes(raw[1 + id_bytes : head], "big")
+        size = head + (amount if kind == WRITE and not is_global else 0)
+        if len(raw) < size:
+            return None
+        body = bytes(raw[head:size])
+        del raw[:size]
+        return kind, stream, amount, body
+
+
 def merged(events: list[Event]) -> list[Event]:
     """The same events with neighbouring pieces of a stream as one, since borders mean nothing."""
     result: list[Event] = []

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from tests.bymux.factory import CLOSE, CREDIT, PING, PONG, STOP_READ, WRITE, packet, write
+from tests.bymux.factory import CLOSE, CREDIT, PING, PONG, STOP_READ, WRITE, Packets, packet, write
 from wire import (
     Adjust,
     Apology,
@@ -73,36 +73,6 @@ class Link(Protocol):
         """The endpoint appends the first entries of a log of its own (`Need.OWN`)."""
 
 
-class _MuxReader:
-    """Cuts the endpoint's bytes into bymux packets."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def feed(self, data: bytes) -> None:
-        self._bytes += data
-
-    def next_packet(self) -> tuple[int, int | None, int, bytes] | None:
-        """(type, stream or None, amount, body), or None if more has to come."""
-        raw = self._bytes
-        if not raw:
-            return None
-        kind, is_global = raw[0] >> 5, bool(raw[0] & 16)
-        id_bytes = 0 if is_global else 1 << (raw[0] >> 2 & 3)
-        amount_bytes = 1 << (raw[0] & 3) if kind in {CREDIT, WRITE} else 0
-        head = 1 + id_bytes + amount_bytes
-        if len(raw) < head:
-            return None
-        stream = None if is_global else int.from_bytes(raw[1 : 1 + id_bytes], "big")
-        amount = int.from_bytes(raw[1 + id_bytes : head], "big")
-        size = head + (amount if kind == WRITE and not is_global else 0)
-        if len(raw) < size:
-            return None
-        body = bytes(raw[head:size])
-        del raw[:size]
-        return kind, stream, amount, body
-
-
 class Speaker:
     """A peer that follows a script. `proactive` is its own role; the endpoint has the other one."""
 
@@ -135,7 +105,7 @@ class Speaker:
         """Logs, and up to where the endpoint has said that it keeps them, by answering a Close."""
         self.offended = False
         self.blamed: int | None = None
-        self._mux = _MuxReader()
+        self._mux = Packets()
         self._control = ControlDecoder()
         self._decoder: DataDecoder | None = None
         self._setup_bytes = bytearray()
@@ -261,7 +231,7 @@ class Speaker:
         if self.theirs is None:
             data = self._take_setup(data)
         self._mux.feed(data)
-        while (found := self._mux.next_packet()) is not None:
+        while (found := self._mux.next()) is not None:
             self._take(*found)
         return True
 

@@ -162,10 +162,11 @@ class Lane:
         most = JOBS_MAX if self._jobs.accounts == 1 else JOBS_CONTESTED_MAX
         jobs: list[Job] = []
         accounts: list[Account] = []
+        now = trio.current_time()
         while self._jobs and len(jobs) < most:
-            if jobs and self._jobs.rests_until_s(trio.current_time()) > trio.current_time():
+            if jobs and self._jobs.rests_until_s(now) > now:
                 break
-            account, taken = self._jobs.take(trio.current_time(), most - len(jobs))
+            account, taken = self._jobs.take(now, most - len(jobs))
             jobs += taken
             accounts += [account] * len(taken)
         seconds: list[float] = []

@@ -256,12 +256,7 @@ class Connection:
     async def _write(self) -> None:
         session = self.session
         waited_s = 0.0
-        is_first = True
         while True:
-            # The setup leaves at once: it is what tells a stranger that this is no place for him.
-            if not is_first:
-                await self._seat.turn()
-            is_first = False
             with self._seat.paid():
                 now = trio.current_time()
                 data = session.bytes_to_send(self._send_bytes, now, waited_s=waited_s)
@@ -277,6 +272,8 @@ class Connection:
                 return
             else:
                 await self._writer.park()
+            # Not before the setup, which tells a stranger that this is no place for him.
+            await self._seat.turn()
 
     async def _say_goodbye(self) -> None:
         """Ends our direction first: closing with bytes unread could take back what we sent."""
