@@ -78,6 +78,9 @@ async def test_what_a_connection_has_moved_is_counted_beyond_its_end(
             peer.connect(await giver.listen())
             while (info := store.log(next(iter(other.logs())).key)) is None or info.height < 2:
                 await trio.lowlevel.checkpoint()
+            # What is stored, the session that brought it hears of a moment later.
+            while sum(each.entries_received for each in peer.connections()) < 2:
+                await trio.lowlevel.checkpoint()
             found = values((await get(server, "/metrics"))[1])
             assert found["bamboo_peer_connections outgoing established"] == 1
             assert found[f"bamboo_peer_peer_connections {OTHERS}"] == 1
