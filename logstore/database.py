@@ -3,7 +3,8 @@
 Theory. Every process has one writing connection under a lock; a write is one BEGIN IMMEDIATE ..
 COMMIT, so the writers of all processes stand in one queue, and with `synchronous=FULL` COMMIT
 returns after the sync. Reads take a connection of a small pool for one short snapshot, so that they
-neither wait for a write nor keep the write-ahead log from being emptied.
+neither wait for a write nor keep the write-ahead log from being emptied. The pool has a lock of its
+own: that of the writer is held while the disk syncs, and a look-up would wait for each of them.
 
 After a failure of the disk nothing that this process believes is worth anything: all connections
 are closed, and the next call opens new ones and reads from disk; before, the write-ahead log is
@@ -150,6 +151,13 @@ class Transaction:
             )
 
 
+class _Inside(threading.local):
+    """What a thread is inside of: a snapshot, and whether anything failed in it."""
+
+    db: apsw.Connection | None = None
+    has_failed = False
+
+
 class Database:
     """The connections of one process. Every method may be called from any thread."""
 
@@ -162,6 +170,10 @@ class Database:
         self._system = system
         self._single = folder is None or system.single_connection
         self._lock = threading.RLock()
+        """Of the writing connection; held for as long as a transaction takes."""
+        self._pool = threading.Lock()
+        """Of the readers and the generation; never held while anything is done to the disk."""
+        self._inside = _Inside()
         self._writer: apsw.Connection | None = None
         self._readers: list[apsw.Connection] = []
         self._watcher: apsw.Connection | None = None
@@ -286,6 +298,14 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[apsw.Connection]:
         """A connection that sees one moment of the store until the block is left."""
+        if self._inside.db is not None:
+            with translated(self.where), self._damage():
+                try:
+                    yield self._inside.db
+                except BaseException:
+                    self._inside.has_failed = True
+                    raise
+            return
         if self._single:
             with self._lock, translated(self.where), self._damage():
                 db = self._open_writer()
@@ -304,7 +324,28 @@ class Database:
             except BaseException:
                 close_now(db)
                 raise
-            self._return_reader(db, generation)
+            if self._inside.has_failed:
+                # Whoever asked went on without an answer; nobody else gets this connection.
+                self._inside.has_failed = False
+                close_now(db)
+            else:
+                self._return_reader(db, generation)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Every `read` of this thread sees the same moment until the block is left.
+
+        One transaction instead of one for each question, which costs as much as the question.
+        """
+        if self._single or self._inside.db is not None:
+            yield
+            return
+        with self.read() as db:
+            self._inside.db = db
+            try:
+                yield
+            finally:
+                self._inside.db = None
 
     @contextmanager
     def read_alone(self) -> Iterator[apsw.Connection]:
@@ -472,17 +513,18 @@ class Database:
         return not self._has_failed
 
     def _take_reader(self) -> tuple[apsw.Connection, int]:
-        with self._lock:
-            if self._has_lost and not self.readonly:
+        if self._has_lost and not self.readonly:
+            with self._lock:
                 # It sees that nothing is read that is not durable.
                 self._open_writer()
+        with self._pool:
             generation = self._generation
             if self._readers:
                 return self._readers.pop(), generation
         return self._connect(), generation
 
     def _return_reader(self, db: apsw.Connection, generation: int) -> None:
-        with self._lock:
+        with self._pool:
             fresh = generation == self._generation and not self._closed
             if fresh and len(self._readers) < _READERS_KEPT:
                 self._readers.append(db)
@@ -509,8 +551,9 @@ class Database:
         self._has_lost = self._has_lost or not is_full(error)
 
     def _close_all(self) -> None:
-        self._generation += 1
-        readers, self._readers = self._readers, []
+        with self._pool:
+            self._generation += 1
+            readers, self._readers = self._readers, []
         for db in (*readers, self._watcher, self._writer):
             if db is not None:
                 try:

@@ -1,6 +1,7 @@
 """What is held, for whoever looks: the half of a store that changes nothing."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,14 @@ class StoreView:
         return self._database.readonly
 
     # --- logs and entries -----------------------------------------------------------------------
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """All that this thread asks inside is answered for the same moment, and sooner.
+
+        It keeps the write-ahead log from being emptied, so nothing is to be waited for inside, and
+        it is for reading: what this thread writes inside it does not see before the end.
+        """
+        return self._database.snapshot()
 
     def log(self, key: LogKey) -> LogInfo | None:
         """What is held of a log, None if nothing is."""

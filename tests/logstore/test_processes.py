@@ -5,7 +5,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -255,10 +255,23 @@ def test_wishes_have_another_version_once_anybody_may_have_changed_them(tmp_path
         assert changed(memory, lambda: memory.follow(foreign))
 
 
-def test_readers_are_not_held_up_by_a_writer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("same", [False, True])
+def test_readers_are_not_held_up_by_a_writer(tmp_path: Path, same: bool) -> None:
+    """Neither in another process nor in another thread, which shares the connections."""
     with Store.create(tmp_path / "store") as store:
-        store.append([b"a"])
-        with Store.open(tmp_path / "store", readonly=True) as reader, store._database.write():
-            started = time.monotonic()
-            assert len(list(reader.logs())) == 1
-            assert time.monotonic() - started < 10
+        key = store.append([b"a"])[0].key
+        with Store.open(tmp_path / "store", readonly=True) as other:
+            found: list[int] = []
+
+            def read() -> None:
+                reader = store if same else other
+                with reader.snapshot():
+                    found.extend(info.height for info in reader.logs())
+                found.extend(reader.hashes(key, [1]))
+
+            thread = threading.Thread(target=read)
+            with store._database.write():
+                thread.start()
+                thread.join(60)
+                assert found == [1, 1]
+            thread.join()

@@ -1,10 +1,11 @@
 """Reading entries and the change feed, follows and memory: reading.py, feed.py, upkeep.py."""
 
 import threading
+from contextlib import suppress
 
 import pytest
 
-from logstore import ALL, Arrived, NewEntry, PayloadState, Store, feed
+from logstore import ALL, Arrived, NewEntry, PayloadState, Store, StoreDamaged, feed
 from tests.logstore.authors import AuthorLog
 from wire import LogKey
 
@@ -257,3 +258,34 @@ def test_the_work_of_a_call_does_not_grow_with_the_store(memory: Store) -> None:
         small,
         large,
     )
+
+
+def test_a_snapshot_is_of_one_moment_for_its_thread_alone(store: Store) -> None:
+    key = store.append([b"a"])[0].key
+    seen: list[int] = []
+    with store.snapshot():
+        seen.extend(info.height for info in store.logs())
+        thread = threading.Thread(target=lambda: seen.append(store.append([b"b"])[0].seq))
+        thread.start()
+        thread.join()
+        with store.snapshot():
+            seen.extend(info.height for info in store.logs())
+        assert store.entry(key, 2) is None
+    assert seen == [1, 2, 1]
+    assert store.entry(key, 2) is not None
+
+
+def test_a_connection_that_failed_inside_a_snapshot_is_not_kept(store: Store) -> None:
+    key = store.append([b"a"])[0].key
+    with store.snapshot():
+        with suppress(StoreDamaged), store._database.read():
+            raise ValueError
+        with store._database.read() as failed:
+            pass
+        assert store.entry(key, 1) is not None
+    with store._database.read() as db:
+        assert db is not failed
+    with store.snapshot(), store._database.read() as again:
+        assert again is db
+    with store._database.read() as kept:
+        assert kept is again

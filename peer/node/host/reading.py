@@ -36,11 +36,16 @@ Arriving = Container[tuple[LogKey, int]]
 
 
 def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
-    """What is held of a log; a damaged entry counts as not held."""
+    """What is held of a log, at one moment; a damaged entry counts as not held."""
+    with store.snapshot():
+        return LookedUp(command.ticket, _view(store, command, arriving))
+
+
+def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
     log = command.log
     info = store.log(log)
     if info is None:
-        return LookedUp(command.ticket, LogView(log))
+        return LogView(log)
     proof = store.fork(log) if info.state is LogState.FORKED else None
     wanted = None if command.entry is None else _entry(store, log, command.entry)
     runs = _runs(store, info, command.runs_from)
@@ -50,7 +55,7 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         arrived = store.arrived(log, command.arrived_after, command.arrived_among)
     here = [each for each in missing if command.leave_arriving and (log, each[0]) in arriving]
     tail_arriving = tail_partial_bytes is not None and (log, info.height) in arriving
-    view = LogView(
+    return LogView(
         log=log,
         height=info.height,
         newest=info.newest,
@@ -73,7 +78,6 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
         arrived_up_to=arrived.up_to,
         arrived_complete=arrived.complete,
     )
-    return LookedUp(command.ticket, view)
 
 
 def read_entries(store: Store, command: ReadEntries, arriving: Arriving) -> EntriesRead:
@@ -173,7 +177,6 @@ def _runs(store: Store, info: LogInfo, runs_from: int) -> tuple[tuple[int, int],
     first = ((1, info.height),) if info.height and runs_from <= info.height else ()
     if info.height == info.newest:
         return first
-    # Read a moment later than `info`: what has grown meanwhile is news of its own.
     found = store.runs(info.key, max(runs_from, info.height + 1), limit=RUNS_NAMED + 1)
     return (*first, *(run for run in found if run[0] > info.height + 1))
 
