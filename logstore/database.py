@@ -158,6 +158,38 @@ class _Inside(threading.local):
     has_failed = False
 
 
+class _Readers:
+    """Connections for reading that nobody uses now, of one generation: a failure drops them all.
+
+    The lock is never held while anything is done to the disk.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[apsw.Connection] = []
+        self.generation = 0
+
+    def take(self) -> tuple[apsw.Connection | None, int]:
+        """One of them, or None, and the generation of what is opened now."""
+        with self._lock:
+            return self._kept.pop() if self._kept else None, self.generation
+
+    def give_back(self, db: apsw.Connection, generation: int) -> bool:
+        """Keeps a connection of that generation; False if it is to be closed."""
+        with self._lock:
+            keeps = generation == self.generation and len(self._kept) < _READERS_KEPT
+            if keeps:
+                self._kept.append(db)
+            return keeps
+
+    def drop(self) -> list[apsw.Connection]:
+        """All that are kept, to be closed; those in use are not kept any more."""
+        with self._lock:
+            self.generation += 1
+            dropped, self._kept = self._kept, []
+            return dropped
+
+
 class Database:
     """The connections of one process. Every method may be called from any thread."""
 
@@ -171,13 +203,10 @@ class Database:
         self._single = folder is None or system.single_connection
         self._lock = threading.RLock()
         """Of the writing connection; held for as long as a transaction takes."""
-        self._pool = threading.Lock()
-        """Of the readers and the generation; never held while anything is done to the disk."""
         self._inside = _Inside()
         self._writer: apsw.Connection | None = None
-        self._readers: list[apsw.Connection] = []
+        self._readers = _Readers()
         self._watcher: apsw.Connection | None = None
-        self._generation = 0
         self._commits = 0
         self._wishes = 0
         self._pages = 0
@@ -370,7 +399,7 @@ class Database:
         """
         with self._lock, translated(self.where):
             # SQLite counts for each connection, and a failure closes them all.
-            before = self._generation << 32
+            before = self._readers.generation << 32
             if self._single:
                 self._open_writer()
                 return before + self._commits
@@ -389,7 +418,7 @@ class Database:
         with self._lock, translated(self.where):
             # Of a connection's own commits this tells nothing: they are counted.
             version: int = self._open_writer().execute("PRAGMA data_version").get
-            return self._generation, version, self._wishes
+            return self._readers.generation, version, self._wishes
 
     def _check_unchanged(self, db: apsw.Connection) -> None:
         """A later version may have changed the format while this process had the store open."""
@@ -463,7 +492,7 @@ class Database:
                     if self._write_log_again(db):
                         self._empty_log(db)
                     self._pages = _page_count(db)
-                    if self._generation:
+                    if self._readers.generation:
                         self.look(db)
                 except BaseException as error:
                     self._note_failure(error)
@@ -517,19 +546,12 @@ class Database:
             with self._lock:
                 # It sees that nothing is read that is not durable.
                 self._open_writer()
-        with self._pool:
-            generation = self._generation
-            if self._readers:
-                return self._readers.pop(), generation
-        return self._connect(), generation
+        db, generation = self._readers.take()
+        return db or self._connect(), generation
 
     def _return_reader(self, db: apsw.Connection, generation: int) -> None:
-        with self._pool:
-            fresh = generation == self._generation and not self._closed
-            if fresh and len(self._readers) < _READERS_KEPT:
-                self._readers.append(db)
-                return
-        close_now(db)
+        if not self._readers.give_back(db, generation):
+            close_now(db)
 
     def _give_up(self, db: apsw.Connection, error: BaseException) -> None:
         """Undoes a transaction; after a failure of the disk forgets everything read so far."""
@@ -551,10 +573,7 @@ class Database:
         self._has_lost = self._has_lost or not is_full(error)
 
     def _close_all(self) -> None:
-        with self._pool:
-            self._generation += 1
-            readers, self._readers = self._readers, []
-        for db in (*readers, self._watcher, self._writer):
+        for db in (*self._readers.drop(), self._watcher, self._writer):
             if db is not None:
                 try:
                     close_now(db)

@@ -79,32 +79,47 @@ class Account:
 
     __slots__ = (
         "_at_s",
+        "_beside",
         "_lately_at_s",
         "_lately_s",
         "_parent",
         "_spent_s",
         "_wasted_s",
-        "note",
-        "rests_until_s",
+        "busy_below",
+        "own_rest_until_s",
     )
 
-    def __init__(self, parent: "Account | None" = None) -> None:
-        """`parent`: the account of all that belongs to the same peer or address."""
+    def __init__(
+        self, parent: "Account | None" = None, beside: "dict[Account, None] | None" = None
+    ) -> None:
+        """`parent`: the account of all that belongs to the same peer or address.
+
+        `beside`: those without a parent that are busy, for one of them.
+        """
         self._parent = parent
+        self.busy_below: dict[Account, None] = {}
+        """Those below it that are busy, or were a moment ago."""
+        if parent is not None:
+            beside = parent.busy_below
+        self._beside = {} if beside is None else beside
         self._spent_s = self._wasted_s = 0.0
         self._at_s = 0.0
         self._lately_s = self._lately_at_s = 0.0
-        self.rests_until_s = -math.inf
-        self.note: Callable[[Account, float], None] = _unnoted
-        """Of a payer: what has to hear of each turn that it had, and of how long it took."""
+        self.own_rest_until_s = -math.inf
 
     @property
     def payer(self) -> "Account":
         """The account of the peer or address."""
         return self._parent or self
 
+    @property
+    def rests_until_s(self) -> float:
+        """When it may have a turn again, if somebody with less waits for one as well."""
+        above = -math.inf if self._parent is None else self._parent.own_rest_until_s
+        return max(above, self.own_rest_until_s)
+
     def charge(self, seconds: float, now: float) -> None:
-        """Adds what something has cost."""
+        """Adds what something has cost; whoever has had much more than others rests after it."""
         self._fade(now)
         self._spent_s += seconds
         self._wasted_s += seconds
@@ -112,6 +127,14 @@ class Account:
         self._lately_at_s = now
         if self._parent is not None:
             self._parent.charge(seconds, now)
+        busy = self._beside
+        if self.is_busy(now):
+            busy[self] = None
+        for each in list(busy):
+            if not each.is_busy(now):
+                del busy[each]
+            elif self.has_had_much_more(each, now):
+                self.own_rest_until_s = now + REST_TIMES * seconds
 
     def earn(self, seconds: float, now: float) -> None:
         """So much of what was charged came to something."""
@@ -151,15 +174,12 @@ class Account:
         return above, self.spent_s(now)
 
 
-def _unnoted(payer: Account, seconds: float) -> None:
-    """Outside of a node nobody rests."""
-
-
 class Accounts:
     """The accounts of peers and addresses."""
 
     def __init__(self) -> None:
         self._accounts: dict[Hashable, Account] = {}
+        self._busy: dict[Account, None] = {}
 
     def open(self, who: Hashable, now: float) -> Account:
         """An account for a connection, below that of the peer or address."""
@@ -168,7 +188,7 @@ class Accounts:
             if len(self._accounts) >= ACCOUNTS_MAX:
                 accounts = self._accounts
                 del accounts[min(accounts, key=lambda each: accounts[each].spent_s(now))]
-            account = self._accounts[who] = Account()
+            account = self._accounts[who] = Account(beside=self._busy)
         return Account(account)
 
 
@@ -206,7 +226,7 @@ class Line(Generic[T]):
 
     def rests_until_s(self, now: float) -> float:
         """When something may be taken: not after `now` unless all whose things wait rest."""
-        rests = (account.payer.rests_until_s for account in self._waiting)
+        rests = (account.rests_until_s for account in self._waiting)
         return min(rests, default=now)
 
     def take(self, now: float, count: int = 1) -> tuple[Account, list[T]]:
@@ -226,7 +246,7 @@ class Line(Generic[T]):
         if len(self._waiting) == 1:
             return next(iter(self._waiting))
         self._served += 1
-        awake = [each for each in self._waiting if each.payer.rests_until_s <= now]
+        awake = [each for each in self._waiting if each.rests_until_s <= now]
         if self._served % LONGEST_WAITING_EVERY == 0:
             return min(awake or self._waiting, key=lambda account: self._waiting[account][0][0])
         return min(awake or self._waiting, key=lambda account: account.rank(now))
@@ -253,18 +273,6 @@ class Turns:
         self._free = trio.lowlevel.ParkingLot()
         self._runs = self._is_taken = False
         self._waited_s = -math.inf
-        self._busy: dict[Account, None] = {}
-
-    def note(self, payer: Account, seconds: float) -> None:
-        """A turn took so long. Those who have had much more than somebody who is busy rest."""
-        now = trio.current_time()
-        if payer.is_busy(now):
-            self._busy[payer] = None
-        for each in list(self._busy):
-            if not each.is_busy(now):
-                del self._busy[each]
-            elif payer.has_had_much_more(each, now):
-                payer.rests_until_s = now + REST_TIMES * seconds
 
     @property
     def are_wanted(self) -> bool:
@@ -299,7 +307,6 @@ class Turns:
 
     def seat(self, account: Account) -> "Seat":
         """Whose turns an account pays for."""
-        account.payer.note = self.note
         return Seat(self, account)
 
     async def _run(self) -> None:
@@ -344,17 +351,17 @@ class Seat:
 
     def turn_if_free(self) -> bool:
         """Whether it is this connection's turn without waiting."""
-        rests = self.account.payer.rests_until_s > trio.current_time()
+        rests = self.account.rests_until_s > trio.current_time()
         return not rests and self._turns.take_if_free()
 
     async def turn(self) -> None:
         """Returns when it is this connection's turn; not a checkpoint where it is alone."""
-        payer = self.account.payer
-        await self._turns.take(self.account)
+        account = self.account
+        await self._turns.take(account)
         # Asked again behind each turn: twenty connections of one peer rest together.
-        while (until_s := payer.rests_until_s) > trio.current_time():
+        while (until_s := account.rests_until_s) > trio.current_time():
             await trio.sleep_until(until_s)
-            await self._turns.take(self.account)
+            await self._turns.take(account)
 
     def earn(self, notice: Notice) -> None:
         """Something was sent, or came and was verified."""
@@ -374,6 +381,4 @@ class Seat:
         try:
             yield
         finally:
-            seconds = perf_counter() - began
-            self.account.charge(seconds, trio.current_time())
-            self.account.payer.note(self.account.payer, seconds)
+            self.account.charge(perf_counter() - began, trio.current_time())

@@ -10,6 +10,7 @@ from nacl.signing import SigningKey
 from logstore import Store
 from peer import Command, Event, Ingest, Ingested, IngestItem, OpenPayload, SessionConfig
 from peer.api import NodeConfig, Peer, SyncError, memory_link
+from peer.node.fairness import Account
 from peer.node.host.port import Port
 from peer.node.host.store_host import StoreHost
 from peer.node.host.verifier import Verifier
@@ -85,13 +86,16 @@ class Client:
 
     def __init__(self, host: StoreHost, source: str = "a peer") -> None:
         self.events: list[Event] = []
+        self.payers: list[Account | None] = []
+        """Who pays for what follows from each event; None: the session."""
         self.failures: list[Exception] = []
         self._host = host
         self._told = trio.lowlevel.ParkingLot()
         self.port: Port = host.open_port(source, self._deliver, self.failures.append)
 
-    def _deliver(self, events: Sequence[Event]) -> None:
+    def _deliver(self, events: Sequence[Event], payer: Account | None = None) -> None:
         self.events.extend(events)
+        self.payers.extend(payer for _ in events)
         self._told.unpark_all()
 
     def submit(self, *commands: Command) -> None:

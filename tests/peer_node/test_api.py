@@ -235,15 +235,20 @@ async def test_a_cancelled_peer_ends_its_connections_in_good_order(
     stores: tuple[Store, Store],
 ) -> None:
     events: list[dict[str, object]] = []
+    others: list[dict[str, object]] = []
     here, there = stores
     with trio.fail_after(PATIENCE_S):
         async with Peer(there, config=CONFIG, observer=lambda e: events.append(dict(e))) as peer:
             address = await peer.listen()
             with trio.CancelScope() as scope:
-                async with Peer(here, config=CONFIG) as other:
+                async with Peer(
+                    here, config=CONFIG, observer=lambda e: others.append(dict(e))
+                ) as other:
                     other.connect(address)
-                    while not any(event["event"] == "connected" for event in events):
-                        await trio.lowlevel.checkpoint()
+                    # Who has not read the other one's setup has no session to end in good order.
+                    for told in (events, others):
+                        while not any(event["event"] == "connected" for event in told):
+                            await trio.lowlevel.checkpoint()
                     scope.cancel()
                     await trio.sleep_forever()
             while events[-1]["event"] != "disconnected":

@@ -14,6 +14,7 @@ from peer.node import fairness
 from peer.node.fairness import (
     HALF_LIFE_S,
     LONGEST_WAITING_EVERY,
+    REST_TIMES,
     Account,
     Accounts,
     Line,
@@ -235,7 +236,6 @@ async def test_who_has_had_much_more_rests_while_somebody_else_is_busy(
             await seat.turn()
             autojump_clock.jump(seconds)
             seat.account.charge(seconds, trio.current_time())
-            seat.account.payer.note(seat.account.payer, seconds)
             spent[who] += seconds
 
     with trio.fail_after(PATIENCE_S):
@@ -259,6 +259,23 @@ async def test_who_has_had_much_more_rests_while_somebody_else_is_busy(
             nursery.cancel_scope.cancel()
 
 
+def test_connections_of_one_account_rest_for_each_other() -> None:
+    """All that comes through one tunnel is one account, and only one of them floods."""
+    accounts = Accounts()
+    flood, modest, alone = (accounts.open(who, 0.0) for who in ("tunnel", "tunnel", "alone"))
+    flood.charge(2.0, 0.0)
+    modest.charge(0.05, 0.0)
+    assert flood.rests_until_s < 0
+    flood.charge(0.1, 0.0)
+    assert flood.rests_until_s == pytest.approx(0.1 * REST_TIMES)
+    assert modest.rests_until_s < 0
+    # And all of them for somebody else who has had less than they together.
+    alone.charge(0.05, 0.0)
+    modest.charge(0.01, 0.0)
+    assert modest.rests_until_s == pytest.approx(0.01 * REST_TIMES)
+    assert alone.rests_until_s < 0
+
+
 async def test_the_jobs_of_who_rests_wait_while_others_are_done(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -271,7 +288,7 @@ async def test_the_jobs_of_who_rests_wait_while_others_are_done(
 
     async with trio.open_nursery() as nursery:
         await nursery.start(lane.run)
-        greedy.rests_until_s = 5.0
+        greedy.own_rest_until_s = 5.0
         for _ in range(3):
             lane.put(job("greedy"), greedy)
         await trio.sleep(1.0)

@@ -11,7 +11,7 @@ from .support import Author
 
 
 def port() -> Port:
-    return Port(1, "a peer", lambda events: None, lambda error: pytest.fail(str(error)))
+    return Port(1, "a peer", lambda events, payer: None, lambda error: pytest.fail(str(error)))
 
 
 def handed_in(port: Port, items: list[IngestItem], *, bad: tuple[int, ...] = ()) -> list[Checked]:

@@ -56,7 +56,7 @@ class Bench:
         self.ingestion = Ingestion(self.verifier, self.disk)
 
     def port(self, source: str) -> Port:
-        return Port(1, source, lambda events: None, lambda error: pytest.fail(str(error)))
+        return Port(1, source, lambda events, payer: None, lambda error: pytest.fail(str(error)))
 
 
 @asynccontextmanager
@@ -89,6 +89,22 @@ async def test_a_lone_entry_waits_for_nothing(mock_clock: MockClock) -> None:
         await wait_all_tasks_blocked()
         assert bench.disk.seqs(0) == [1]
         assert mock_clock.rate == 0
+
+
+async def test_the_entries_of_who_rests_are_not_checked_before(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as bench:
+        rests, other = bench.port("rests"), bench.port("other")
+        rests.account.own_rest_until_s = 5.0
+        bench.ingestion.submit(rests, Author().items(1, 3))
+        bench.ingestion.submit(other, Author(2).items(1, 2))
+        assert [len(ticket.entries) for ticket in bench.verifier.tickets] == [2]
+        await trio.sleep(4.9)
+        assert len(bench.verifier.tickets) == 1
+        assert not bench.ingestion.idle
+        await trio.sleep(0.2)
+        assert [len(ticket.entries) for ticket in bench.verifier.tickets] == [2, 3]
 
 
 async def test_a_group_waits_a_moment_for_what_is_being_checked(mock_clock: MockClock) -> None:

@@ -7,17 +7,19 @@ jobs at one moment and hands over their outcomes at a later one, and signatures 
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Generic, TypeVar, cast
 
 from logstore import Store, StoreError
-from peer.node.fairness import Account
+from peer.node.fairness import Account, Turns
 from peer.node.host.changes import News
 from peer.node.host.groups import Checked, Group, grouped
 from peer.node.host.ingestion import GROUP_ENTRIES_MAX, Ingestion
 from peer.node.host.lane import Job, Lane, Settle
-from peer.node.host.store_host import StoreHost
+from peer.node.host.port import Port
+from peer.node.host.store_host import StoreHost, makers
+from peer.node.host.telling import Pile, Telling
 from peer.node.host.verifier import Verifier
 from peer.node.host.worker_process import Ticket
 from peer.node.links.sources import Settled, Sources
@@ -190,6 +192,28 @@ class SimSources(Sources):
         self.wake()
 
 
+class SimTelling(Telling):
+    """News of logs that were brought are told later, some at a time, the latest of each log."""
+
+    def __init__(self, ports: Collection[Port], turns: Turns, pace: Pace) -> None:
+        super().__init__(ports, turns)
+        self._pace = pace
+
+    def _begin(self) -> None:
+        for pile in self._begun:
+            self._pace.soon(partial(self._tell_some, pile))
+        self._begun.clear()
+
+    def _tell_some(self, pile: Pile) -> None:
+        changes = self._taken(pile, self._pace.rng.randint(1, 1 + len(pile.changes)))
+        if changes:
+            self._deliver(changes, pile.seat.account)
+        if pile.changes:
+            self._pace.soon(partial(self._tell_some, pile))
+        else:
+            del self._piles[pile.seat.account.payer]
+
+
 class SimHost(StoreHost):
     """The product's host of a store, its threads replaced."""
 
@@ -198,6 +222,7 @@ class SimHost(StoreHost):
         self.ports = cast("set[object]", Ordered())  # type: ignore[assignment]
         self.watchers = cast("set[object]", Ordered())  # type: ignore[assignment]
         self.pace = pace
+        self._telling = SimTelling(self.ports, self.turns, pace)
         self._writer = SimLane(pace)
         self._payloads.lanes = [SimLane(pace) for _ in self._payloads.lanes]
         self._reads.lanes = [SimLane(pace, self._reads.deliver) for _ in self._reads.lanes]
@@ -240,7 +265,7 @@ class SimHost(StoreHost):
             settle, news = self._with_news(work)
 
             def tell() -> None:
-                self._publish(news, settle())
+                self._publish(news, settle(), makers(groups))
                 done()
 
             return tell
@@ -250,7 +275,8 @@ class SimHost(StoreHost):
     @property
     def at_rest(self) -> bool:
         """Whether nothing waits or is being done."""
-        return self._ingestion.idle and all(lane.idle for lane in self._lanes)
+        lanes = all(lane.idle for lane in self._lanes)
+        return self._ingestion.idle and self._telling.idle and lanes
 
     @property
     def open_sinks(self) -> int:

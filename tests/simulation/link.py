@@ -142,8 +142,8 @@ class End(ABC):
         self.watch.told(rule, event)
         self.deliver((scoped(event, self.peer, rule),))
 
-    def deliver(self, events: Sequence[Event]) -> None:
-        """Events of the host."""
+    def deliver(self, events: Sequence[Event], payer: object = None) -> None:
+        """Events of the host, whoever pays for them."""
 
         def handle() -> None:
             for event in events:

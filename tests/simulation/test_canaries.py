@@ -336,8 +336,11 @@ CANARIES: dict[str, Plant] = {
 }
 
 
-ENOUGH = {"peer.planner.progress.Progress.coming": draw_plan(3, only=("appends", "large"))}
-"""One world for a bug that the others find too, but only after twenty virtual minutes."""
+ENOUGH = {
+    "peer.planner.progress.Progress.coming": draw_plan(3, only=("appends", "large")),
+    "tests.logstore.disk.SimFile.sync": draw_plan(7, only=("appends", "power")),
+}
+"""One world each for bugs that the others find too, but only after twenty virtual minutes."""
 
 
 @pytest.mark.parametrize("target", CANARIES)

@@ -62,6 +62,7 @@ class Ingestion:
         self._batches: deque[_Batch] = deque()
         self._checked: deque[Checked] = deque()
         self._checked_at = 0.0
+        self._timer = trio.CancelScope()
         self._committing = False
         self._batch_started = trio.lowlevel.ParkingLot()
         self._batch_checked = trio.lowlevel.ParkingLot()
@@ -90,14 +91,18 @@ class Ingestion:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._collect)
             nursery.start_soon(self._store)
+            nursery.start_soon(self._go_on)
             task_status.started()
 
     # To the verifier
 
     def _dispatch(self) -> None:
-        """Starts batches as long as workers could be idle and the disk keeps up."""
+        """Starts batches as long as workers could be idle and the disk keeps up.
+
+        Of those who rest nothing is begun: what was checked is stored, and everybody told of it.
+        """
         while (
-            self._line
+            self._may_begin()
             and len(self._batches) < self._verifier.in_flight_max
             and len(self._checked) < GROUP_ENTRIES_MAX
         ):
@@ -107,10 +112,29 @@ class Ingestion:
                 self._batches.append(_Batch(entries, ticket))
                 self._batch_started.unpark()
 
+    def _may_begin(self) -> bool:
+        """Whether something waits whose turn it may be; else `_go_on` asks when that is so."""
+        if not self._line:
+            return False
+        now = self._now()
+        rests_until_s = self._line.rests_until_s(now)
+        if rests_until_s > now:
+            self._timer.deadline = rests_until_s
+        return rests_until_s <= now
+
+    async def _go_on(self) -> None:
+        """Begins what had to rest."""
+        while True:
+            with trio.CancelScope() as self._timer:
+                self._dispatch()
+                await trio.sleep_forever()
+
     def _next_batch(self) -> list[_Pending]:
         entries: list[_Pending] = []
         now = self._now()
         while self._line and len(entries) < BATCH_ENTRIES_MAX:
+            if entries and self._line.rests_until_s(now) > now:
+                break
             room = BATCH_ENTRIES_MAX - len(entries)
             share = min(room, TURN_ENTRIES) if self._line.accounts > 1 else room
             account, waiting = self._line.take(now, share)

@@ -181,7 +181,6 @@ class Lane:
         for account, cost in zip(accounts, seconds, strict=True):
             if account is not self._own:
                 account.charge(cost, now)
-                account.payer.note(account.payer, cost)
         self._settle(outcomes)
 
     def _settle(self, outcomes: list[Settle]) -> None:

@@ -7,7 +7,9 @@ from peer import Event, Refusal
 from peer.node.fairness import Account
 from wire import LogKey
 
-Deliver = Callable[[Sequence[Event]], None]
+Deliver = Callable[[Sequence[Event], Account | None], None]
+"""Hands events to a session. With an account: they are told in its turn, and what the session asks
+for because of them is to be done at its expense."""
 Fail = Callable[[Exception], None]
 Replies = dict["Port", list[Event]]
 
@@ -59,10 +61,10 @@ class Port:
         """Whether the session still takes events."""
         return self._deliver is not None
 
-    def deliver(self, *events: Event) -> None:
-        """Hands events to the session, unless it has ended."""
+    def deliver(self, *events: Event, payer: Account | None = None) -> None:
+        """Hands events to the session, unless it has ended. `payer`: see `Deliver`."""
         if self._deliver is not None:
-            self._deliver(events)
+            self._deliver(events, payer)
 
     def fail(self, error: Exception) -> None:
         """Ends the session, unless it has ended."""

@@ -1,4 +1,8 @@
-"""Reads for sessions, in threads: look-ups, entries, payload bytes."""
+"""Reads for sessions, in threads: look-ups, entries, payload bytes.
+
+Look-ups have a thread of their own. A session that has thousands of logs to offer asks for 64 of
+them at a time, and what the other side has asked for would stand behind them in one line.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,6 +19,7 @@ from peer import (
     StopReading,
     StorageFailed,
 )
+from peer.node.fairness import Account
 
 from .arrivals import Arrivals, Reading
 from .lane import Job, Lane, RunSync, Settle
@@ -24,7 +29,8 @@ from .reading import look_up, read_entries, read_payload
 if TYPE_CHECKING:
     from wire import LogKey
 
-LANES: Final = 2
+LANES: Final = 3
+"""The first one is for look-ups."""
 
 Read = LookUp | ReadEntries | ReadPayload | StopReading
 
@@ -44,12 +50,14 @@ class ReadHost:
         self._number = 0
         self._news: dict[LogKey, tuple[int, LogChanged]] = {}
 
-    def submit(self, port: Port, command: Read) -> None:
-        """Begins a read for a session."""
+    def submit(self, port: Port, command: Read, payer: Account | None = None) -> None:
+        """Begins a read for a session. `payer`: who pays for a look-up, if not the session."""
         work: Callable[[], Settle]
         if isinstance(command, LookUp):
             work = partial(self._look_up, port, command, self._number)
-        elif isinstance(command, ReadEntries):
+            self._put(0, port, work, payer or port.account)
+            return
+        if isinstance(command, ReadEntries):
             work = partial(self._read_entries, port, command)
         elif isinstance(command, StopReading):
             self._stop(port, command.request)
@@ -61,16 +69,18 @@ class ReadHost:
             reader = self._readers.get(place)
             self._readers[place] = None
             work = partial(self._read_payload, port, command, reader)
-        self._put(port, work)
+        self._read(port, work)
 
     def read_behind(self, reading: Reading, command: ReadPayload, count: int) -> None:
         """Begins to read bytes of a payload that is arriving; `Arrivals` asks for it."""
-        self._put(reading.port, partial(self._read_arriving, reading, command, count))
+        self._read(reading.port, partial(self._read_arriving, reading, command, count))
 
-    def _put(self, port: Port, work: Callable[[], Settle]) -> None:
+    def _read(self, port: Port, work: Callable[[], Settle]) -> None:
+        self._put(1 + port.number % (LANES - 1), port, work, port.account)
+
+    def _put(self, lane: int, port: Port, work: Callable[[], Settle], payer: Account) -> None:
         self._under_way += 1
-        job = Job(work, partial(self._failed, port))
-        self.lanes[port.number % LANES].put(job, port.account)
+        self.lanes[lane].put(Job(work, partial(self._failed, port)), payer)
 
     def _stop(self, port: Port, request: int) -> None:
         self._arrivals.stop(port, request)

@@ -7,8 +7,9 @@ process has committed: so they reach every session in the order in which they ha
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Final, TypeVar
 
 import trio
@@ -26,7 +27,7 @@ from peer import (
     Refusal,
     StopReading,
 )
-from peer.node.fairness import Account
+from peer.node.fairness import Account, Turns
 from peer.node.interests import Wanted
 from wire import EntryError, LogKey, decode_entry
 
@@ -40,6 +41,7 @@ from .payload_host import PayloadHost
 from .port import Deliver, Fail, Port, Replies
 from .read_host import ReadHost
 from .seldom import Faults, Seldom
+from .telling import Telling
 from .verifier import Verifier
 
 log = logging.getLogger(__name__)
@@ -76,6 +78,9 @@ class StoreHost:
     ) -> None:
         self.store = store
         self.ports: set[Port] = set()
+        self.turns = Turns()
+        """Those of all sessions in the event loop."""
+        self._telling = Telling(self.ports, self.turns)
         self.watchers: set[Watch] = set()
         """Called with all news of logs, whoever brought them."""
         self.want_watchers: set[Callable[[Wanted], None]] = set()
@@ -129,14 +134,14 @@ class StoreHost:
         self._reads.forget(port)
         self._payloads.suspend(port)
 
-    def submit(self, port: Port, commands: Iterable[Command]) -> None:
-        """Begins to carry out a session's commands."""
+    def submit(self, port: Port, commands: Iterable[Command], payer: Account | None = None) -> None:
+        """Begins to carry out a session's commands. `payer`: who pays for its look-ups instead."""
         for command in commands:
             match command:
                 case Ingest(items=items):
                     self._ingestion.submit(port, items)
                 case LookUp() | ReadEntries() | ReadPayload() | StopReading():
-                    self._reads.submit(port, command)
+                    self._reads.submit(port, command, payer)
                 case CheckEvidence():
                     work = partial(self._check_evidence, command, port.source)
                     self._write_soon(work, port.account)
@@ -181,6 +186,7 @@ class StoreHost:
             for lane in self._lanes:
                 await nursery.start(lane.run)
             await nursery.start(self._ingestion.run)
+            await nursery.start(self._telling.run)
             nursery.start_soon(self._poll)
             task_status.started()
 
@@ -220,13 +226,24 @@ class StoreHost:
 
     async def _commit(self, groups: list[Group]) -> None:
         work = partial(self._store_groups, groups)
-        settle, news = await self._writer.call(partial(self._with_news, work))
-        self._publish(news, settle())
+        seconds = 0.0
+
+        def timed() -> tuple[Callable[[], Replies], News]:
+            nonlocal seconds
+            began = perf_counter()
+            stored = self._with_news(work)
+            seconds = perf_counter() - began
+            return stored
+
+        settle, news = await self._writer.call(timed)
+        charge(groups, seconds)
+        self._publish(news, settle(), makers(groups))
 
     def _write_soon(self, work: Work, account: Account | None = None) -> None:
         def do() -> Settle:
             settle, news = self._with_news(work)
-            return lambda: self._publish(news, settle())
+            by = {} if account is None else {change.log: account for change in news.changes}
+            return lambda: self._publish(news, settle(), by)
 
         self._writer.put(Job(do, partial(self.faults.tell, "the writing thread")), account)
 
@@ -319,17 +336,21 @@ class StoreHost:
 
     # News
 
-    def _publish(self, news: News, answers: Replies | None = None) -> None:
-        """Delivers replies, each session's before the news."""
+    def _publish(
+        self,
+        news: News,
+        answers: Replies | None = None,
+        by: Mapping[LogKey, Account] | None = None,
+    ) -> None:
+        """Delivers replies, each session's before the news. `by`: who brought what is new."""
         changes = news.changes
         self._told = news.position
         self._reads.note_changes(changes)
         self._payloads.note_changes(changes)
         for port, events in (answers or {}).items():
-            port.deliver(*events, *(changes if port in self.ports else ()))
+            port.deliver(*events)
         if changes:
-            for port in [port for port in self.ports if not answers or port not in answers]:
-                port.deliver(*changes)
+            self._telling.take(changes, by or {})
             for watch in list(self.watchers):
                 watch(changes)
         if news.wanted is not None:
@@ -377,6 +398,18 @@ class StoreHost:
         """In the writing thread. Adds the logs of which evidence is kept at last."""
         for command, source in list(self._evidence_left.values()):
             self._check_evidence(command, source, also)
+
+
+def makers(groups: Iterable[Group]) -> dict[LogKey, Account]:
+    """Who brought what is new of each log."""
+    return {group.handed.log: group.handed.port.account for group in groups if group.good}
+
+
+def charge(groups: Sequence[Group], seconds: float) -> None:
+    """Those whose entries were in a transaction pay for it by how many there were."""
+    now, entries = trio.current_time(), sum(len(group.items) for group in groups)
+    for group in groups:
+        group.handed.port.account.charge(seconds * len(group.items) / entries, now)
 
 
 def refuse_all(groups: Iterable[Group], detail: str) -> None:

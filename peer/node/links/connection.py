@@ -6,12 +6,12 @@ connection, bugs included, becomes an `Ending`; no other connection notices.
 """
 
 import os
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -21,6 +21,7 @@ from peer import (
     Ingested,
     IngestFailed,
     InterestsChanged,
+    LogChanged,
     Notice,
     PayloadFinished,
     Refusal,
@@ -37,6 +38,9 @@ from peer.node.host.store_host import StoreHost
 
 from .parting import linger
 from .sniffing import DENIED, TLS, Sniffer
+
+if TYPE_CHECKING:
+    from wire import LogKey
 
 RECEIVE_BYTES: Final = 256 * 1024
 SEND_BYTES: Final = 256 * 1024
@@ -104,17 +108,33 @@ class _Failures:
         return self.since_kept == self.most
 
 
-class _Inbox:
-    """What the host has told and the session was not: it had not its turn."""
+class Inbox:
+    """What the host has told and the session was not: it had not its turn.
+
+    Of news of one log the latest are kept, at the place of the latest. So it is bounded by what the
+    session has asked for and the logs that there are, however long the session rests.
+    """
 
     def __init__(self) -> None:
-        self.events: deque[Event] = deque()
+        self._events: OrderedDict[LogKey | int, Event] = OrderedDict()
+        self._came = 0
         self.arrived = trio.lowlevel.ParkingLot()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def put(self, events: Iterable[Event]) -> None:
+        """Keeps events behind those that are here."""
+        for event in events:
+            self._came += 1
+            place = event.log if isinstance(event, LogChanged) else self._came
+            self._events.pop(place, None)
+            self._events[place] = event
 
     def take(self, most: int | None) -> list[Event]:
         """The first ones, in their order."""
-        count = len(self.events) if most is None else min(most, len(self.events))
-        return [self.events.popleft() for _ in range(count)]
+        count = len(self._events) if most is None else min(most, len(self._events))
+        return [self._events.popitem(last=False)[1] for _ in range(count)]
 
 
 class Connection:
@@ -147,7 +167,7 @@ class Connection:
         self.session = session
         self._peer_id = peer_id
         self._seat = seat or Turns().seat(Account())
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
         self._failures = _Failures(failures_max, failed)
         self._send_bytes = send_bytes
         self._stream = stream
@@ -293,25 +313,30 @@ class Connection:
 
     # Between the session and the rest
 
-    def _deliver(self, events: Sequence[Event]) -> None:
+    def _deliver(self, events: Sequence[Event], payer: Account | None = None) -> None:
         """Hands events to the session, at once unless others want their turns.
 
-        The replies to what somebody has asked for in a flood are most of what it costs.
+        The replies to what somebody has asked for in a flood are most of what it costs. `payer`: it
+        is his turn, unless there is something here that came before.
         """
-        waits = bool(self._inbox.events)
-        self._inbox.events.extend(events)
-        if waits or not self._seat.turn_if_free():
-            self._inbox.arrived.unpark_all()
-            return
+        waits = bool(self._inbox)
         try:
-            self._take_events(None)
+            if payer is not None and not waits:
+                self.session.handle_all(events, trio.current_time())
+                self._turn(payer)
+                return
+            self._inbox.put(events)
+            if not waits and self._seat.turn_if_free():
+                self._take_events(None)
+                return
         except Exception as error:  # noqa: BLE001 - the host that delivers is not to blame
             self._fail(error)
+        self._inbox.arrived.unpark_all()
 
     async def _handle(self) -> None:
         """Hands over what had to wait for its turn."""
         while True:
-            while not self._inbox.events:
+            while not self._inbox:
                 await self._inbox.arrived.park()
             await self._seat.turn()
             self._take_events(self._seat.events_max)
@@ -343,16 +368,16 @@ class Connection:
             case _:
                 pass
 
-    def _turn(self) -> None:
+    def _turn(self, payer: Account | None = None) -> None:
         """After any input: passes on what follows from it, and looks for something to send."""
-        self._pass_on()
+        self._pass_on(payer)
         self._writer.unpark_all()
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, payer: Account | None = None) -> None:
         """Passes on what the session has asked for or found out."""
         session = self.session
         if self._port is not None and (commands := session.commands()):
-            self._host.submit(self._port, commands)
+            self._host.submit(self._port, commands, payer)
         for notice in session.notices():
             self._seat.earn(notice)
             self._noticed(notice)
@@ -370,7 +395,7 @@ class Connection:
     def _leave(self, port: Port) -> None:
         """What came whole is kept, what is unfinished can be resumed."""
         try:
-            if self._inbox.events:
+            if self._inbox:
                 self._take_events(None)
             self.session.receive_eof(trio.current_time())
             self._turn()

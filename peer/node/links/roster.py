@@ -22,7 +22,7 @@ from peer import (
     claim_all,
 )
 from peer.node.doors.admission import Admission, ProvedStream
-from peer.node.fairness import Accounts, Seat, Turns
+from peer.node.fairness import Accounts, Seat
 from peer.node.host.seldom import Seldom
 from peer.node.host.store_host import StoreHost
 from wire import LogKey
@@ -196,7 +196,6 @@ class Roster:
         self.pacer = Pacer(limits)
         self.allowance = Allowance(limits.data_credit_bytes_max, CREDIT_BYTES_MIN)
         self.files = Allowance(files_for_payloads(limits.connections_max), FILES_MIN)
-        self._turns = Turns()
         self._accounts = Accounts()
         self.members: set[Member] = set()
         self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
@@ -303,7 +302,7 @@ class Roster:
             who = address  # a name, perhaps, and nobody else's choice
         else:
             who = place_of(address.rpartition(":")[0].strip("[]"))
-        return self._turns.seat(self._accounts.open(who, trio.current_time()))
+        return self._host.turns.seat(self._accounts.open(who, trio.current_time()))
 
     def _share(self) -> tuple[SessionConfig, int]:
         """What a connection may have of the node's memory and files, and how many files that is."""

@@ -1,0 +1,158 @@
+"""News of logs in the turns of who made them: telling.py, and the inbox of a connection."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from logstore import Store
+from peer import Event, Ingest, Ingested, LogChanged, LookedUp, LookUp
+from peer.node.fairness import TURN_EVENTS, Account, Accounts, Turns
+from peer.node.host.port import Port
+from peer.node.host.telling import Telling
+from peer.node.links.connection import Inbox
+from wire import LogKey
+
+from .support import Author, Client, running_host
+
+LOGS = [LogKey(bytes([number]) * 32, 0) for number in range(1, 40)]
+
+
+class Bench:
+    """Two sessions that are told, and a flood whose account rests."""
+
+    def __init__(self) -> None:
+        accounts = Accounts()
+        self.turns = Turns()
+        self.flood, self.modest = (accounts.open(who, 0.0) for who in ("flood", "modest"))
+        self.told: list[list[tuple[Event, Account | None]]] = []
+        self.counts: list[int] = []
+        """Of what was told at once."""
+        self.ports = {self._port() for _ in range(2)}
+        self.telling = Telling(self.ports, self.turns)
+
+    def _port(self) -> Port:
+        told: list[tuple[Event, Account | None]] = []
+        self.told.append(told)
+
+        def deliver(events: Sequence[Event], payer: Account | None) -> None:
+            self.counts.append(len(events))
+            told.extend((event, payer) for event in events)
+
+        return Port(1, "a peer", deliver, lambda error: pytest.fail(str(error)))
+
+    def logs(self) -> list[LogKey]:
+        """Of which both were told, in that order."""
+        one, other = ([cast(LogChanged, event).log for event, _ in told] for told in self.told)
+        assert one == other
+        return one
+
+    def payers(self) -> list[Account | None]:
+        return [None if payer is None else payer.payer for _, payer in self.told[0]]
+
+
+def news(*numbers: int, height: int = 1) -> list[LogChanged]:
+    return [LogChanged(LOGS[number], height, height) for number in numbers]
+
+
+async def test_news_are_told_at_once_where_nobody_rests() -> None:
+    bench = Bench()
+    bench.telling.take(news(1, 2), {LOGS[1]: bench.flood})
+    assert bench.logs() == [LOGS[2], LOGS[1]]
+    assert bench.payers() == [None, bench.flood.payer]
+
+
+async def test_the_news_of_who_rests_wait_and_hold_up_no_others(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    makers = {LOGS[1]: bench.flood, LOGS[2]: bench.modest}
+    bench.flood.payer.own_rest_until_s = trio.current_time() + 5.0
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.telling.run)
+        for height in (1, 2, 3):
+            bench.telling.take(news(1, height=height), makers)
+            await trio.sleep(1.0)
+        bench.telling.take(news(2, 3), makers)
+        await wait_all_tasks_blocked()
+        assert set(bench.logs()) == {LOGS[2], LOGS[3]}
+        await trio.sleep(2.5)
+        nursery.cancel_scope.cancel()
+    # How the log is, and not how it came to be so.
+    assert bench.told[0][2:] == [(news(1, height=3)[0], bench.told[0][2][1])]
+    assert bench.payers()[2] is bench.flood.payer
+
+
+async def test_news_of_a_log_go_over_to_who_brings_its_next_entry(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    bench.flood.payer.own_rest_until_s = trio.current_time() + 5.0
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.telling.run)
+        bench.telling.take(news(1, 2), {LOGS[1]: bench.flood, LOGS[2]: bench.flood})
+        await wait_all_tasks_blocked()
+        assert bench.logs() == []
+        bench.telling.take(news(1, height=2), {LOGS[1]: bench.modest})
+        bench.telling.take(news(2, height=2), {})
+        await wait_all_tasks_blocked()
+        assert bench.logs() == [LOGS[1], LOGS[2]]
+        await trio.sleep(6.0)
+        assert len(bench.told[0]) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_where_others_wait_few_logs_are_told_in_a_turn(autojump_clock: MockClock) -> None:
+    bench = Bench()
+    seat = bench.turns.seat(bench.modest)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.telling.run)
+        assert seat.turn_if_free()
+        bench.telling.take(news(*range(30)), dict.fromkeys(LOGS, bench.flood))
+
+        async def others() -> None:
+            while len(bench.told[0]) < 30:
+                await seat.turn()
+                await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(others)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert sum(bench.counts) == 2 * 30
+    assert max(bench.counts) <= TURN_EVENTS // 2
+
+
+async def test_who_brought_a_log_pays_for_what_others_look_up_because_of_it() -> None:
+    author = Author()
+    author.sign(1, b"")
+    with Store.memory() as store:
+        async with running_host(store) as host:
+            giver, other = Client(host), Client(host)
+            giver.submit(Ingest([author.item(1)]))
+            await giver.wait_for(Ingested)
+            await other.wait_for(LogChanged)
+            payer = other.payers[-1]
+            assert payer is not None
+            assert payer.payer is giver.port.account
+            host.submit(other.port, [LookUp(1, author.log)], payer)
+            await other.wait_for(LookedUp)
+            now = trio.current_time()
+            assert payer.spent_s(now) > 0
+            assert other.port.account.spent_s(now) == 0
+            # The signature, the transaction, and what came of it.
+            assert giver.port.account.spent_s(now) > payer.spent_s(now)
+
+
+def test_of_news_of_one_log_an_inbox_keeps_the_latest_behind_all_else() -> None:
+    inbox = Inbox()
+    one, other = LOGS[:2]
+    first, between, second = (LogChanged(one, 1, 1), LogChanged(other, 1, 1), LogChanged(one, 2, 2))
+    replies = [Ingested(1, 1, 1), Ingested(1, 1, 1)]
+    inbox.put([replies[0], first, between, replies[1]])
+    inbox.put([second])
+    assert len(inbox) == 4
+    assert inbox.take(3) == [replies[0], between, replies[1]]
+    assert inbox.take(None) == [second]
+    assert not inbox
