@@ -23,6 +23,7 @@ from typing import Any, Final
 import trio
 from nacl.signing import SigningKey
 
+from bench.support.logs import signed_log
 from bench.support.output import show
 from logstore import Store
 from peer.api import NodeConfig, Peer
@@ -106,15 +107,19 @@ async def _all_payloads(store: Store, log: LogKey) -> None:
 async def _push(orders: HonestOrders, folder: Path) -> tuple[float, float]:
     """A log of a new author, until the node's store has all of it.
 
-    With the same key again the node would bring back what that one had pushed before.
+    It is not the honest peer's own: the node would bring back what that one had pushed before.
     """
+    author = SigningKey.generate()
+    log = LogKey(bytes(author.verify_key), 0)
     with (
-        Store.create(folder) as store,
+        Store.create(folder, signing_key=orders.key) as store,
         Store.open(orders.node_store, readonly=True) as theirs,
     ):
-        log = LogKey(store.author, 0)
-        await trio.to_thread.run_sync(lambda: store.append(payloads(orders.entries)))
+        entries = signed_log(author, 0, payloads(orders.entries))
+        await trio.to_thread.run_sync(lambda: store.put_entries(log, entries, source="siege"))
         async with Peer(store, config=NodeConfig(workers=1)) as peer:
+            # Else it would be given to whoever asks, and not offered.
+            await peer.follow(log)
             began = time.monotonic()
             peer.connect(orders.address)
             while True:
