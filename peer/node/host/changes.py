@@ -53,9 +53,10 @@ class ChangeFeed:
         try:
             # In this order: what is committed in between makes the version a stale one.
             version, wishes = self._store.data_version(), self._store.wishes_version()
-            position, keys = self._store.changed_logs(self.position)
-            infos = [self._store.log(key) for key in dict.fromkeys((*keys, *also))]
-            wanted = Wanted.load(self._store) if wishes != self._wishes else None
+            with self._store.snapshot():
+                position, keys = self._store.changed_logs(self.position)
+                infos = [self._store.log(key) for key in dict.fromkeys((*keys, *also))]
+                wanted = Wanted.load(self._store) if wishes != self._wishes else None
         except StoreError as error:
             # Once it was said, nothing has been read since. And that the store was closed is told
             # by `is_stale`, which ends the node with it: whoever comes first in a thread is silent.

@@ -82,11 +82,12 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
 
 def read_entries(store: Store, command: ReadEntries, arriving: Arriving) -> EntriesRead:
     """The entries of a range, or those named, up to the first that is not held."""
-    place = store.position()
-    if command.seqs is None:
-        found = _consecutive(store, command)
-    else:
-        found = _named(store, command, command.seqs)
+    with store.snapshot():
+        place = store.position()
+        if command.seqs is None:
+            found = _consecutive(store, command)
+        else:
+            found = _named(store, command, command.seqs)
     entries = (held_entry(entry, arriving, payload=command.payloads) for entry in found)
     return EntriesRead(command.request, tuple(entries), place)
 
