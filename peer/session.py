@@ -4,11 +4,9 @@ Sans-io like everything it is made of: bytes, events and the time go in; bytes, 
 come out.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
@@ -26,6 +24,8 @@ from peer.protocol.tracing import Tracer
 from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
 from .engine import Engine
+from .goodbye import PIECE_BYTES, Goodbye
+from .pings import Ping, Pings
 
 CONTROL = 0
 DATA = 1
@@ -38,17 +38,6 @@ _QUEUED_BYTES_MIN = 64 * 1024
 
 P = ParamSpec("P")
 _Input = Callable[Concatenate["Session", P], None]
-
-
-class _Ping(Enum):
-    """What the answer to a ping tells."""
-
-    ALIVE = auto()
-    """That the other side is there at all."""
-    SYNC = auto()
-    """That it has read all that a one-time sync had to say."""
-    RECEIPT = auto()
-    """That it has read the control messages before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +143,8 @@ class Session:
         self._started_at = now
         self._heard_at = now
         self._pinged_at: float | None = None
-        self._pings: deque[_Ping] = deque()
-        """What each ping without an answer was sent for; they are answered in their order."""
-        self._closing_at: float | None = None
+        self._pings = Pings()
+        self._goodbye: Goodbye | None = None
         self._peer_closed: set[int] = set()
         self._lost = False
         self._bytes_received = 0
@@ -183,24 +171,21 @@ class Session:
     @property
     def closing(self) -> bool:
         """Whether either side has begun to end the session in good order."""
-        return self._closing_at is not None or bool(self._peer_closed)
+        return self._goodbye is not None or bool(self._peer_closed)
 
     @property
     def closed(self) -> bool:
         """Whether the session has ended in good order, or we have waited long enough for it."""
-        if self._lost or (self._closing_at is not None and self._engine is None):
+        if self._lost or self.both_closed:
             return True
-        if self.both_closed:
-            return True
-        return (
-            self._closing_at is not None
-            and self._now >= self._closing_at + self._config.close_timeout_s
-        )
+        if self._goodbye is None:
+            return False
+        return self._engine is None or self._now >= self._goodbye.until_s
 
     @property
     def both_closed(self) -> bool:
         """Whether the other side has ended it too, so that what it was sent is stored."""
-        return self._mux.is_finished and not self._mux.wants_to_send
+        return self._mux.is_finished  # should a pong be owed, nobody waits for it
 
     def statistics(self) -> SessionStatistics:
         saved = (0, 0) if self._engine is None else self._engine.saved_bytes
@@ -326,7 +311,7 @@ class Session:
         if now >= self._heard_at + config.idle_timeout_s:
             raise SessionTimeout(f"no sign of life for {config.idle_timeout_s:.0f} s")
         if self._pinged_at is None and now >= self._heard_at + config.ping_after_s:
-            self._ping(_Ping.ALIVE)
+            self._ping(Ping.ALIVE)
             self._pinged_at = now
         self._engine.advance()
         self._after_input()
@@ -338,8 +323,8 @@ class Session:
             return self._started_at + config.setup_timeout_s
         after = config.ping_after_s if self._pinged_at is None else config.idle_timeout_s
         times = [self._heard_at + after]
-        if self._closing_at is not None and not self.closed:
-            times.append(self._closing_at + config.close_timeout_s)
+        if self._goodbye is not None and not self.closed:
+            times.append(self._goodbye.until_s)
         engine_deadline = self._engine.next_deadline()
         if engine_deadline is not None:
             times.append(engine_deadline)
@@ -349,14 +334,25 @@ class Session:
     def close(self, now: float) -> None:
         """End the session in good order; `closed` tells when that is done."""
         self._at(now)
-        if self._closing_at is not None:
+        if self._goodbye is not None:
             return
-        self._closing_at = now
+        self._hand_over()
+        self._goodbye = Goodbye(
+            self._config,
+            now,
+            round_trip_s=self._pings.round_trip_s,
+            queued=self._queued,
+            stores=self._data_bytes > self._delivered(),
+        )
         if self._engine is not None:
-            self._hand_over()
             for stream in (CONTROL, DATA):
                 if self._mux.is_active(stream):
                     self._close_stream(stream)
+
+    def transport_holds(self, count: int, now: float) -> None:
+        """While `closing`: so many bytes that the transport took have not arrived over there."""
+        if self._goodbye is not None:
+            self._goodbye.transport_holds(count, now)
 
     # What goes out
 
@@ -386,6 +382,9 @@ class Session:
             self._at(now)
         if self._lost:
             return b""
+        if self._goodbye is not None:
+            self._goodbye.queue_is(self._queued, self._now)
+            bytes_max = min(bytes_max, PIECE_BYTES)
         if self._out:
             data = bytes(self._out)
             self._out.clear()
@@ -402,6 +401,12 @@ class Session:
         """Has all that there is to say handed to bymux."""
         self._hand_over()
         self._fill(bytes_max, waited_s)
+        if self._goodbye is not None and not self._goodbye.is_asked:
+            left = [stream for stream in (CONTROL, DATA) if self._mux.is_active(stream)]
+            if left and not any(map(self._mux.owes, left)):
+                # Behind it: a ping passes data.
+                self._goodbye.is_asked = True
+                self._ping(Ping.GOODBYE)
 
     def _hand_over(self) -> None:
         """Control bytes have infinite credit and go to bymux at once."""
@@ -414,17 +419,22 @@ class Session:
         if self._mux.queued(CONTROL):
             # A ping would pass it, and its answer say nothing of it.
             return
-        if self._engine.wants_receipt and _Ping.RECEIPT not in self._pings:
+        if self._engine.wants_receipt and Ping.RECEIPT not in self._pings:
             self._engine.receipt_asked()
-            self._ping(_Ping.RECEIPT)
-        left = _Ping.SYNC not in self._pings and not self._mux.queued(DATA)
+            self._ping(Ping.RECEIPT)
+        left = Ping.SYNC not in self._pings and not self._mux.queued(DATA)
         if self._engine.wants_pong and left:
             self._engine.ping_sent()
-            self._ping(_Ping.SYNC)
+            self._ping(Ping.SYNC)
 
-    def _ping(self, kind: _Ping) -> None:
-        self._pings.append(kind)
+    def _ping(self, kind: Ping) -> None:
+        self._pings.made(kind, self._now)
         self._mux.ping(None)
+
+    @property
+    def _queued(self) -> int:
+        """Bytes of both channels that the transport has not been given."""
+        return self._mux.queued(CONTROL) + self._mux.queued(DATA)
 
     def _fill(self, bytes_max: int, waited_s: float) -> None:
         """Pull data from the engine as far as the credit goes."""
@@ -523,24 +533,28 @@ class Session:
                 self._engine.receive_control(data)
             case DataReceived(data=data):
                 self._data_received += len(data)
+                self._note_step()
                 self._engine.receive_data(data)
             case CloseReceived(stream=int(stream)):
                 self._peer_closed.add(stream)
+                self._note_step()
                 if stream == DATA:
                     self._engine.data_ended()
                 else:
                     self._engine.control_ended()
             case PongReceived():
                 # bymux passes on no more pongs than there were pings.
-                self._pong_came(self._pings.popleft())
+                self._pong_came(self._pings.answered(self._now))
             case _:
                 pass
 
-    def _pong_came(self, kind: _Ping) -> None:
-        if self._engine is not None and kind is _Ping.SYNC:
+    def _pong_came(self, kind: Ping) -> None:
+        if self._engine is not None and kind is Ping.SYNC:
             self._engine.pong_arrived()
-        elif self._engine is not None and kind is _Ping.RECEIPT:
+        elif self._engine is not None and kind is Ping.RECEIPT:
             self._engine.receipt_came()
+        elif self._goodbye is not None and kind is Ping.GOODBYE:
+            self._goodbye.was_read(self._now)
 
     def _after_input(self) -> None:
         engine = self._engine
@@ -561,6 +575,10 @@ class Session:
         for stream in (CONTROL, DATA):
             if self._mux.is_active(stream):
                 self._close_stream(stream)
+
+    def _note_step(self) -> None:
+        if self._goodbye is not None:
+            self._goodbye.step(self._now)
 
     def _close_stream(self, stream: int) -> None:
         # Either may have been said already: bymux answers a StopRead with Close by itself.

@@ -48,7 +48,9 @@ class SessionConfig:
     idle_timeout_s: float = 60.0
     """Silence after which the connection is taken for dead."""
     close_timeout_s: float = 5.0
-    """point2point.md 1: how long the closer waits for the other side's Close."""
+    """point2point.md 1: how long the closer waits for the other side's Close at most..."""
+    close_step_s: float = 1.0
+    """... and how long for the next step to it at least (peer/goodbye.py)."""
 
     data_credit_bytes: int = MIB
     """point2point.md 1: what we are ready to buffer on the data channel."""

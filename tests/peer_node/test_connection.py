@@ -45,8 +45,10 @@ class FakeSession:
     advanced: list[float] = field(default_factory=list)
     deadline: float | None = None
     established: bool = True
-    closed: bool = False
-    both_closed: bool = True
+    closing: bool = False
+    both_closed: bool = False
+    gave_up: bool = False
+    held: list[int] = field(default_factory=list)
     ended: bool = False
     has_unread: bool = False
     on_bytes: Callable[[bytes], None] = lambda _: None
@@ -83,7 +85,14 @@ class FakeSession:
         return self.to_send.pop(0) if self.to_send else b""
 
     def close(self, now: float) -> None:
-        self.closed = True
+        self.closing = self.both_closed = True
+
+    @property
+    def closed(self) -> bool:
+        return self.both_closed or self.gave_up
+
+    def transport_holds(self, count: int, now: float) -> None:
+        self.held.append(count)
 
 
 @dataclass
@@ -348,6 +357,24 @@ async def test_a_good_end_does_not_wait_for_ever(mock_clock: MockClock) -> None:
         ending = await bench.ending()
         assert ending.kind is EndKind.CLOSED
         assert "without waiting" in ending.reason
+
+
+async def test_who_is_not_waited_for_gets_nothing_more(mock_clock: MockClock) -> None:
+    session = FakeSession(to_send=[bytes(1000), b"last words"], deadline=1.0)
+
+    def give_up() -> None:
+        session.gave_up, session.deadline = True, None
+
+    session.on_advance = give_up
+    async with running(session, buffer_bytes=10) as bench:
+        session.closing = True
+        await wait_all_tasks_blocked()
+        mock_clock.jump(1.0)
+        ending = await bench.ending()
+        assert ending.kind is EndKind.CLOSED
+        assert "without waiting" in ending.reason
+    assert trio.current_time() == 1.0
+    assert session.held == []  # nobody knows what is under way in memory
 
 
 async def test_notices_are_passed_on() -> None:

@@ -25,12 +25,12 @@ from peer.node import (
     running_node,
 )
 from peer.node.interests import Wanted
-from peer.node.node import STOP_TIMEOUT_S
 from wire import LogKey, SignatureLibraryError
 
 from .support import PATIENCE_S, Author
 
 CONFIG = NodeConfig(workers=0, poll_s=0.001)
+SILENT_S = CONFIG.session.close_step_s
 ANYWHERE = Address("127.0.0.1", 0)
 
 
@@ -319,7 +319,7 @@ async def test_a_node_with_the_wrong_signature_library_does_not_start(
 
 
 @pytest.mark.parametrize("hurried", [True, False])
-async def test_leaving_waits_5_s_for_a_silent_peer_unless_in_a_hurry(
+async def test_leaving_waits_a_moment_for_a_silent_peer_unless_in_a_hurry(
     hurried: bool, mock_clock: MockClock
 ) -> None:
     here, there = memory_link()
@@ -342,6 +342,6 @@ async def test_leaving_waits_5_s_for_a_silent_peer_unless_in_a_hurry(
         if hurried:
             running.hurry()
         else:
-            mock_clock.jump(STOP_TIMEOUT_S)
+            mock_clock.jump(SILENT_S)
     assert state is ConnectionState.CLOSING
-    assert ended == [0 if hurried else STOP_TIMEOUT_S]
+    assert ended == [0 if hurried else SILENT_S]

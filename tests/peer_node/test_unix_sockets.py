@@ -55,12 +55,28 @@ async def test_what_a_killed_node_left_is_taken_over_and_what_another_one_has_is
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))
     left.close()
+    told: list[object] = []
     with Store.memory() as store, Store.memory() as other, trio.fail_after(PATIENCE_S):
-        async with Peer(store, config=CONFIG) as one, Peer(other, config=CONFIG) as two:
+        async with (
+            Peer(store, config=CONFIG, observer=lambda event: told.append(event["event"])) as one,
+            Peer(other, config=CONFIG) as two,
+        ):
             await one.listen(f"unix:{path}")
             with pytest.raises(CannotListenError, match="already in use"):
                 await two.listen(f"unix:{path}")
             assert _mode(path)
+            # Whoever has asked is no caller. Somebody who comes later is heard of.
+            await two.sync(f"unix:{path}")
+    assert told[:2] == ["listening", "connected"]
+
+
+async def test_a_socket_of_another_kind_that_somebody_has_is_left(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held, Store.memory() as store:
+        held.bind(str(path))
+        async with Peer(store, config=CONFIG) as peer:
+            with pytest.raises(CannotListenError, match="already in use"):
+                await peer.listen(f"unix:{path}")
+        assert _mode(path)
 
 
 async def test_no_file_of_another_kind_is_removed(path: Path) -> None:

@@ -336,7 +336,8 @@ ENOUGH = {
     "peer.data.outbound.Outbound.log_changed": draw_plan(10, only=("appends", "reads")),
     "tests.logstore.disk.SimFile.sync": draw_plan(7, only=("appends", "power")),
 }
-"""One world each for bugs that the others find too, but only after twenty virtual minutes."""
+"""One world each for bugs that the others find after twenty virtual minutes only, or by luck: what
+is lost with the power has to be missed by somebody."""
 
 
 @pytest.mark.parametrize("target", CANARIES)

@@ -36,7 +36,7 @@ from peer.node.fairness import Account, Seat, Turns
 from peer.node.host.port import Port
 from peer.node.host.store_host import StoreHost
 
-from .parting import linger
+from .parting import linger, under_way
 from .sniffing import DENIED, TLS, Sniffer
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ class Connection:
         self._sniffer = Sniffer()
         self._port: Port | None = None
         self._scope = trio.CancelScope()
+        self._lingering = trio.CancelScope()
         self._timer = trio.CancelScope()
         self._writer = trio.lowlevel.ParkingLot()
         self._reading_ended = trio.Event()
@@ -209,10 +210,12 @@ class Connection:
                     nursery.start_soon(self._guard, self._handle)
         finally:
             self._leave(self._port)
-            if self._ending is not None and self._ending.kind in _TURNED_AWAY:
-                with trio.CancelScope(shield=True):
-                    await linger(self._stream)
-            await close_stream(self._stream)
+            try:
+                if self._ending is not None and self._ending.kind in _TURNED_AWAY:
+                    with self._lingering:
+                        await linger(self._stream)
+            finally:
+                await close_stream(self._stream)
         if self._ending is None and self.session.closed:
             return Ending(EndKind.CLOSED, _CLOSED_ALONE)
         return self._ending or Ending(EndKind.LOST, "ended by us")
@@ -223,7 +226,9 @@ class Connection:
             self._port.deliver(*events)
 
     def close(self) -> None:
-        """Begins to end the session in good order; it takes 5 s at most."""
+        """Begins to end the session in good order; it takes 5 s at most, and a moment where nobody
+        answers. Whoever is turned away already is waited for no longer."""
+        self._lingering.cancel()
         if self._ending is None:
             self.session.close(trio.current_time())
             self._turn()
@@ -301,14 +306,17 @@ class Connection:
             if isinstance(self._stream, trio.abc.HalfCloseableStream):
                 await self._stream.send_eof()
                 await self._reading_ended.wait()
-        self._end(EndKind.CLOSED, "closed" if self.session.both_closed else _CLOSED_ALONE)
+        self._end(EndKind.CLOSED, "closed")
 
     async def _keep_time(self) -> None:
         while True:
             with trio.CancelScope() as self._timer:
                 self._set_timer()
                 await trio.sleep_forever()
-            self.session.advance(trio.current_time())
+            now = trio.current_time()
+            if self.session.closing and (held := under_way(self._stream)) is not None:
+                self.session.transport_holds(held, now)
+            self.session.advance(now)
             self._turn()
 
     # Between the session and the rest
@@ -382,9 +390,12 @@ class Connection:
             self._seat.earn(notice)
             self._noticed(notice)
         self._set_timer()
-        if session.closed:
+        if session.both_closed:
             deadline = trio.current_time() + CLOSE_TIMEOUT_S
             self._scope.deadline = min(self._scope.deadline, deadline)
+        elif session.closed:
+            # What could still be said is for nobody who listens.
+            self._end(EndKind.CLOSED, _CLOSED_ALONE)
 
     def _set_timer(self) -> None:
         deadline = self.session.next_deadline()

@@ -77,13 +77,26 @@ async def _remove_left_over(path: str) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK((await trio.Path(path).lstat()).st_mode):
             raise OSError(errno.EEXIST, "there is a file that is no socket", path)
-        try:
-            stream = await trio.open_unix_socket(path)
-        except ConnectionRefusedError:
-            await trio.Path(path).unlink()
-        else:
-            await trio.aclose_forcefully(stream)
+        if _is_bound(path):
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), path)
+        await trio.Path(path).unlink()
+
+
+def _is_bound(path: str) -> bool:
+    """Whether a socket belongs to a process that lives. Raises OSError if that cannot be known.
+
+    Asked with a socket of the other kind: the answer comes from the system alone, so that whoever
+    listens there takes no caller who has gone before he has said anything.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EPROTOTYPE:
+                raise
+    return True
 
 
 def clean_up(address: Address) -> None:

@@ -177,7 +177,7 @@ class _Paced(trio.abc.Stream):
         receiving: list[Rate],
         piece_bytes: int,
     ) -> None:
-        self._stream = stream
+        self.transport = stream
         self._piece_bytes = piece_bytes
         self._sending = _Toll(sending, piece_bytes)
         self._receiving = _Toll(receiving, piece_bytes)
@@ -190,26 +190,26 @@ class _Paced(trio.abc.Stream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         with memoryview(data) as view:
             if not view:
-                await self._stream.send_all(b"")
+                await self.transport.send_all(b"")
             for offset in range(0, len(view), self._piece_bytes):
                 piece = view[offset : offset + self._piece_bytes]
                 await self._sending.pay(len(piece))
-                await self._stream.send_all(piece)
+                await self.transport.send_all(piece)
 
     async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
+        await self.transport.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         # Nobody knows before how much will come: what came is paid for before the next is read.
         received, self._received = self._received, 0
         await self._receiving.pay(received)
         limit = self._piece_bytes if max_bytes is None else min(max_bytes, self._piece_bytes)
-        data = await self._stream.receive_some(limit)
+        data = await self.transport.receive_some(limit)
         self._received = len(data)
         return data
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        await self.transport.aclose()
 
 
 class _PacedHalfCloseable(_Paced, trio.abc.HalfCloseableStream):
