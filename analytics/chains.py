@@ -48,6 +48,8 @@ GAP: Final = "gap"
 AFTER_END: Final = "after_end"
 ROWS: Final = "rows"
 """The kind of a fault that is none of a log's: its `seq` is how many rows were checked."""
+FILE: Final = "file"
+"""The kind of a fault that is none of a log's: a file of an export is another than was written."""
 
 RUN_ENTRIES_MAX: Final = 256
 HASH_BYTES: Final = 64

@@ -45,6 +45,12 @@ _SETTINGS: Final = {
 }
 
 
+def ensure_spark() -> None:
+    """Whether there is what Spark needs, without starting it. Raises MissingExtra, JavaMissing."""
+    require("pyspark", "pyarrow", "pandas")
+    ensure_java()
+
+
 @contextmanager
 def start_spark(
     master: str = "local[*]", name: str = "bamboo-peer", settings: Mapping[str, str] | None = None
@@ -54,8 +60,7 @@ def start_spark(
     `settings` go before what is set here. On a cluster the workers get this project's packages,
     but have to have PyNaCl and pyarrow; which Python they use is up to PYSPARK_PYTHON.
     """
-    require("pyspark", "pyarrow", "pandas")
-    ensure_java()
+    ensure_spark()
     from pyspark.sql import SparkSession
 
     local = master.startswith("local")

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .auditing import cut_for_all_cores, find_faults, show_forks
-from .chains import FAULTS_DDL, FORK, ROWS
+from .chains import FAULTS_DDL, FILE, FORK, ROWS
 from .checks import ENCODED_DDL
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
 from .errors import BadInput
 from .failures import spark_errors
 from .forks import known_forks
-from .inputs import rows_promised
+from .inputs import files_hashed_meanwhile, rows_promised
 from .layout import MANIFESTS, disk_errors
 from .probing import Workers, ask_workers
 from .progress import PROGRESS_S, Report, reported
@@ -144,9 +144,10 @@ class _Analysis:
         import pyarrow.compute as pc
 
         known = known_forks(self._roots)
-        with cut_for_all_cores(self._spark):
-            found = find_faults(self._frame, known).toArrow()
-        faults, rows = self._judged(found)
+        with files_hashed_meanwhile(self._roots) as changed:
+            with cut_for_all_cores(self._spark):
+                found = find_faults(self._frame, known).toArrow()
+            faults, rows = self._judged(found, changed.result())
         by_kind = fault_counts(faults)
         forks = arrow_of_ddl(ENCODED_DDL).empty_table()
         if by_kind.get(FORK):
@@ -171,8 +172,9 @@ class _Analysis:
         }
         return summary, lines
 
-    def _judged(self, found: "pa.Table") -> tuple["pa.Table", int]:
-        """The faults, and how many rows were checked; one more if these are not all."""
+    def _judged(self, found: "pa.Table", changed: list[Path]) -> tuple["pa.Table", int]:
+        """The faults, and how many rows were checked; one more if these are not all, and one for
+        each file that has changed."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -180,11 +182,14 @@ class _Analysis:
         faults = found.filter(pc.invert(is_count))
         rows = sum(found.filter(is_count)["seq"].to_pylist())
         promised = self._promised
+        more = [
+            {"kind": FILE, "detail": f"by its SHA-256 the file is not what was written: {path}"}
+            for path in changed
+        ]
         if promised is not None and promised != rows:
             detail = f"{rows} rows were checked, and the export says that there are {promised}"
-            fault = {"kind": ROWS, "detail": detail}
-            faults = pa.concat_tables([faults, pa.Table.from_pylist([fault], faults.schema)])
-        return faults, rows
+            more.append({"kind": ROWS, "detail": detail})
+        return pa.concat_tables([faults, pa.Table.from_pylist(more, faults.schema)]), rows
 
     def _logs(self) -> dict[str, int]:
         import pyarrow.compute as pc
