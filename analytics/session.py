@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from wire import NATIVE
 
+from .connect import refuse_connect_settings
 from .errors import SparkFailed
 from .extras import require
 from .failures import redacted
@@ -60,6 +61,7 @@ def start_spark(
     `settings` go before what is set here. On a cluster the workers get this project's packages,
     but have to have PyNaCl and pyarrow; which Python they use is up to PYSPARK_PYTHON.
     """
+    refuse_connect_settings(master, settings or {})
     ensure_spark()
     from pyspark.sql import SparkSession
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .auditing import cut_for_all_cores, find_faults, show_forks
 from .chains import FAULTS_DDL, FILE, FORK, ROWS
 from .checks import ENCODED_DDL
+from .connect import refuse_connect
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
 from .errors import BadInput
 from .failures import spark_errors
@@ -62,9 +63,10 @@ def analyze(
 
     `progress` is told every two seconds, in a thread of its own, how far the stage is that runs.
 
-    Raises AnalyticsError for input that cannot be used, and for workers that cannot do their part,
-    before any table is written.
+    Raises AnalyticsError for input that cannot be used, for workers that cannot do their part, and
+    for a session of Spark Connect, before any table is written.
     """
+    refuse_connect(spark)
     target = Path(out)
     if (target / MANIFESTS).is_dir():
         raise BadInput("the results would be written into an export", target, "name another OUT")
