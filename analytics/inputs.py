@@ -11,7 +11,7 @@ rows say which entry is wrong.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,26 +52,34 @@ def check_files(root: Path) -> list[Part]:
 
     Raises NotAnExport where there is none, and for what is no part of one; ExportTooNew for a newer
     schema; ExportDamaged for a file that is gone, or has another size or number of rows than its
-    manifest says; OtherExport for one of another export or of other arrivals than its name says;
-    BadInput for what is no Parquet file or lacks columns.
+    manifest says, and for fewer of them than the newest manifest says; OtherExport for one of
+    another export or of other arrivals than its name says; BadInput for what is no Parquet file or
+    lacks columns.
     """
     if not root.is_dir():
         raise NotAnExport("there is no export", root, "name a directory that `export` made")
     # Before the files are listed: an export that is running writes a file and then its manifest.
-    manifests = load_all(root)
-    load_latest(root)
+    newest, named = _told(root)
     parts = find_parts(root)
     if not parts and not (root / MANIFESTS).is_dir():
         raise NotAnExport("the directory holds no export", root, "name one that `export` has made")
-    named = _named(manifests)
     for file in named.values():
         _check_size(root / file.path, file)
-    if manifests:
-        _check_names(root, parts, manifests[-1], named)
+    if newest is not None:
+        _check_names(root, parts, newest, named)
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
-        for _ in pool.map(lambda part: _check_footer(root, part, named.get(part.name)), parts):
-            pass
+        looks = pool.map(lambda part: _check_footer(root, part, named.get(part.name)), parts)
+        rows = dict(zip(parts, looks, strict=True))
+    if newest is not None:
+        _check_totals(root, rows, newest)
     return parts
+
+
+def _told(root: Path) -> tuple[Manifest | None, dict[str, WrittenFile]]:
+    """The newest manifest, None without any, and the files that they name."""
+    manifests = load_all(root)
+    newest = load_latest(root)
+    return newest, _named(manifests if newest is None else [*manifests, newest])
 
 
 def _check_size(path: Path, file: WrittenFile) -> None:
@@ -103,7 +111,20 @@ def _check_names(
             )
 
 
-def _check_footer(root: Path, part: Part, file: WrittenFile | None) -> None:
+def _check_totals(root: Path, rows: Mapping[Part, int], newest: Manifest) -> None:
+    """What was removed together with the manifest that named it is missed by the newest one."""
+    within = [count for part, count in rows.items() if part.last <= newest.last]
+    if (len(within), sum(within)) != (newest.total_files, newest.total_rows):
+        raise ExportDamaged(
+            f"the export has {newest.total_files} files and {newest.total_rows} rows by its newest "
+            f"manifest, and {len(within)} and {sum(within)} by what is there",
+            root,
+            _RESTORE,
+        )
+
+
+def _check_footer(root: Path, part: Part, file: WrittenFile | None) -> int:
+    """How many rows a file has."""
     path = root / part.name
     footer = read_footer(path)
     check_names(footer.schema.names, str(path))
@@ -120,6 +141,7 @@ def _check_footer(root: Path, part: Part, file: WrittenFile | None) -> None:
         raise ExportDamaged(
             f"the file has {footer.num_rows} rows, and {file.rows} were written", path, _RESTORE
         )
+    return int(footer.num_rows)
 
 
 def check_names(names: Sequence[str], where: str) -> None:
@@ -155,11 +177,12 @@ def changed_files(roots: Iterable[Path | str], stop: Event) -> list[Path]:
     """The files of exports on this machine that are not what was written, by their SHA-256.
 
     Every file that a manifest names is read, at a gigabyte a second or as fast as the disk gives
-    it, until `stop` is set. Raises ExportFailed where the disk fails, and what `load_all` does.
+    it, until `stop` is set. Raises ExportFailed where the disk fails, and ExportDamaged for a
+    manifest that cannot be read.
     """
     changed: list[Path] = []
     for root in (Path(each) for each in roots if "://" not in str(each)):
-        for file in _named(load_all(root)).values():
+        for file in _told(root)[1].values():
             if stop.is_set():
                 return changed
             path = root / file.path
@@ -184,7 +207,7 @@ def rows_promised(files: Iterable[str]) -> int | None:
         by_root[path.parents[1]].append(path)
     rows = 0
     for root, paths in by_root.items():
-        named = _named(load_all(root))
+        _, named = _told(root)
         for path in paths:
             file = named.get(path.relative_to(root).as_posix())
             rows += int(read_footer(path).num_rows) if file is None else file.rows

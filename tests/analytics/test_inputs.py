@@ -75,6 +75,21 @@ def test_a_footer_that_cannot_be_read_is_named_whichever_file_has_it(tmp_path: P
         check_exports([root])
 
 
+@pytest.mark.parametrize("gone", ["00000001.json", "00000002.json"])
+def test_a_file_that_went_with_its_manifest_is_missed(tmp_path: Path, gone: str) -> None:
+    root, _ = two_ranges(tmp_path)
+    number = int(gone[:8]) - 1
+    (root / "_manifests" / gone).unlink()
+    # What names files may go: what is said of all of them is there.
+    check_exports([root])
+    (root / files(root)[number]).unlink()
+    words = "a file of the export is gone"  # the newest manifest is there twice
+    if number == 0:
+        words = "has 2 files and 12 rows by its newest manifest, and 1 and 4 by what is there: "
+    with pytest.raises(ExportDamaged, match=words):
+        check_exports([root])
+
+
 def test_a_file_that_says_nothing_of_its_origin_is_none_of_an_export(tmp_path: Path) -> None:
     root, _ = two_ranges(tmp_path)
     name = files(root)[1]
