@@ -70,7 +70,10 @@ def ask_workers(
             "libraries": list(PACKAGES),
             "packages": ARCHIVE,
             "files": _files_folder(local=local),
-            "inputs": [str(Path(each).absolute()) for each in inputs if "://" not in str(each)],
+            "inputs": {
+                str(root): str(_some_file(root))
+                for root in (Path(each).absolute() for each in inputs if "://" not in str(each))
+            },
             "out": None if probe is None else str(probe),
         }
         answers = _answers(context, python, asked)
@@ -87,6 +90,11 @@ def ask_workers(
             "; ".join(remedies[:_LISTED]),
         )
     return Workers(len(answers), sum(bool(each["native"]) for each in answers))
+
+
+def _some_file(root: Path) -> Path:
+    """A data file of an input: where a disk is not mounted its directory may be there, empty."""
+    return next(root.glob("date=*/part-*"), root)
 
 
 def _files_folder(*, local: bool) -> str:
