@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SparkFailed,
     )
     from .export import Exporter
+    from .inputs import check_exports
     from .java import ensure_java
     from .manifest import LeftOut, Manifest, Settings, WrittenFile, load_all
     from .ockam_rows import ockam_lag, ockam_messages, ockam_positions, write_ockam_messages
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from .ranges import ExportResult, Progress
     from .reading import latest, read_export, read_log_states, register_views
     from .schema import SCHEMA_VERSION, spark_ddl, spark_schema
-    from .session import ship_packages, start_spark
+    from .session import ensure_spark, ship_packages, start_spark
     from .source import BambooDataSource
     from .stages import Stage, analyze
     from .streaming import (
@@ -54,6 +55,7 @@ _HOMES = {
     "datastream_rows": ("datastream_current", "datastream_entries", "datastreams"),
     "describe": ("Payloads", "activity", "entries", "logs", "payloads", "replication_delay"),
     "export": ("Exporter",),
+    "inputs": ("check_exports",),
     "java": ("ensure_java",),
     "manifest": ("LeftOut", "Manifest", "Settings", "WrittenFile", "load_all"),
     "ockam_rows": ("ockam_lag", "ockam_messages", "ockam_positions", "write_ockam_messages"),
@@ -61,7 +63,7 @@ _HOMES = {
     "ranges": ("ExportResult", "Progress"),
     "reading": ("latest", "read_export", "read_log_states", "register_views"),
     "schema": ("SCHEMA_VERSION", "spark_ddl", "spark_schema"),
-    "session": ("ship_packages", "start_spark"),
+    "session": ("ensure_spark", "ship_packages", "start_spark"),
     "source": ("BambooDataSource",),
     "streaming": (
         "read_export_stream",
@@ -104,10 +106,12 @@ __all__ = [
     "activity",
     "analyze",
     "audit",
+    "check_exports",
     "datastream_current",
     "datastream_entries",
     "datastreams",
     "ensure_java",
+    "ensure_spark",
     "entries",
     "latest",
     "load_all",

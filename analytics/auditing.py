@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from .chains import AFTER_END, BACKLINK, FAULTS_DDL, FORK, GAP, LIPMAALINK, RECORDS_DDL, ROWS
 from .checks import ENCODED_DDL, ENCODED_INPUT, INPUT, check_piece, encode_rows, judge_logs
-from .failures import is_connected
 from .forks import KnownFork, fork_entries, fork_records, known_forks
 from .inputs import roots_of
 from .reading import check_columns
@@ -108,10 +107,9 @@ def cut_for_all_cores(spark: "SparkSession") -> Iterator[None]:
     """What is read meanwhile comes in at least three pieces for each core, where row groups allow.
 
     Three, since they are not of one size, and who is done takes the next. Spark looks at the
-    setting when it runs a query, not when the query is made. One that the user has chosen stays,
-    and nothing is known of cores through Spark Connect.
+    setting when it runs a query, not when the query is made. One that the user has chosen stays.
     """
-    if is_connected() or spark.conf.get(_PIECES, None) is not None:
+    if spark.conf.get(_PIECES, None) is not None:
         yield
         return
     spark.conf.set(_PIECES, _PIECES_PER_CORE * spark.sparkContext.defaultParallelism)

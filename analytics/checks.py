@@ -1,4 +1,4 @@
-"""What Spark's Python workers do: the checks of each row by itself, and those of `chains`.
+"""What Spark's Python workers do: the checks of each row by itself, those of `chains`, and packing.
 
 Runs in processes of their own, on other machines perhaps, so it imports little.
 """
@@ -28,6 +28,7 @@ ENCODED_DDL: Final = (
     "author STRING, log_id DECIMAL(20,0), seq BIGINT, node STRING, entry_hash BINARY, "
     "encoded BINARY"
 )
+PACKED_DDL: Final = "packed BINARY"
 
 _FIELDS: Final = (
     "author",
@@ -176,3 +177,15 @@ def encode_rows(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch
         named = [*(batch.column(name) for name in kept), pa.array(encoded, pa.binary())]
         sound = pa.array([fault is None for fault in faults], pa.bool_())
         yield pa.RecordBatch.from_arrays(named, names=[*kept, "encoded"]).filter(sound)
+
+
+def pack_batches(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    """For `mapInArrow`: rows of any columns -> a row for each batch, its Arrow stream, of
+    PACKED_DDL."""
+    import pyarrow as pa
+
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        yield record_batch([(sink.getvalue().to_pybytes(),)], PACKED_DDL)

@@ -52,22 +52,13 @@ def spark_errors(stage: str, spark: "SparkSession", out: Path) -> Iterator[None]
 
 def worker_python(spark: "SparkSession") -> str:
     """The program that a session's workers run."""
-    return "python3" if is_connected() else str(spark.sparkContext.pythonExec)
-
-
-def is_connected() -> bool:
-    """Whether sessions are of Spark Connect, which shows nothing of executors."""
-    from pyspark.sql.utils import is_remote
-
-    return bool(is_remote())
+    return str(spark.sparkContext.pythonExec)
 
 
 def failed_executors(spark: "SparkSession") -> list[str]:
     """Where tasks of this session have failed so far, like `10.0.0.7 (executor 1)`."""
     from py4j.protocol import Py4JError
 
-    if is_connected():
-        return []
     try:
         return [
             f"{each.hostPort().rpartition(':')[0]} (executor {each.id()})"

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from wire import NATIVE
 
 from .errors import SparkFailed
-from .failures import is_connected
 from .java import executors, java_context
 from .layout import disk_errors
 from .requirements import PACKAGES, install_line, python_line, python_version
@@ -57,11 +56,7 @@ def ask_workers(
     """What the executors have. Raises SparkFailed, with machine and what to type, where it is not
     enough: another minor version of Python, no PyNaCl or pyarrow, an input that is not seen, or,
     if `out` is given (a directory that is there), results that could not be written into it.
-
-    Through Spark Connect nobody can be asked, so the figures are 0.
     """
-    if is_connected():
-        return Workers(0, 0)
     context = spark.sparkContext
     python = context.pythonExec
     local = bool(java_context(context).isLocal())
@@ -75,7 +70,10 @@ def ask_workers(
             "libraries": list(PACKAGES),
             "packages": ARCHIVE,
             "files": _files_folder(local=local),
-            "inputs": [str(Path(each).absolute()) for each in inputs if "://" not in str(each)],
+            "inputs": {
+                str(root): str(_some_file(root))
+                for root in (Path(each).absolute() for each in inputs if "://" not in str(each))
+            },
             "out": None if probe is None else str(probe),
         }
         answers = _answers(context, python, asked)
@@ -92,6 +90,11 @@ def ask_workers(
             "; ".join(remedies[:_LISTED]),
         )
     return Workers(len(answers), sum(bool(each["native"]) for each in answers))
+
+
+def _some_file(root: Path) -> Path:
+    """A data file of an input: where a disk is not mounted its directory may be there, empty."""
+    return next(root.glob("date=*/part-*"), root)
 
 
 def _files_folder(*, local: bool) -> str:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .failures import is_connected
 from .java import java_context
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ def reported(
 ) -> Iterator[None]:
     """Says every `every_s` seconds how far the jobs are that run in this thread meanwhile.
 
-    `report` is called in a thread of its own, and no more after the end. Through Spark Connect
-    nothing is known but the seconds.
+    `report` is called in a thread of its own, and no more after the end.
     """
     if report is None:
         yield
@@ -78,15 +76,14 @@ def reported(
 
     def look() -> None:
         while not ended.wait(every_s):
-            counts = (0, 0, 0) if is_connected() else count_group(spark, group)
+            counts = count_group(spark, group)
             if counts is None:
                 return
             rows, tasks, tasks_total = counts
             passed = time.monotonic() - start
             report(StageProgress(stage, passed, rows, rows_total, tasks, tasks_total))
 
-    if not is_connected():
-        spark.sparkContext.setJobGroup(group, stage)
+    spark.sparkContext.setJobGroup(group, stage)
     watcher = threading.Thread(target=look, name=f"progress of {stage}", daemon=True)
     watcher.start()
     try:
@@ -94,8 +91,7 @@ def reported(
     finally:
         ended.set()
         watcher.join()
-        if not is_connected():
-            spark.sparkContext.setLocalProperty(_GROUP, None)  # type: ignore[arg-type]
+        spark.sparkContext.setLocalProperty(_GROUP, None)  # type: ignore[arg-type]
 
 
 def count_group(spark: "SparkSession", group: str) -> tuple[int, int, int] | None:

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import BadInput, NotAnExport
-from .inputs import check_files
-from .layout import MANIFESTS
-from .manifest import load_latest
-from .schema import KEY, NAMES, local_frame, spark_schema
+from .errors import BadInput
+from .inputs import check_files, check_names
+from .schema import KEY, local_frame, spark_schema
 from .states import NUMBERS, STATES_DDL, read_states
 
 if TYPE_CHECKING:
@@ -18,9 +16,7 @@ if TYPE_CHECKING:
 def read_export(spark: "SparkSession", roots: Sequence[Path | str]) -> "DataFrame":
     """The rows of one or more exports, of one node each.
 
-    Directories on this machine are checked first: NotAnExport for what is none or has foreign
-    files in it, ExportTooNew for a newer schema, BadInput where a column is missing, ExportDamaged
-    for a file that is gone or cut, OtherExport for one of another export.
+    Directories on this machine are checked first: raises what `check_exports` does.
     """
     if not roots:
         raise BadInput("no export is named", "read_export", "name at least one directory")
@@ -35,48 +31,15 @@ def read_export(spark: "SparkSession", roots: Sequence[Path | str]) -> "DataFram
 def _read_one(spark: "SparkSession", root: str) -> "DataFrame":
     if "://" not in root:
         path = Path(root)
-        if not path.is_dir():
-            raise NotAnExport("there is no export", path, "name a directory that `export` made")
-        parts = check_files(path)
-        if not parts and not (path / MANIFESTS).is_dir():
-            raise NotAnExport(
-                "the directory holds no export", path, "name one that `export` has made"
-            )
-        load_latest(path)
-        if not parts:
+        if not check_files(path):
             return spark.createDataFrame([], spark_schema())
         root = str(path.absolute())
-        _check_footer(path / parts[-1].name)
     return spark.read.schema(spark_schema()).parquet(root)
-
-
-def _check_footer(path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        names = pq.read_schema(path).names
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(
-            "a file of the export is no Parquet file", path, "remove it and export again"
-        ) from error
-    check_names(names, str(path))
 
 
 def check_columns(frame: "DataFrame") -> None:
     """Raises BadInput, naming them, where columns of an export are missing."""
     check_names(frame.columns, "the DataFrame")
-
-
-def check_names(names: Sequence[str], where: str) -> None:
-    """Raises BadInput unless all columns of an export, the partition aside, are among them."""
-    missing = [name for name in NAMES if name not in names]
-    if missing:
-        raise BadInput(
-            f"columns are missing ({', '.join(missing)})",
-            where,
-            'use what `export` wrote, or format("bamboo") reads',
-        )
 
 
 def latest(frame: "DataFrame") -> "DataFrame":

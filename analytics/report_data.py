@@ -6,18 +6,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from .chains import FORK
+from .summaries import DelaySummary, FaultSummary, LogSummary, fault_place
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _LOGS_DRAWN: Final = 6
-_LOGS_LISTED: Final = 25
-_FAULTS_LISTED: Final = 100
 _POINTS: Final = 170
 _STEPS_S: Final = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
-_DELAYS_DRAWN: Final = 12
 
 Point = tuple[datetime, float]
 
@@ -46,77 +42,41 @@ class ReportData:
     logs: list[dict[str, object]] = field(default_factory=list)
 
 
-def collect_report(rows: "DataFrame", tables: Mapping[str, "pa.Table"]) -> ReportData:
-    """The figures, from rows that `entries` made and the tables `faults`, `logs` and `delay`.
+def collect_report(
+    rows: "DataFrame",
+    faults: FaultSummary,
+    logs: LogSummary,
+    delay: DelaySummary | None = None,
+) -> ReportData:
+    """The figures, from rows that `entries` made and what was kept of the tables.
 
-    One job at most: whatever the tables have is added up here.
+    One job at most: whatever was kept is added up here.
     """
-    import pyarrow.compute as pc
-
-    logs = tables["logs"]
-    in_order = [
-        ("entries", "descending"),
-        *((n, "ascending") for n in ("author", "log_id", "node")),
-    ]
-    listed = logs.sort_by(in_order).slice(0, _LOGS_LISTED).to_pylist()
-    faults = listed_faults(tables["faults"], _FAULTS_LISTED)
-    kinds = fault_counts(tables["faults"])
-    sums = {name: pc.sum(logs[name]).as_py() or 0 for name in ("entries", "payloads", "bytes")}
+    largest = logs.largest
     data = ReportData(
-        totals=sums | {"logs": logs.num_rows, "faults": sum(kinds.values())},
-        nodes=sorted(logs["node"].unique().to_pylist()),
-        first=_utc(pc.min(logs["first_arrival"]).as_py()),
-        last=_utc(pc.max(logs["last_arrival"]).as_py()),
-        forked=forked_logs(tables["faults"]),
-        faults=list(kinds.items()),
-        fault_lines=[(row["kind"], fault_place(row), row["detail"]) for row in faults],
-        logs=listed,
+        totals=logs.figures | {"logs": logs.logs, "faults": faults.by_kind.total()},
+        nodes=sorted(logs.nodes),
+        first=_utc(logs.first),
+        last=_utc(logs.last),
+        forked=sorted(faults.forked),
+        faults=list(faults.counts.items()),
+        fault_lines=[(row["kind"], fault_place(row), row["detail"]) for row in faults.first],
+        logs=largest,
     )
     if data.first is None or data.last is None:
         return data
-    return _with_charts(data, rows, listed[:_LOGS_DRAWN], tables.get("delay"))
+    return _with_charts(data, rows, largest[:_LOGS_DRAWN], delay)
 
 
 def _utc(at: datetime | None) -> datetime | None:
     return None if at is None else at.astimezone(UTC)
 
 
-def fault_counts(faults: "pa.Table") -> dict[str, int]:
-    """How many there are of each kind, by name."""
-    return dict(sorted(Counter(faults["kind"].to_pylist()).items()))
-
-
-def listed_faults(faults: "pa.Table", most: int) -> list[dict[str, Any]]:
-    """The first faults: forks, since nothing after one counts, then the others log by log."""
-    import pyarrow.compute as pc
-
-    first = pc.not_equal(faults["kind"], FORK)
-    in_order = [(name, "ascending") for name in ("later", "author", "log_id", "seq", "kind")]
-    found: list[dict[str, Any]] = (
-        faults.append_column("later", first).sort_by(in_order).slice(0, most).to_pylist()
-    )
-    return found
-
-
-def fault_place(row: Mapping[str, Any]) -> str:
-    """`author/log_id/seq`, as far as the fault has a place."""
-    names = ("author", "log_id", "seq")
-    return "/".join(str(row[name]) for name in names if row[name] is not None)
-
-
-def forked_logs(faults: "pa.Table") -> list[str]:
-    """`author/log_id` of each log with a fork, in order."""
-    import pyarrow.compute as pc
-
-    rows = faults.filter(pc.equal(faults["kind"], FORK)).select(["author", "log_id"]).to_pylist()
-    return sorted({f"{row['author']}/{row['log_id']}" for row in rows})
-
-
 def _with_charts(
     data: ReportData,
     rows: "DataFrame",
     largest: Sequence[Mapping[str, Any]],
-    delay: "pa.Table | None",
+    delay: DelaySummary | None,
 ) -> ReportData:
     assert data.first is not None
     assert data.last is not None
@@ -204,14 +164,12 @@ def _size_name(power: int) -> str:
     return str(1 << power)
 
 
-def _delays(delay: "pa.Table") -> list[tuple[str, float, float]]:
-    in_order = [("entries", "descending"), ("author", "ascending"), ("log_id", "ascending")]
-    rows = delay.sort_by(in_order).slice(0, _DELAYS_DRAWN).to_pylist()
+def _delays(delay: DelaySummary) -> list[tuple[str, float, float]]:
     return [
         (
             f"{row['author'][:8]}/{row['log_id']}  {row['from_node'][:8]} to {row['to_node'][:8]}",
             row["median_s"],
             row["most_s"],
         )
-        for row in rows
+        for row in delay.largest
     ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from wire import NATIVE
 
+from .connect import refuse_connect_settings
 from .errors import SparkFailed
 from .extras import require
 from .failures import redacted
@@ -45,6 +46,12 @@ _SETTINGS: Final = {
 }
 
 
+def ensure_spark() -> None:
+    """Whether there is what Spark needs, without starting it. Raises MissingExtra, JavaMissing."""
+    require("pyspark", "pyarrow", "pandas")
+    ensure_java()
+
+
 @contextmanager
 def start_spark(
     master: str = "local[*]", name: str = "bamboo-peer", settings: Mapping[str, str] | None = None
@@ -54,8 +61,8 @@ def start_spark(
     `settings` go before what is set here. On a cluster the workers get this project's packages,
     but have to have PyNaCl and pyarrow; which Python they use is up to PYSPARK_PYTHON.
     """
-    require("pyspark", "pyarrow", "pandas")
-    ensure_java()
+    refuse_connect_settings(master, settings or {})
+    ensure_spark()
     from pyspark.sql import SparkSession
 
     local = master.startswith("local")

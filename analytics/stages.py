@@ -2,31 +2,35 @@
 
 Tables in OUT, as Parquet: faults, forks, logs, activity, delay (where there are several nodes),
 payloads and payloads_rejected (where a schema is given); and report.html. Workers write
-the last two tables, so these alone need an OUT that all see; the driver writes the others.
+the last two tables, so these alone need an OUT that all see; the driver writes the others, part by
+part as they come.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .auditing import cut_for_all_cores, find_faults, show_forks
-from .chains import FAULTS_DDL, FORK, ROWS
-from .checks import ENCODED_DDL
+from .auditing import cut_for_all_cores, find_faults
+from .chains import FAULTS_DDL, FILE, KINDS_OF_A_ROW, ROWS
+from .collecting import collected
+from .connect import refuse_connect
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
 from .errors import BadInput
 from .failures import spark_errors
+from .fork_table import ForkTable
 from .forks import known_forks
-from .inputs import rows_promised
+from .inputs import files_hashed_meanwhile, rows_promised
 from .layout import MANIFESTS, disk_errors
 from .probing import Workers, ask_workers
 from .progress import PROGRESS_S, Report, reported
 from .reading import read_export, read_log_states
 from .report import write_report
-from .report_data import collect_report, fault_counts, fault_place, forked_logs, listed_faults
-from .results import remove_table, write_table
+from .report_data import collect_report
+from .results import remove_table, table_writer
 from .schema import arrow_of_ddl
+from .summaries import DelaySummary, DistinctCounts, FaultSummary, LogSummary, fault_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,9 +66,10 @@ def analyze(
 
     `progress` is told every two seconds, in a thread of its own, how far the stage is that runs.
 
-    Raises AnalyticsError for input that cannot be used, and for workers that cannot do their part,
-    before any table is written.
+    Raises AnalyticsError for input that cannot be used, for workers that cannot do their part, and
+    for a session of Spark Connect, before any table is written.
     """
+    refuse_connect(spark)
     target = Path(out)
     if (target / MANIFESTS).is_dir():
         raise BadInput("the results would be written into an export", target, "name another OUT")
@@ -105,15 +110,17 @@ class _Analysis:
         self._progress = progress
         self._promised = rows_promised(frame.inputFiles())
         self._entries = entries(frame).persist()
-        self._tables: dict[str, pa.Table] = {}
+        # For how large results can be; where files are elsewhere, by their footers.
+        self._rows = frame.count() if self._promised is None else self._promised
+        self._faults, self._logs, self._delay = FaultSummary(), LogSummary(), DelaySummary()
 
     def stages(self) -> Iterator[Stage]:
         try:
             yield self._timed("audit", self._audit, reads=1)
             # The rows that the next stages need too are kept from here on.
-            yield self._timed("logs", self._logs, reads=1)
+            yield self._timed("logs", self._describe_logs, reads=1)
             yield self._timed("activity", self._activity)
-            yield self._timed("delay", self._delay)
+            yield self._timed("delay", self._describe_delay)
             if self._payload_schema is not None:
                 # Each of the two tables is of the latest rows, which Spark looks for first.
                 yield self._timed("payloads", self._payloads, reads=4)
@@ -135,80 +142,76 @@ class _Analysis:
         summary, faults = found if isinstance(found, tuple) else (found, [])
         return Stage(name, time.monotonic() - start, summary, faults)
 
-    def _save(self, name: str, table: "pa.Table") -> "pa.Table":
-        self._tables[name] = table
-        write_table(table, self._out / name)
-        return table
+    def _save(self, name: str, frame: "DataFrame", take: "Callable[[pa.Table], pa.Table]") -> None:
+        """Writes a table of results as it comes; each row of the exports makes one at most."""
+        with table_writer(self._out / name) as writer:
+            for part in collected(frame, self._rows):
+                writer.write(take(part))
 
     def _audit(self) -> tuple[dict[str, int | dict[str, int]], list[str]]:
-        import pyarrow.compute as pc
-
         known = known_forks(self._roots)
-        with cut_for_all_cores(self._spark):
-            found = find_faults(self._frame, known).toArrow()
-        faults, rows = self._judged(found)
-        by_kind = fault_counts(faults)
-        forks = arrow_of_ddl(ENCODED_DDL).empty_table()
-        if by_kind.get(FORK):
-            # Of what was found, so that nothing is checked twice.
-            of_forks = faults.filter(pc.equal(faults["kind"], FORK))
-            forked = self._spark.createDataFrame(of_forks, FAULTS_DDL)
-            forks = show_forks(self._frame, forked, known).toArrow()
-        self._save("faults", faults)
-        self._save("forks", forks)
+        found = self._faults
+        with (
+            files_hashed_meanwhile(self._roots) as changed,
+            table_writer(self._out / "faults") as faults,
+            table_writer(self._out / "forks") as writer,
+        ):
+            forks = ForkTable(self._frame, known, writer)
+            with cut_for_all_cores(self._spark):
+                for part in collected(find_faults(self._frame, known), self._rows, KINDS_OF_A_ROW):
+                    some = found.take(part)
+                    faults.write(some)
+                    forks.take(some)
+            faults.write(found.take(self._more_faults(changed.result())))
+            fork_entries = forks.finish()
         lines = [
             ": ".join(text for text in (row["kind"], fault_place(row), row["detail"]) if text)
-            for row in listed_faults(faults, FAULTS_LISTED)
+            for row in found.first[:FAULTS_LISTED]
         ]
-        summary = {
-            "rows": rows,
-            "faults": sum(by_kind.values()),
-            "by_kind": by_kind,
-            "forked_logs": len(forked_logs(faults)),
-            "fork_entries": forks.num_rows,
+        summary: dict[str, int | dict[str, int]] = {
+            "rows": found.rows,
+            "faults": found.by_kind.total(),
+            "by_kind": found.counts,
+            "forked_logs": len(found.forked),
+            "fork_entries": fork_entries,
             "workers": self._workers.count,
             "native_workers": self._workers.native,
         }
         return summary, lines
 
-    def _judged(self, found: "pa.Table") -> tuple["pa.Table", int]:
-        """The faults, and how many rows were checked; one more if these are not all."""
+    def _more_faults(self, changed: list[Path]) -> "pa.Table":
+        """One for each file that has changed, and one if not all rows were checked."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        is_count = pc.equal(found["kind"], ROWS)
-        faults = found.filter(pc.invert(is_count))
-        rows = sum(found.filter(is_count)["seq"].to_pylist())
-        promised = self._promised
+        more = [
+            {"kind": FILE, "detail": f"by its SHA-256 the file is not what was written: {path}"}
+            for path in changed
+        ]
+        promised, rows = self._promised, self._faults.rows
         if promised is not None and promised != rows:
             detail = f"{rows} rows were checked, and the export says that there are {promised}"
-            fault = {"kind": ROWS, "detail": detail}
-            faults = pa.concat_tables([faults, pa.Table.from_pylist([fault], faults.schema)])
-        return faults, rows
+            more.append({"kind": ROWS, "detail": detail})
+        return pa.Table.from_pylist(more, arrow_of_ddl(FAULTS_DDL))
 
-    def _logs(self) -> dict[str, int]:
-        import pyarrow.compute as pc
-
-        logs = self._save("logs", describe_logs(self._entries, self._states).toArrow())
-        names = ("entries", "payloads", "bytes")
-        return {"logs": logs.num_rows} | {name: pc.sum(logs[name]).as_py() or 0 for name in names}
+    def _describe_logs(self) -> dict[str, int]:
+        self._save("logs", describe_logs(self._entries, self._states), self._logs.take)
+        return {"logs": self._logs.logs, **self._logs.figures}
 
     def _activity(self) -> dict[str, int]:
-        activity = self._save("activity", describe_activity(self._entries, self._window).toArrow())
-        return {
-            "windows": len(activity["start"].unique()),
-            "authors": len(activity["author"].unique()),
-        }
+        activity = describe_activity(self._entries, self._window)
+        distinct = DistinctCounts("start", "author")
+        self._save("activity", activity, distinct.take)
+        windows, authors = distinct.counts(activity)
+        return {"windows": windows, "authors": authors}
 
-    def _delay(self) -> dict[str, int]:
-        nodes = len(self._tables["logs"]["node"].unique())
+    def _describe_delay(self) -> dict[str, int]:
+        nodes = len(self._logs.nodes)
         if nodes < 2:
             with disk_errors(self._out):
                 remove_table(self._out / "delay")
-            return {"nodes": nodes, "pairs": 0}
-        delay = self._save("delay", describe_delay(self._entries).toArrow())
-        pairs = delay.group_by(["from_node", "to_node"]).aggregate([])
-        return {"nodes": nodes, "pairs": pairs.num_rows}
+        else:
+            self._save("delay", describe_delay(self._entries), self._delay.take)
+        return {"nodes": nodes, "pairs": len(self._delay.pairs)}
 
     def _payloads(self) -> dict[str, int]:
         assert self._payload_schema is not None
@@ -231,5 +234,6 @@ class _Analysis:
     def _report(self) -> dict[str, str]:
         path = self._out / REPORT
         with disk_errors(path):
-            path.write_text(write_report(collect_report(self._entries, self._tables)))
+            data = collect_report(self._entries, self._faults, self._logs, self._delay)
+            path.write_text(write_report(data))
         return {"page": str(path.absolute())}

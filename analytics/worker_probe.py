@@ -13,7 +13,10 @@ from pathlib import Path
 
 
 def answer(asked: "dict[str, object]") -> "dict[str, object]":
-    """What there is of what is asked for: `version`, `libraries`, `packages`, `inputs`, `out`."""
+    """What there is of what is asked for: `version`, `libraries`, `packages`, `inputs`, `out`.
+
+    `inputs`: of each directory, a file that has to be readable.
+    """
     version = "{}.{}".format(*sys.version_info[:2])
     lacks = [fault for fault in map(import_fault, asked["libraries"]) if fault]  # type: ignore[call-overload]
     native = False
@@ -30,7 +33,7 @@ def answer(asked: "dict[str, object]") -> "dict[str, object]":
         "version": version,
         "lacks": lacks,
         "native": native,
-        "unseen": [name for name in asked["inputs"] if not os.access(name, os.R_OK)],  # type: ignore[attr-defined]
+        "unseen": [root for root, name in asked["inputs"].items() if not os.access(name, os.R_OK)],  # type: ignore[attr-defined]
         "out": out_fault(str(asked["out"])) if asked["out"] else None,
     }
 

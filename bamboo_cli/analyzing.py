@@ -5,7 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analytics import AnalyticsError, Stage, StageProgress, analyze, start_spark
+from analytics import (
+    AnalyticsError,
+    Stage,
+    StageProgress,
+    analyze,
+    check_exports,
+    ensure_spark,
+    start_spark,
+)
 
 from .errors import DONE, FAILED, Problem
 from .registry import Definition
@@ -67,6 +75,9 @@ def _analyze(args: "Namespace", terminal: "Terminal") -> int:
     faults = 0
     settings = {"spark.driver.memory": args.driver_memory, **dict(args.conf)}
     try:
+        # What cannot be read is said at once: Java takes seconds to start.
+        ensure_spark()
+        check_exports(args.directory)
         with start_spark(args.master, "bamboo-peer analyze", settings) as spark:
             for stage in analyze(
                 spark,

@@ -32,7 +32,7 @@ def ask(folder: Path, **changed: object) -> dict[str, object]:
         "libraries": list(PACKAGES),
         "packages": ARCHIVE,
         "files": ".",
-        "inputs": [],
+        "inputs": {},
         "out": None,
     }
     done = subprocess.run(
@@ -51,7 +51,10 @@ def test_a_worker_answers_what_it_has(tmp_path: Path) -> None:
     answer = ask(
         tmp_path,
         libraries=["nacl", "no_such_library"],
-        inputs=[str(tmp_path / "seen"), str(tmp_path / "unseen")],
+        inputs={
+            str(tmp_path / "seen"): str(tmp_path / "seen"),
+            str(tmp_path / "unseen"): str(tmp_path / "unseen/file"),
+        },
         out=str(tmp_path / "probe"),
     )
     assert answer["lacks"] == [
@@ -120,6 +123,11 @@ def test_an_input_that_is_not_seen_is_named(
     with pytest.raises(SparkFailed, match=r"does not see .*/lake; .* rsync -a .*/lake/ "):
         ask_workers(spark, [tmp_path / "lake"])
     assert ask_workers(spark, [tmp_path], tmp_path).count == 1
+    # A disk that is not mounted leaves a directory without the file.
+    (tmp_path / "lake/date=2026-01-01").mkdir(parents=True)
+    (tmp_path / "lake/date=2026-01-01/part-gone").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SparkFailed, match=r"does not see .*/lake; .* rsync -a .*/lake/ "):
+        ask_workers(spark, [tmp_path / "lake"])
     assert list(tmp_path.glob(".probe*")) == []
 
 

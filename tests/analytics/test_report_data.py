@@ -6,10 +6,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from analytics import logs, read_export
-from analytics.chains import FAULTS_DDL
 from analytics.describe import entries
 from analytics.report_data import collect_report
-from analytics.schema import arrow_of_ddl
+from analytics.summaries import FaultSummary, LogSummary
 from logstore import PayloadState, StoredEntry
 from tests.analytics.faulty import stored, write_rows
 from tests.analytics.makers import NOON
@@ -34,11 +33,9 @@ def test_charts_add_up_to_the_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert {row.payload_state for row in rows} == {PayloadState.PRESENT}
     write_rows(tmp_path / "out", rows)
     frame = read_export(spark, [tmp_path / "out"])
-    tables = {
-        "logs": logs(frame).toArrow(),
-        "faults": arrow_of_ddl(FAULTS_DDL).empty_table(),
-    }
-    data = collect_report(entries(frame), tables)
+    found = LogSummary()
+    found.take(logs(frame).toArrow())
+    data = collect_report(entries(frame), FaultSummary(), found)
     noon = datetime.fromtimestamp(NOON / 1e6, UTC)
     assert (data.first, data.last) == (noon, noon + timedelta(hours=2))
     assert data.totals["entries"] == 7
@@ -63,9 +60,7 @@ def test_charts_add_up_to_the_rows(spark: SparkSession, tmp_path: Path) -> None:
 def test_no_rows_have_no_charts(spark: SparkSession, tmp_path: Path) -> None:
     write_rows(tmp_path / "out", hourly(AuthorLog(1), 1, 1, 5))
     frame = read_export(spark, [tmp_path / "out"]).where("seq > 1")
-    tables = {
-        "logs": logs(frame).toArrow(),
-        "faults": arrow_of_ddl(FAULTS_DDL).empty_table(),
-    }
-    data = collect_report(entries(frame), tables)
+    found = LogSummary()
+    found.take(logs(frame).toArrow())
+    data = collect_report(entries(frame), FaultSummary(), found)
     assert (data.first, data.arrivals, data.totals["entries"]) == (None, [], 0)

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics import ExportDamaged, OtherExport, analyze, audit, logs, read_export
-from analytics.results import write_table
+from analytics.results import table_writer
 from bamboo_cli import analyzing
 from tests.analytics.makers import export, files, filled_store, make_store, put
 from tests.cli.harness import CommandLine
@@ -120,7 +120,8 @@ def test_rows_that_spark_leaves_out_are_missed(
         export(store, tmp_path / "out")
     path = tmp_path / "out" / files(tmp_path / "out")[0]
     data = bytearray(path.read_bytes())
-    data[4:-1000] = bytes(len(data) - 1004)
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    data[4:-footer] = bytes(len(data) - 4 - footer)
     path.write_bytes(data)
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     try:
@@ -207,10 +208,14 @@ def test_an_out_that_cannot_be_written_is_a_line(cli: CommandLine, tmp_path: Pat
 
 
 def test_a_table_replaces_that_of_an_earlier_run(tmp_path: Path) -> None:
-    write_table(pa.table({"a": [1, 2]}), tmp_path / "t")
+    with table_writer(tmp_path / "t") as writer:
+        writer.write(pa.table({"a": [1]}))
+        writer.write(pa.table({"a": [2]}))
+    assert pq.read_table(tmp_path / "t")["a"].to_pylist() == [1, 2]
     (tmp_path / "t/part-00001.parquet").write_bytes(b"of another writer")
     (tmp_path / ".t.tmp").mkdir()
-    write_table(pa.table({"a": [3]}), tmp_path / "t")
+    with table_writer(tmp_path / "t") as writer:
+        writer.write(pa.table({"a": [3]}))
     assert pq.read_table(tmp_path / "t")["a"].to_pylist() == [3]
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
