@@ -51,9 +51,6 @@ ROWS: Final = "rows"
 FILE: Final = "file"
 """The kind of a fault that is none of a log's: a file of an export is another than was written."""
 
-KINDS_OF_A_ROW: Final = 6
-"""How many faults one row can be the cause of: itself, its payload, two links, a gap or a fork, and
-being after an end."""
 RUN_ENTRIES_MAX: Final = 256
 HASH_BYTES: Final = 64
 # Only numbers that stand in no order of a log's can make the stack as long.

@@ -6,14 +6,15 @@ the machine not at all, or in the message of another exception further down.
 
 import os
 import re
+import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import SparkFailed
-from .java import executors
+from .java import executors, exit_status
 from .requirements import PACKAGES, install_line, python_line
 
 if TYPE_CHECKING:
@@ -34,20 +35,47 @@ _SECRET = re.compile(
     "secret|password|passwd|token|credential|access.?key|private.?key", re.IGNORECASE
 )
 _SECRET_CHARS_MIN: Final = 6
+OUT_OF_MEMORY: Final = 3
+"""The status with which Java ends by `-XX:+ExitOnOutOfMemoryError`."""
 _LOOK: Final = "look at the input, and at Spark's log"
 
 
 @contextmanager
 def spark_errors(stage: str, spark: "SparkSession", out: Path) -> Iterator[None]:
-    """Turns what Spark raises into SparkFailed."""
-    from py4j.protocol import Py4JError
+    """Turns what Spark raises into SparkFailed, and what is raised since its Java has ended."""
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, OSError, EOFError) as error:
+        told = isinstance(error, PySparkException | Py4JJavaError)
+        status = None if told else exit_status(spark.sparkContext)
+        if status is not None:
+            raise _java_ended(stage, status) from error
+        if not isinstance(error, PySparkException | Py4JError):
+            raise
         failed = Failed(list(messages_of(error)), failed_executors(spark), worker_python(spark))
         raise failed.explain(stage, out) from error
+
+
+def _java_ended(stage: str, status: int) -> SparkFailed:
+    why = "it had no memory left" if status == OUT_OF_MEMORY else f"with status {status}"
+    return SparkFailed(
+        f"the stage {stage} failed: the driver's Java ended ({why})",
+        socket.gethostname(),
+        "look whether the machine has the memory, and give Java more: --driver-memory 2g",
+    )
+
+
+@contextmanager
+def unless_java_ended() -> Iterator[None]:
+    """For what is let go of at the end: of a Java that has ended nothing is held any more, and why
+    it has is told already."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        yield
 
 
 def worker_python(spark: "SparkSession") -> str:

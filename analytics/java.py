@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 JAVA_MIN: Final = 17
 _FOLDERS: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
 _TIMEOUT_S: Final = 30
+_ENDED_S: Final = 5
 
 
 def ensure_java() -> Path:
@@ -66,6 +67,20 @@ def java_version(home: Path) -> int | None:
 def java_context(context: "SparkContext") -> Any:  # noqa: ANN401 - Java's own type
     """Java's context of a session: its executors, and tasks that need no Python."""
     return context._jsc  # noqa: SLF001 - there is no other way to it
+
+
+def exit_status(context: "SparkContext") -> int | None:
+    """How a session's Java ended, minus the signal if by one; None if it has not, after a wait.
+
+    For who has lost the connection: it is closed a moment before the process is gone.
+    """
+    process = getattr(context._gateway, "proc", None)  # noqa: SLF001 - nor to its process
+    if process is None:
+        return None
+    try:
+        return int(process.wait(_ENDED_S))
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def executors(context: "SparkContext") -> list[Any]:

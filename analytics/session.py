@@ -18,7 +18,7 @@ from wire import NATIVE
 from .connect import refuse_connect_settings
 from .errors import SparkFailed
 from .extras import require
-from .failures import redacted
+from .failures import redacted, unless_java_ended
 from .java import ensure_java
 from .progress import HEARTBEAT
 
@@ -32,7 +32,14 @@ _LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
 # cores that Python checks on. An audit of a million rows takes as much of the cores either way,
 # since there the time is Python's.
 _JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+# Without memory a thread of Spark's driver ends, and what waits for it never does. Java says so on
+# standard error, as everybody else.
+_DRIVER_OPTIONS: Final = (
+    f"{_JAVA_OPTIONS} -XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr "
+    f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+)
 _SETTINGS: Final = {
+    "spark.driver.extraJavaOptions": _DRIVER_OPTIONS,
     "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -67,8 +74,6 @@ def start_spark(
 
     local = master.startswith("local")
     chosen = dict(_SETTINGS)
-    logging_option = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    chosen["spark.driver.extraJavaOptions"] = f"{_JAVA_OPTIONS} {logging_option}"
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -95,7 +100,8 @@ def start_spark(
                 ship_packages(spark, Path(folder))
                 yield spark
     finally:
-        spark.stop()
+        with unless_java_ended():
+            spark.stop()
 
 
 def ship_packages(spark: "SparkSession", folder: Path) -> Path:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .auditing import cut_for_all_cores, find_faults
-from .chains import FAULTS_DDL, FILE, KINDS_OF_A_ROW, ROWS
+from .chains import FAULTS_DDL, FILE, ROWS
 from .collecting import collected
 from .connect import refuse_connect
 from .describe import describe_activity, describe_delay, describe_logs, entries, payloads
 from .errors import BadInput
-from .failures import spark_errors
+from .failures import spark_errors, unless_java_ended
 from .fork_table import ForkTable
 from .forks import known_forks
 from .inputs import files_hashed_meanwhile, rows_promised
@@ -126,7 +126,8 @@ class _Analysis:
                 yield self._timed("payloads", self._payloads, reads=4)
             yield self._timed("report", self._report)
         finally:
-            self._entries.unpersist()
+            with unless_java_ended():
+                self._entries.unpersist()
 
     def _timed(self, name: str, work: "object", reads: int = 0) -> Stage:
         """`reads`: how many times it reads each row of the exports."""
@@ -143,7 +144,7 @@ class _Analysis:
         return Stage(name, time.monotonic() - start, summary, faults)
 
     def _save(self, name: str, frame: "DataFrame", take: "Callable[[pa.Table], pa.Table]") -> None:
-        """Writes a table of results as it comes; each row of the exports makes one at most."""
+        """Writes a table of results as it comes."""
         with table_writer(self._out / name) as writer:
             for part in collected(frame, self._rows):
                 writer.write(take(part))
@@ -158,7 +159,7 @@ class _Analysis:
         ):
             forks = ForkTable(self._frame, known, writer)
             with cut_for_all_cores(self._spark):
-                for part in collected(find_faults(self._frame, known), self._rows, KINDS_OF_A_ROW):
+                for part in collected(find_faults(self._frame, known), self._rows):
                     some = found.take(part)
                     faults.write(some)
                     forks.take(some)

@@ -5,8 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from analytics import SparkFailed, audit, read_export
@@ -160,6 +163,31 @@ def test_a_worker_that_nobody_asked_is_named_too(
     error = str(caught.value)
     assert f"the stage audit failed: {program} lacks nacl there: 127.0.0.1 (exec" in error
     assert error.endswith(f"type there: {program} -m pip install 'pynacl>=1.6'")
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"), [("exit 3", "it had no memory left"), ("kill -9 $$", "with status -9")]
+)
+def test_a_java_that_has_ended_is_told_of(ends: str, why: str) -> None:
+    with subprocess.Popen(["sh", "-c", ends]) as process:
+        gateway = SimpleNamespace(proc=process)
+        spark = cast(
+            "SparkSession", SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway))
+        )
+        for error in (Py4JError("calling o1.conf"), ConnectionRefusedError(111), EOFError()):
+            with (
+                pytest.raises(SparkFailed, match=f"stage logs failed: .* ended .{why}.*memory 2g"),
+                spark_errors("logs", spark, Path("to")),
+            ):
+                raise error
+
+
+def test_an_error_of_the_disk_stays_one(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analytics.java._ENDED_S", 0)
+    with pytest.raises(IsADirectoryError), spark_errors("logs", spark, Path("to")):
+        raise IsADirectoryError
 
 
 LOST = (

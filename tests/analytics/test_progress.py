@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics import StageProgress, analyze
+from analytics import StageProgress, analyze, collecting
 from analytics.progress import count_group, reported
 from bamboo_cli.analyzing import progress_lines, progress_words
 from bamboo_cli.terminal import Terminal
@@ -54,6 +54,25 @@ def test_rows_and_tasks_are_those_of_the_stages_own_jobs(
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
     assert len(said) == count
     assert [each.name for each in threading.enumerate() if "progress of" in each.name] == []
+
+
+def test_jobs_of_a_result_in_parts_are_the_stages_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(collecting, "PARTITION_ROWS", 2)
+    spark.range(5).write.parquet(str(tmp_path / "rows"))
+    heard = threading.Event()
+
+    def report(now: StageProgress) -> None:
+        # Each partition is fetched by a task of its own, after those that read.
+        if now.rows >= 5 and now.tasks >= 3:
+            heard.set()
+
+    with reported(spark, "audit", 5, report, every_s=0.01):
+        rows = spark.read.parquet(str(tmp_path / "rows")).where("id >= 0")
+        assert sum(map(len, collecting.collected(rows, 5))) == 5
+        assert heard.wait(WAIT_S)
 
 
 def test_nothing_is_said_of_jobs_that_nobody_knows(spark: SparkSession) -> None:
