@@ -188,10 +188,18 @@ class Meeting:
 
     @contextmanager
     def _called(self, address: str) -> Iterator[None]:
-        """The node calls an address, until the end of the block."""
+        """The node calls an address, until the end of the block.
+
+        It hears that the connection has ended before it is told to end it: what it says of that
+        would depend on which was first.
+        """
+        before = len(self.node.events)
         self.node.call(lambda peer: peer.connect(address))
         try:
             yield
+            self.node.wait_for(
+                lambda event: event.get("address") == address and _ends(event), before
+            )
         finally:
             self.node.call(lambda peer: peer.disconnect(address))
 
@@ -212,6 +220,11 @@ class Meeting:
             yield
         finally:
             thread.join(PATIENCE_S)
+
+
+def _ends(event: EventOf) -> bool:
+    """Whether it tells of the end of a connection, or of a call."""
+    return event["event"] in {"disconnected", "violation", "connect_failed"}
 
 
 def bring_shared(speaker: Speaker) -> None:
