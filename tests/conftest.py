@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
 from analytics import JavaMissing, ensure_java
+from peer.node import fairness
 from tests.scheduling import GroupedScheduling
 
 # For what is made outside of a test, by fixtures of a module.
@@ -85,6 +86,18 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("BAMBOO_PEER_STATE", str(folder))
     return folder
+
+
+@pytest.fixture
+def mock_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
+    """A clock that stands still until it is told to jump.
+
+    Nobody rests meanwhile for having had more than others (fairness.py): what was spent is measured
+    in seconds of the machine, and a rest would end only with a jump, for which tests wait until all
+    is at rest. A busy machine makes anybody greedy.
+    """
+    monkeypatch.setattr(fairness, "REST_TIMES", 0.0)
+    return trio.testing.MockClock()
 
 
 @pytest.fixture
