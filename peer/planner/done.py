@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.request import Request
+from wire import CancelReason, LogKey, Propose
+
+from .ranges import Ranges, range_with, union
 
 _FAILURES_MAX = 3
 """How often the other side is given time to try again what it could not keep."""
@@ -40,6 +43,11 @@ class Done:
     _failures: int = 0
     _not_before: float = 0.0
     """Until then the other side may ask again for what it could not keep."""
+    _sent: dict[tuple[LogKey, bool], Ranges] = field(default_factory=dict)
+    """The entries that were sent, of each log; and those of which only the payload was."""
+    _proofs_due: dict[LogKey, float] = field(default_factory=dict)
+    """Logs that were shown to the other side to be forked, and until when it may tell us. It does
+    so with the reason of a cancel."""
     _asked_at: dict[Request, float] = field(default_factory=dict)
     """When each proposal was made that is not answered."""
     _slowest_answer_s: float = 0.0
@@ -59,15 +67,52 @@ class Done:
         if asked_at is not None:
             self._slowest_answer_s = max(self._slowest_answer_s, now - asked_at)
 
+    def cancelled(self, request: Request, reason: CancelReason, now: float) -> None:
+        """The other side has cancelled a request."""
+        self.answered(request, now)
+        if reason is CancelReason.NO_RESOURCES and request.confirmed:
+            self.expect_another_try(now)
+        if reason is CancelReason.FORKED:
+            self._proofs_due.pop(request.log, None)
+
     def released(self, request: Request) -> None:
         """A request is over."""
+        self._note_sent(request)
         self.serving.discard(request)
         self.early.pop(request, None)
         self.answers_due.discard(request)
         self._asked_at.pop(request, None)
 
+    def _note_sent(self, request: Request) -> None:
+        base, outgoing = request.base, request.outgoing
+        only_payloads = request.proposal.payloads_only
+        at = outgoing.position - 1 if only_payloads else outgoing.metadata_at
+        if base is None or base.path is not None or at < len(base.lower):
+            return
+        what, sent = (request.log, only_payloads), ((base.start, base.piece(at).seq),)
+        self._sent[what] = union(self._sent.get(what, ()), sent)
+
+    def has_failed(self, proposal: Propose, *, is_forked: bool) -> bool:
+        """Whether the other side asks for what it could not keep: it was sent that before.
+
+        A store that works is faster than a request. Who asks for what it was only told of may have
+        other reasons, and keeps it for all we know; and of a forked log things are asked for again
+        to find where the histories part.
+        """
+        if is_forked:
+            return False
+        sent = self._sent.get((proposal.log, proposal.payloads_only), ())
+        return range_with(sent, proposal.start) is not None
+
+    def proof_sent(self, log: LogKey, now: float) -> None:
+        """The other side can prove a fork by what we sent. It looks at that, and may tell us."""
+        self._proofs_due[log] = now + self.config.retry_first_s + self.config.sync_settle_s
+
     def expect_another_try(self, now: float) -> None:
-        """The other side could not keep what we sent. It backs off as we do, and asks again."""
+        """The other side could not keep what we sent. It backs off as we do, and asks again.
+
+        When it does is up to its clock, and that it has kept something it says nowhere.
+        """
         if self._failures < _FAILURES_MAX:
             delay = self.config.retry_first_s * 2.0**self._failures
             self._failures += 1
@@ -99,4 +144,5 @@ class Done:
             return None
         settle_s = self.config.sync_settle_s
         patience_s = min(_LOOKS * self._slowest_answer_s, _PATIENCE * settle_s)
-        return max(self._pong_at + max(settle_s, patience_s), self._not_before)
+        due_s = max(self._proofs_due.values(), default=0.0)
+        return max(self._pong_at + max(settle_s, patience_s), self._not_before, due_s)

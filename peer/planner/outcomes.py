@@ -72,9 +72,7 @@ class Outcomes:
         log, now, done = request.log, self._actions.now, self._done
         self._shared.happened(log)
         if done is not None:
-            done.answered(request, now)
-            if cancel.reason is CancelReason.NO_RESOURCES and request.confirmed:
-                done.expect_another_try(now)
+            done.cancelled(request, cancel.reason, now)
         if cancel.entries:
             self._actions.check_evidence(log, cancel.entries, wanted=self._shared.wants(log))
         known = self._logs.get(log)

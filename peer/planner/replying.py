@@ -260,16 +260,16 @@ class Answers:
         differs = contradiction is not None and contradiction.reason is CancelReason.HASH_MISMATCH
         if differs and tells:
             # It has the proof now that the log is forked, and may tell us.
-            done.expect_another_try(request.created_at)
+            done.proof_sent(request.log, request.created_at)
         if known is None:
             return None
         told = known.rests.told(request.log)
         asks_for_told = (
             tells and not is_offer(proposal) and range_with(told, proposal.start) is not None
         )
-        if asks_for_told and proposal.eagerness is not Eagerness.NOTIFY:
-            # It needs it otherwise than it was offered, or could not keep it. Who only listens may
-            # not take it from us, and asks for nothing more.
+        asks_again = asks_for_told and done.has_failed(proposal, is_forked=view.fork is not None)
+        if asks_again and proposal.eagerness is not Eagerness.NOTIFY:
+            # Who only listens may not take it from us, and asks for nothing more.
             done.expect_another_try(request.created_at)
         is_open = proposal.end is None and proposal.offset is None and not proposal.sparse
         if not is_open or asks_for_told or contradiction is not None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 from nacl.signing import SigningKey
 
-from logstore import Subscription
+from logstore import PolicyKind, Subscription
+from peer.planner.done import Done
 from peer.protocol.commands import LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged, LogView
@@ -14,7 +15,9 @@ from peer.protocol.notices import SyncFinished
 from wire import LogKey
 
 from .rig import Author, Pair, Store
+from .test_policies import LOG as FORKED
 from .test_policies import settle
+from .test_policies import store_of as forking_store_of
 
 AUTHOR = Author(SigningKey(b"d" * 32))
 LOG = LogKey(AUTHOR.id, 0)
@@ -182,3 +185,44 @@ def test_of_logs_in_step_each_is_looked_up_a_few_times() -> None:
         assert len(look_ups[side]) == count
         assert sum(look_ups[side].values()) <= most * count
     assert pair.hosts[0].store.logs == pair.hosts[1].store.logs
+
+
+def time_of_a_sync(stores: tuple[Store, Store], interests: tuple[Interests, Interests]) -> float:
+    """When the first host says that its one-time sync is done; nothing takes time by itself."""
+    pair = Pair(stores=stores)
+    pair.connect(interests, policy="sync", second="follow")
+    pair.run()
+    while SyncFinished(1) not in pair.hosts[0].notices:
+        pair.run(advance_s=SETTLE_S / 10)
+        assert pair.now < 10
+    return pair.now
+
+
+def test_who_asks_otherwise_than_it_was_offered_is_not_waited_for() -> None:
+    newest = Interests(
+        logs=frozenset((LOG,)), subscriptions={LOG: Subscription(PolicyKind.LATEST, 5)}
+    )
+    there = Store()
+    assert time_of_a_sync((store_of(20), there), (FOLLOWS, newest)) < 1.5 * SETTLE_S
+    assert set(range(16, 21)) <= set(there.logs[LOG])
+
+
+@pytest.mark.parametrize("heights", [(8, 8), (8, 12), (12, 8)])
+def test_who_has_told_of_a_fork_is_waited_for_no_longer(heights: tuple[int, int]) -> None:
+    ours, theirs = (
+        forking_store_of(height, salt=salt, salt_from=4)
+        for height, salt in zip(heights, (b"l", b"r"), strict=True)
+    )
+    follows = Interests(logs=frozenset((FORKED,)))
+    assert time_of_a_sync((ours, theirs), (follows, follows)) < 1.5 * SETTLE_S
+    assert FORKED in ours.forks
+    assert FORKED in theirs.forks
+
+
+def test_who_can_prove_a_fork_and_does_not_tell_of_it_is_waited_for() -> None:
+    done = Done(SessionConfig())
+    done.ping_sent()
+    done.pong_arrived(10.0)
+    assert done.at == 10.0 + SETTLE_S
+    done.proof_sent(LOG, 10.0)
+    assert done.at == 10.0 + SessionConfig().retry_first_s + SETTLE_S
