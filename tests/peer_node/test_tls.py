@@ -138,6 +138,32 @@ async def test_much_goes_both_ways_at_once() -> None:
             nursery.start_soon(send, stream)
 
 
+async def test_what_goes_together_comes_together() -> None:
+    """Each step through Trio and Python costs as much as some records do."""
+    here, there = trio.testing.memory_stream_pair()
+    pass_on = here.send_stream.send_all_hook
+    assert pass_on is not None
+    pieces = 0
+
+    async def count() -> None:
+        nonlocal pieces
+        pieces += 1
+        await pass_on()
+
+    async with connected(lambda: _given(here, there)) as (one, other):
+        here.send_stream.send_all_hook = count
+        data = bytes(1 << 18)
+        await one.send_all(data)
+        assert pieces <= 3
+        assert len(await other.receive_some(1 << 18)) >= len(data) - (1 << 14)
+
+
+async def _given(
+    here: trio.abc.Stream, there: trio.abc.Stream
+) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+    return here, there
+
+
 async def test_an_end_that_nobody_said_is_a_cut() -> None:
     async with connected() as (one, other):
         await one.send_all(b"half of it")

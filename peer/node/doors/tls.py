@@ -30,7 +30,22 @@ NO_TLS_ALERT: Final = bytes.fromhex("15 03 03 00 02 02 0a")
 """`unexpected_message`: the answer of a listener to who does not begin with a ClientHello."""
 Blocks = Callable[[bytes], bool]
 _HANDSHAKE_BYTE: Final = 22
-_CHUNK: Final = 64 * 1024
+_RECORD: Final = 16 * 1024
+"""What a record holds at most, and one call of the library returns."""
+_SENT: Final = 7 * _RECORD
+"""So much is given to TLS, and then to the other stream, at once: the way through Python and Trio
+costs the same for little and for much. Encrypted it is less than the 128 KiB from which on the
+C library may fetch memory from the system for each buffer, and give it back behind it."""
+_RECEIVED: Final = 256 * 1024
+"""So much is taken from the other stream at once: as much as without TLS, since whoever reads works
+on what comes together."""
+_RECORD_EXTRA: Final = 64
+"""More than encryption adds to a record."""
+_SOME: Final = 4 * 1024
+"""More than is owed where nothing was written, but for who asks for new keys in a flood."""
+_PARTIAL_WRITES: Final = 1
+"""OpenSSL's SSL_MODE_ENABLE_PARTIAL_WRITE, which the library sets: a record for each call. Where
+the buffers are in memory there is room for all of them."""
 _NOT_CLOSED_WELL: Final = "the other side's stream was cut: it did not say that it ends"
 
 
@@ -52,6 +67,7 @@ class Identity:
         # sent all the same name what nobody keeps.
         context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
         context.set_options(SSL.OP_NO_TICKET)
+        context.clear_mode(_PARTIAL_WRITES)
         context.use_privatekey(private)
         context.use_certificate(certificate)
         context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _look_at_key)
@@ -134,8 +150,10 @@ class TlsStream(ProvedStream):
         self._handshake = trio.Lock()
         self._peer_id: bytes | None = None
         self._broken: str | None = None
-        self._owed = bytearray()
+        self._owed = b""
         self._has_received = self._has_read = False
+        self._is_read_up = False
+        """Whether all that came whole has been read."""
         self._sending = self._receiving = False
         self._eof_sent = self._eof_received = False
         self._closed = False
@@ -195,7 +213,7 @@ class TlsStream(ProvedStream):
         # for the other to read would wait for ever.
 
     async def _feed_handshake(self) -> None:
-        data = await self.transport.receive_some(_CHUNK)
+        data = await self.transport.receive_some(_RECEIVED)
         if not data:
             raise HandshakeError(Trouble.OTHER, _cut_in_handshake(server=self._server))
         if self._server and not self._has_received and data[0] != _HANDSHAKE_BYTE:
@@ -227,11 +245,9 @@ class TlsStream(ProvedStream):
             if not left:
                 await trio.lowlevel.checkpoint()
             while left:
-                # One record at a time is taken; several go out together.
-                chunk, left = left[:_CHUNK], left[_CHUNK:]
-                while chunk:
-                    chunk = chunk[self._write(chunk) :]
-                await self._send_owed()
+                written = self._write(left[:_SENT])
+                left = left[written:]
+                await self._send_owed(written)
 
     async def wait_send_all_might_not_block(self) -> None:
         """See trio.abc.SendStream."""
@@ -251,6 +267,7 @@ class TlsStream(ProvedStream):
             await self._send_owed()
 
     def _write(self, data: memoryview) -> int:
+        """Gives it to TLS; how much of it that has taken."""
         try:
             return self._tls.send(data)
         except SSL.Error as error:
@@ -262,20 +279,28 @@ class TlsStream(ProvedStream):
         with suppress(SSL.Error):
             self._tls.shutdown()
 
-    async def _send_owed(self) -> None:
-        """Sends what TLS has made for the other side. Nobody else sends at the same time."""
-        self._take_owed()
+    async def _send_owed(self, written: int = 0) -> None:
+        """Sends what TLS has made for the other side. Nobody else sends at the same time.
+
+        `written`: how many bytes were given to it since it was asked last.
+        """
+        self._take_owed(written + _RECORD_EXTRA * (written // _RECORD + 1) + _SOME)
         if not self._owed:
             return
-        data, self._owed = self._owed, bytearray()
+        data, self._owed = self._owed, b""
         before, self._broken = self._broken, "sending was interrupted in the middle of TLS's bytes"
         await self.transport.send_all(data)
         self._broken = before
 
-    def _take_owed(self) -> None:
+    def _take_owed(self, expected: int) -> None:
+        """Takes what TLS has made; it is cheapest where that is less than what is expected."""
         with suppress(SSL.WantReadError):
             while True:
-                self._owed += self._tls.bio_read(4 * _CHUNK)
+                part = self._tls.bio_read(expected)
+                # Nothing is copied where nothing is left from before.
+                self._owed = self._owed + part if self._owed else part
+                if len(part) < expected:
+                    return
 
     # Receiving
 
@@ -292,22 +317,26 @@ class TlsStream(ProvedStream):
             while True:
                 if self._closed:
                     raise trio.ClosedResourceError
-                data = self._read(max_bytes or _CHUNK)
+                data = self._read(max_bytes or _RECEIVED)
                 if data or self._eof_received:
                     await trio.lowlevel.checkpoint()
                     return data
-                came = await self.transport.receive_some(_CHUNK)
+                came = await self.transport.receive_some(_RECEIVED)
                 if not came:
                     raise trio.BrokenResourceError(_NOT_CLOSED_WELL)
                 self._tls.bio_write(came)
+                self._is_read_up = False
 
     def _read(self, bytes_max: int) -> bytes:
         """What has come whole; b"" if nothing has."""
+        if self._is_read_up:
+            return b""
         parts, size = [], 0
         while size < bytes_max and not self._eof_received:
             try:
-                part = self._tls.recv(bytes_max - size)
+                part = self._tls.recv(min(bytes_max - size, _RECORD))
             except SSL.WantReadError:
+                self._is_read_up = True
                 break
             except SSL.ZeroReturnError:
                 self._eof_received = True
@@ -320,7 +349,7 @@ class TlsStream(ProvedStream):
                 self._has_read = True
                 parts.append(part)
                 size += len(part)
-        self._take_owed()
+        self._take_owed(_SOME)
         if len(self._owed) > OWED_MAX:
             raise trio.BrokenResourceError("the other side asks for new keys again and again")
         return parts[0] if len(parts) == 1 else b"".join(parts)
