@@ -21,6 +21,8 @@ CONTAINER = (TOP / "deploy/Containerfile").read_text("utf-8")
 STATE = "/var/lib/bamboo-peer/"
 PROGRAM = "/opt/bamboo-peer/bin/bamboo-peer"
 PATIENCE_S = 60
+EXPOSURE_MAX = 14
+"""In tenths of a point, as `systemd-analyze security` counts: 0 is shut in, 100 wide open."""
 
 _UNDER_MDWE = """
 import ctypes, mmap, sys
@@ -121,6 +123,28 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     # It looks at all that the unit depends on; what it says of others is theirs.
     said = [line for line in done.stderr.splitlines() if UNIT.name in line]
     assert said == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize(
+    "without",
+    [None, "CapabilityBoundingSet=", "SystemCallFilter=@system-service"],
+)
+def test_systemd_calls_the_unit_well_shut_in(without: str | None, tmp_path: Path) -> None:
+    """Of ten points of exposure no more than 1.4; and what makes the most of it is looked at."""
+    copy = tmp_path / UNIT.name
+    text = UNIT.read_text("utf-8")
+    copy.write_text(text.replace(f"\n{without}\n", "\n"), "utf-8")
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MAX}", str(copy)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    if "Overall exposure level" not in done.stdout:
+        pytest.skip("this one can only look at units that are installed")
+    assert (done.returncode == 0) == (without is None), done.stdout[-200:]
 
 
 def test_the_container_holds_every_package_and_runs_as_nobody_else() -> None:
