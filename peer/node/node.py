@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -429,6 +430,11 @@ class Node:
         if before.rates != limits.rates:
             for member in [each for each in self._roster.members if each.place is not None]:
                 member.connection.close()
+
+    @property
+    def limit_hits(self) -> Counter[str]:
+        """How often each limit was met, by its key (docs/limits.md)."""
+        return self.gate.hits + self.room.hits + self._roster.hits
 
     def log_sources(self, log: LogKey) -> list[SourceInfo]:
         """The connections over which a log can come, and which of them it is fetched from."""

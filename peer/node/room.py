@@ -6,6 +6,7 @@ first time was overlooked, and stands in the state of the node meanwhile.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -42,9 +43,12 @@ class Room:
         self._observer = observer
         self.partial_seconds = partial_seconds
         self._reached: dict[tuple[str, bytes], _Reached] = {}
+        self.hits: Counter[str] = Counter()
+        """How often something was refused or given up, by the limit's key."""
         host.quota_watchers.add(self._refused)
 
     def _refused(self, over: OverQuota) -> None:
+        self.hits[over.key] += 1
         now = trio.current_time()
         about = {"author-bytes": over.log.author, "peer-bytes": over.giver}.get(over.key, b"")
         known = self._reached.pop((over.key, about), None)
@@ -73,6 +77,7 @@ class Room:
             except StoreError as error:
                 log.warning("parts of payloads that are stale cannot be removed yet: %s", error)
             else:
+                self.hits["partial-seconds"] += dropped
                 if dropped:
                     log.info("%d parts of payloads of which nothing came were removed", dropped)
             await trio.sleep(min(LOOK_AT_LEAST_S, max(1.0, self.partial_seconds / LOOKS)))

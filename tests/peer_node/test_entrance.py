@@ -409,6 +409,7 @@ async def test_of_a_peer_with_too_many_connections_the_one_silent_longest_gives_
                     await trio.sleep(0.01)
         gone = await amys.of_kind("disconnected", "lost")
         assert "newer connection" in str(gone["reason"])
+        assert amy.limit_hits == {"peer-connections": 1}
         for stream in streams:
             await stream.aclose()
 

@@ -73,6 +73,7 @@ def test_the_oldest_that_says_nothing_gives_way_and_not_the_newest() -> None:
     assert door.gone == ["a", "b"]
     assert "3 connections are open" in door.reasons[0]
     assert (door.gate.incoming, door.gate.gave_way, door.gate.refused) == (3, 2, 0)
+    assert door.gate.hits == {"connections": 2}
 
 
 def test_who_is_not_set_up_gives_way_before_who_is_idle() -> None:
@@ -119,6 +120,7 @@ def test_an_address_has_a_limit_of_its_own_and_gives_way_to_itself() -> None:
     door.stay("c")
     assert door.gone == ["a"]
     assert "2 connections come from its address" in door.refuses()
+    assert door.gate.hits == {"per-address": 2}
 
 
 @pytest.mark.parametrize(

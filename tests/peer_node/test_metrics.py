@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +14,18 @@ import trio.lowlevel
 import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
-from logstore import ALL, Store, StoreError
+from logstore import ALL, OverQuota, Store, StoreError
 from peer.api import Address, CannotListenError, NodeConfig, Peer, memory_link
 from peer.node import Meter, MetricsServer, Overview, metrics_address
-from peer.node.links.roster import Member
+from peer.node.links.entrance import Refused
+from peer.node.links.gate import TooManyConnectionsError
+from peer.node.links.limits import Limits, limit_table
+from peer.node.links.roster import PEER_CONNECTIONS, Member
 from peer.node.status import metrics_server
 from peer.node.status.meter import MOVED, OTHERS
 from peer.node.status.metrics_server import CLIENTS_MAX, DEADLINE_S
 from peer.node.status.readiness import KNOWN_S, PATIENCE_S, Readiness, write_trouble
+from wire import LogKey
 
 from .support import PATIENCE_S as TEST_S
 
@@ -34,10 +39,12 @@ def store() -> Iterator[Store]:
 
 
 @asynccontextmanager
-async def measured(store: Store) -> AsyncIterator[tuple[Peer, MetricsServer, Meter]]:
+async def measured(
+    store: Store, config: NodeConfig = CONFIG
+) -> AsyncIterator[tuple[Peer, MetricsServer, Meter]]:
     meter = Meter()
     observer = meter.observing(lambda _: None)
-    async with Peer(store, config=CONFIG, observer=observer) as peer:
+    async with Peer(store, config=config, observer=observer) as peer:
         meter.watch(peer.node)
         overview = Overview(peer.node)
         await overview.load()
@@ -139,11 +146,47 @@ def test_events_count_by_their_kind() -> None:
     meter = Meter()
     told: list[Mapping[str, object]] = []
     take = meter.observing(told.append)
-    take({"event": "refused", "kind": "unknown", "count": 3})
-    take({"event": "refused", "kind": "limit", "count": 1})
+    take({"event": "disconnected", "kind": "lost"})
+    take({"event": "disconnected", "kind": "closed"})
+    take({"event": "disconnected", "kind": "lost"})
     take({"event": "exported"})
-    assert meter.events == {("refusals", "unknown"): 3, ("refusals", "limit"): 1}
-    assert len(told) == 3
+    assert meter.events == {("disconnections", "lost"): 2, ("disconnections", "closed"): 1}
+    assert len(told) == 4
+
+
+async def test_each_refusal_counts_though_it_is_told_of_now_and_then(store: Store) -> None:
+    async with measured(store) as (peer, server, _):
+        for _ in range(3):
+            peer.node.entrance.refused(Refused.LIMIT, "too many", "192.0.2.1:7")
+        peer.node.entrance.refused(Refused.UNKNOWN, "is not allowed", "192.0.2.1:7", b"a" * 32)
+        found = values((await get(server, "/metrics"))[1])
+    assert found["bamboo_peer_refusals_total limit"] == 3
+    assert found["bamboo_peer_refusals_total unknown"] == 1
+    assert found["bamboo_peer_refusals_total blocked"] == 0
+
+
+async def test_each_time_that_a_limit_is_met_counts_by_its_key(store: Store) -> None:
+    key = LogKey(b"a" * 32, 0)
+    limits = Limits(connections_max=1, outgoing_reserved=0, accepts_burst=3.0)
+    config = replace(CONFIG, limits=limits)
+    async with measured(store, config) as (peer, server, _):
+        gate, host = peer.node.gate, peer.node.host
+        for _ in range(3):
+            gate.count_stranger(gate.enter("192.0.2.1", 0.0, lambda _: None))
+        with pytest.raises(TooManyConnectionsError):
+            gate.enter("192.0.2.1", 0.0, lambda _: None)
+        for _ in range(2):
+            for watch in host.quota_watchers:
+                watch(OverQuota("author-bytes", key, 5, b"p" * 32, "too much"))
+        found = values((await get(server, "/metrics"))[1])
+    hits = {name.split()[1]: count for name, count in found.items() if "limit_hits" in name}
+    assert {key: count for key, count in hits.items() if count} == {
+        "connections": 2,
+        "accepts": 1,
+        "author-bytes": 2,
+    }
+    # All that are counted stand in the table of limits, but for the one in a peer's row.
+    assert hits.keys() - {limit.key for limit in limit_table()} == {PEER_CONNECTIONS}
 
 
 async def test_sums_over_all_logs_are_read_now_and_then(

@@ -98,13 +98,14 @@ async def test_stale_parts_are_looked_for_again_and_again_also_after_a_failure(
     age_s: float, mock_clock: MockClock
 ) -> None:
     host = StandInHost()
-    host.store.fails = True
     room = room_of(host, Told(), age_s)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(room.run)
         for looks in (1, 2, 3):
             await trio.testing.wait_all_tasks_blocked()
             assert host.store.ages == [age_s] * looks
+            host.store.fails = looks == 1
+            assert room.hits["partial-seconds"] == max(1, looks - 1)
             mock_clock.jump(min(age_s / LOOKS, LOOK_AT_LEAST_S))
         nursery.cancel_scope.cancel()
 
@@ -133,6 +134,7 @@ async def test_a_peer_that_brings_too_much_is_refused_and_both_go_on() -> None:
             (shown,) = cast("list[dict[str, object]]", overview.state()["limits"])
             assert (shown["key"], shown["reason"]) == ("peer-bytes", limit["reason"])
             assert "at" in shown
+            assert amy.limit_hits["peer-bytes"] >= 1
             found = one.log(bens_key)
             assert found is not None
             assert found.bytes <= 100_000

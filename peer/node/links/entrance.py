@@ -6,6 +6,7 @@ the handshake lasts, then by the line `denied` (parting.py says why not more).
 A call is refused in the same way: whoever answers has to be who was called, or be allowed.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -75,6 +76,8 @@ class Entrance:
         self._observer = observer
         self._identity: Identity | None = None
         self._told: dict[str, _Told] = {}
+        self.refusals: Counter[Refused] = Counter()
+        """How often callers were turned away, each of them counted."""
 
     # By which address
 
@@ -206,6 +209,7 @@ class Entrance:
         self, kind: Refused, reason: str, address: str, peer_id: bytes | None = None
     ) -> None:
         """A caller was turned away: told of each id once an hour, else of each reason a minute."""
+        self.refusals[kind] += 1
         now = trio.current_time()
         proved = None if peer_id is None else peer_id.hex()
         key, every_s = (

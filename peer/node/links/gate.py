@@ -71,6 +71,8 @@ class Gate:
         self.outgoing = 0
         self.refused = 0
         self.gave_way = 0
+        self.hits: Counter[str] = Counter()
+        """How often somebody was refused or gave way, by the limit's key (limits.py)."""
         self.slots: dict[Slot, None] = {}
         """Of accepted connections, the oldest first."""
         self._buckets: dict[str, tuple[float, float]] = {}
@@ -89,12 +91,13 @@ class Gate:
         times = LOOPBACK_TIMES if place == LOOPBACK else 1
         if not self._take_token(place, now, times):
             self.refused += 1
+            self.hits["accepts"] += 1
             rate = limits.accepts_per_s * times
             raise TooManyConnectionsError(f"more than {rate:.0f} connections a second from there")
         unfinished = [slot for slot in self.slots if not slot.is_set_up]
         if len(unfinished) >= limits.unestablished_max:
             reason = f"{len(unfinished)} connections have not finished their setup"
-            self._have_give_way(_of_busiest(unfinished), reason)
+            self._have_give_way("handshakes", _of_busiest(unfinished), reason)
         return Slot(self, place, give_way)
 
     def count_stranger(self, slot: Slot) -> None:
@@ -106,20 +109,22 @@ class Gate:
         per_address = limits.per_address_max * (LOOPBACK_TIMES if slot.place == LOOPBACK else 1)
         there = [each for each in self._strangers() if each.place == slot.place]
         if len(there) >= per_address:
-            self._have_give_way(there, f"{per_address} connections come from its address")
+            reason = f"{per_address} connections come from its address"
+            self._have_give_way("per-address", there, reason)
         strangers = self._strangers()
         known = sum(each.is_set_up and not each.is_stranger for each in self.slots)
         kept = max(self.outgoing + known, limits.outgoing_reserved)
         if len(strangers) + kept >= limits.connections_max:
             reason = f"{len(strangers) + known} connections are open, as many as are allowed"
-            self._have_give_way(_of_busiest(strangers), reason)
+            self._have_give_way("connections", _of_busiest(strangers), reason)
         slot.is_stranger = True
 
     def _strangers(self) -> list[Slot]:
         return [slot for slot in self.slots if slot.is_stranger]
 
-    def _have_give_way(self, candidates: Iterable[Slot], reason: str) -> None:
+    def _have_give_way(self, limit: str, candidates: Iterable[Slot], reason: str) -> None:
         """The one of these that is missed least gives way. Raises TooManyConnectionsError."""
+        self.hits[limit] += 1
         found: Slot | None = None
         for slot in candidates:
             if not slot.is_set_up:

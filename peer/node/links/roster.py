@@ -1,6 +1,6 @@
 """The connections of a node: running them, counting them, saying how they are."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -40,6 +40,8 @@ from .sources import Place, SourceInfo, Sources, Tell
 from .trace import ConnectionTrace, TraceFile
 
 ENDINGS_MAX: Final = 64
+PEER_CONNECTIONS: Final = "peer-connections"
+"""The limit that stands in a peer's row, beside those of `limits.py`."""
 SYNC_FAILURES_MAX: Final = 3
 """Somebody waits for the end of a one-time sync, and is better told of a full disk than to see it
 tried for minutes."""
@@ -211,6 +213,8 @@ class Roster:
         self._left = trio.lowlevel.ParkingLot()
         self._failures_told = Seldom()
         self.sources = Sources(host.when_payloads_kept)
+        self.hits: Counter[str] = Counter()
+        """How often a connection gave way to a newer one of the same peer."""
 
     def change(self, limits: Limits) -> None:
         """Holds the connections that begin from now on to these limits."""
@@ -404,6 +408,7 @@ class Roster:
         theirs = [each for each in self.members if each.peer_id == peer_id]
         theirs.sort(key=lambda each: each.connection.session.heard_at)
         for member in theirs[: max(0, len(theirs) + 1 - rule.connections)]:
+            self.hits[PEER_CONNECTIONS] += 1
             member.connection.give_way("the same peer has a newer connection")
 
     async def close(self, timeout_s: float) -> None:

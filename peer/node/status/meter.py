@@ -20,7 +20,6 @@ COUNTED: Final[Mapping[object, str]] = {
     "connect_failed": "connect_failures",
     "disconnected": "disconnections",
     "violation": "violations",
-    "refused": "refusals",
     "storage_failed": "storage_failures",
     "log_advanced": "log_advances",
 }
@@ -63,10 +62,7 @@ class Meter:
     def _take(self, event: Mapping[str, object]) -> None:
         name = COUNTED.get(event["event"])
         if name is not None:
-            # A refusal tells how often there was one since it was told last.
-            count = event.get("count", 1)
-            assert isinstance(count, int)
-            self.events[name, str(event.get("kind", ""))] += count
+            self.events[name, str(event.get("kind", ""))] += 1
         if event["event"] in {"connected", "disconnected", "violation"}:
             self._look()
 

@@ -19,7 +19,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from logstore import Statistics
+from peer.node.links.entrance import Refused
 from peer.node.links.records import ConnectionState, Direction
+from peer.node.links.roster import PEER_CONNECTIONS
 from peer.node.node import Node
 from wire import NATIVE_STATE
 
@@ -34,7 +36,6 @@ _EVENTS: Final[Mapping[str, str]] = {
     "connect_failures": "Calls that came to nothing; the same reason again is not counted.",
     "disconnections": "Connections that have ended, by how.",
     "violations": "Connections that ended as the peer broke a rule of the protocol.",
-    "refusals": "Callers that were turned away, by why.",
     "storage_failures": "Reports of what could not be kept or read.",
     "log_advances": "Reports that a log has come further; one may be of many entries.",
 }
@@ -62,6 +63,22 @@ _STORE: Final[Mapping[str, tuple[str, str]]] = {
 """Sums over the store: the field of `Statistics`, and what it is called here."""
 
 
+LIMITS: Final = (
+    "connections",
+    "per-address",
+    PEER_CONNECTIONS,
+    "handshakes",
+    "accepts",
+    "author-bytes",
+    "peer-bytes",
+    "store-bytes",
+    "free-bytes",
+    "partial-seconds",
+)
+"""Limits that are counted when they are met: those that stand between connections, and those of the
+disk. What is beyond the others delays somebody, or breaks a rule of the protocol."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A node at one moment."""
@@ -73,6 +90,10 @@ class Snapshot:
     """Connections that are set up, by peer."""
     moved: Mapping[str, Mapping[str, int]]
     events: Mapping[tuple[str, str], int]
+    refusals: Mapping[Refused, int]
+    """Callers that were turned away, by why."""
+    limit_hits: Mapping[str, int]
+    """How often each limit was met, by its key."""
     behind: Behind
     lag_s: float
 
@@ -90,6 +111,8 @@ def snapshot(node: Node, overview: Overview, meter: Meter) -> Snapshot:
         connected=connected(node.members, meter.allowed()),
         moved=meter.moved(),
         events=dict(meter.events),
+        refusals=dict(node.entrance.refusals),
+        limit_hits=node.limit_hits,
         behind=behind,
         lag_s=lag_s,
     )
@@ -152,6 +175,21 @@ def _of_node(taken: Snapshot) -> Iterator[Metric]:
             if event == name:
                 counter.add_metric((kind,), count)
         yield counter
+    # Events tell of these now and then; here each of them counts.
+    refusals = CounterMetricFamily(
+        f"{PREFIX}_refusals", "Callers that were turned away, by why.", labels=("kind",)
+    )
+    for kind in Refused:
+        refusals.add_metric((str(kind),), taken.refusals.get(kind, 0))
+    yield refusals
+    hits = CounterMetricFamily(
+        f"{PREFIX}_limit_hits",
+        "What was refused, closed or given up for a limit, by its key.",
+        labels=("limit",),
+    )
+    for key in LIMITS:
+        hits.add_metric((key,), taken.limit_hits.get(key, 0))
+    yield hits
     yield _gauge("behind_logs", "Followed logs that peers hold more of.", taken.behind.logs)
     yield _gauge(
         "behind_entries", "Entries that peers hold and this node lacks.", taken.behind.entries
