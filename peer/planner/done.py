@@ -92,12 +92,15 @@ class Done:
         what, sent = (request.log, only_payloads), ((base.start, base.piece(at).seq),)
         self._sent[what] = union(self._sent.get(what, ()), sent)
 
-    def was_sent(self, proposal: Propose) -> bool:
-        """Whether what the other side asks for was sent in a request that is over.
+    def has_failed(self, proposal: Propose, *, is_forked: bool) -> bool:
+        """Whether the other side asks for what it could not keep: it was sent that before.
 
-        Who asks for it again could not keep it: a store that works is faster than a request. Who
-        asks for what it was only told of may have other reasons, and keeps it for all we know.
+        A store that works is faster than a request. Who asks for what it was only told of may have
+        other reasons, and keeps it for all we know; and of a forked log things are asked for again
+        to find where the histories part.
         """
+        if is_forked:
+            return False
         sent = self._sent.get((proposal.log, proposal.payloads_only), ())
         return range_with(sent, proposal.start) is not None
 

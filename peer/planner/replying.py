@@ -267,8 +267,7 @@ class Answers:
         asks_for_told = (
             tells and not is_offer(proposal) and range_with(told, proposal.start) is not None
         )
-        # Of a forked log things are asked for again to find where the histories part.
-        asks_again = asks_for_told and view.fork is None and done.was_sent(proposal)
+        asks_again = asks_for_told and done.has_failed(proposal, is_forked=view.fork is not None)
         if asks_again and proposal.eagerness is not Eagerness.NOTIFY:
             # Who only listens may not take it from us, and asks for nothing more.
             done.expect_another_try(request.created_at)
