@@ -85,7 +85,7 @@ class SourceBook:
 
     # What sessions say
 
-    def claim(self, seat: SourceSeat, log: LogKey, now: float) -> bool:
+    def claim(self, seat: SourceSeat, log: LogKey, now: float, brought: int = 0) -> bool:
         """See `SourceSeat.claim`."""
         state = self._logs.get(log)
         if state is None:
@@ -102,7 +102,9 @@ class SourceBook:
                 old = state.source
                 self._appoint(state, seat, now)
                 self._changes.append((old, SourceChanged(log, fetch=False)))
-        return state.source is seat
+        # In a mesh several come to bring what one of them has just brought; but a payload of which
+        # a part has come may stop there, and who brings it all may not stay.
+        return state.source is seat or brought > state.coming or 0 < state.inside <= brought
 
     def took(self, seat: SourceSeat, notice: Notice, now: float) -> None:
         """See `SourceSeat.took`."""

@@ -37,7 +37,7 @@ class Standing:
 class Book(Protocol):
     """What a seat passes on to the book that it is in."""
 
-    def claim(self, seat: "SourceSeat", log: LogKey, now: float) -> bool:
+    def claim(self, seat: "SourceSeat", log: LogKey, now: float, brought: int = 0) -> bool:
         """See `SourceSeat.claim`."""
 
     def took(self, seat: "SourceSeat", notice: Notice, now: float) -> None:
@@ -75,9 +75,12 @@ class SourceSeat:
         """Whether that was so in this window."""
         self.behind_at = 0.0
 
-    def claim(self, log: LogKey, now: float) -> bool:
-        """Whether this session may fetch a log. If not, it will be told when it may."""
-        return self._book.claim(self, log, now)
+    def claim(self, log: LogKey, now: float, brought: int = 0) -> bool:
+        """Whether this session may fetch a log. If not, it will be told when it may.
+
+        `brought`: see `sourcing.Claim`.
+        """
+        return self._book.claim(self, log, now, brought)
 
     def took(self, notice: Notice, now: float) -> None:
         """A notice of the session."""

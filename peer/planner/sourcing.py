@@ -6,6 +6,7 @@ is the node decides (source_book.py): a session asks before it fetches, and says
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from peer.protocol.events import LogView
 from peer.protocol.notices import FetchEnded, PeerHolds
@@ -15,14 +16,21 @@ from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
 from .answer import goes_on, is_late_offer, is_offer
 from .coverage import is_stored
 
-Claim = Callable[[LogKey], bool]
-"""Whether a session may be the one that fetches a log, from now on."""
+
+class Claim(Protocol):
+    """Whether a session may be the one that fetches a log, from now on.
+
+    `brought`: the other side came to bring the log up to this entry, and will not bring it later.
+    That anybody may take, unless as much has come to another session and is only not stored yet.
+    """
+
+    def __call__(self, log: LogKey, brought: int = 0, /) -> bool: ...
 
 
 _NOT_REFUSED = (None, CancelReason.YOU_CANCELLED, CancelReason.COMPLETE)
 
 
-def claim_all(_: LogKey) -> bool:
+def claim_all(_: LogKey, __: int = 0, /) -> bool:
     """The claim of a session that is alone on its node."""
     return True
 
@@ -48,9 +56,9 @@ def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
 
     A finite range is what the other side came to bring, and who brings it may not stay.
     """
-    if confirm.eagerness is Eagerness.NOTIFY or claim(request.log):
-        return confirm
-    if request.proposal.end is not None and not is_late_offer(request.proposal):
+    proposal = request.proposal
+    brought = 0 if is_late_offer(proposal) else proposal.end or 0
+    if confirm.eagerness is Eagerness.NOTIFY or claim(request.log, brought):
         return confirm
     return replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None)
 

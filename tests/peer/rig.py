@@ -451,6 +451,11 @@ def _row(seq: int, held: Held, *, arriving: bool = False) -> HeldEntry:
 SETUP = Setup(send_greedily=True, accept_greedily=True, send_window=1024, receive_window=1024)
 
 
+def claim_none(_: LogKey, brought: int = 0, /) -> bool:
+    """Another session fetches all logs; what the other side came to bring is taken."""
+    return brought > 0
+
+
 class Pair:
     """Two hosts and, while they are connected, four byte streams between their engines."""
 

@@ -7,7 +7,7 @@ from peer.planner.sourcing import Claim, claim_all
 from peer.protocol.events import ArrivalChanged, Interests, SourceChanged
 from wire import LogKey
 
-from .rig import Author, Held, Pair, Store
+from .rig import Author, Held, Pair, Store, claim_none
 
 AUTHOR = Author(SigningKey(b"l" * 32))
 LOG = LogKey(AUTHOR.id, 0)
@@ -95,7 +95,7 @@ def test_what_the_source_does_not_bring_is_asked_for_elsewhere(seq: int, partial
     """Another session fetches the log; it has its time first."""
     left = store_without(seq)
     left.partial[LOG, seq] = b"%d" % seq * len(partial)
-    pair = connect(left, store_without(), claim=lambda _: False)
+    pair = connect(left, store_without(), claim=claim_none)
     pass_time(pair, 4)
     assert not has(left, seq)
     pass_time(pair, 12)
@@ -104,7 +104,7 @@ def test_what_the_source_does_not_bring_is_asked_for_elsewhere(seq: int, partial
 
 def test_what_the_source_brings_slowly_is_left_to_it() -> None:
     left = store_without(5)
-    pair = connect(left, store_without(), claim=lambda _: False)
+    pair = connect(left, store_without(), claim=claim_none)
     for size in range(25):
         left.partial[LOG, 5] = b"5" * size
         pass_time(pair, 1)

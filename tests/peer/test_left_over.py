@@ -17,7 +17,7 @@ from peer.protocol.request import OPEN_END
 from wire import Cancel, CancelReason, Eagerness, Propose
 
 from .partial import AUTHOR, LOG, history, interests_of, pair_of, replica, settle
-from .rig import Store
+from .rig import Store, claim_none
 
 EVERYTHING = Subscription()
 COUNT = 13
@@ -44,7 +44,7 @@ def test_what_is_got_later_is_offered_to_who_wanted_it_before_the_wishes_changed
     wishes: list[Interests] = [interests_of(EVERYTHING)] * 2
     claims: list[Claim] = [claim_all] * 2
     wishes[side] = interests_of(only(9, None))
-    claims[side] = lambda _log: False
+    claims[side] = claim_none
     pair.connect((wishes[0], wishes[1]), claims=(claims[0], claims[1]))
     settle(pair)
     pair.hosts[side].todo.append(InterestsChanged(interests_of(only(4, 4)), (LOG,)))
@@ -120,7 +120,7 @@ def test_who_lacks_the_newest_entry_may_have_the_payload_of_an_earlier_one() -> 
     """It cannot tell of what follows inside a payload whose entry it does not hold."""
     pair = pair_of(replica(COUNT, range(1, 12), bare=(3, 11)), replica(COUNT, range(1, 5)))
     wishes = (interests_of(EVERYTHING), interests_of(None))
-    pair.connect(wishes, claims=(lambda _log: False, claim_all))
+    pair.connect(wishes, claims=(claim_none, claim_all))
     settle(pair, 40)
     assert pair.hosts[0].store.logs[LOG][3].payload is not None
 

@@ -20,7 +20,7 @@ from wire import LogKey, Setup, negotiate, yamf_hash
 
 from .impolite import GREEDY, SAFE, SMALL
 from .relay import Link, RelayStore
-from .rig import Held, Pair, Store
+from .rig import Held, Pair, Store, claim_none
 from .test_greedy_chains import converge
 from .test_other_branch import (
     ACTIONS,
@@ -38,11 +38,6 @@ from .test_other_branch import (
     relay_store,
     without,
 )
-
-
-def listen(log: LogKey) -> bool:
-    """Another session fetches all logs."""
-    return False
 
 
 def agree(pair: Pair, side: int, *, sends: bool) -> None:
@@ -93,7 +88,7 @@ def test_who_listens_and_holds_another_branch_is_not_dropped(
     stores = (mine, other) if side == 0 else (other, mine)
     pair = Pair(replace(SMALL, compression="always"), stores=stores, setup=setup)
     policies = ("follow", policy) if side == 0 else (policy, "follow")
-    claims = (claim_all, listen) if side == 0 else (listen, claim_all)
+    claims = (claim_all, claim_none) if side == 0 else (claim_none, claim_all)
     pair.connect((FOLLOWS, FOLLOWS), policy=policies[0], second=policies[1], claims=claims)
     agree(pair, side, sends=policy == "sync")
     # Who reaches the end of a range ends it.
@@ -129,7 +124,9 @@ class Listening(Link):
         negotiated = negotiate(self.setups[1], self.setups[0])
         right = self.hosts[1]
         right.todo.clear()
-        right.engine = Engine(negotiated, self.config, proactive=False, now=self.now, claim=listen)
+        right.engine = Engine(
+            negotiated, self.config, proactive=False, now=self.now, claim=claim_none
+        )
         right.todo.append(InterestsChanged(Interests(logs=frozenset(logs)), logs))
 
 

@@ -56,8 +56,8 @@ class Worlds(RuleBasedStateMachine):
             claims.append(partial(self.claim, seat))
         self.links[number].connect((FOLLOWS, FOLLOWS), claims=(claims[0], claims[1]))
 
-    def claim(self, seat: SourceSeat, log: LogKey) -> bool:
-        return seat.claim(log, self.now)
+    def claim(self, seat: SourceSeat, log: LogKey, brought: int = 0, /) -> bool:
+        return seat.claim(log, self.now, brought)
 
     def tell(self) -> None:
         """What sessions noticed goes to the books, and what these decide to the sessions."""

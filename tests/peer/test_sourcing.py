@@ -7,6 +7,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from peer.planner.rests import Kind, Outcome
+from peer.planner.source_book import SourceBook
 from peer.planner.sourcing import Claim, Fetches, claim_all, told_by
 from peer.protocol.events import Interests, InterestsChanged, LogView, SourceChanged
 from peer.protocol.notices import (
@@ -20,7 +21,7 @@ from peer.protocol.notices import (
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .impolite import propose
-from .rig import Author, Held, Pair, Store
+from .rig import Author, Held, Pair, Store, claim_none
 
 AUTHOR = Author(SigningKey(b"s" * 32))
 LOG = LogKey(AUTHOR.id, 0)
@@ -52,11 +53,11 @@ class Node:
             self.links[number].connect((FOLLOWS, FOLLOWS), claims=claims)
 
     def claim(self, number: int) -> Claim:
-        def claim(_: LogKey) -> bool:
+        def claim(_: LogKey, brought: int = 0, /) -> bool:
             if self.source is None:
                 self.source = number
             self.denied[number] += self.source != number
-            return self.source == number
+            return self.source == number or brought > 0
 
         return claim
 
@@ -238,7 +239,7 @@ def test_who_would_ask_if_it_were_the_source_can_be_asked() -> None:
         assert fetches.take_ended(lambda _: False) == [FetchEnded(LOG, listens=True)]
     stores = (store_of(4), store_of(9))
     pair = Pair(stores=stores)
-    pair.connect((FOLLOWS, FOLLOWS), claims=(lambda _: False, claim_all))
+    pair.connect((FOLLOWS, FOLLOWS), claims=(claim_none, claim_all))
     for _ in range(4):
         pair.run(advance_s=0.5)
     here = pair.engine(0)
@@ -300,7 +301,7 @@ def test_what_is_missing_at_the_gap_says_nothing_of_the_newest_entry(
 def test_a_one_time_sync_is_not_held_back() -> None:
     """What it brings is kept although another session fetches the log."""
     pair = Pair(stores=(store_of(7), Store()))
-    pair.connect((FOLLOWS, FOLLOWS), policy="sync", claims=(lambda _: False, lambda _: False))
+    pair.connect((FOLLOWS, FOLLOWS), policy="sync", claims=(claim_none, claim_none))
     for _ in range(12):
         pair.run(advance_s=1.0)
     assert pair.hosts[1].store.logs[LOG] == store_of(7).logs[LOG]
@@ -343,7 +344,7 @@ def test_what_a_request_brings_is_not_taken_from_another_one_too() -> None:
 def test_what_was_told_of_a_log_before_it_was_wanted_is_known() -> None:
     """A fetch of what another session cannot bring goes to who has said that it holds it."""
     pair = Pair(stores=(Store(), store_of(3)))
-    pair.connect((Interests(serve_held=True), FOLLOWS), claims=(lambda _: False, claim_all))
+    pair.connect((Interests(serve_held=True), FOLLOWS), claims=(claim_none, claim_all))
     for _ in range(4):
         pair.run(advance_s=0.5)
     wish = InterestsChanged(Interests(serve_held=True, fetches={LOG: ((1, 9),)}), ())
@@ -358,7 +359,7 @@ def test_a_fetch_goes_to_who_has_said_nothing_when_the_source_brings_nothing() -
     """Nobody tells of what is wanted once only."""
     pair = Pair(stores=(store_of(4), store_of(9)))
     wish = Interests(serve_held=True, fetches={LOG: ((3, 6),)})
-    pair.connect((wish, Interests(serve_held=True)), claims=(lambda _: False, claim_all))
+    pair.connect((wish, Interests(serve_held=True)), claims=(claim_none, claim_all))
     for _ in range(4):
         pair.run(advance_s=0.5)
     assert set(pair.hosts[0].store.logs[LOG]) == set(range(1, 5))
@@ -381,3 +382,19 @@ def test_a_payload_that_the_source_lacks_is_brought_by_who_listens(side: int) ->
     relay.changed(LOG)
     fetching.run(60)
     assert node.logs[LOG] == giver.logs[LOG]
+
+
+def test_what_is_brought_is_taken_unless_it_has_come_to_another_session() -> None:
+    book = SourceBook()
+    source, other = (book.join(name, lambda: False) for name in ("source", "other"))
+    assert source.claim(LOG, 0.0)
+    assert not other.claim(LOG, 0.0)
+    assert other.claim(LOG, 0.0, 10)
+    source.took(Arriving(LOG, 500, 10, inside=False), 0.0)
+    assert not other.claim(LOG, 0.0, 10)
+    assert other.claim(LOG, 0.0, 11)
+    assert source.claim(LOG, 0.0, 10)
+    # Of a payload a part has come, and it may be all that comes.
+    source.took(Arriving(LOG, 500, 12, inside=True), 0.0)
+    assert other.claim(LOG, 0.0, 12)
+    assert not other.claim(LOG, 0.0, 11)

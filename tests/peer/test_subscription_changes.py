@@ -19,7 +19,7 @@ from peer.protocol.events import Interests, InterestsChanged, LogView
 from wire import LogKey
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle, wanted_of
-from .rig import Author, Pair, Store
+from .rig import Author, Pair, Store, claim_none
 from .stepped import SIDES, SteppedPair
 from .test_partial import COUNT, RUNS, held_by, subscriptions
 
@@ -192,9 +192,6 @@ def small_log(count: int) -> tuple[Store, LogKey]:
 def test_what_is_wanted_now_is_asked_of_the_source_alone() -> None:
     """Else each payload would come once from every peer."""
     giver, log = small_log(20)
-
-    def claim_none(_: LogKey) -> bool:
-        return False
 
     for claim, count in ((claim_all, 20), (claim_none, 0)):
         taker = without_payloads(giver, log)

@@ -40,9 +40,9 @@ class Place:
         self._seat = seat
         self.tell = tell
 
-    def claim(self, log: LogKey) -> bool:
-        """Whether the session may fetch a log."""
-        may = self._seat.claim(log, trio.current_time())
+    def claim(self, log: LogKey, brought: int = 0, /) -> bool:
+        """Whether the session may fetch a log. `brought`: see `Claim`."""
+        may = self._seat.claim(log, trio.current_time(), brought)
         self._sources.wake()
         return may
 
