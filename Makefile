@@ -55,10 +55,11 @@ demo: setup java  ## two real nodes replicate, live; then a query with Spark
 test: setup java  ## runs the default tests
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
-lint: setup  ## formatting and lint rules, changing nothing
+lint: setup  ## formatting, lint rules, and that each rule of the protocol has its tests; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python scripts/native.py --lint
+	$(BIN)/python scripts/conformance.py --check
 
 types: setup  ## mypy, strict
 	$(BIN)/mypy $(PACKAGES)

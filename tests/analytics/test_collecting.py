@@ -25,8 +25,8 @@ TABLES = ("faults", "forks", "logs", "activity", "delay")
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Lets everything be too large; of each part that is written, how many rows it has."""
     monkeypatch.setattr(collecting, "ROWS_AT_ONCE", 10)
-    monkeypatch.setattr(collecting, "PARTITION_ROWS", 20)
-    monkeypatch.setattr(collecting, "PART_ROWS", 20)
+    monkeypatch.setattr(collecting, "PARTITION_ROWS", 50)
+    monkeypatch.setattr(collecting, "PART_ROWS", 50)
     monkeypatch.setattr(fork_table, "FORKS_AT_ONCE", 1)
     monkeypatch.setattr(summaries, "DISTINCT_MAX", 1)
     written: list[int] = []

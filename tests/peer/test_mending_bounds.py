@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable
 
-from peer.planner.rests import RANGES_MAX, Kind, Outcome
+import pytest
+
+from peer.planner import peer_log, rests
+from peer.planner.rests import Kind, Outcome
 from wire import (
     Adjust,
     Cancel,
@@ -18,10 +21,18 @@ from wire import (
 from .impolite import LOG, Impolite, log_of, propose
 from .rig import Held
 
+RANGES_MAX = 48
+"""For these tests: what is remembered grows with it, and the time that it takes with its square."""
 FORGOTTEN = 20
 LACKED = range(2, 2 * (RANGES_MAX + FORGOTTEN + 1) + 1, 2)
 """No two of them are neighbours, so that each is asked for alone."""
 WHOLE = log_of(LACKED[-1] + 3, lambda seq: b"%d" % seq)
+
+
+@pytest.fixture(autouse=True)
+def _small_memories(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (rests, peer_log):
+        monkeypatch.setattr(module, "RANGES_MAX", RANGES_MAX)
 
 
 class Refusing(Impolite):

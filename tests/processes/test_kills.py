@@ -54,7 +54,7 @@ def kill_and_complete(folder: Path, kills: int, seed: int) -> None:
 
 
 def test_killed_nodes_lose_nothing_and_complete(tmp_path: Path) -> None:
-    kill_and_complete(tmp_path, kills=6, seed=1)
+    kill_and_complete(tmp_path, kills=4, seed=1)
 
 
 @pytest.mark.long
