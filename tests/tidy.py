@@ -8,6 +8,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,7 +65,13 @@ class Source:
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, filename=self.path)
+        return _parsed(self.text, self.path)
+
+
+@lru_cache(maxsize=1)
+def _parsed(text: str, path: str) -> ast.Module:
+    """Of the last file: one check after the other looks at it, and all trees are too many."""
+    return ast.parse(text, filename=path)
 
 
 @dataclass(frozen=True, slots=True)
