@@ -144,7 +144,7 @@ class Inbound:
         self._ticket: int | None = None
         self._credit_released = 0
         self._fed = FedBytes()
-        self._discarded_bytes = 0
+        self._discarded_bytes = self._discarded_payload_bytes = 0
         self._has_switched = False
         """Whether the last packet was a switch."""
         self._packet_bytes = 0
@@ -308,7 +308,7 @@ class Inbound:
                 self._arrived_bytes += len(packet.data)
                 receiver.payload_bytes(request, packet.data)
                 if request.incoming.discarding:
-                    self._count_discarded(self._packet_bytes)
+                    self._count_discarded(self._packet_bytes, len(packet.data))
             case PayloadStart():
                 receiver.payload_start(request, packet)
             case Metadata():
@@ -354,15 +354,20 @@ class Inbound:
             arrived, self._arrived_bytes = self._arrived_bytes, 0
             self._listener.arriving(request, arrived)
 
-    def _count_discarded(self, size: int) -> None:
+    def _count_discarded(self, size: int, payload_bytes: int) -> None:
         """Bytes thrown away cost us work: each 64 KiB of them is idle work.
 
         As they came: of a payload that shrinks well an honest side may have a thousand times as
-        much under way when we give it up.
+        much under way when we give it up. But each turn of reading that was for nothing counts too:
+        what thirty bytes say may be 2^40, at which a core would work for half an hour.
         """
         self._discarded_bytes += size
         while self._discarded_bytes >= PIECE_BYTES_MAX:
             self._discarded_bytes -= PIECE_BYTES_MAX
+            self._listener.idle_work()
+        self._discarded_payload_bytes += payload_bytes
+        while self._discarded_payload_bytes >= self._config.read_work_bytes_max:
+            self._discarded_payload_bytes -= self._config.read_work_bytes_max
             self._listener.idle_work()
 
     def _take_run(self) -> bool:

@@ -128,6 +128,22 @@ def test_what_shrank_on_its_way_is_thrown_away_for_what_it_took() -> None:
     assert peer.engine.requests
 
 
+def advance_often(peer: Impolite) -> None:
+    for _ in range(20):
+        peer.engine.advance()
+
+
+def test_what_a_few_bytes_stood_for_is_thrown_away_for_the_turns_that_it_took() -> None:
+    """Of a bomb they are a few hundred thousand, and it is not read to its end."""
+    peer = sink_peer(payload_bytes_max=1000, read_work_bytes_max=200_000, idle_work_max=10.0)
+    peer.data(metadata_packet(HUGE, 1), bomb(1_000_000))
+    peer.engine.receive_data(bomb(2_000_000))
+    for _ in range(3):
+        peer.engine.advance()
+    with pytest.raises(RemoteViolation, match="idle work"):
+        advance_often(peer)
+
+
 def test_switches_to_and_fro_are_idle_work() -> None:
     peer = sink_peer(idle_work_max=20.0)
     peer.control(propose(2, 1, eagerness=Eagerness.NOTIFY))

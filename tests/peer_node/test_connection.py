@@ -196,6 +196,29 @@ async def test_news_of_logs_reach_a_session_before_its_setup() -> None:
         assert session.handled == [INTERESTS, news]
 
 
+async def test_what_a_deadline_brings_about_takes_a_turn_and_is_paid_for(
+    autojump_clock: MockClock,
+) -> None:
+    """What came in a few bytes is read on when it is time, a piece after the other."""
+    session = FakeSession(deadline=1.0)
+    async with running(session) as bench:
+        account = bench.connection._seat.account
+        account.own_rest_until_s = 5.0
+        spent = account.spent_s(trio.current_time())
+
+        def read_on() -> None:
+            session.deadline = trio.current_time() if len(session.advanced) < 3 else None
+
+        session.on_advance = read_on
+        bench.connection._set_timer()
+        await trio.sleep(4.9)
+        assert session.advanced == []
+        await trio.sleep(0.2)
+        assert len(session.advanced) == 3
+        assert session.advanced[0] >= 5.0
+        assert account.spent_s(trio.current_time()) > spent
+
+
 async def test_time_passes_for_a_session_at_its_deadline(mock_clock: MockClock) -> None:
     session = FakeSession(deadline=10.0)
     async with running(session) as bench:

@@ -313,11 +313,14 @@ class Connection:
             with trio.CancelScope() as self._timer:
                 self._set_timer()
                 await trio.sleep_forever()
-            now = trio.current_time()
-            if self.session.closing and (held := under_way(self._stream)) is not None:
-                self.session.transport_holds(held, now)
-            self.session.advance(now)
-            self._turn()
+            # What came in a few bytes may be read on for minutes, a piece whenever it is time.
+            await self._seat.turn()
+            with self._seat.paid():
+                now = trio.current_time()
+                if self.session.closing and (held := under_way(self._stream)) is not None:
+                    self.session.transport_holds(held, now)
+                self.session.advance(now)
+                self._turn()
 
     # Between the session and the rest
 
