@@ -12,6 +12,7 @@ is, so that what the other side sends costs no more memory than the data credit.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol, assert_never
 
 from peer.protocol.commands import Command, LookUp
@@ -89,6 +90,28 @@ class FedBytes:
             self._begin += len(self._chunks.popleft())
 
 
+class Discarded:
+    """What is thrown away, which costs us work: `idle_work` is called for some of it.
+
+    Each 64 KiB of it, as they came: of a payload that shrinks well an honest side may have a
+    thousand times as much under way when we give it up. But each turn of reading that was for
+    nothing counts too: what thirty bytes say may be 2^40, at which a core would work for half an
+    hour.
+    """
+
+    def __init__(self, config: SessionConfig, idle_work: Callable[[], None]) -> None:
+        self._idle_work = idle_work
+        self._turn_bytes = config.read_work_bytes_max
+        self._bytes = self._payload_bytes = 0
+
+    def add(self, size: int, payload_bytes: int) -> None:
+        """So much more, that stood for so many bytes of a payload."""
+        as_it_came, self._bytes = divmod(self._bytes + size, PIECE_BYTES_MAX)
+        turns, self._payload_bytes = divmod(self._payload_bytes + payload_bytes, self._turn_bytes)
+        for _ in range(as_it_came + turns):
+            self._idle_work()
+
+
 class InboundListener(Protocol):
     """Who is told what the data channel brought."""
 
@@ -144,7 +167,7 @@ class Inbound:
         self._ticket: int | None = None
         self._credit_released = 0
         self._fed = FedBytes()
-        self._discarded_bytes = self._discarded_payload_bytes = 0
+        self._discarded = Discarded(config, listener.idle_work)
         self._has_switched = False
         """Whether the last packet was a switch."""
         self._packet_bytes = 0
@@ -308,7 +331,7 @@ class Inbound:
                 self._arrived_bytes += len(packet.data)
                 receiver.payload_bytes(request, packet.data)
                 if request.incoming.discarding:
-                    self._count_discarded(self._packet_bytes, len(packet.data))
+                    self._discarded.add(self._packet_bytes, len(packet.data))
             case PayloadStart():
                 receiver.payload_start(request, packet)
             case Metadata():
@@ -353,22 +376,6 @@ class Inbound:
         if self._arrived_bytes:
             arrived, self._arrived_bytes = self._arrived_bytes, 0
             self._listener.arriving(request, arrived)
-
-    def _count_discarded(self, size: int, payload_bytes: int) -> None:
-        """Bytes thrown away cost us work: each 64 KiB of them is idle work.
-
-        As they came: of a payload that shrinks well an honest side may have a thousand times as
-        much under way when we give it up. But each turn of reading that was for nothing counts too:
-        what thirty bytes say may be 2^40, at which a core would work for half an hour.
-        """
-        self._discarded_bytes += size
-        while self._discarded_bytes >= PIECE_BYTES_MAX:
-            self._discarded_bytes -= PIECE_BYTES_MAX
-            self._listener.idle_work()
-        self._discarded_payload_bytes += payload_bytes
-        while self._discarded_payload_bytes >= self._config.read_work_bytes_max:
-            self._discarded_payload_bytes -= self._config.read_work_bytes_max
-            self._listener.idle_work()
 
     def _take_run(self) -> bool:
         """The fast way: many whole entries with small payloads at once."""

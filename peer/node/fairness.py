@@ -25,8 +25,8 @@ who goes and comes back is no newcomer.
 To be first is not enough in the event loop. Whoever is let through waits for the turn that is under
 way, and on a machine with few cores what is spent on the greedy is not there for anybody else. So
 while somebody is **busy** who has had less, those who have had much more rest after each turn, ten
-times as long as it took: together they take an eleventh of the loop. The same goes for the threads that
-read and write the store, which share the interpreter with it. Where nobody with less is busy,
+times as long as it took: together they take an eleventh of the loop. The same goes for the threads
+that read and write the store, which share the interpreter with it. Where nobody with less is busy,
 nobody rests: a peer that sends a little now and then slows no copying down.
 
 What is not decided here: whether there is room for somebody at all (`gate.py`), and how many bytes
