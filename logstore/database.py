@@ -351,6 +351,7 @@ class Database:
                 yield db
                 db.execute("COMMIT")
             except BaseException:
+                self._inside.has_failed = False
                 close_now(db)
                 raise
             if self._inside.has_failed:

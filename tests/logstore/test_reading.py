@@ -289,3 +289,14 @@ def test_a_connection_that_failed_inside_a_snapshot_is_not_kept(store: Store) ->
         assert again is db
     with store._database.read() as kept:
         assert kept is again
+
+
+def test_a_failure_that_ends_a_snapshot_costs_no_later_connection(store: Store) -> None:
+    key = store.append([b"a"])[0].key
+    with suppress(StoreDamaged), store.snapshot(), store._database.read():
+        raise ValueError
+    with store._database.read() as db:
+        pass
+    assert store.entry(key, 1) is not None
+    with store._database.read() as again:
+        assert again is db

@@ -62,6 +62,10 @@ async def test_news_are_told_at_once_where_nobody_rests() -> None:
     bench.telling.take(news(1, 2), {LOGS[1]: bench.flood})
     assert bench.logs() == [LOGS[2], LOGS[1]]
     assert bench.payers() == [None, bench.flood.payer]
+    assert bench.telling.idle
+    # Nothing is left for a task to do.
+    assert not bench.telling._begun
+    assert not bench.telling._piles
 
 
 async def test_the_news_of_who_rests_wait_and_hold_up_no_others(

@@ -63,11 +63,17 @@ class Telling:
         self._begin()
 
     def _begin(self) -> None:
-        """Tells of new piles at once if it is their turn."""
+        """Tells of new piles at once if it is their turn; a task tells what is left of them."""
         for pile in self._begun:
             if pile.seat.turn_if_free():
                 self._tell(pile)
-        self._begins.unpark_all()
+        for pile in self._begun:
+            # Most are told at once, and a task for each commit would have nothing to do.
+            if not pile.changes:
+                del self._piles[pile.seat.account.payer]
+        self._begun = [pile for pile in self._begun if pile.changes]
+        if self._begun:
+            self._begins.unpark_all()
 
     @property
     def idle(self) -> bool:
@@ -110,9 +116,9 @@ class Telling:
             while True:
                 while not self._begun:
                     await self._begins.park()
-                for pile in self._begun:
+                begun, self._begun = self._begun, []
+                for pile in begun:
                     nursery.start_soon(self._tell_in_turns, pile)
-                self._begun.clear()
 
     async def _tell_in_turns(self, pile: Pile) -> None:
         while pile.changes:
