@@ -46,7 +46,7 @@ from peer.protocol.events import (
     Verdict,
 )
 from peer.protocol.idle import IdleWork
-from peer.protocol.notices import Notice
+from peer.protocol.notices import Limit, LimitMet, Notice
 from peer.protocol.refunds import RefundBucket
 from peer.protocol.request import Request
 from peer.protocol.table import RequestTable
@@ -110,7 +110,7 @@ class Engine:
             self._decoder,
             self._table,
             self._prover,
-            Receiver(self._prover, config, self._table.all, self._late.both_have),
+            Receiver(self._prover, config, self._table.all, self._late.both_have, self._notices),
             Apologies(self._prover, receive_greedily=negotiated.receive_greedily),
             self._commands,
             config,
@@ -200,7 +200,8 @@ class Engine:
 
     def unread(self, unread_bytes: int) -> None:
         """So many of the control bytes so far are not sent yet."""
-        self._table.unread(unread_bytes)
+        if self._table.unread(unread_bytes):
+            self._notices.append(LimitMet(Limit.ANSWER_BYTES))
 
     def data_to_send(self, bytes_max: int) -> bytes:
         """At most `bytes_max` bytes, which count as sent."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.errors import Violation
+from peer.protocol.notices import Limit, LimitMet, Notice
 from peer.protocol.request import OpenEntry, Request
 from peer.protocol.sequence import METADATA, PAYLOAD, Piece, PieceKind
 from wire import (
@@ -39,7 +40,7 @@ class Receiver:
     """Applies packets to requests, which hold the state.
 
     `requests` tells all requests of the session: what is remembered of skips is bounded in sum.
-    `came` is told of each payload whose last byte came.
+    `came` is told of each payload whose last byte came, `notices` of limits that were met.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class Receiver:
         config: SessionConfig,
         requests: Callable[[], Iterable[Request]],
         came: Callable[[LogKey, int], None],
+        notices: list[Notice],
     ) -> None:
+        self._notices = notices
         self._prover = prover
         self._config = config
         self._requests = requests
@@ -143,6 +146,7 @@ class Receiver:
             incoming.in_piece = True
             incoming.entry = entry
             if entry.payload_bytes > self._config.payload_bytes_max and not incoming.discarding:
+                self._notices.append(LimitMet(Limit.PAYLOAD_BYTES))
                 raise CannotTakeIn(f"payload of {entry.payload_bytes} bytes is above our limit")
             self._choose_way(request, entry)
         if entry.payload_bytes == incoming.progress:

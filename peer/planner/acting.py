@@ -11,6 +11,8 @@ from peer.protocol.commands import CheckEvidence, Command, LookUp
 from peer.protocol.events import LogView
 from peer.protocol.notices import (
     Arriving,
+    Limit,
+    LimitMet,
     NewestLearned,
     Notice,
     PeerHolds,
@@ -177,6 +179,9 @@ class Actor:
 
     def check_evidence(self, log: LogKey, entries: tuple[bytes, ...], *, wanted: bool) -> None:
         self._commands.append(CheckEvidence(log, entries, wanted))
+
+    def met(self, limit: Limit) -> None:
+        self._notices.append(LimitMet(limit))
 
     def finished_sync(self, logs: int) -> None:
         self._notices.append(SyncFinished(logs))

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from peer.protocol.commands import LookUp
 from peer.protocol.events import LogView
+from peer.protocol.notices import Limit
 from peer.protocol.request import Request
 from wire import Adjust, Cancel, LogKey, Propose
 
@@ -69,6 +70,9 @@ class Actions(Protocol):
 
     def check_evidence(self, log: LogKey, entries: tuple[bytes, ...], *, wanted: bool) -> None:
         """Have entries that may prove a fork checked and recorded, if the log is wanted or held."""
+
+    def met(self, limit: Limit) -> None:
+        """Tell the node that something was refused for a limit of this session."""
 
     def finished_sync(self, logs: int) -> None:
         """A one-time sync is done."""

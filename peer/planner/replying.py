@@ -10,6 +10,7 @@ from logstore import Subscription
 from peer.protocol.commands import MISSING_NAMED, LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, LogView
+from peer.protocol.notices import Limit
 from peer.protocol.request import OPEN_END, Request
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
@@ -92,6 +93,7 @@ class Answers:
         if log in interests.logs or log in interests.own or log in self._offered_to_us:
             return True
         if len(self._offered_to_us) >= self._config.offered_logs_max:
+            self._actions.met(Limit.OFFERED_LOGS)
             return False
         self._offered_to_us.add(log)
         return True

@@ -4,6 +4,7 @@ Nobody has to listen: the engine behaves the same whether notices are taken or n
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from wire import CancelReason, LogKey
 
@@ -46,6 +47,21 @@ class RequestGivenUp:
     request: int
     log: LogKey
     detail: str
+
+
+class Limit(StrEnum):
+    """What a session may cost, by the key under which it is set (doors.md 4)."""
+
+    OFFERED_LOGS = "offered-logs"
+    PAYLOAD_BYTES = "payload-bytes"
+    ANSWER_BYTES = "answer-bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitMet:
+    """The other side has met a limit: something was refused, or it gets no more credit for now."""
+
+    limit: Limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +145,7 @@ Notice = (
     | RequestConfirmed
     | RequestCancelled
     | RequestGivenUp
+    | LimitMet
     | EntriesReceived
     | PayloadReceived
     | EntriesSent

@@ -427,18 +427,19 @@ class RequestTable:
             created_at=self.now,
         )
 
-    def unread(self, unread_bytes: int) -> None:
-        """So much of what was said is not sent yet, since the other side does not read.
+    def unread(self, unread_bytes: int) -> bool:
+        """So much of what was said is not sent yet; True if from now on that is too much.
 
         Answers can be a hundred times as large as what asks for them, and whoever never reads them
         could have us pile them up without end: each cancel makes room for another proposal. Our
         only lever that is legal and takes nothing from others is the credit. To stop reading is
         none: two honest sides that do so wait for each other for good.
         """
-        self._unread = unread_bytes > self._config.answer_bytes_max
+        before, self._unread = self._unread, unread_bytes > self._config.answer_bytes_max
         if not self._unread and self._kept_credit:
             units, self._kept_credit = self._kept_credit, 0
             self._grant(units)
+        return self._unread and not before
 
     def _grant(self, units: int) -> None:
         if self._unread:

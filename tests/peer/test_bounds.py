@@ -10,7 +10,7 @@ from peer.planner.planner import Planner
 from peer.protocol.commands import Ingest, WritePayload
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import Interests, InterestsChanged, SourceChanged
-from peer.protocol.notices import PeerHolds
+from peer.protocol.notices import Limit, LimitMet, PeerHolds
 from wire import (
     U64_MAX,
     Adjust,
@@ -112,6 +112,7 @@ def test_reading_past_much_that_is_thrown_away_lets_others_have_their_turn() -> 
         peer.engine.advance()
     assert peer.engine.next_deadline() != peer.engine.now
     assert Cancel(0, CancelReason.NO_RESOURCES) in peer.messages()
+    assert LimitMet(Limit.PAYLOAD_BYTES) in peer.host.notices
 
 
 def test_bytes_thrown_away_are_idle_work() -> None:

@@ -9,7 +9,7 @@ from peer.planner.planner import Planner
 from peer.protocol.commands import FinishPayload
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Event, Interests, PayloadFinished, Refusal, Verdict
-from peer.protocol.notices import SyncFinished
+from peer.protocol.notices import Limit, LimitMet, SyncFinished
 from wire import CancelReason, Grant, LogKey, Propose, encode_control, encode_request_cancelled
 
 from .impolite import Impolite, cancel, log_of, propose
@@ -307,6 +307,10 @@ def test_more_offered_logs_than_we_take_in_are_refused_for_now() -> None:
     pair.connect((everything, everything))
     settle(pair)
     assert sum(bool(log) for log in stores[1].logs.values()) == 2
+    # Three logs, each of which is offered again later.
+    told = [each for each in pair.hosts[1].notices if isinstance(each, LimitMet)]
+    assert len(told) >= 3
+    assert set(told) == {LimitMet(Limit.OFFERED_LOGS)}
 
 
 def test_what_is_offered_beyond_the_limit_is_not_asked_for_either() -> None:

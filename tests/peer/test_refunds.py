@@ -8,7 +8,7 @@ from nacl.signing import SigningKey
 from peer.protocol.commands import LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged
-from peer.protocol.notices import SyncFinished
+from peer.protocol.notices import Limit, LimitMet, SyncFinished
 from peer.protocol.refunds import TICK_S, RefundBucket, Refunds
 from wire import Cancel, ControlDecoder, Grant, LogKey, encode_control, encode_request_cancelled
 
@@ -128,6 +128,9 @@ def test_who_does_not_read_the_answers_gets_no_credit_for_more() -> None:
         answers()
         credit = granted()
     assert 1000 < len(unread) < 3000
+    # It is told once, and not whenever more is said.
+    told = [each for each in peer.host.notices if isinstance(each, LimitMet)]
+    assert told == [LimitMet(Limit.ANSWER_BYTES)]
     assert credit == 0
     read = number
     for _ in range(5):

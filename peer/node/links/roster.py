@@ -13,6 +13,7 @@ from peer import (
     EntriesSent,
     Event,
     InterestsChanged,
+    LimitMet,
     Notice,
     RefundBucket,
     Session,
@@ -213,7 +214,8 @@ class Roster:
         self._failures_told = Seldom()
         self.sources = Sources(host.when_payloads_kept)
         self.hits: Counter[str] = Counter()
-        """How often a connection gave way to a newer one of the same peer."""
+        """How often limits of single sessions were met, and a connection gave way to a newer one of
+        the same peer."""
 
     def change(self, limits: Limits) -> None:
         """Holds the connections that begin from now on to these limits."""
@@ -326,6 +328,8 @@ class Roster:
     def _noticed(self, member: Member, notice: Notice) -> None:
         if isinstance(notice, EntriesSent | EntriesReceived):
             self._spread(notice.log, notice.newest)
+        elif isinstance(notice, LimitMet):
+            self.hits[notice.limit] += 1
         member.take(notice)
 
     async def run(self, member: Member) -> Ending:

@@ -19,6 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from logstore import Statistics
+from peer import Limit
 from peer.node.links.entrance import Refused
 from peer.node.links.records import ConnectionState, Direction
 from peer.node.links.roster import PEER_CONNECTIONS
@@ -74,9 +75,9 @@ LIMITS: Final = (
     "store-bytes",
     "free-bytes",
     "partial-seconds",
+    *map(str, Limit),
 )
-"""Limits that are counted when they are met: those that stand between connections, and those of the
-disk. What is beyond the others delays somebody, or breaks a rule of the protocol."""
+"""Limits that are counted when they are met. What is beyond the others only makes somebody wait."""
 
 
 @dataclass(frozen=True, slots=True)
