@@ -50,11 +50,15 @@ class Siege:
         self.environment = {"BAMBOO_PEER_STATE": str(folder / "state")}
         self._processes: list[subprocess.Popen[str]] = []
         self._keys = {name: SigningKey.generate() for name in ("hostile", "rounds", "pulse")}
+        self._pushed = SigningKey.generate()
+        """The author of what honest peers bring."""
         self.store = folder / "node"
         self.author = self._write_store()
         flags = list(attack.serve) + (["--tls"] if attack.tls else [])
         if attack.follows_hostile:
             flags += ["--follow", bytes(self._keys["hostile"].verify_key).hex()]
+        if attack.pushes:
+            flags += ["--follow", bytes(self._pushed.verify_key).hex()]
         self.node = Node(self.store, flags, self.environment, descriptors=attack.descriptors)
         try:
             self.rounds = self._start("siege.honest", "rounds", self._honest("rounds"))
@@ -91,6 +95,7 @@ class Siege:
             entries=self.entries,
             tls=self.attack.tls,
             pushes=self.attack.pushes,
+            push_seed=bytes(self._pushed).hex(),
             with_payloads=False,
         )
         return orders.as_json()

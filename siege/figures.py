@@ -163,6 +163,7 @@ def _syncing(node: Node, key: SigningKey, entries: int, *, tls: bool) -> subproc
         entries=entries,
         tls=tls,
         pushes=False,
+        push_seed="",
         with_payloads=True,
     )
     return subprocess.Popen(

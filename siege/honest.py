@@ -56,6 +56,8 @@ class HonestOrders:
     entries: int
     tls: bool
     pushes: bool
+    push_seed: str
+    """Of the author, in hex, whose logs are pushed: the node follows it by name."""
     with_payloads: bool
     """Whether a sync is over only once every payload is there: large ones come by themselves."""
 
@@ -104,18 +106,18 @@ async def _all_payloads(store: Store, log: LogKey) -> None:
         await trio.sleep(POLL_S)
 
 
-async def _push(orders: HonestOrders, folder: Path) -> tuple[float, float]:
-    """A log of a new author, until the node's store has all of it.
+async def _push(orders: HonestOrders, folder: Path, number: int) -> tuple[float, float]:
+    """A new log of an author whom the node follows, until the node's store has all of it.
 
     It is not the honest peer's own: the node would bring back what that one had pushed before.
     """
-    author = SigningKey.generate()
-    log = LogKey(bytes(author.verify_key), 0)
+    author = SigningKey(bytes.fromhex(orders.push_seed))
+    log = LogKey(bytes(author.verify_key), number)
     with (
         Store.create(folder, signing_key=orders.key) as store,
         Store.open(orders.node_store, readonly=True) as theirs,
     ):
-        entries = signed_log(author, 0, payloads(orders.entries))
+        entries = signed_log(author, number, payloads(orders.entries))
         await trio.to_thread.run_sync(lambda: store.put_entries(log, entries, source="siege"))
         async with Peer(store, config=NodeConfig(workers=1)) as peer:
             # Else it would be given to whoever asks, and not offered.
@@ -129,7 +131,7 @@ async def _push(orders: HonestOrders, folder: Path) -> tuple[float, float]:
                 await trio.sleep(POLL_S)
 
 
-async def _round(orders: HonestOrders) -> dict[str, Any]:
+async def _round(orders: HonestOrders, number: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         # Each round is another machine: what an earlier one has signed is of no concern.
         os.environ["BAMBOO_PEER_STATE"] = str(Path(folder, "state"))
@@ -137,7 +139,7 @@ async def _round(orders: HonestOrders) -> dict[str, Any]:
         with trio.move_on_after(ROUND_S):
             store = Path(folder, "store")
             if orders.pushes:
-                began, ended = await _push(orders, store)
+                began, ended = await _push(orders, store, number)
             else:
                 began, ended = await _fetch(orders, store)
             return {"began": began, "ended": ended, "entries": orders.entries}
@@ -147,8 +149,8 @@ async def _round(orders: HonestOrders) -> dict[str, Any]:
 def rounds(orders: HonestOrders) -> None:
     """A sync for each line."""
     show({"ready": True})
-    for _ in sys.stdin:
-        show(trio.run(_round, orders))
+    for number, _ in enumerate(sys.stdin):
+        show(trio.run(_round, orders, number))
 
 
 # The pulse

@@ -9,12 +9,21 @@ import trio
 import trio.testing
 
 from logstore import ALL, Store
-from peer import EntriesReceived, EntriesSent, Ingest, Ingested, PayloadReceived, PeerHolds
+from peer import (
+    EntriesReceived,
+    EntriesSent,
+    Ingest,
+    Ingested,
+    Interests,
+    PayloadReceived,
+    PeerHolds,
+)
 from peer.node import fairness
 from peer.node.fairness import (
     HALF_LIFE_S,
     LONGEST_WAITING_EVERY,
     REST_TIMES,
+    WAITS_MUCH_S,
     Account,
     Accounts,
     Line,
@@ -84,8 +93,32 @@ def test_a_connection_earns_by_what_it_moves() -> None:
             PayloadReceived(log, 5, 100_000_000),
             PeerHolds(log, 5, 5),
         ):
-            seat.earn(notice)
+            seat.earn(notice, Interests(logs=frozenset((log,))))
         assert seat.account.spent_s(trio.current_time()) == pytest.approx(10 - 0.9 * 4.6)
+
+    trio.run(run, clock=trio.testing.MockClock())
+
+
+@pytest.mark.parametrize(
+    ("interests", "counts"),
+    [
+        (Interests(everything=True), 10.0),
+        (Interests(everything=True, authors=frozenset((bytes(32),))), 1.0),
+        (Interests(everything=True, fetches={LogKey(bytes(32), 0): ((1, 5),)}), 1.0),
+        (Interests(own=frozenset((LogKey(bytes(32), 0),))), 1.0),
+    ],
+    ids=["everything", "author", "fetched", "own"],
+)
+def test_what_nobody_asked_for_by_name_earns_nothing(interests: Interests, counts: float) -> None:
+    """Authors cost nothing: valid entries of new ones would be a flood that counts for little."""
+
+    async def run() -> None:
+        seat = Turns().seat(Account())
+        seat.account.charge(10.0, trio.current_time())
+        log = LogKey(bytes(32), 0)
+        seat.earn(EntriesReceived(log, 5, 1000 * 1000, 0), interests)
+        seat.earn(PayloadReceived(log, 5, 10**12), interests)
+        assert seat.account.spent_s(trio.current_time()) == pytest.approx(counts)
 
     trio.run(run, clock=trio.testing.MockClock())
 
@@ -223,7 +256,7 @@ async def test_the_entries_of_a_newcomer_are_checked_before_a_backlog() -> None:
             assert len(store.read(author.log, 1, entries_max=3000, bytes_max=1 << 20)) == 2000
 
 
-async def test_who_has_had_much_more_rests_while_somebody_else_is_busy(
+async def test_who_has_had_much_more_rests_while_somebody_else_waits(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     turns, accounts = Turns(), Accounts()
@@ -235,7 +268,7 @@ async def test_who_has_had_much_more_rests_while_somebody_else_is_busy(
         for _ in range(count):
             await seat.turn()
             autojump_clock.jump(seconds)
-            seat.account.charge(seconds, trio.current_time())
+            turns.pay(seat.account, seconds)
             spent[who] += seconds
 
     with trio.fail_after(PATIENCE_S):
@@ -266,14 +299,55 @@ def test_connections_of_one_account_rest_for_each_other() -> None:
     flood.charge(2.0, 0.0)
     modest.charge(0.05, 0.0)
     assert flood.rests_until_s < 0
+    modest.waited(WAITS_MUCH_S, 0.0)
     flood.charge(0.1, 0.0)
     assert flood.rests_until_s == pytest.approx(0.1 * REST_TIMES)
     assert modest.rests_until_s < 0
     # And all of them for somebody else who has had less than they together.
-    alone.charge(0.05, 0.0)
+    alone.payer.waited(WAITS_MUCH_S, 0.0)
     modest.charge(0.01, 0.0)
     assert modest.rests_until_s == pytest.approx(0.01 * REST_TIMES)
     assert alone.rests_until_s < 0
+
+
+def test_nobody_rests_for_who_is_busy_and_does_not_wait() -> None:
+    """A new attack that takes little would halve the rate of who has copied for long."""
+    accounts = Accounts()
+    copies, is_new = accounts.open("copies", 0.0), accounts.open("new", 0.0)
+    copies.charge(2.0, 0.0)
+    is_new.charge(0.2, 0.0)
+    copies.charge(0.1, 0.0)
+    assert copies.rests_until_s < 0
+    # What was waited a while ago does not count.
+    is_new.payer.waited(WAITS_MUCH_S, 0.0)
+    copies.charge(0.1, 5.0)
+    assert copies.rests_until_s < 5.0
+
+
+def test_what_others_did_while_something_stood_in_line_was_waited() -> None:
+    accounts, line = Accounts(), Line[str]()
+    one, another, other_peer = (accounts.open(who, 0.0) for who in ("amy", "amy", "ben"))
+    waits = WAITS_MUCH_S
+    line.worked(other_peer, 10.0)
+    line.put(one, "first")
+    line.put(one, "second")
+    # What it did itself is no waiting, nor what was done before it came.
+    line.worked(one, 10.0)
+    assert line.take(0.0) == (one, ["first"])
+    assert not one.waits_much(0.0)
+    line.put(another, "third")
+    line.worked(another, waits)
+    other_peer.charge(1.0, 0.0)
+    another.charge(0.5, 0.0)
+    assert line.take(0.0) == (one, ["second"])
+    # It has waited for its own peer, and that one for nobody.
+    assert one.waits_much(0.0)
+    assert not one.payer.waits_much(0.0)
+    line.worked(other_peer, waits)
+    assert line.take(0.0) == (another, ["third"])
+    assert another.waits_much(0.0)
+    assert one.payer.waits_much(0.0)
+    assert not line
 
 
 async def test_the_jobs_of_who_rests_wait_while_others_are_done(

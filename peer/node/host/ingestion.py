@@ -117,10 +117,10 @@ class Ingestion:
         if not self._line:
             return False
         now = self._now()
-        rests_until_s = self._line.rests_until_s(now)
-        if rests_until_s > now:
-            self._timer.deadline = rests_until_s
-        return rests_until_s <= now
+        if self._line.rests(now):
+            self._timer.deadline = self._line.rests_until_s(now)
+            return False
+        return True
 
     async def _go_on(self) -> None:
         """Begins what had to rest."""
@@ -133,12 +133,13 @@ class Ingestion:
         entries: list[_Pending] = []
         now = self._now()
         while self._line and len(entries) < BATCH_ENTRIES_MAX:
-            if entries and self._line.rests_until_s(now) > now:
+            if entries and self._line.rests(now):
                 break
             room = BATCH_ENTRIES_MAX - len(entries)
             share = min(room, TURN_ENTRIES) if self._line.accounts > 1 else room
             account, waiting = self._line.take(now, share)
             wanted = [pending for pending in waiting if not pending[0].refused]
+            self._line.worked(account, len(wanted) * ENTRY_S)
             account.charge(len(wanted) * ENTRY_S, now)
             entries += wanted
         return entries

@@ -149,9 +149,9 @@ class Lane:
             while not self._jobs:
                 await self._waiting.park()
             now = trio.current_time()
-            if (rests_until_s := self._jobs.rests_until_s(now)) > now:
+            if self._jobs.rests(now):
                 # Whoever has something to be done meanwhile does not wait for that.
-                with trio.move_on_at(rests_until_s):
+                with trio.move_on_at(self._jobs.rests_until_s(now)):
                     await self._waiting.park()
                 continue
             await self._do_some()
@@ -164,7 +164,7 @@ class Lane:
         accounts: list[Account] = []
         now = trio.current_time()
         while self._jobs and len(jobs) < most:
-            if jobs and self._jobs.rests_until_s(now) > now:
+            if jobs and self._jobs.rests(now):
                 break
             account, taken = self._jobs.take(now, most - len(jobs))
             jobs += taken
@@ -180,6 +180,7 @@ class Lane:
         now = trio.current_time()
         for account, cost in zip(accounts, seconds, strict=True):
             if account is not self._own:
+                self._jobs.worked(account, cost)
                 account.charge(cost, now)
         self._settle(outcomes)
 

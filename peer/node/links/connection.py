@@ -173,7 +173,9 @@ class Connection:
         self._stream = stream
         self._host = host
         self._source = source
-        self._interests = interests
+        self._first = interests
+        self._interests = interests.interests
+        """What the session was told last that is wanted."""
         self._noticed = noticed
         self._sniffer = Sniffer()
         self._port: Port | None = None
@@ -201,7 +203,7 @@ class Connection:
             self._source, self._deliver, self._fail, giver, self._seat.account
         )
         try:
-            self._deliver((self._interests,))
+            self._deliver((self._first,))
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._guard, self._read)
@@ -356,14 +358,16 @@ class Connection:
         with self._seat.paid():
             events = self._inbox.take(most)
             for event in events:
-                self._note_kept(event)
+                self._note(event)
             self.session.handle_all(events, trio.current_time())
             if self._failures.are_too_many:
                 self.close()
             self._turn()
 
-    def _note_kept(self, event: Event) -> None:
+    def _note(self, event: Event) -> None:
         match event:
+            case InterestsChanged():
+                self._interests = event.interests
             case Ingested() | PayloadFinished(verdict=Verdict.VALID):
                 self._failures.since_kept = 0
             case IngestFailed(refusal=Refusal.NO_ROOM) | PayloadFinished(verdict=Verdict.NO_ROOM):
@@ -390,7 +394,7 @@ class Connection:
         if self._port is not None and (commands := session.commands()):
             self._host.submit(self._port, commands, payer)
         for notice in session.notices():
-            self._seat.earn(notice)
+            self._seat.earn(notice, self._interests)
             self._noticed(notice)
         self._set_timer()
         if session.both_closed:
