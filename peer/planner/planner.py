@@ -123,7 +123,7 @@ class Planner:
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came."""
-        return earliest(self._rests.next_at(), self._turns.room.next_deadline(), self._ends_at())
+        return earliest(self._rests.next_at(), self._turns.next_deadline(), self._ends_at())
 
     # When a one-time sync is over
 
@@ -328,9 +328,8 @@ class Planner:
             elif self._may_fill_in(event, known):
                 # Whoever brings the log may have parts of it only, and this side what is between.
                 self._rests.look_at(log, now + self._config.stalled_after_s)
-        interests = self._answers.interests
-        waits = known is None and (log in interests.logs or log in interests.own)
-        if self._shared.plans(log) and not waits and not self._actions.requests_of(log):
+        if self._shared.plans(log) and not self._actions.requests_of(log):
+            # Ahead of those that are only offered, though it be one of them.
             self._turns.mark(log)
 
     def _may_fill_in(self, event: LogChanged, known: PeerLog) -> bool:

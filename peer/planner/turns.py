@@ -26,11 +26,13 @@ from .asks import (
     proposal_of,
 )
 from .forking import Forking
+from .offering import Offering
 from .peer_log import PeerLog
 from .progress import Mark
 from .proposals import Decider, Look
 from .ranges import Ranges, meet, union
 from .rests import Kind, Outcome
+from .retries import earliest
 from .room import Room
 from .shared import Shared
 from .waiting_line import WaitingLine
@@ -70,6 +72,9 @@ class Turns:
         )
         self.line = WaitingLine()
         self.room = Room(shared.actions, shared.config)
+        self.offering = Offering(once=shared.done is not None)
+        self._offers_wait = False
+        """Whether nothing is left in line but what is only offered, and that has to wait."""
         self.forking = Forking(
             shared.actions, self.mark, shared.covered, shared.wants, shared.may_tell
         )
@@ -111,21 +116,38 @@ class Turns:
 
     def advance(self) -> None:
         """Take turns as long as there is request credit."""
-        waits = bool(self.line or self._looking)
+        waits = self._line_waits or bool(self._looking)
         while self._credit_waits and self._actions.request_credit > self._reserve(waits=waits):
             self.mark(self._credit_waits.popitem()[0])
+        self._offers_wait = False
         while self.line and self._looking < self._actions.request_credit:
+            is_offer = self.line.next_is_offer
+            if is_offer and not self.offering.may_offer(self._actions.now):
+                self._offers_wait = True
+                break
             log = self.line.pop()
             if log in self._dirty or not self._has_had_turn(log):
+                if is_offer:
+                    self.offering.offered()
                 self._look(log, Look())
         if self.room.is_due(waits=bool(self.line or self._credit_waits)):
             waiting = self.line.count(lambda log: not self._shared.covered(log))
             self.room.make(waiting + len(self._credit_waits), self._logs.asks())
 
+    def next_deadline(self) -> float | None:
+        """When `advance` has something to do although nothing came, or None."""
+        next_offer = self.offering.next_deadline() if self._offers_wait else None
+        return earliest(self.room.next_deadline(), next_offer)
+
     def _has_had_turn(self, log: LogKey) -> bool:
         """Whether a log that is offered, and to which nothing happened, needs no turn now."""
         known = self._logs.get(log)
         return (known is not None and known.spoken) or self._shared.covered(log)
+
+    @property
+    def _line_waits(self) -> bool:
+        """Whether a log waits for credit. What is only offered may wait for its pace instead."""
+        return bool(self.line) and not (self._offers_wait and self.line.next_is_offer)
 
     def _reserve(self, *, waits: bool) -> int:
         """Request credit that payloads leave to others, if any wait."""
@@ -264,7 +286,7 @@ class Turns:
             # It need not come twice.
             self.mark_soon(log)
         elif ask.kind is AskKind.PAYLOADS and actions.request_credit <= self._reserve(
-            waits=bool(self.line)
+            waits=self._line_waits
         ):
             self._credit_waits[log] = None
         elif actions.request_credit == 0:

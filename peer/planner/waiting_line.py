@@ -29,6 +29,11 @@ class WaitingLine:
     def __bool__(self) -> bool:
         return bool(self._pushed or self._last) or self._offers_left > 0
 
+    @property
+    def next_is_offer(self) -> bool:
+        """Whether the next one is only offered."""
+        return not self._pushed and self._offers_left > 0
+
     def __contains__(self, log: LogKey) -> bool:
         return log in self._pushed or log in self._last
 

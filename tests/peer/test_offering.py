@@ -1,0 +1,101 @@
+"""Logs that nobody has asked for are offered at a pace; what is wanted is not held back."""
+
+from collections import deque
+from dataclasses import replace
+
+import pytest
+
+from peer.planner.offering import FIRST, FOR_A_CONFIRMED, MOST, PER_S, Offering
+from peer.protocol.config import SessionConfig
+from peer.protocol.events import Interests, LogChanged
+from wire import CancelReason, Grant, LogKey, Propose, encode_request_cancelled, encode_switch
+
+from .impolite import AUTHOR, SMALL, Impolite, cancel
+from .rig import Pair, Store
+
+MANY = 400
+
+LOGS = [LogKey(AUTHOR.id, number) for number in range(MANY)]
+CONFIG = replace(SMALL, refused_credit_per_s=1e9, refused_credit_max=1e9)
+
+
+def impolite() -> Impolite:
+    """An engine that holds many logs and offers them to somebody who has asked for none."""
+    peer = Impolite(logs=frozenset(LOGS), config=CONFIG)
+    for log in LOGS:
+        peer.store.append(AUTHOR, log.log_id, b"x")
+    # It was there before: no news.
+    peer.host.todo = deque(e for e in peer.host.todo if not isinstance(e, LogChanged))
+    return peer
+
+
+def refuse_all(peer: Impolite) -> list[LogKey]:
+    """Which logs are offered now; each of them is refused."""
+    offered: list[LogKey] = []
+    while proposals := [each for each in peer.messages() if isinstance(each, Propose)]:
+        for proposal in proposals:
+            number = proposal.request
+            offered.append(proposal.log)
+            peer.control(cancel(number, CancelReason.NOT_WANTED), Grant(1))
+            peer.sent()
+            peer.data(encode_switch(number), encode_request_cancelled(number))
+    return offered
+
+
+def test_who_refuses_is_offered_the_rest_by_and_by() -> None:
+    peer = impolite()
+    peer.control(Grant(64))
+    offered = refuse_all(peer)
+    assert len(offered) == FIRST
+    assert peer.engine.next_deadline() is not None
+    while len(offered) < MANY:
+        began, before = peer.engine.now, len(offered)
+        peer.wait(0.2)
+        offered += refuse_all(peer)
+        assert len(offered) - before <= (peer.engine.now - began) * PER_S + 1
+        assert peer.engine.now < 2 * MANY / PER_S
+    assert sorted(offered) == LOGS
+
+
+def test_what_is_new_is_offered_at_once() -> None:
+    peer = impolite()
+    peer.control(Grant(64))
+    offered = set(refuse_all(peer))
+    waiting = next(log for log in LOGS if log not in offered)
+    peer.store.append(AUTHOR, waiting.log_id, b"news")
+    assert refuse_all(peer) == [waiting]
+
+
+def test_who_wants_all_of_it_is_offered_it_without_waiting() -> None:
+    stores = (Store(), Store())
+    for log in LOGS:
+        stores[0].append(AUTHOR, log.log_id, b"x")
+    pair = Pair(SessionConfig(), stores=stores)
+    everything = Interests(everything=True)
+    pair.connect((everything, everything))
+    pair.run()
+    assert all(stores[1].height(log) for log in LOGS)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_one_time_sync_keeps_no_pace(once: bool) -> None:
+    offering = Offering(once=once)
+    offers = 0
+    while offers < 1000 and offering.may_offer(5.0):
+        offering.offered()
+        offers += 1
+    assert offers == (1000 if once else FIRST)
+    assert once or offering.next_deadline() == pytest.approx(5.0 + 1 / PER_S)
+
+
+def test_no_more_is_saved_up_than_may_leave_at_once() -> None:
+    offering = Offering(once=False)
+    for _ in range(1000):
+        offering.confirmed()
+    assert FOR_A_CONFIRMED > 1
+    for now in (0.0, 1000.0):
+        offers = 0
+        while offering.may_offer(now):
+            offering.offered()
+            offers += 1
+        assert offers == MOST
