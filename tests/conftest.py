@@ -25,6 +25,8 @@ from tests.scheduling import GroupedScheduling
 # For what is made outside of a test, by fixtures of a module.
 os.environ["BAMBOO_PEER_STATE"] = tempfile.mkdtemp(prefix="bamboo-state-")
 
+SPARK_GAVE_UP = "Python worker failed to connect back"
+
 # A shell starts what it runs in the background with Ctrl-C ignored, and so would every process that
 # tests start and mean to end by it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -71,6 +73,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in found:
         # pyspark uses what pandas, numpy and Python have deprecated, and leaves sockets open.
         item.add_marker(pytest.mark.filterwarnings("ignore"))
+        # Spark gives a Python worker ten seconds to start, which cannot be set: beside six busy
+        # processes on two cores it takes that. It says nothing of what the test is for.
+        item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=[SPARK_GAVE_UP]))
         if missing is not None:
             item.add_marker(pytest.mark.skip(reason=missing))
 
