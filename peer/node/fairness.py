@@ -12,12 +12,13 @@ for nobody who is greedier than it is. Every eighth turn goes to who has waited 
 nobody stands still.
 
 What came to something counts for a tenth: entries and payloads that were sent, or came, were
-verified, and are of a log that somebody here has asked for by name. Without that whoever has just
-copied a large log would have to wait for a flood that is new, and most of what a flood costs moves
-nothing: it asks and cancels, claims and does not bring, grants and credits. What is taken in only
-because everything is counts whole: authors cost nothing to make, and entries of theirs that are all
-valid would be a flood for which a node thanks. Among those who are of use, somebody who copies for
-minutes lets every newcomer pass until that one has had as much, and then shares evenly.
+verified, and are of a log that somebody here has asked for by name. The rest is **waste**. Without
+that whoever has just copied a large log would have to wait for a flood that is new, and most of
+what a flood costs moves nothing: it asks and cancels, claims and does not bring, grants and
+credits. What is taken in only because everything is counts as waste too: authors cost nothing to
+make, and entries of theirs that are all valid would be a flood for which a node thanks. Among those
+who are of use, somebody who copies for minutes lets every newcomer pass until that one has had as
+much, and then shares evenly.
 
 An account is that of an allowed peer, or of an address where anybody may be: ids cost nothing to
 make. Connections of one account have accounts below it, by the same rule: of all that come through
@@ -25,14 +26,13 @@ one tunnel, those that do little do not wait for the one that floods. It outlive
 who goes and comes back is no newcomer.
 
 To be first is not enough in the event loop. Whoever is let through waits for the turn that is under
-way, and a sync needs some hundreds of turns: if each of them waits for one of a flood, it takes
-twice as long. So it is counted what somebody **waits**: the time that others worked while something
-of his stood in line. Once that is a tenth of his time, those who have had much more than he rest
-after each turn, ten times as long as it took, until he waits less. The same goes for the threads
-that read and write the store, which share the interpreter with the loop. Where nobody with less
-waits nobody rests, however busy he is: before, who copied a large log rested for whoever took a
-tenth of the loop, the machine idled, and an attack that did little halved the rate of a copy by
-being new.
+way, and on a machine with few cores what is spent on the greedy is not there for anybody else. So
+while somebody is **busy** who has wasted less, those who have wasted much more rest after each
+turn, twenty times as long as it took: together they take a twentieth of the loop and the threads
+that read and write the store, which share the interpreter with it. Where nobody who wastes less is
+busy, nobody rests: a peer that sends a little now and then slows nobody down. And nobody rests for
+what came to something: before, who had copied a large log rested for each newcomer, an attack that
+did little halved the rate of a copy by being new, and the machine idled.
 
 What is not decided here: whether there is room for somebody at all (`gate.py`), and how many bytes
 a second somebody may send (`rates.py`). Nothing is refused here; it comes later, and what is read
@@ -44,14 +44,11 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import trio
 
-from peer import EntriesReceived, EntriesSent, Interests, Notice, PayloadReceived
-
-if TYPE_CHECKING:
-    from wire import LogKey
+from peer import EntriesReceived, EntriesSent, Interests, Notice, PayloadReceived, RequestCancelled
 
 T = TypeVar("T")
 
@@ -70,11 +67,14 @@ USEFUL_WEIGHT: Final = 0.1
 ENTRY_WORTH_S: Final = 60e-6
 BYTE_WORTH_S: Final = 10e-9
 """What moving an entry, and a byte of a payload, costs at most where nothing is wasted."""
+REFUSAL_WORTH_S: Final = 1e-3
+"""What it costs to look up a log, to offer it, and to hear that it is not wanted. That is no fault
+of who was offered it, and cannot be made a flood: offers have a pace of their own (offering.py)."""
 LATELY_S: Final = 0.25
-WAITS_MUCH_S: Final = 0.036
-"""Who waits a tenth of the time has waited so much lately, with `LATELY_S` as half-life."""
-REST_TIMES: Final = 10.0
-"""With five, floods by twenty connections left an honest peer 70 to 77 % of its rate."""
+BUSY_S: Final = 0.036
+"""Who has a tenth of the loop has spent so much lately, with `LATELY_S` as half-life."""
+REST_TIMES: Final = 20.0
+"""With ten, attacks that fill the store left an honest peer 74 to 83 % of its rate."""
 MUCH_MORE_TIMES: Final = 2.0
 MUCH_MORE_S: Final = 0.05
 """Nobody rests for what a connection costs that has just been set up."""
@@ -89,13 +89,13 @@ class Account:
     __slots__ = (
         "_at_s",
         "_beside",
+        "_lately_at_s",
+        "_lately_s",
         "_parent",
         "_spent_s",
-        "_waited_at_s",
-        "_waited_s",
         "_wasted_s",
+        "busy_below",
         "own_rest_until_s",
-        "waiting_below",
     )
 
     def __init__(
@@ -103,17 +103,17 @@ class Account:
     ) -> None:
         """`parent`: the account of all that belongs to the same peer or address.
 
-        `beside`: those without a parent that wait much, for one of them.
+        `beside`: those without a parent that are busy, for one of them.
         """
         self._parent = parent
-        self.waiting_below: dict[Account, None] = {}
-        """Those below it that wait much, or did a moment ago."""
+        self.busy_below: dict[Account, None] = {}
+        """Those below it that are busy, or were a moment ago."""
         if parent is not None:
-            beside = parent.waiting_below
+            beside = parent.busy_below
         self._beside = {} if beside is None else beside
         self._spent_s = self._wasted_s = 0.0
         self._at_s = 0.0
-        self._waited_s = self._waited_at_s = 0.0
+        self._lately_s = self._lately_at_s = 0.0
         self.own_rest_until_s = -math.inf
 
     @property
@@ -128,24 +128,27 @@ class Account:
         return max(above, self.own_rest_until_s)
 
     def charge(self, seconds: float, now: float) -> None:
-        """Adds what something has cost; who has had much more than one who waits rests after it."""
+        """Adds what something has cost; whoever has wasted much more than others rests after it."""
         self._fade(now)
         self._spent_s += seconds
         self._wasted_s += seconds
+        self._lately_s = self._lately(now) + seconds
+        self._lately_at_s = now
         if self._parent is not None:
             self._parent.charge(seconds, now)
-        for each in list(self._beside):
-            if not each.waits_much(now):
-                del self._beside[each]
-            elif self.has_had_much_more(each, now):
-                self.own_rest_until_s = now + REST_TIMES * seconds
-
-    def waited(self, seconds: float, now: float) -> None:
-        """Others worked for so long while something of this account stood in line."""
-        self._waited_s = self._waited_lately_s(now) + seconds
-        self._waited_at_s = now
-        if self.waits_much(now):
-            self._beside[self] = None
+        busy = self._beside
+        if self.is_busy(now):
+            busy[self] = None
+        rests = False
+        for each in list(busy):
+            if not each.is_busy(now):
+                del busy[each]
+            elif self.has_wasted_much_more(each, now):
+                rests = True
+        if rests:
+            # What was done meanwhile, in a thread or by another connection, makes the rest longer
+            # and not shorter: else the least of it would end the rest for the most.
+            self.own_rest_until_s = max(self.own_rest_until_s, now) + REST_TIMES * seconds
 
     def earn(self, seconds: float, now: float) -> None:
         """So much of what was charged came to something."""
@@ -168,16 +171,20 @@ class Account:
         weighed = self._wasted_s + USEFUL_WEIGHT * (self._spent_s - self._wasted_s)
         return float(weighed * 0.5 ** ((now - self._at_s) / HALF_LIFE_S))
 
-    def _waited_lately_s(self, now: float) -> float:
-        return float(self._waited_s * 0.5 ** ((now - self._waited_at_s) / LATELY_S))
+    def _lately(self, now: float) -> float:
+        return float(self._lately_s * 0.5 ** ((now - self._lately_at_s) / LATELY_S))
 
-    def waits_much(self, now: float) -> bool:
-        """Whether others cost it a share of its time that matters."""
-        return self._waited_lately_s(now) >= WAITS_MUCH_S
+    def is_busy(self, now: float) -> bool:
+        """Whether it takes a share of the loop that matters."""
+        return self._lately(now) >= BUSY_S
 
-    def has_had_much_more(self, other: "Account", now: float) -> bool:
-        """Whether it is its turn to rest where the other one waits."""
-        return self.spent_s(now) > MUCH_MORE_TIMES * other.spent_s(now) + MUCH_MORE_S
+    def has_wasted_much_more(self, other: "Account", now: float) -> bool:
+        """Whether it is its turn to rest while the other one is busy."""
+        return self.wasted_s(now) > MUCH_MORE_TIMES * other.wasted_s(now) + MUCH_MORE_S
+
+    def wasted_s(self, now: float) -> float:
+        """What came to nothing, and is not forgotten yet."""
+        return float(self._wasted_s * 0.5 ** ((now - self._at_s) / HALF_LIFE_S))
 
     def rank(self, now: float) -> tuple[float, float]:
         """The smaller goes first: by the peer or address, then by the connection."""
@@ -190,7 +197,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self._accounts: dict[Hashable, Account] = {}
-        self._waiting: dict[Account, None] = {}
+        self._busy: dict[Account, None] = {}
 
     def open(self, who: Hashable, now: float) -> Account:
         """An account for a connection, below that of the peer or address."""
@@ -199,7 +206,7 @@ class Accounts:
             if len(self._accounts) >= ACCOUNTS_MAX:
                 accounts = self._accounts
                 del accounts[min(accounts, key=lambda each: accounts[each].spent_s(now))]
-            account = self._accounts[who] = Account(beside=self._waiting)
+            account = self._accounts[who] = Account(beside=self._busy)
         return Account(account)
 
 
@@ -211,11 +218,6 @@ class Line(Generic[T]):
         self._count = 0
         self._came = 0
         self._served = 0
-        self._worked_s = 0.0
-        """What was spent on things that stood here, in all..."""
-        self._since: dict[Account, float] = {}
-        """... when accounts of which something waits began to wait; more, by what was spent on
-        their own things since. Those of peers and addresses too."""
 
     def __len__(self) -> int:
         return self._count
@@ -232,9 +234,6 @@ class Line(Generic[T]):
         items = self._waiting.get(account)
         if items is None:
             items = self._waiting[account] = deque()
-            for each in (account, account.payer):
-                # Others of the same peer may wait already.
-                self._since.setdefault(each, self._worked_s)
         items.append((self._came, item))
 
     def put_behind_all(self, make: Callable[[], T]) -> int:
@@ -252,12 +251,6 @@ class Line(Generic[T]):
         """Whether all whose things wait rest."""
         return self.rests_until_s(now) > now
 
-    def worked(self, account: Account, seconds: float) -> None:
-        """So much was spent on something of an account that stood here, or need not wait here."""
-        self._worked_s += seconds
-        for each in {account, account.payer} & self._since.keys():
-            self._since[each] += seconds
-
     def take(self, now: float, count: int = 1) -> tuple[Account, list[T]]:
         """Up to `count` of what waits of one account. There has to be something that waits.
 
@@ -269,21 +262,7 @@ class Line(Generic[T]):
         self._count -= len(taken)
         if not items:
             del self._waiting[account]
-        self._end_wait(account, now)
         return account, taken
-
-    def _end_wait(self, account: Account, now: float) -> None:
-        """Tells an account, and its peer's, what it has waited; what still waits begins anew."""
-        payer = account.payer
-        self._tell_waited(account, now, still=account in self._waiting)
-        if payer is not account:
-            still = any(other.payer is payer for other in self._waiting)
-            self._tell_waited(payer, now, still=still)
-
-    def _tell_waited(self, account: Account, now: float, *, still: bool) -> None:
-        account.waited(self._worked_s - self._since.pop(account), now)
-        if still:
-            self._since[account] = self._worked_s
 
     def _next(self, now: float) -> Account:
         if len(self._waiting) == 1:
@@ -352,11 +331,6 @@ class Turns:
         """Whose turns an account pays for."""
         return Seat(self, account)
 
-    def pay(self, account: Account, seconds: float) -> None:
-        """A turn of an account took so long, for which all others waited."""
-        self._line.worked(account, seconds)
-        account.charge(seconds, trio.current_time())
-
     async def _run(self) -> None:
         """Passes turns on, one in each pass of the loop: who is ready in one has come in by then.
 
@@ -412,14 +386,17 @@ class Seat:
             await self._turns.take(account)
 
     def earn(self, notice: Notice, interests: Interests) -> None:
-        """Something was sent, or came and was verified, which is of use if it was asked for."""
+        """Something was sent, or came and was verified, which is of use if it was asked for; or an
+        offer of ours was answered."""
         match notice:
             case EntriesSent():
                 worth_s = ENTRY_WORTH_S * notice.entries + BYTE_WORTH_S * notice.payload_bytes
-            case EntriesReceived() if _is_asked_for(notice.log, interests):
+            case EntriesReceived() if _is_asked_for(notice, interests):
                 worth_s = ENTRY_WORTH_S * notice.entries + BYTE_WORTH_S * notice.payload_bytes
-            case PayloadReceived() if _is_asked_for(notice.log, interests):
+            case PayloadReceived() if _is_asked_for(notice, interests):
                 worth_s = BYTE_WORTH_S * notice.payload_bytes
+            case RequestCancelled(ours=True, by_us=False):
+                worth_s = REFUSAL_WORTH_S
             case _:
                 return
         self.account.earn(worth_s, trio.current_time())
@@ -431,9 +408,9 @@ class Seat:
         try:
             yield
         finally:
-            self._turns.pay(self.account, perf_counter() - began)
+            self.account.charge(perf_counter() - began, trio.current_time())
 
 
-def _is_asked_for(log: "LogKey", interests: Interests) -> bool:
+def _is_asked_for(came: EntriesReceived | PayloadReceived, interests: Interests) -> bool:
     """Whether somebody here wants just this log, or this author's, and not only all there are."""
-    return interests.names(log) or log in interests.own
+    return interests.names(came.log) or came.log in interests.own

@@ -239,7 +239,9 @@ class Actor:
         """Either side has cancelled."""
         self._timers.over(request)
         self._fetches.over(request)
-        self._notices.append(RequestCancelled(request.number, request.log, reason, by_us))
+        self._notices.append(
+            RequestCancelled(request.number, request.log, reason, by_us, request.ours)
+        )
 
     def note_peer_holds(self, request: Request, seq: int) -> None:
         """The other side has said, or shown, that it holds an entry."""

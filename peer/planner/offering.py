@@ -6,7 +6,7 @@ millisecond in all. Somebody who comes for one log would have both look through 
 he waits for it, and whoever fills a node with logs of new authors would slow down everybody's syncs
 long after he has gone.
 
-So offers leave at a pace: sixteen at first, fifty a second, and two more for each proposal of ours
+So offers leave at a pace: eight at first, fifty a second, and two more for each proposal of ours
 that is confirmed. Who wants nearly all of it is offered it as fast as ever, since those two bring
 four. Who wants little has asked for it: logs that he follows by name he proposes himself, and of an
 author whom he follows he proposes log 0, after which all of that author go ahead
@@ -21,7 +21,7 @@ way, halved by each refusal: two at a time are hundreds a second where a round t
 
 from typing import Final
 
-FIRST: Final = 16
+FIRST: Final = 8
 PER_S: Final = 50.0
 FOR_A_CONFIRMED: Final = 2.0
 MOST: Final = 64.0

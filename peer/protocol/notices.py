@@ -32,12 +32,13 @@ class RequestConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class RequestCancelled:
-    """One side cancelled a request; `by_us` says which."""
+    """One side cancelled a request; `by_us` says which. `ours`: we had proposed it."""
 
     request: int
     log: LogKey
     reason: CancelReason
     by_us: bool
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,14 @@ from peer import (
     Interests,
     PayloadReceived,
     PeerHolds,
+    RequestCancelled,
 )
 from peer.node import fairness
 from peer.node.fairness import (
     HALF_LIFE_S,
     LONGEST_WAITING_EVERY,
+    REFUSAL_WORTH_S,
     REST_TIMES,
-    WAITS_MUCH_S,
     Account,
     Accounts,
     Line,
@@ -31,7 +32,7 @@ from peer.node.fairness import (
     Turns,
 )
 from peer.node.host.lane import JOBS_CONTESTED_MAX, JOBS_MAX, Job, Lane
-from wire import LogKey
+from wire import CancelReason, LogKey
 
 from .support import PATIENCE_S, Author, Client, running_host
 
@@ -119,6 +120,22 @@ def test_what_nobody_asked_for_by_name_earns_nothing(interests: Interests, count
         seat.earn(EntriesReceived(log, 5, 1000 * 1000, 0), interests)
         seat.earn(PayloadReceived(log, 5, 10**12), interests)
         assert seat.account.spent_s(trio.current_time()) == pytest.approx(counts)
+
+    trio.run(run, clock=trio.testing.MockClock())
+
+
+def test_whoever_refuses_what_he_was_offered_has_wasted_nothing() -> None:
+    """A node with a thousand logs would have each peer rest that wants one of them."""
+
+    async def run() -> None:
+        seat, log = Turns().seat(Account()), LogKey(bytes(32), 0)
+        now = trio.current_time()
+        seat.account.charge(1.0, now)
+        for ours, by_us in ((True, False), (True, True), (False, False)):
+            refused = RequestCancelled(3, log, CancelReason.NOT_WANTED, by_us, ours)
+            for _ in range(100):
+                seat.earn(refused, Interests())
+        assert seat.account.wasted_s(now) == pytest.approx(1.0 - 100 * REFUSAL_WORTH_S)
 
     trio.run(run, clock=trio.testing.MockClock())
 
@@ -256,7 +273,7 @@ async def test_the_entries_of_a_newcomer_are_checked_before_a_backlog() -> None:
             assert len(store.read(author.log, 1, entries_max=3000, bytes_max=1 << 20)) == 2000
 
 
-async def test_who_has_had_much_more_rests_while_somebody_else_waits(
+async def test_who_has_wasted_much_more_rests_while_somebody_else_is_busy(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     turns, accounts = Turns(), Accounts()
@@ -268,7 +285,7 @@ async def test_who_has_had_much_more_rests_while_somebody_else_waits(
         for _ in range(count):
             await seat.turn()
             autojump_clock.jump(seconds)
-            turns.pay(seat.account, seconds)
+            seat.account.charge(seconds, trio.current_time())
             spent[who] += seconds
 
     with trio.fail_after(PATIENCE_S):
@@ -292,6 +309,30 @@ async def test_who_has_had_much_more_rests_while_somebody_else_waits(
             nursery.cancel_scope.cancel()
 
 
+def test_a_rest_is_as_long_as_all_that_was_done_meanwhile() -> None:
+    """A job of a thread that took a moment would end the rest after a long turn."""
+    accounts = Accounts()
+    flood, modest = accounts.open("flood", 0.0), accounts.open("modest", 0.0)
+    flood.charge(2.0, 0.0)
+    modest.charge(0.05, 0.0)
+    flood.charge(0.1, 0.0)
+    flood.charge(0.001, 0.05)
+    assert flood.rests_until_s == pytest.approx(0.101 * REST_TIMES)
+
+
+def test_nobody_rests_for_what_came_to_something() -> None:
+    """Else who has copied for long rests for an attack that is new."""
+    accounts = Accounts()
+    copies, is_new = accounts.open("copies", 0.0), accounts.open("new", 0.0)
+    copies.charge(20.0, 0.0)
+    copies.earn(20.0, 0.0)
+    is_new.charge(0.05, 0.0)
+    copies.charge(0.04, 0.0)
+    assert copies.rests_until_s < 0
+    # Its turn comes behind all the same.
+    assert is_new.rank(0.0) < copies.rank(0.0)
+
+
 def test_connections_of_one_account_rest_for_each_other() -> None:
     """All that comes through one tunnel is one account, and only one of them floods."""
     accounts = Accounts()
@@ -299,55 +340,14 @@ def test_connections_of_one_account_rest_for_each_other() -> None:
     flood.charge(2.0, 0.0)
     modest.charge(0.05, 0.0)
     assert flood.rests_until_s < 0
-    modest.waited(WAITS_MUCH_S, 0.0)
     flood.charge(0.1, 0.0)
     assert flood.rests_until_s == pytest.approx(0.1 * REST_TIMES)
     assert modest.rests_until_s < 0
     # And all of them for somebody else who has had less than they together.
-    alone.payer.waited(WAITS_MUCH_S, 0.0)
+    alone.charge(0.05, 0.0)
     modest.charge(0.01, 0.0)
     assert modest.rests_until_s == pytest.approx(0.01 * REST_TIMES)
     assert alone.rests_until_s < 0
-
-
-def test_nobody_rests_for_who_is_busy_and_does_not_wait() -> None:
-    """A new attack that takes little would halve the rate of who has copied for long."""
-    accounts = Accounts()
-    copies, is_new = accounts.open("copies", 0.0), accounts.open("new", 0.0)
-    copies.charge(2.0, 0.0)
-    is_new.charge(0.2, 0.0)
-    copies.charge(0.1, 0.0)
-    assert copies.rests_until_s < 0
-    # What was waited a while ago does not count.
-    is_new.payer.waited(WAITS_MUCH_S, 0.0)
-    copies.charge(0.1, 5.0)
-    assert copies.rests_until_s < 5.0
-
-
-def test_what_others_did_while_something_stood_in_line_was_waited() -> None:
-    accounts, line = Accounts(), Line[str]()
-    one, another, other_peer = (accounts.open(who, 0.0) for who in ("amy", "amy", "ben"))
-    waits = WAITS_MUCH_S
-    line.worked(other_peer, 10.0)
-    line.put(one, "first")
-    line.put(one, "second")
-    # What it did itself is no waiting, nor what was done before it came.
-    line.worked(one, 10.0)
-    assert line.take(0.0) == (one, ["first"])
-    assert not one.waits_much(0.0)
-    line.put(another, "third")
-    line.worked(another, waits)
-    other_peer.charge(1.0, 0.0)
-    another.charge(0.5, 0.0)
-    assert line.take(0.0) == (one, ["second"])
-    # It has waited for its own peer, and that one for nobody.
-    assert one.waits_much(0.0)
-    assert not one.payer.waits_much(0.0)
-    line.worked(other_peer, waits)
-    assert line.take(0.0) == (another, ["third"])
-    assert another.waits_much(0.0)
-    assert one.payer.waits_much(0.0)
-    assert not line
 
 
 async def test_the_jobs_of_who_rests_wait_while_others_are_done(

@@ -139,7 +139,6 @@ class Ingestion:
             share = min(room, TURN_ENTRIES) if self._line.accounts > 1 else room
             account, waiting = self._line.take(now, share)
             wanted = [pending for pending in waiting if not pending[0].refused]
-            self._line.worked(account, len(wanted) * ENTRY_S)
             account.charge(len(wanted) * ENTRY_S, now)
             entries += wanted
         return entries

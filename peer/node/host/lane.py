@@ -180,7 +180,6 @@ class Lane:
         now = trio.current_time()
         for account, cost in zip(accounts, seconds, strict=True):
             if account is not self._own:
-                self._jobs.worked(account, cost)
                 account.charge(cost, now)
         self._settle(outcomes)
 
