@@ -3,8 +3,8 @@
 Theory. An analysis of some thousand rows takes 14 s of a core, a good part of it for loading and
 verifying 23,400 classes: from 280 jars, each time anew. Java can write classes that it has loaded
 into a file when it ends (`-XX:ArchiveClassesAtExit`), and map them from there the next time
-(`-XX:SharedArchiveFile`), parsed and verified. That saves a quarter of all, and takes 190 MB of disk,
-so one is made where somebody asks for it, and used wherever it is.
+(`-XX:SharedArchiveFile`), parsed and verified. That saves a quarter of all, and takes 190 MB of
+disk, so one is made where somebody asks for it, and used wherever it is.
 
 Which one fits. Java itself compares the archive with its own version and with the name, size and
 time of each jar on its class path, and passes over one that does not fit, as over one that is gone
@@ -25,9 +25,10 @@ Whose it is. Java runs what stands in an archive as it runs a jar. So one is use
 directory that belongs to the user, and that nobody else may change or put another in the place of.
 
 Alternatives not taken: making it unasked, at the end of someone's analysis, which would take three
-times as long; a list of classes to make it from without an analysis (`-XX:SharedClassListFile`),
-which lacks what lambdas become; `spark.driver.extraJavaOptions`, where an option of the user's
-replaces all of ours, while Spark puts `spark.driver.defaultJavaOptions` before what the user says.
+times as long; a list of classes to make it from (`-XX:SharedClassListFile`), which another Spark
+needs another of, and which takes an analysis to make; `spark.driver.extraJavaOptions`, where an
+option of the user's replaces all of ours, while Spark puts `spark.driver.defaultJavaOptions` before
+what the user says.
 """
 
 import fcntl
@@ -97,8 +98,8 @@ def cache_folder() -> Path:
 def prepare_classes() -> Prepared:
     """Makes the archive for this Java and this Spark, unless there is one.
 
-    Raises MissingExtra, JavaMissing, ClassesNotPrepared, ExportFailed where the disk does not take
-    it, SparkFailed where Spark does not start.
+    Raises MissingExtra, JavaMissing, ClassesNotPrepared, and ExportFailed where the disk does not
+    take it.
     """
     require("pyspark", "pyarrow", "pandas")
     ensure_java()
