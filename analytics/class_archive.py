@@ -15,11 +15,11 @@ directory of Spark: several that are installed have an archive each, and a new o
 of those for the same Spark that no longer fit, and of those whose Spark is gone.
 
 How it is made. A process of its own analyses a small lake (class_training.py), and its Java writes
-the archive as it ends, under a name that nobody uses. Only when Java has ended well and the file is
-on disk does it get the name by which it is found: who is killed on the way leaves a file behind
-that the next one removes. Java does not notice that the end of one is missing, and crashes; so the
-name says how many bytes there are, and one that has fewer, as after a copy that was cut off, is not
-used.
+the archive as it ends, into a directory of this work alone. Only when Java has ended well and the
+file is on disk does it get the name by which it is found: who is killed on the way leaves a
+directory behind that the next one removes. Java does not notice that the end of one is missing, and
+crashes; so the name says how many bytes there are, and one that has fewer, as after a copy that was
+cut off, is not used.
 
 Whose it is. Java runs what stands in an archive as it runs a jar. So one is used only from a
 directory that belongs to the user, and that nobody else may change or put another in the place of.
@@ -35,7 +35,6 @@ import fcntl
 import hashlib
 import os
 import platform
-import secrets
 import shlex
 import shutil
 import signal
@@ -121,14 +120,11 @@ def prepare_classes() -> Prepared:
             return Prepared(path, path.stat().st_size, 0.0, made=False)
         began = time.monotonic()
         _remove_work(folder)
-        work = folder / f"classes-{secrets.token_hex(8)}{_WORK}"
-        try:
-            _write(work)
-            size = work.stat().st_size
+        with tempfile.TemporaryDirectory(_WORK, "classes-", folder) as work:
+            written = _write(Path(work))
+            size = written.stat().st_size
             path = folder / f"{_stem()}-{size}{_SUFFIX}"
-            work.replace(path)
-        finally:
-            work.unlink(missing_ok=True)
+            written.replace(path)
         sync_folder(folder)
         _remove_others(folder, path)
         return Prepared(path, size, time.monotonic() - began, made=True)
@@ -244,30 +240,31 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _write(path: Path) -> None:
-    """Has an archive written by a process of its own, and waits until it is on disk.
+def _write(work: Path) -> Path:
+    """Has an archive written by a process of its own, all of whose files are in `work`.
 
-    Raises ClassesNotPrepared, OSError.
+    It is on disk. Raises ClassesNotPrepared, OSError.
     """
-    free = shutil.disk_usage(path.parent).free
+    free = shutil.disk_usage(work).free
     if free < _BYTES_MAX:
         raise ClassesNotPrepared(
             f"an archive of Java's classes needs {_BYTES_MAX >> 20} MiB, and {free >> 20} are free",
-            path.parent,
+            work.parent,
             "free space, or name another directory: BAMBOO_PEER_CACHE",
         )
-    with tempfile.TemporaryDirectory(prefix="bamboo-classes-") as lake:
-        program = [sys.executable, "-m", f"{__package__}.class_training", lake, str(path)]
-        status, output = _run(program, os.environ | {"BAMBOO_PEER_STATE": f"{lake}/state"})
+    path = work / "archive"
+    program = [sys.executable, "-m", f"{__package__}.class_training", str(work), str(path)]
+    status, output = _run(program, os.environ | {"BAMBOO_PEER_STATE": str(work / "state")})
     if status != 0 or not path.is_file():
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         raise ClassesNotPrepared(
             f"Java did not write an archive of its classes ({lines[-1] if lines else 'no reason'})",
-            path.parent,
+            work.parent,
             "analyses run without it, as before",
         )
     with path.open("rb") as file:
         os.fsync(file.fileno())
+    return path
 
 
 def _run(program: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
@@ -305,7 +302,7 @@ def _kill(process: "subprocess.Popen[str]") -> None:
 def _remove_work(folder: Path) -> None:
     """What those left behind who were killed."""
     for path in folder.glob(f"classes-*{_WORK}"):
-        path.unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_others(folder: Path, path: Path) -> None:
