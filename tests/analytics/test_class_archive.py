@@ -297,6 +297,12 @@ def test_an_archive_that_others_can_write_or_that_is_a_link_is_not_used(
     assert used() == ""
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_an_archive_of_somebody_else_is_not_used(cache: Path) -> None:
+    os.chown(prepare_classes().path, 65534, -1)
+    assert used() == ""
+
+
 def test_java_would_take_a_colon_for_two_archives(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
