@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .auditing import KINDS, Audit, audit
+    from .class_archive import Prepared, cache_folder, prepare_classes
     from .continuous import ContinuousExport
     from .datastream_rows import datastream_current, datastream_entries, datastreams
     from .describe import Payloads, activity, entries, logs, payloads, replication_delay
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         AnalyticsError,
         BadInput,
         BadOption,
+        ClassesNotPrepared,
         ExportBusy,
         ExportDamaged,
         ExportFailed,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "stages": ("Stage", "analyze"),
     "auditing": ("KINDS", "Audit", "audit"),
+    "class_archive": ("Prepared", "cache_folder", "prepare_classes"),
     "continuous": ("ContinuousExport",),
     "datastream_rows": ("datastream_current", "datastream_entries", "datastreams"),
     "describe": ("Payloads", "activity", "entries", "logs", "payloads", "replication_delay"),
@@ -82,6 +85,7 @@ __all__ = [
     "BadInput",
     "BadOption",
     "BambooDataSource",
+    "ClassesNotPrepared",
     "ContinuousExport",
     "ExportBusy",
     "ExportDamaged",
@@ -97,6 +101,7 @@ __all__ = [
     "OffsetRefused",
     "OtherExport",
     "Payloads",
+    "Prepared",
     "Progress",
     "Settings",
     "SparkFailed",
@@ -106,6 +111,7 @@ __all__ = [
     "activity",
     "analyze",
     "audit",
+    "cache_folder",
     "check_exports",
     "datastream_current",
     "datastream_entries",
@@ -120,6 +126,7 @@ __all__ = [
     "ockam_messages",
     "ockam_positions",
     "payloads",
+    "prepare_classes",
     "read_export",
     "read_export_stream",
     "read_log_states",

@@ -55,3 +55,7 @@ class JavaMissing(AnalyticsError):
 
 class SparkFailed(AnalyticsError):
     """Spark ended with an error."""
+
+
+class ClassesNotPrepared(AnalyticsError):
+    """There is no archive of Java's classes, and none can be made."""

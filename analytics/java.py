@@ -83,6 +83,14 @@ def exit_status(context: "SparkContext") -> int | None:
         return None
 
 
+def end_java(context: "SparkContext") -> int:
+    """Ends the Java of a session that is stopped; its exit status, minus the signal if by one."""
+    gateway: Any = context._gateway  # noqa: SLF001 - nor to its process
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    return int(gateway.proc.wait())
+
+
 def executors(context: "SparkContext") -> list[Any]:
     """Java's summaries of a session's executors, those that have ended and the driver's own too."""
     spark = java_context(context).sc()

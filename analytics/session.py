@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from wire import NATIVE
 
+from .class_archive import archive_settings
 from .connect import refuse_connect_settings
 from .errors import SparkFailed
 from .extras import require
@@ -73,7 +74,7 @@ def start_spark(
     from pyspark.sql import SparkSession
 
     local = master.startswith("local")
-    chosen = dict(_SETTINGS)
+    chosen = _SETTINGS | archive_settings(settings or {})
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

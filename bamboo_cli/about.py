@@ -70,6 +70,8 @@ def _about(_: "Namespace", terminal: "Terminal") -> int:
 
 
 def _paths(args: "Namespace", terminal: "Terminal") -> int:
+    from analytics import cache_folder
+
     store = store_path(args)
     paths = {
         "config": config_path(args.config),
@@ -77,6 +79,7 @@ def _paths(args: "Namespace", terminal: "Terminal") -> int:
         "database": store / "store.sqlite3",
         "payloads": store / "payloads",
         "key": store / "author.key",
+        "cache": cache_folder(),
     }
     if terminal.as_json:
         terminal.record({name: str(path.absolute()) for name, path in paths.items()})

@@ -24,6 +24,8 @@ from tests.scheduling import GroupedScheduling
 
 # For what is made outside of a test, by fixtures of a module.
 os.environ["BAMBOO_PEER_STATE"] = tempfile.mkdtemp(prefix="bamboo-state-")
+# No archive of Java's classes that happens to be there decides what is tested.
+os.environ["BAMBOO_PEER_CACHE"] = str(Path(os.environ["BAMBOO_PEER_STATE"], "cache"))
 
 SPARK_GAVE_UP = "Python worker failed to connect back"
 
