@@ -10,7 +10,8 @@ So offers leave at a pace: eight at first, fifty a second, and two more for each
 that is confirmed. Who wants nearly all of it is offered it as fast as ever, since those two bring
 four. Who wants little has asked for it: logs that he follows by name he proposes himself, and of an
 author whom he follows he proposes log 0, after which all of that author go ahead
-(`WaitingLine.asked_for`). What is new, or asked for, is not held back.
+(`WaitingLine.asked_for`). What is new is not held back, nor what this node wants by name, which it
+asks for by offering it.
 
 A one-time sync keeps no pace: it is over when all has been offered, and nobody else waits for it.
 

@@ -72,7 +72,7 @@ class Planner:
         offers = event.offers
         if interests.scope is not None:
             offers = tuple(log for log in offers if not interests.is_silent(log))
-        self._turns.line.offer(offers, backwards=not self._proactive)
+        self._turns.line.offer(offers, interests.names, backwards=not self._proactive)
         fetched = filter(interests.wants, sorted(interests.fetches))
         for log in (*fetched, *self._answers.wanted_by_now()):
             if self._logs.opened(log, self._actions.now) is None:

@@ -15,31 +15,58 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+class _Rank:
+    """Logs that wait for the first time, of which only the place among them is kept."""
+
+    def __init__(self) -> None:
+        self._runs: deque[Iterator[LogKey]] = deque()
+        self._left = 0
+
+    def __len__(self) -> int:
+        return self._left
+
+    def add(self, logs: list[LogKey], *, backwards: bool) -> None:
+        self._runs.append(reversed(logs) if backwards else iter(logs))
+        self._left += len(logs)
+
+    def pop(self) -> LogKey:
+        self._left -= 1
+        while (log := next(self._runs[0], None)) is None:
+            self._runs.popleft()
+        return log
+
+
 class WaitingLine:
-    """Each log stands in it once among those that are not only offered."""
+    """Each log stands in it once among those that are not only offered.
+
+    Those to which something has happened come first, then those that are asked for, then those
+    that are only offered.
+    """
 
     def __init__(self) -> None:
         self._pushed: OrderedDict[LogKey, None] = OrderedDict()
-        self._offers: deque[Iterator[LogKey]] = deque()
-        self._offers_left = 0
+        self._asks = _Rank()
+        self._offers = _Rank()
         self._offered: tuple[LogKey, ...] = ()
         self._last: OrderedDict[LogKey, None] = OrderedDict()
         self._preferred: set[bytes] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._pushed or self._last) or self._offers_left > 0
+        return bool(self._pushed or self._asks or self._offers or self._last)
 
     @property
     def next_is_offer(self) -> bool:
         """Whether the next one is only offered."""
-        return not self._pushed and self._offers_left > 0
+        return bool(self._offers) and not (self._pushed or self._asks)
 
     def __contains__(self, log: LogKey) -> bool:
         return log in self._pushed or log in self._last
 
     def count(self, condition: Callable[[LogKey], bool]) -> int:
         """How many wait for which a condition holds; those that are offered count all."""
-        return self._offers_left + sum(map(condition, (*self._pushed, *self._last)))
+        return (
+            len(self._asks) + len(self._offers) + sum(map(condition, (*self._pushed, *self._last)))
+        )
 
     def push(self, log: LogKey, *, first: bool = False, last: bool = False) -> None:
         """Something happened to a log. `first`: it goes ahead of all others.
@@ -55,15 +82,24 @@ class WaitingLine:
             # It may have waited already, behind thousands that the other side does not want.
             self._pushed.move_to_end(log, last=False)
 
-    def offer(self, logs: tuple[LogKey, ...], *, backwards: bool = False) -> None:
-        """All logs that are offered now; those that were not before get a turn each."""
+    def offer(
+        self,
+        logs: tuple[LogKey, ...],
+        asks: Callable[[LogKey], bool] = lambda _: False,
+        *,
+        backwards: bool = False,
+    ) -> None:
+        """All logs that are offered now; those that were not before get a turn each.
+
+        `asks`: whether a log is wanted by name, so that to offer it is to ask for it.
+        """
         new = logs
         if self._offered:
             before = frozenset(self._offered)
             new = tuple(log for log in logs if log not in before)
         self._offered = logs
-        self._offers.append(reversed(new) if backwards else iter(new))
-        self._offers_left += len(new)
+        self._asks.add([log for log in new if asks(log)], backwards=backwards)
+        self._offers.add([log for log in new if not asks(log)], backwards=backwards)
 
     def asked_for(self, log: LogKey) -> None:
         """The other side has proposed a log.
@@ -87,9 +123,7 @@ class WaitingLine:
         """The next one; the line must not be empty."""
         if self._pushed:
             return self._pushed.popitem(last=False)[0]
-        if self._offers_left == 0:
-            return self._last.popitem(last=False)[0]
-        self._offers_left -= 1
-        while (log := next(self._offers[0], None)) is None:
-            self._offers.popleft()
-        return log
+        for rank in (self._asks, self._offers):
+            if rank:
+                return rank.pop()
+        return self._last.popitem(last=False)[0]

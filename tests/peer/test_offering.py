@@ -1,13 +1,12 @@
 """Logs that nobody has asked for are offered at a pace; what is wanted is not held back."""
 
-from collections import deque
 from dataclasses import replace
 
 import pytest
 
 from peer.planner.offering import FIRST, FOR_A_CONFIRMED, MOST, PER_S, Offering
 from peer.protocol.config import SessionConfig
-from peer.protocol.events import Interests, LogChanged
+from peer.protocol.events import Interests, InterestsChanged
 from wire import CancelReason, Grant, LogKey, Propose, encode_request_cancelled, encode_switch
 
 from .impolite import AUTHOR, SMALL, Impolite, cancel
@@ -19,13 +18,17 @@ LOGS = [LogKey(AUTHOR.id, number) for number in range(MANY)]
 CONFIG = replace(SMALL, refused_credit_per_s=1e9, refused_credit_max=1e9)
 
 
-def impolite() -> Impolite:
+EVERYTHING = Interests(everything=True)
+
+
+def impolite(interests: Interests = EVERYTHING) -> Impolite:
     """An engine that holds many logs and offers them to somebody who has asked for none."""
-    peer = Impolite(logs=frozenset(LOGS), config=CONFIG)
+    peer = Impolite(config=CONFIG)
     for log in LOGS:
         peer.store.append(AUTHOR, log.log_id, b"x")
     # It was there before: no news.
-    peer.host.todo = deque(e for e in peer.host.todo if not isinstance(e, LogChanged))
+    peer.host.todo.clear()
+    peer.host.todo.append(InterestsChanged(interests, tuple(LOGS)))
     return peer
 
 
@@ -66,13 +69,21 @@ def test_what_is_new_is_offered_at_once() -> None:
     assert refuse_all(peer) == [waiting]
 
 
+def test_what_is_wanted_by_name_is_asked_for_at_once() -> None:
+    peer = impolite(Interests(everything=True, logs=frozenset(LOGS[100:300])))
+    peer.control(Grant(64))
+    offered = refuse_all(peer)
+    # Descending, as it is reactive; then it offers the first of the rest.
+    assert offered[:200] == LOGS[299:99:-1]
+    assert len(offered) == 200 + FIRST
+
+
 def test_who_wants_all_of_it_is_offered_it_without_waiting() -> None:
     stores = (Store(), Store())
     for log in LOGS:
         stores[0].append(AUTHOR, log.log_id, b"x")
     pair = Pair(SessionConfig(), stores=stores)
-    everything = Interests(everything=True)
-    pair.connect((everything, everything))
+    pair.connect((EVERYTHING, EVERYTHING))
     pair.run()
     assert all(stores[1].height(log) for log in LOGS)
 
