@@ -64,12 +64,16 @@ async def running() -> AsyncIterator[Bench]:
     bench = Bench()
     async with trio.open_nursery() as nursery:
         await nursery.start(bench.ingestion.run)
-        yield bench
-        for _ in range(100):
-            bench.disk.allowed.release()
-        nursery.cancel_scope.cancel()
+        try:
+            yield bench
+        finally:
+            # A commit is never left half way: one that is under way would outlast a failed test.
+            for _ in range(100):
+                bench.disk.allowed.release()
+            nursery.cancel_scope.cancel()
 
 
+@pytest.mark.usefixtures("mock_clock")
 async def test_batches_are_taken_in_order_whichever_is_checked_first() -> None:
     async with running() as bench:
         bench.ingestion.submit(bench.port("p"), Author().items(1, 2 * BATCH_ENTRIES_MAX))
