@@ -8,6 +8,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 # Touched when the native core was built, or could not be: `make native` tries again.
 NATIVE_STAMP := $(VENV)/.native
+# Touched when pytest has compiled the tests.
+COMPILED_STAMP := $(VENV)/.compiled
 NATIVE_INPUTS := scripts/native.py native/Cargo.toml native/checksums $(wildcard native/src/*.rs native/src/*/*.rs)
 PACKAGES := $(wildcard analytics bamboo_cli bench bymux fuzz gateways logstore peer pyspark_bamboo scripts siege tests wire)
 FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wildcard fuzz/*.py))
@@ -52,7 +54,13 @@ java: setup
 demo: setup java  ## two real nodes replicate, live; then a query with Spark
 	$(BIN)/python scripts/demo.py
 
-test: setup java  ## runs the default tests
+# pytest compiles the tests that it collects, and each of its workers collects them all: in a new clone
+# the same work three times over. What cannot be collected is told by the run that follows.
+$(COMPILED_STAMP): $(STAMP) $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
+	@ls -d tests/*/ tests/test_*.py | xargs -n 7 -P 2 $(BIN)/pytest -qq --collect-only >/dev/null || true
+	@touch $(COMPILED_STAMP)
+
+test: setup java $(COMPILED_STAMP)  ## runs the default tests
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 lint: setup  ## formatting, lint rules, and that each rule of the protocol has its tests; changes nothing

@@ -3,11 +3,12 @@
 And tests that need Java, and are left out where there is none.
 """
 
+import itertools
 import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,19 @@ def needs_java(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ()) or bool(item.get_closest_marker("jvm"))
 
 
+@pytest.fixture(scope="session")
+def state_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths for state directories. `mktemp` would look through those of all tests before, for a
+    number that is free: milliseconds, thousands of times."""
+    folder = tmp_path_factory.mktemp("states")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state_folder(state_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state directory for each test: nothing of the user's, and no author of another test."""
-    folder = tmp_path_factory.mktemp("state")
+    folder = next(state_folders)
+    folder.mkdir(mode=0o700)
     monkeypatch.setenv("BAMBOO_PEER_STATE", str(folder))
     return folder
 

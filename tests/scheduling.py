@@ -5,6 +5,7 @@ xdist has a mark for this, and writes it into a test's id; pytest keeps ids in a
 """
 
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 GROUPS = {
     # One Java, and one session that starts for 10 s.
@@ -22,6 +23,18 @@ class GroupedScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid) or nodeid
+
+    def mark_test_complete(
+        self, node: WorkerController, item_index: int, duration: float = 0
+    ) -> None:
+        """Forgets what is done: behind each test xdist counts through all that it has given."""
+        work = self.assigned_work[node]
+        test = self.registered_collections[node][item_index]
+        group = self._split_scope(test)
+        work[group][test] = True
+        if all(work[group].values()):
+            del work[group]
+        self._reschedule(node)
 
 
 def group_of(nodeid: str) -> str | None:
