@@ -12,8 +12,9 @@ from wire import LogKey, Setup
 
 PER_S: Final = 12_000
 """Entries that are signed ahead for each second: more than a node takes in."""
-GONE_S: Final = 2.0
-"""How long who breaks the protocol may stay."""
+GONE_S: Final = 5.0
+"""How long who breaks the protocol may stay. Twenty of one address share a twentieth of the node
+while somebody honest is busy (fairness.py), so what one has sent is read late: then he is gone."""
 APOLOGY_S: Final = 10.0
 """So much longer where what was sent may have been wrong by no fault of its sender, who has this
 time to say so (point2point.md 8)."""

@@ -14,6 +14,7 @@ from logstore import Store, StoreFull
 from peer import (
     Command,
     Event,
+    IngestFailed,
     Interests,
     InterestsChanged,
     LogChanged,
@@ -21,10 +22,13 @@ from peer import (
     LookedUp,
     LookUp,
     Notice,
+    PayloadFinished,
+    Refusal,
     RemoteViolation,
     Session,
     SessionTimeout,
     SetUp,
+    Verdict,
 )
 from peer.node import MemoryStream, memory_link
 from peer.node.links.connection import CLOSE_TIMEOUT_S, Connection, Ending, EndKind, close_stream
@@ -217,6 +221,27 @@ async def test_what_a_deadline_brings_about_takes_a_turn_and_is_paid_for(
         assert len(session.advanced) == 3
         assert session.advanced[0] >= 5.0
         assert account.spent_s(trio.current_time()) > spent
+
+
+@pytest.mark.parametrize(
+    ("verdict", "waits"),
+    [
+        (IngestFailed(4, 1, 1, Refusal.INVALID, "the signature is wrong", 1), False),
+        (PayloadFinished(1, Verdict.INVALID), False),
+        (IngestFailed(4, 1, 1, Refusal.NO_ROOM, "no room", 1), True),
+        (PayloadFinished(1, Verdict.VALID), True),
+    ],
+)
+async def test_what_shows_an_offence_waits_for_no_turn(
+    verdict: Event, waits: bool, mock_clock: MockClock
+) -> None:
+    """Else whoever has wasted most would stay longest after it."""
+    session, news = FakeSession(), LogChanged(Author().log, 1, 1)
+    async with running(session) as bench:
+        bench.connection._seat.account.own_rest_until_s = mock_clock.current_time() + 5.0
+        bench.connection.tell(news)
+        bench.connection.tell(verdict)
+        assert session.handled == ([INTERESTS] if waits else [INTERESTS, news, verdict])
 
 
 async def test_time_passes_for_a_session_at_its_deadline(mock_clock: MockClock) -> None:

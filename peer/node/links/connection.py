@@ -330,7 +330,9 @@ class Connection:
         """Hands events to the session, at once unless others want their turns.
 
         The replies to what somebody has asked for in a flood are most of what it costs. `payer`: it
-        is his turn, unless there is something here that came before.
+        is his turn, unless there is something here that came before. What shows that the other side
+        broke the protocol waits for no turn: it ends what the turns are for, and whoever rests for
+        what he has wasted would stay for as long.
         """
         waits = bool(self._inbox)
         try:
@@ -339,7 +341,7 @@ class Connection:
                 self._turn(payer)
                 return
             self._inbox.put(events)
-            if not waits and self._seat.turn_if_free():
+            if any(map(_blames, events)) or (not waits and self._seat.turn_if_free()):
                 self._take_events(None)
                 return
         except Exception as error:  # noqa: BLE001 - the host that delivers is not to blame
@@ -468,6 +470,15 @@ class Connection:
             case _:
                 self._host.faults.tell(f"connection with {self._source}", error)
                 self._end(EndKind.INTERNAL, f"internal error: {error!r}")
+
+
+def _blames(event: Event) -> bool:
+    """Whether something that came was wrong in a way that only the other side can have made it."""
+    match event:
+        case IngestFailed(refusal=Refusal.INVALID) | PayloadFinished(verdict=Verdict.INVALID):
+            return True
+        case _:
+            return False
 
 
 def words_of(error: BaseException) -> str:
