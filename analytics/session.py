@@ -79,6 +79,8 @@ def start_spark(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Its workers run where this module is, as those of a cluster do not.
+        chosen |= {"spark.python.daemon.module": "analytics.python_daemon"}
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in (chosen | dict(settings or {})).items():
         builder = builder.config(key, value)
