@@ -9,9 +9,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,8 @@ SIGNAL_EVERY_S: Final = 1 / 30
 ROUNDS_LAST_S: Final = 60.0
 """An attack that lasts for a number of rounds ends after so long, whoever got in."""
 RECOVERY_LOOKED_S: Final = 6.0
+BURNT_MIN: Final = 0.05
+"""Cores that an attacker has to take itself for the rates to tell of it."""
 BEFORE_TERM_S: Final = 1.0
 PROBE_S: Final = 0.3
 FEW: Final = 300
@@ -195,6 +198,7 @@ class Siege:
         after = self.phase(rest_s, until_good=before.per_s * RATIO_MIN)
         peak_mb, peak_disk = node.take_peaks()
         rss_after = node.rss_mb()
+        control = self._beside_a_burner(attacking.cores, rest_s)
         told = attacking.told
         said = node.endings(since, set(told["ports"]))
         events = node.events[since:]
@@ -208,12 +212,15 @@ class Siege:
             entries_stored=sum(info.entries for info in stored),
             payloads_stored=sum(info.payloads for info in stored),
         )
+        idle = self._idle(seen)
+        held_back = self._held_back(seen) if idle else []
         row = Row(
             name=attack.name,
             what=attack.what,
             before=before,
             during=during,
             after=after.phase,
+            control=control,
             recovery_s=None if after.good_at is None else max(0.0, after.good_at - ended),
             counts=dict(told["counts"]),
             said=dict(said.most_common(8)),
@@ -227,7 +234,8 @@ class Siege:
             entries_stored=seen.entries_stored,
             sigterm_s=self._terminate(),
             broken=[],
-            idle=self._idle(seen),
+            idle=idle,
+            held_back=held_back,
         )
         row.broken += judge(row, within=attack.within) + attack.judge(seen)
         if "Traceback" in "".join(node.errors):
@@ -242,6 +250,38 @@ class Siege:
                 f" {self.attack.node_reads} are needed"
             )
         return found
+
+    def _held_back(self, seen: Seen) -> list[str]:
+        """What it sends more where nobody honest is there, if that is what was missing.
+
+        A node that lets an attack wait while others are there has defended itself; one that is
+        never really attacked has not.
+        """
+        if self.hostile is None:
+            return []
+        read = self._read()
+        tell(self.hostile, "go")
+        time.sleep(self.seconds)
+        tell(self.hostile, "stop")
+        counts = Counter(read_record(self.hostile)["counts"])
+        counts.subtract(seen.counts)
+        alone = replace(seen, counts=counts, node_read_bytes=self._read() - read)
+        if self._idle(alone):
+            return []
+        needs = self.attack.needs
+        found = [f"{name} {seen.counts.get(name, 0)} of {counts[name]}" for name in needs]
+        return [*found, f"bytes read {seen.node_read_bytes} of {alone.node_read_bytes}"]
+
+    def _beside_a_burner(self, share: float, seconds: float) -> Phase | None:
+        """Honest peers beside a process that takes what the attacker took, and does nothing."""
+        if share < BURNT_MIN:
+            return None
+        burner = subprocess.Popen([sys.executable, "-m", "siege.burning", f"{share:.3f}"])
+        try:
+            return self.phase(seconds).phase
+        finally:
+            burner.kill()
+            burner.wait()
 
     def _read(self) -> int:
         try:

@@ -70,12 +70,28 @@ class Row:
     broken: list[str]
     """Promises that were broken."""
     idle: list[str]
-    """Why this was no attack."""
+    """What was missing for this to have been an attack."""
+    held_back: list[str]
+    """What of it the node has held back beside honest peers, and let through where none were. Empty
+    where it was no less alone."""
+    control: Phase | None = None
+    """Honest peers beside a process that took of the machine what the attacker took. None: it took
+    next to nothing."""
+
+    @property
+    def without(self) -> Phase:
+        """What the time of the attack is compared with."""
+        return self.control or self.before
 
     @property
     def ratio(self) -> float | None:
-        """Of the honest rate, during against before."""
-        return self.during.per_s / self.before.per_s if self.before.per_s else None
+        """Of the honest rate, with the attack against without."""
+        return self.during.per_s / self.without.per_s if self.without.per_s else None
+
+    @property
+    def was_none(self) -> bool:
+        """Whether it was no attack: it sent too little, and that was not the node's doing."""
+        return bool(self.idle) and not self.held_back
 
     @property
     def sent_mb(self) -> float:
@@ -108,7 +124,7 @@ class Row:
     @property
     def is_good(self) -> bool:
         """Whether it was an attack, and every promise was kept."""
-        return not (self.broken or self.idle)
+        return not (self.broken or self.was_none)
 
     def as_json(self) -> dict[str, Any]:
         """All of it, with what follows from it."""
@@ -120,6 +136,7 @@ class Row:
             "taken_cores": self.taken_cores,
             "was_busy": self.was_busy,
             "is_good": self.is_good,
+            "was_none": self.was_none,
             "per_s": [phase.per_s for phase in (self.before, self.during, self.after)],
         }
 
@@ -130,9 +147,9 @@ def judge(row: Row, *, within: bool) -> list[str]:
     ratio = row.ratio
     if ratio is None:
         found.append("nobody was served before the attack")
-    elif within and row.during.per_s < RATIO_MIN * min(row.before.per_s, row.after.per_s):
+    elif within and row.during.per_s < RATIO_MIN * min(row.without.per_s, row.after.per_s):
         # Against the lower of the two: the machine may be another one than it was before.
-        found.append(f"rate: {ratio:.0%} of what it was, {RATIO_MIN:.0%} are promised")
+        found.append(f"rate: {ratio:.0%} of what it is, {RATIO_MIN:.0%} are promised")
     if row.recovery_s is None:
         found.append("recovery: not seen")
     elif row.recovery_s > RECOVERY_MAX_S:
@@ -168,6 +185,7 @@ HEAD: Final = (
     "before/s",
     "during/s",
     "after/s",
+    "control/s",
     "ratio",
     "got in",
     "recov s",
@@ -192,6 +210,7 @@ def cells(row: Row) -> list[str]:
     return [
         row.name,
         *(f"{phase.per_s:.0f}" for phase in phases),
+        _or_dash(None if row.control is None else row.control.per_s, ".0f"),
         _or_dash(row.ratio, ".0%"),
         f"{during.got_in}/{during.rounds}",
         _or_dash(row.recovery_s, ".1f"),
@@ -211,10 +230,10 @@ def cells(row: Row) -> list[str]:
 
 def verdict(row: Row) -> str:
     """One or two words."""
-    if row.idle:
+    if row.was_none:
         return "no attack"
     if not row.broken:
-        return "kept"
+        return "held back" if row.idle else "kept"
     return "BROKEN, busy" if row.was_busy else "BROKEN"
 
 
@@ -243,5 +262,8 @@ def details(row: Row) -> str:
     if row.was_busy:
         lines.append("  other programs kept the machine busy: the rates tell of them too")
     lines += [f"  BROKEN {reason}" for reason in row.broken]
-    lines += [f"  NO ATTACK {reason}" for reason in row.idle]
+    if row.held_back:
+        lines.append(f"  held back, against alone: {', '.join(row.held_back)}")
+    else:
+        lines += [f"  NO ATTACK {reason}" for reason in row.idle]
     return "\n".join(lines)

@@ -44,7 +44,7 @@ def test_two_attacks_from_end_to_end(tmp_path: Path) -> None:
         assert row["name"] == name
         rows.append(row)
     for row in rows:
-        assert row["idle"] == []
+        assert not row["was_none"]
         assert row["counts"]["sent_bytes"] > 0
         assert row["sigterm_s"] is not None
         assert all(row[phase]["rounds"] and row[phase]["got_in"] for phase in ("before", "during"))
@@ -84,6 +84,7 @@ def a_row(**fields: object) -> Row:
         "sigterm_s": 0.1,
         "broken": [],
         "idle": [],
+        "held_back": [],
     }
     return Row(**{**values, **fields})  # type: ignore[arg-type]
 
@@ -107,6 +108,26 @@ def test_each_promise_is_judged(fields: dict[str, object], word: str) -> None:
     assert judge(a_row(), within=True) == []
     [broken] = judge(a_row(**fields), within=True)
     assert word in broken
+
+
+def test_the_rate_is_compared_with_one_beside_as_much_work_that_harms_nobody() -> None:
+    burnt = Phase(rounds=5, got_in=5, entries=800, seconds=1.0, node_cpu_s=0.5, wall_s=1.0)
+    row = a_row(during=SLOW, control=burnt)
+    assert row.ratio == pytest.approx(700 / 800)
+    assert judge(row, within=True) == []
+    [broken] = judge(a_row(during=Phase(5, 5, 600, 1.0), control=burnt), within=True)
+    assert broken.startswith("rate: 75%")
+
+
+def test_what_is_held_back_is_an_attack_and_what_sends_little_alone_is_none() -> None:
+    lacks = ["bombs 12, 20 are needed"]
+    none = a_row(idle=lacks)
+    assert none.was_none
+    assert not none.is_good
+    assert cells(none)[-1] == "no attack"
+    held_back = a_row(idle=lacks, held_back=["bombs 12 of 80"])
+    assert held_back.is_good
+    assert cells(held_back)[-1] == "held back"
 
 
 def test_what_the_attack_takes_is_without_what_honest_entries_cost() -> None:

@@ -48,8 +48,7 @@ ATTACKS: Final = (
         scope=Scope(),
         serve=("--follow-all",),
         descriptors=1024,
-        # A node that lets it wait takes less of it: that is what is to be shown.
-        needs={"partials": 20, "opened": 20},
-        node_reads=10_000,
+        needs={"partials": 100, "opened": 20},
+        node_reads=50_000,
     ),
 )

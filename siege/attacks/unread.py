@@ -61,9 +61,8 @@ ATTACKS: Final = (
         connections=20,
         tls=True,
         scope=Scope(),
-        # A node that lets it wait takes less of it: that is what is to be shown.
         needs={"proposals": 20 * 80},
-        node_reads=30_000,
+        node_reads=50_000,
     ),
     Attack(
         "unread-data",
