@@ -27,7 +27,8 @@ RANGES_MAX = 256
 """Ranges that are remembered of a log; of more, the lowest are taken for one."""
 
 CREDIT_LEFT_MIN = 16
-"""Request credit that is left for what somebody waits for."""
+"""Request credit that is left for what somebody waits for, but for a single offer: a peer may give
+no more than this much in all, and would never hear of what has come."""
 
 
 class Offering(Protocol):
@@ -220,7 +221,8 @@ class LateOffers:
             self._forget(log)
             return
         late.not_before = actions.now + self._config.look_again_s
-        if actions.request_credit <= CREDIT_LEFT_MIN or not actions.may_propose(log, first, last):
+        left = 0 if not self._own else CREDIT_LEFT_MIN
+        if actions.request_credit <= left or not actions.may_propose(log, first, last):
             self._go_on(log, late)
             return
         inside = first == last

@@ -22,10 +22,12 @@ LONG_S = 80
 SOON_S = 3
 
 
-def bare_pair(wanted: Subscription = FULL, count: int = COUNT) -> tuple[Pair, dict[int, Held]]:
+def bare_pair(
+    wanted: Subscription = FULL, count: int = COUNT, **fields: object
+) -> tuple[Pair, dict[int, Held]]:
     """Host 0 has been told for a while that host 1 holds no payload; and what these would be.
 
-    Every third one is large.
+    Every third one is large. `fields`: of both configurations.
     """
     left, right = Store(), Store()
     for seq in range(1, count + 1):
@@ -35,6 +37,7 @@ def bare_pair(wanted: Subscription = FULL, count: int = COUNT) -> tuple[Pair, di
         right.logs[LOG][seq] = replace(held, payload=None)
     right.changed(LOG)
     pair = pair_of(left, right)
+    pair.config = replace(pair.config, **fields)  # type: ignore[arg-type]
     pair.connect((interests_of(wanted), interests_of(FULL)))
     settle(pair, LONG_S)
     assert max(left.logs[LOG]) == count
@@ -85,6 +88,15 @@ def test_what_was_skipped_comes_soon_after_it_came_to_be_held(batches: list[set[
         assert all(held[seq].payload == whole[seq].payload for seq in seqs)
     settle(pair, LONG_S)
     assert payloads_at(pair) == dict.fromkeys(set().union(*batches), 1)
+
+
+@pytest.mark.parametrize("credit", [1, 3, late.CREDIT_LEFT_MIN])
+def test_who_gives_little_credit_hears_of_it_too(credit: int) -> None:
+    """One offer at a time, however much is left for what somebody waits for."""
+    pair, whole = bare_pair(request_credit=credit)
+    come(pair, whole, {2, 5, 9})
+    settle(pair, SOON_S + 3)
+    assert payloads_at(pair) == dict.fromkeys((2, 5, 9), 1)
 
 
 def test_it_comes_in_the_request_that_offers_it(monkeypatch: pytest.MonkeyPatch) -> None:
