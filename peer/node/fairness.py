@@ -389,11 +389,11 @@ class Seat:
         """Something was sent, or came and was verified, which is of use if it was asked for; or an
         offer of ours was answered."""
         match notice:
-            case EntriesSent():
+            case EntriesReceived() | PayloadReceived() if not _is_asked_for(notice, interests):
+                return
+            case EntriesSent() | EntriesReceived():
                 worth_s = ENTRY_WORTH_S * notice.entries + BYTE_WORTH_S * notice.payload_bytes
-            case EntriesReceived() if _is_asked_for(notice, interests):
-                worth_s = ENTRY_WORTH_S * notice.entries + BYTE_WORTH_S * notice.payload_bytes
-            case PayloadReceived() if _is_asked_for(notice, interests):
+            case PayloadReceived():
                 worth_s = BYTE_WORTH_S * notice.payload_bytes
             case RequestCancelled(ours=True, by_us=False):
                 worth_s = REFUSAL_WORTH_S

@@ -98,8 +98,12 @@ class WaitingLine:
             before = frozenset(self._offered)
             new = tuple(log for log in logs if log not in before)
         self._offered = logs
-        self._asks.add([log for log in new if asks(log)], backwards=backwards)
-        self._offers.add([log for log in new if not asks(log)], backwards=backwards)
+        wanted: list[LogKey] = []
+        others: list[LogKey] = []
+        for log in new:
+            (wanted if asks(log) else others).append(log)
+        self._asks.add(wanted, backwards=backwards)
+        self._offers.add(others, backwards=backwards)
 
     def asked_for(self, log: LogKey) -> None:
         """The other side has proposed a log.

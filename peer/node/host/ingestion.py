@@ -117,8 +117,8 @@ class Ingestion:
         if not self._line:
             return False
         now = self._now()
-        if self._line.rests(now):
-            self._timer.deadline = self._line.rests_until_s(now)
+        if (until_s := self._line.rests_until_s(now)) > now:
+            self._timer.deadline = until_s
             return False
         return True
 

@@ -149,9 +149,9 @@ class Lane:
             while not self._jobs:
                 await self._waiting.park()
             now = trio.current_time()
-            if self._jobs.rests(now):
+            if (until_s := self._jobs.rests_until_s(now)) > now:
                 # Whoever has something to be done meanwhile does not wait for that.
-                with trio.move_on_at(self._jobs.rests_until_s(now)):
+                with trio.move_on_at(until_s):
                     await self._waiting.park()
                 continue
             await self._do_some()
