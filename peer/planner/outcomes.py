@@ -85,8 +85,8 @@ class Outcomes:
         if (request.proposal.lower_info or U64_MAX) < request.proposal.start:
             # What comes as part of a pool comes without its payload.
             self._turns.mark_soon(log)
-        # Nothing of ours is lowered before the confirmation (section 5): this is the first moment to
-        # fit it to what is wanted by now.
+        # Nothing of ours is lowered before the confirmation (section 5): this is the first moment
+        # to fit it to what is wanted by now.
         if self._shared.wants_of(log) != known.wants or known.blocked:
             self._changes.wants_changed(log, known)
         else:
