@@ -1,7 +1,11 @@
 """Carries out what is decided about requests, and what follows from it.
 
-Who decides is a policy, a clock or the data channel; what follows is the same: the host is told,
-clocks run, our cursor wakes, and no request reaches behind the end of its log or over a fork.
+Who decides is the planner, a clock or the data channel; what follows is the same: the host is told,
+clocks run, our cursor wakes, and no request reaches behind the end of its log or over a fork. All
+of that has one way, so that nobody who cancels forgets what has to leave with it or may not: each
+cancel passes `leaving`, and each request that is over is told to whoever counts.
+
+It decides nothing, and keeps no rule of the protocol: the table raises for what is not allowed.
 """
 
 from collections.abc import Callable
@@ -44,7 +48,7 @@ class ActorListener(Protocol):
 
 
 class Actor:
-    """What a policy can do in its session (`policy.Actions`), and what the engine does like it.
+    """What a planner can do in its session (`actions.Actions`), and what the engine does like it.
 
     `by_ident` are all requests of the session.
     """

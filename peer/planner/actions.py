@@ -13,7 +13,7 @@ from .answer import Answer
 
 
 class Actions(Protocol):
-    """What a policy can do in its session."""
+    """What a planner can do in its session."""
 
     @property
     def now(self) -> float:

@@ -23,7 +23,8 @@ from wire import U64_MAX, Eagerness, LogKey, Propose, lipmaa, lower_pool, upper_
 from .ranges import Ranges, finite_end, meet, minus, range_with, union
 
 ASKS_MAX = 8
-"""Requests of one log that are made at a time; what is left is asked for when these are done."""
+"""Requests of one log that are made at a time; what is left is asked for when these are done. A log
+in a thousand parts would else take all the credit that the others wait for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,13 @@
-"""Requests are fitted to what is wanted: narrowed, stopped or ended."""
+"""Requests are fitted to what is wanted: narrowed, stopped or ended.
+
+Wishes change while requests run, and so does what a peer may read and write. What is to become of
+one request is a formula (changing.py); here it is carried out, for all requests of a log, and what
+the other side is left without by that is noted: it asked for it, and is to be offered it later.
+
+A wish that is narrower is an adjust, and what is under way is kept. A scope that is narrower is
+not: an adjust is not acknowledged, so that whatever was sent before it arrived would be stored. So
+those requests end, and what still comes in them is read past.
+"""
 
 from peer.protocol.events import Interests
 from peer.protocol.request import OPEN_END, Request
@@ -29,6 +38,8 @@ class Changes:
         before, wants = known.wants, self._shared.wants_of(log)
         known.wants = wants
         if wants != before:
+            # What was skipped or left to others may be wanted for another reason now, and whoever
+            # has changed a wish waits for it: the pauses begin anew.
             self._rests.lift_left(log, Kind.RANGE)
             known.asked = ()
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)

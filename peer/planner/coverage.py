@@ -1,4 +1,10 @@
-"""What requests bring to this side, and what they have brought (point2point.md 3, 10)."""
+"""What requests bring to this side, and what they have brought (point2point.md 3, 10). Pure.
+
+A plan takes away what is coming, and that is said once here, from the sequence of each request: its
+range, the members of its pools, its path. Too much counted as coming is never asked for, too little
+comes twice. What a request was to bring and did not is no matter of this: when it is over it counts
+no more, and is asked for again.
+"""
 
 from collections.abc import Iterable
 
@@ -37,6 +43,7 @@ def _next_unproved(request: Request) -> int:
 
 def _is_over(request: Request) -> bool:
     """Whether nothing comes in a request any more. What is complete may still be under way."""
+    # A cancel with COMPLETE comes on control, and may be ahead of the last data (section 6).
     ours, theirs = request.cancel_sent, request.cancel_received
     ended = ours not in (None, CancelReason.COMPLETE, CancelReason.YOU_CANCELLED)
     ended = ended or theirs not in (None, CancelReason.COMPLETE)

@@ -1,4 +1,10 @@
-"""Where to look for the earliest fork of a log. Pure."""
+"""Where to look for the earliest fork of a log. Pure.
+
+That two histories differ at an entry says nothing of where they part. To ask for all before it
+would bring the whole log once more; to ask for one entry at a time takes a round trip for each. So
+ranges are asked for, metadata only, each four times as long as the one before, until one begins
+with an entry that both have: a few times as many entries as there have to be, in a few round trips.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +14,8 @@ from peer.protocol.request import NEVER, Request
 from wire import decode_entry, lipmaa
 
 RANGES_MAX: Final = 48
-"""More ranges than it takes to get from any seqnum back to 1, each four times as long."""
+"""More ranges than it takes to get from any seqnum back to 1, each four times as long: 32 do. A
+peer that contradicts itself each time would else be asked for ever."""
 
 
 def differs_at(proof: tuple[bytes, bytes]) -> int | None:

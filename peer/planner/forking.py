@@ -1,8 +1,14 @@
 """What a session does about forks: passes proofs on, and looks for the earliest fork of a log.
 
-Entries whose links contradict what is held are no proof, but the other side's version of what they
-link to is one. So ranges that go back further and further are asked for, metadata only, until one
-agrees with ours.
+Of a forked log nothing counts from the fork on, so that all have to agree on where that is: at the
+earliest one that anybody can prove. Entries whose links contradict what is held are no proof, but
+the other side's version of what they link to is one. So ranges that go back further and further are
+asked for, metadata only, until one agrees with ours (fork_search.py).
+
+A proof is told once, and only of what the other side does not know: which of two sides tells the
+other first is a race, and the one that lost it must not search again. Nothing is kept, or asked
+for, of logs that are neither wanted nor held here: anybody can sign two entries in as many as he
+likes. A one-time sync leaves the search to nodes that stay, and keeps what is proved all the same.
 """
 
 from collections.abc import Callable
@@ -27,7 +33,7 @@ class Enqueue(Protocol):
 
 
 class Forking:
-    """Finds forks together with the other side, for a policy that plans what is asked for next."""
+    """Finds forks together with the other side, for who plans what is asked for next."""
 
     def __init__(
         self,

@@ -2,8 +2,12 @@
 
 A range is confirmed as far as it is held, or asked for. But a log may grow by other parts than
 those: a sparse path jumps ahead, or another peer brings what is newer first. Then the cursor of a
-request stands before a gap. So that the other side gets what is behind it, the range is cut there,
-and what is held is offered.
+request stands before a gap, and everybody behind this node waits with it. So that the other side
+gets what is behind it, the range is cut there, and what is held is offered.
+
+Not at once: a gap that is wanted here is mostly about to be filled, by another session or by the
+other side itself (`stalled_after_s`); one of entries that nobody here wants will not be
+(`look_again_s`). A cut is final for its request, since ends only get lower (section 5).
 """
 
 from collections.abc import Iterable
@@ -45,6 +49,7 @@ def cut_at_gap(request: Request, view: LogView, runs_from: int = 1) -> Cut | Non
         return None
     end = request.lowest_end()
     unserved = ((gap, OPEN_END if end is None else end),)
+    # An adjust may not put the end before the start (section 5).
     if gap <= base.start:
         return Cut(gap, unserved, cancel=Cancel(request.number, CancelReason.NOT_WANTED))
     if base.end is not None and gap > base.end:

@@ -24,11 +24,13 @@ from .ranges import Range, Ranges, minus, union
 from .retries import Retries
 
 RANGES_MAX = 256
-"""Ranges that are remembered of a log; of more, the lowest are taken for one."""
+"""Ranges that are remembered of a log; of more, the lowest are taken for one. The other side
+chooses how many there are: it may want every second payload by its size."""
 
 CREDIT_LEFT_MIN = 16
-"""Request credit that is left for what somebody waits for, but for a single offer: a peer may give
-no more than this much in all, and would never hear of what has come."""
+"""Request credit that is left for what somebody waits for: a quarter of what a peer gives at first,
+and more than single payloads leave (turns.py), which are asked for here and not only offered. But for
+a single offer: a peer may give no more than this much in all, and would never hear of what has come."""
 
 
 class Offering(Protocol):

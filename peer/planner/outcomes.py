@@ -1,4 +1,22 @@
-"""What becomes of requests: it is noted in the ledger, or a log is planned anew."""
+"""What becomes of requests: it is noted in the ledger, or a log is planned anew.
+
+A request is judged when it is over, not while something of it is missing: what a look finds missing
+may be on its way. Each end says something else (point2point.md 6), and leads to at most two things:
+a row in the ledger, so that the same plan is not made again at once, and a mark, where the log may
+have something else to ask for or to offer.
+
+    confirmed                it takes part; a probe has told the newest entry
+    cancelled 128, 132       a row REFUSED, or WITHDRAWN if it was their own proposal
+    cancelled 129            a row EXHAUSTED, for the whole log if more than this is concerned
+    cancelled 133, 134, 135  the histories differ, or the log ends: forking.py
+    released                 after all four messages: complete, cut, or without anything moved
+    lost                     it gave way to theirs (section 7), and never was
+    given up, contradicted   what came could not be taken in, for a reason of ours or of theirs
+
+Most requests end with nothing to do, and one that marks its log for nothing costs a look-up: a node
+with 10,000 logs feels each. What is to be proposed is not decided here (proposals.py), nor are
+requests of other owners (withholding.py, late.py), which the engine hands to them.
+"""
 
 from peer.protocol.request import OPEN_END, Request
 from wire import U64_MAX, Cancel, CancelReason, decode_entry
@@ -16,7 +34,9 @@ from .sourcing import fetches
 from .turns import Turns
 
 REFUSALS_MAX = 32
-"""Refused proposals for a log in a row, after which each further one waits longer and longer."""
+"""Refused proposals for a log in a row, after which each further one waits longer and longer. A log
+in parts is refused a few times before both know who holds what; who goes on refusing makes us look
+and propose for nothing, as fast as messages go."""
 
 
 class Outcomes:
@@ -52,6 +72,7 @@ class Outcomes:
             known.told_newest(request.base.end or 0)
             self._turns.mark(log)
         if self._done is not None:
+            # Its wants are frozen, it listens to nobody, and it fetches whoever else does.
             return
         if ask.kind is AskKind.WATCH and not fetches(request):
             known.watches(request)
@@ -59,10 +80,13 @@ class Outcomes:
             # It was taken from us before there was an answer.
             self._actions.stop_fetching(request)
         elif was_incomplete:
+            # Single payloads are asked only of who has answered something of the log (`met`).
             self._turns.mark(log)
         if (request.proposal.lower_info or U64_MAX) < request.proposal.start:
             # What comes as part of a pool comes without its payload.
             self._turns.mark_soon(log)
+        # Nothing of ours is lowered before the confirmation (section 5): this is the first moment
+        # to fit it to what is wanted by now.
         if self._shared.wants_of(log) != known.wants or known.blocked:
             self._changes.wants_changed(log, known)
         else:
@@ -123,9 +147,11 @@ class Outcomes:
         known = self._logs.get(log)
         if known is None:
             return
+        # First: what is planned from here on must not ask again for what is not stored yet.
         self._progress.add(request)
         if request.ours:
             self._rests.lift_by_our_proposal(log, request.created_at, now)
+        # Read before `released` forgets it.
         was_all_there = request not in known.incomplete and not known.blocked
         ask, made_room = known.released(request, now), self._turns.room.released(request)
         if ask is not None and ask.kind is AskKind.PAYLOADS:
@@ -137,10 +163,15 @@ class Outcomes:
         # since, there is nothing else to ask for or to offer.
         here = max(request.outgoing.known, known.here, known.reach)
         nothing_else = was_all_there and here < request.proposal.start and not known.singly
+        # Either is so of thousands of logs, and a look at each would find nothing to do.
         if unwanted or (gone and (self._turns.close(log) or nothing_else)):
             return
+        # A peer that ends each request without a reason was asked again as fast as messages go. But
+        # not where the request was ended from here, to make room for others.
         if came_to_nothing(request) and not made_room:
             self._rests.note(log, Kind.LOG, Outcome.EXHAUSTED, now)
+        # It has come to hold more since it skipped payloads, and perhaps those. What it skipped in
+        # this very request it did not.
         if ask is not None and ask.kind is AskKind.RANGE and completed(request):
             before = request.created_at
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED, before=before)
@@ -153,7 +184,10 @@ class Outcomes:
             # What it told was planned when it was confirmed.
             return False
         if self._done is None:
+            # One of theirs that is over leaves a log covered by ours as it was.
             return (ask is not None and not made_room) or not self._shared.covered(request.log)
+        # In a sync we refuse what asks for all that follows, to move the log ourselves: that was in
+        # the plan already when we did.
         we_refused = request.cancel_sent is CancelReason.NOT_WANTED and not request.ours
         return request.confirmed or not (we_refused and goes_on(request.proposal))
 
@@ -183,6 +217,7 @@ class Outcomes:
         """
         log, now = request.log, self._actions.now
         self._shared.happened()
+        # Else the log would wait for ever for that to be stored, and with it the end of a sync.
         self._progress.drop(log)
         known = self._logs.get(log)
         if known is None:
@@ -199,6 +234,7 @@ class Outcomes:
             self._rests.lift_part(log, Kind.PAYLOAD, doubted)
             self._turns.mark(log)
         alone = doubted and (ask is None or ask.kind is AskKind.PAYLOADS) and unfit is None
+        # Not where the payload was wrong and the store is not to blame: the log goes on without it.
         if not (alone or is_unsure(request)):
             self._rests.note(log, Kind.LOG, Outcome.NOT_KEPT, now)
 

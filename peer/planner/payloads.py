@@ -15,7 +15,7 @@ from .ranges import Ranges, meet, range_with, union
 
 NAMED_MAX = 512
 """So many missing payloads are looked up at once if any are to be asked for: neighbours are asked
-for together."""
+for together. Bounded, since a log may lack a million, and the view of it is kept in memory."""
 
 _Missing = list[tuple[int, int]]
 """Entries, ascending, and how many bytes of their payloads are held."""

@@ -1,4 +1,19 @@
-"""What one session knows of one log: what the other side has said, and what is asked of it."""
+"""What one session knows of one log: what the other side has said, and what is asked of it.
+
+A plan needs what the other side holds, and nothing in the protocol says that. It is concluded from
+what that side does: an offer names what it holds; who asks for all that follows an entry mostly
+holds that entry, and will have what comes (`in_step`); a probe's answer is its newest. Some of that
+may be wrong: what is coming here it may be waiting for too, and its range may begin behind a gap of
+its own. So these are kept apart, and a refusal takes back what a request was made for, but not what
+was offered besides.
+
+What came to nothing is not remembered here (rests.py), nor what is held (a view says that, and
+progress.py what came since), nor what is wanted (replying.py): `wants` and the fields of how it
+stood here are only what the log was last planned with, so that a change is noticed.
+
+A peer may be offered hundreds of thousands of logs that it has no use for. Of one that it refuses
+altogether no `PeerLog` is kept but a `Closed`, which all that are alike share (`PeerLogs`).
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -89,7 +104,7 @@ class PeerLog:
         return None if self.forks is None else self.forks.entries
 
     def peer(self, coming_here: Ranges, now: float) -> TheirPart:
-        """What `planning.plan` takes."""
+        """What `asks.plan` takes."""
         rests = self.rests.left_alone
         path = max((last for _, last in rests(self.log, Kind.PATH, now)), default=0)
         watched = max((last for _, last in rests(self.log, Kind.WATCH, now)), default=0)
@@ -114,7 +129,8 @@ class PeerLog:
         `requests`: all of this log. `late`: it may have refused something since.
         """
         before = self.offered, self.heard_up_to
-        # Who probes wants a number, and would refuse again what it has refused.
+        # An offer is mostly the answer to what we asked for in vain: it tells what is there, not
+        # that more is wanted. Who probes wants a number, and would refuse again what it refused.
         tells_little = is_offer(proposal) or is_probe(proposal)
         if not late:
             further = proposal.start > self.heard_up_to and not tells_little
@@ -123,6 +139,8 @@ class PeerLog:
             exists = max(self.newest or 0, *(last for _, last in self.offered), self.height, told)
             self.rests.lift_by_their_proposal(self.log, now, exists, is_further=further)
         if not asks_for_payloads(proposal):
+            # It may hold more than when it ended what it told. Who only lacks payloads of what it
+            # holds does not, and asks for one after the other.
             self.rests.lift(self.log, Kind.WATCH)
         if not tells_little:
             self.heard_up_to = max(self.heard_up_to, proposal.start)
@@ -137,6 +155,7 @@ class PeerLog:
             self.offered = offered[-RANGES_MAX:]
             self.newest = max(self.newest or 0, proposal.end or 0)
         elif proposal.end is None:
+            # What is coming here may be on its way to both: it asks for what follows that.
             if goes_on(proposal) and not is_coming(first - 1, requests):
                 self.asked_behind = max(self.asked_behind, first - 1)
                 if self.newest is not None:
@@ -309,6 +328,7 @@ class PeerLog:
         the other side has offered all the same. Nor is it asked to tell what is new if it does so
         in a request of its own. `requests`: all of this log.
         """
+        # A range that is asked for counts as coming, and so is not planned; these bring nothing.
         once = {ask.kind for ask in self.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
         withdrawn = self.rests.withdrawn(self.log, now)
         told_from = min(
@@ -333,6 +353,7 @@ class PeerLog:
             return []
         first, last = view.runs[-1]
         if last == view.end:
+            # Nothing follows that could be asked for: it is introduced by its last entry.
             return [] if self.both_have >= last else [offer_of(last, last)]
         if self.both_have or self.spoken or any(requests) or not view.runs_complete:
             return []
@@ -406,6 +427,7 @@ class PeerLogs:
         closed = self._closed.pop(log, None)
         if closed is not None:
             known = self.add(log, closed.wants)
+            # As it was closed (`close`), but for the refusals in a row: they are counted once more.
             known.met = known.spoken = True
             known.refusals = 1
             self._rests.note(log, Kind.RANGE, Outcome.REFUSED, now, closed.refused)
@@ -429,6 +451,8 @@ class PeerLogs:
 
     def close(self, log: LogKey) -> bool:
         """Keep of a log only that it was refused; False if there is more to know."""
+        # Compared as a whole: whatever else comes to be known of a log keeps it open. What is
+        # forgotten by mistake is a refusal or an offer that is made for ever anew.
         known, refused = self._open[log], self._rests.only_refused(log)
         alike = PeerLog(
             log,

@@ -64,6 +64,7 @@ class Planner:
         interests = event.interests
         is_scope_new = before.scope != interests.scope
         if is_scope_new:
+            # Before all else: what may not be read or written any more ends at this moment.
             self._changes.scope_changed(before)
         if self._done is not None:
             self._done.started = True
@@ -75,6 +76,7 @@ class Planner:
         self._turns.line.offer(offers, interests.names, backwards=not self._proactive)
         fetched = filter(interests.wants, sorted(interests.fetches))
         for log in (*fetched, *self._answers.wanted_by_now()):
+            # What is known already was fitted above, and marked if that changes anything.
             if self._logs.opened(log, self._actions.now) is None:
                 self._turns.mark(log)
         if self._done is not None:
@@ -112,6 +114,7 @@ class Planner:
 
     def advance(self) -> None:
         """Propose what can be proposed now; called after every input and when time has passed."""
+        # First what is to be planned again, so that it is in line when turns are taken.
         for log in self._rests.due(self._actions.now):
             self._turns.mark(log)
         for log in self._progress.take_stored():
@@ -128,6 +131,7 @@ class Planner:
     # When a one-time sync is over
 
     def _is_quiet(self, done: Done) -> bool:
+        # What rests for ever has no end to wait for; what is not stored may come to be lacking.
         waits = self._rests.next_at() is not None or self._progress.any_settling
         serves = done.answers_due or done.serving
         return done.started and not (self._turns.any_open or waits or serves or done.finished)
@@ -222,36 +226,52 @@ class Planner:
         """We answered a proposal of the other side."""
         log, requests, now = request.log, self._actions.requests_of(request.log), self._actions.now
         if self._done is not None and request.active:
+            # It takes what is held here, and a sync that ended now would cut it off.
             self._done.serving.add(request)
         known = self._logs.get(log)
+        # What it cannot have as it asked may be held in another run, which is offered then. A view
+        # lists so many runs only: of a log of more of them that is found out by looking further.
         owed = bool(meet(answer.unserved, view.runs)) or not view.runs_complete
+        # A log that grows here may come to hold what was asked for; a sync waits for nothing.
         some_held = owed if self._done else bool(view.runs)
         if known is None and (self._shared.plans(log) or (answer.unserved and some_held)):
             known = self._shared.known_of(log)
             self._turns.mark(log)
         if known is None:
+            # A peer may name as many logs as there are numbers: of one of which there is nothing
+            # here a number is kept, of the latest ones, and no `PeerLog`.
             if answer.unserved and goes_on(request.proposal):
                 self._answers.note_asked_from(log, request.proposal.start)
             return
+        # The log may be wanted only since it was proposed: what was said with that counts by now.
         self._hear_late(request, known)
         known.stop = last_possible(view)
+        # Told or not, it asks again: it may not have kept what it got, or did not want the log when
+        # it was told. Who asks for the first time may have sent that before our offer arrived. In a
+        # sync there may be no second time.
         again = answer.unserved if self._done else meet(answer.unserved, known.unserved)
         self._rests.lift_told_again(log, again, now)
         known.asks_in_vain(answer.unserved)
         known.keeps_in_step(request.proposal, view, requests)
         # Of a log that nobody here knew of nothing is asked yet.
         is_new = self._shared.plans(log) and not known.spoken
+        # `blocked`: until now its proposal was unanswered, and section 7 let ours not be made.
         look = (bool(answer.unserved) and owed) or known.blocked or is_new
         if answer.take_over:
+            # It was refused so that we ask for what we need, and is not to propose that again
+            # (section 6, 128): nothing of the log moves before we have, so it goes first.
             if not self._has_asked(request, view, known):
                 self._turns.mark(log, first=True)
         elif request.active:
             known.refusals, known.met = 0, True
+            # An open request that is confirmed brings all that is new, both ways. So thousands of
+            # logs in step are not looked at once more: only if something lies beside the request.
             look = look or not is_whole(view) or request.proposal.offset is not None
             look = look or known.fork_range is not None
             wants, runs_from = self._shared.wants_of(log), request.proposal.start
             peer = known.peer(coming(requests), now)
             look = look or bool(plan(wants, view, peer, runs_from=runs_from))
+            # The view begins where the proposal does: it tells of no gap before that.
             look = look or bool(runs_from > 1 and view.height < view.newest)
         if look:
             self._turns.mark(log)
@@ -309,7 +329,8 @@ class Planner:
         """Something new of a log is held."""
         log, now = event.log, self._actions.now
         if self._done is not None or (event.fork is None and self._logs.is_closed(log)):
-            # What is appended during a one-time sync is the next one's.
+            # What is appended during a one-time sync is the next one's; and of a log that the other
+            # side refuses altogether there is nothing to tell but a fork.
             return
         # Who was asked for a log tells of its forks, wanted here or not, and of what it holds.
         declined = self._answers.has_declined(log)
@@ -321,6 +342,7 @@ class Planner:
             if event.fork is not None and event.fork < told:
                 self._rests.lift(log, Kind.RANGE, Outcome.REFUSED)
                 self._turns.mark(log)
+            # Soon, and not at once: a log that another session brings changes many times a second.
             # What is fetched once is brought whatever sizes an open request is for.
             fetched = meet(known.wants.fetches, ((1, event.newest),))
             if self._rests.is_left(log, Kind.POOL) or known.unserved or fetched:
@@ -357,6 +379,7 @@ class Planner:
         if not self._shared.wants(log) or (known is not None and known.refuses(wants, now)):
             return False
         if known is not None:
+            # Nobody else brings now what was left to the source before, or did not come from it.
             known.asked = ()
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)
         for request in filter(covers, requests):

@@ -3,7 +3,13 @@
     ask(log)   = wanted, and possible, less what is held, coming, resting, or another session's
     offer(log) = what was asked for in vain, or is unknown there, and is held, less what was told
 
-Payloads are in the same plan as entries.
+Payloads are in the same plan as entries: a range that begins inside a payload brings both, and what
+one of them asks for the other must not.
+
+Nothing is remembered here. What is held is a view and what came since (progress.py); what rests is
+the ledger (rests.py); what the other side has is peer_log.py; which ranges make up an ask, asks.py.
+So an event that is missed costs a later look and nothing more. Whether anything may be proposed at
+all, for credit or for section 7, is a log's turn (turns.py).
 """
 
 from collections.abc import Callable
@@ -77,12 +83,15 @@ class Decider:
         log, now = view.log, self._actions.now
         requests = self._actions.requests_of(log)
         known.height, known.awaits = view.height, view.some_arriving
+        # First: a request that is cut covers less, and what stood in vain rests.
         self._cut_at_gaps(view, known, newest, look)
         peer = known.peer(self._progress.coming(log, since), now)
         taken = self._payloads_taken(view, known, newest, look, since)
         planned = self._for_entries(view, known, taken)
         asks = self._entries(planned, view, known, peer, look)
         further = None
+        # A sync asks for single payloads when the entries are there: most come with them, in a
+        # range that may begin inside one.
         if not self._once or self._has_moved(known, asks, requests):
             payloads, further = self._payloads(view, known, newest, taken, asks, look)
             asks = [*asks, *payloads]
@@ -119,9 +128,11 @@ class Decider:
         asks = plan(known.wants, planned, peer, runs_from=look.runs_from)
         if self._once:
             return _only_now(asks, peer.newest or 0)
+        # Who asks for nothing but news needs no claim: it would be the source, and bring nothing.
         if all(ask.settings.eagerness is Eagerness.NOTIFY for ask in asks):
             return asks
         if self._actions.claim(view.log):
+            # To be told of it was given up when it told no more: now it is to bring it.
             self._rests.lift(view.log, Kind.WATCH, Outcome.FINISHED)
             return asks
         listening = view if self._may_listen_inside(view, known) else planned
@@ -138,6 +149,7 @@ class Decider:
         if known.reach > view.newest_whole:
             # Perhaps it said so before anybody here wanted the log.
             self._actions.note_holds(log, known.reach, view.newest_whole)
+        # Nobody notifies of these, so that the source may not have them and nobody else be asked.
         gaps = untold(asks, view, known.wants)
         if gaps and self._rests.left_long_enough(log, Kind.RANGE, gaps, now):
             return gaps
@@ -216,6 +228,7 @@ class Decider:
         if self._once:
             wanted = meet(wanted, ((1, known.newest or 0),)) if known.newest else ()
         elif not known.met:
+            # Whoever has answered nothing of a log may not have it at all.
             wanted = meet(wanted, known.wants.fetches)
         if view.tail_arriving:
             wanted = minus(wanted, ((view.height, view.height),))
@@ -229,6 +242,8 @@ class Decider:
         if view.unnamed_above is None:
             return found, None
         if found:
+            # A few are enough to see that there is anything to ask for, and of nearly all logs
+            # there is not. If there is, neighbours are to be found for one request.
             small = look.missing_max < NAMED_MAX
             return ([], replace(look, missing_max=NAMED_MAX)) if small else (found, None)
         if meet(wanted, ((view.unnamed_above + 1, OPEN_END),)):

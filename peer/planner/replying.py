@@ -1,5 +1,17 @@
 """How a session answers what the other side proposes, with a look-up of its own for each.
 
+Each proposal has to be answered, and at once: until it is, section 7 lets nothing that overlaps it
+be proposed. So it waits neither for a log's turn nor for another session. What is said is a formula
+(answer.py); here it is given what it needs, what a peer could make us do is bounded, and what was
+said is remembered as far as it matters later:
+
+- a log that nobody wanted when it was proposed (`_declined`): the other side keeps to our refusal,
+  so that we have to ask once it is wanted;
+- one that it may not read (`_kept`): it is told of it should it be allowed to.
+
+Both are bounded by what is taken in from a peer, and the oldest are forgotten: a peer may name as
+many logs as there are numbers.
+
 Answering is the session's alone: a violation that is found there is that peer's.
 """
 

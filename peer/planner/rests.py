@@ -1,12 +1,25 @@
 """What came to nothing with the other side, and until when it is left alone: the one ledger.
 
-Whatever is refused, skipped, ended early, told already or left to somebody else is a row here, and
-nothing else remembers that something is not to be asked for now. A row says for which entries of a
-log, since when, until when, and how often that has been so; `RULES` says for each outcome how long
-a row is in force and what lifts it. Who plans takes away what rests, and is told when a rest ends.
+A plan follows from what is wanted and held. Without a memory of what came of it, the same plan is
+made at the next look, and two sides that keep answering each other never come to rest. So whatever
+is refused, skipped, ended early, told already or left to somebody else is a row here. A row says
+for which entries of a log, since when, until when, and how often that has been so. Who plans takes
+away what rests, and is told when a rest ends.
+
+`_rules` says for each outcome how long it rests, and the `lift_...` what ends that before its time:
+
+- by itself: a pause that doubles each time. The other side may lack what it lacks for years, and
+  thousands of logs may be in that state.
+- by a later proposal, of what was refused (section 6, 128): theirs lifts what they refused. At once
+  if they have come further, else after a pause and if they are known to hold it: two sides that
+  answer each proposal by one of their own would never end. Of what they proposed and took back,
+  `WITHDRAWN`, theirs lifts all at once, and ours after a pause.
+- by something that comes, from anybody: it ends no rest, but the next pause is a short one again.
 
 `tries` belong to the row, whatever its entries: a growing log is refused at another start each
-time. They begin anew when anything of the log has come.
+time, so that a count for each range would always be the first.
+
+It is not for what is under way (a request), nor for what was said once and is true (peer_log.py).
 """
 
 import math
@@ -23,7 +36,8 @@ from .ranges import EVERYTHING, Ranges, meet, minus, union
 from .retries import Retries
 
 RANGES_MAX: Final = 256
-"""Ranges of one row. Of more, refused ones are taken together, and others are forgotten."""
+"""Ranges of one row, since a peer chooses how many there are: it may refuse every second entry. Of
+more, refused ones are taken together, and others are forgotten."""
 
 
 class Kind(Enum):
@@ -77,8 +91,9 @@ class Rule:
     """How long a row of an outcome is in force. Times in seconds.
 
     The first rest takes `first_s`, each further one twice as long as the one before, up to
-    `longest_s`. `later`: the rest begins only when either side has made a later proposal for the
-    log (section 6). `tries_max`: after so many in a one-time sync it is not tried again.
+    `longest_s`. `later`: it has no end before a later proposal for the log is made (section 6):
+    `REFUSED` one of the other side, `WITHDRAWN` one of either. `tries_max`: after so many in a
+    one-time sync it is not tried again.
     """
 
     first_s: float
@@ -88,6 +103,10 @@ class Rule:
 
 
 def _rules(config: SessionConfig) -> dict[Outcome, Rule]:
+    # What may change over there by itself is given as long as a gap is (`stalled_after_s`); what is
+    # a matter of moments, `retry_first_s`. Where our own store failed, the other side does not know
+    # of it: a sync has to ask once more before that has left. In a sync, whose end somebody waits
+    # for, all that has no `tries_max` is tried once.
     stalled, most = config.stalled_after_s, config.retry_max_s
     return {
         Outcome.REFUSED: Rule(stalled, most, later=True),
@@ -141,7 +160,10 @@ class Rests:
         """The entries for which nothing of a kind is to be tried now, for one reason or any."""
         rows = self._rows.get(log)
         if not rows:
+            # As of nearly all logs, and this is asked several times for each plan.
             return ()
+        # What was withdrawn is left alone exactly as it was proposed (`withdrawn`), and no part of
+        # it is: the other side may have offered one.
         found = [
             row.ranges
             for (of, why), row in rows.items()
@@ -203,6 +225,9 @@ class Rests:
         if row is None:
             row = rows[kind, outcome] = Row((), now)
         if row.until <= now:
+            # That rest was over: what it was for may be tried, and only this has come to nothing
+            # again. But of many payloads that were skipped not all are asked for at a time, and the
+            # others rest along.
             row.ranges = minus(row.ranges, ranges) if outcome is Outcome.SKIPPED else ()
         exact = outcome is Outcome.WITHDRAWN
         joined = tuple({*row.ranges, *ranges}) if exact else union(row.ranges, ranges)
@@ -211,6 +236,7 @@ class Rests:
         rule = self._rules[outcome]
         row.until = math.inf if rule.later else now + self._delay(rule, row.tries)
         row.tries += 1
+        # Somebody waits for the end of a sync: what goes on failing may not keep it from that.
         if self._once and not exact and row.tries > rule.tries_max:
             row.until = math.inf
         self._schedule(log, row.until)
@@ -237,9 +263,11 @@ class Rests:
         if row is None:
             return
         if self._once:
+            # Once: two sides that ask in vain and tell again would never be done.
             again = minus(meet(row.ranges, ranges), row.again)
             row.ranges, row.again = minus(row.ranges, again), union(row.again, again)
         elif now >= row.since + self._again_s:
+            # Before that it may have asked without having heard what it was told.
             row.ranges = minus(row.ranges, ranges)
 
     def told(self, log: LogKey) -> Ranges:
@@ -255,8 +283,10 @@ class Rests:
         rows = self._rows.setdefault(log, {})
         row = rows.get((kind, Outcome.LEFT))
         if row is None or seen not in (None, row.seen):
+            # What is missing is not what it was: somebody brings it, and is given his time again.
             row = rows[kind, Outcome.LEFT] = Row((), now, seen=seen)
         until = max(row.since, self._came_at.get(log, 0.0)) + rule.first_s
+        # It is no rest of any entries, and leaves nothing alone: who plans asks this each time.
         row.until = 0.0
         if now >= until:
             return True
@@ -292,16 +322,19 @@ class Rests:
         self._drop(log, Kind.RANGE, Outcome.WITHDRAWN)
         for (_, outcome), row in rows.items():
             if outcome is not Outcome.REFUSED or row.until < math.inf:
+                # It was lifted already: each further proposal would put the end off.
                 continue
             if is_further:
                 row.until = now
                 self._schedule(log, now)
             elif not self._once and meet(row.ranges, up_to(exists)):
+                # A sync does not wait for that, and the next one begins with nothing refused.
                 row.until = now + self._delay(self._rules[outcome], row.tries - 1)
                 self._schedule(log, row.until)
 
     def lift_by_our_proposal(self, log: LogKey, made_at: float, now: float) -> None:
         """This side made a proposal: what the other one took back before may be asked for again."""
+        # `made_at`: a proposal that was made before the other one was withdrawn is no later one.
         row = self._row(log, Kind.RANGE, Outcome.WITHDRAWN)
         if row is not None and row.since < made_at and row.until == math.inf:
             row.until = now + self._delay(self._rules[Outcome.WITHDRAWN], row.tries - 1)
@@ -314,6 +347,7 @@ class Rests:
             return
         self._came_at[log] = now
         for row in rows.values():
+            # It has come to nothing once all the same: the next pause is the second one.
             row.tries = min(row.tries, 1)
 
     def lift(
@@ -362,6 +396,7 @@ class Rests:
         """The logs of which a rest has ended; told once."""
         found = self._retries.due(now)
         for log in found:
+            # A log has one moment in the line, its first: the rests that end later are put in now.
             rows = self._rows.get(log, {})
             ends = [row.until for row in rows.values() if now < row.until < math.inf]
             if ends:

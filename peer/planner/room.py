@@ -3,6 +3,13 @@
 A log that is followed keeps its request open, so that a peer that takes fewer requests than there
 are logs would never be asked for the others. What is at rest ends for a while then, and the logs
 take turns.
+
+How many requests a peer takes nobody says: all that shows is whether credit comes back. So one
+request is ended first, and only if credit has come of that more, twice as many each time. A peer
+that gives none back loses one, and nothing is won by ending more. For the same reason nothing is
+ended while credit comes at all, or while every log has its request.
+
+It is not for the turns of logs while there is credit (turns.py, waiting_line.py).
 """
 
 from collections.abc import Iterable
@@ -15,9 +22,10 @@ from .actions import Actions
 from .coverage import covers, is_stored
 
 _AT_ONCE_MAX = 64
-"""So many requests are ended at one turn, at most."""
+"""So many requests are ended at one turn, at most: as many as a peer gives credit for at first."""
 _TURNS_UNTIL_LOOKED_AT = 12
-"""After so many turns room is made for logs, too, of which nobody knows what they wait for."""
+"""After so many turns room is made for logs, too, of which nobody knows what they wait for. That is
+a minute: all of them have a request, and perhaps another one for payloads or a gap is due."""
 
 
 class Room:
@@ -53,6 +61,7 @@ class Room:
 
         `waits`: whether anything has no request, perhaps for lack of credit.
         """
+        # While it is in vain no other request is ended: with each one a log would lose its own.
         if self._actions.request_credit > 0:
             self._in_vain = False
         if self._actions.request_credit > 0 or not waits:
@@ -74,6 +83,7 @@ class Room:
         if not waiting and self._turns_passed < _TURNS_UNTIL_LOOKED_AT:
             return
         idle = [request for request in ours if _is_at_rest(request, now - self._patience_s)]
+        # Who has been quiet for longest: a log that grows keeps its request.
         idle.sort(key=lambda request: request.progress_at)
         for request in idle[: min(max(waiting, 1), self._at_once)]:
             self._ended.add(request)

@@ -1,4 +1,8 @@
-"""What all parts of a planner work on: the logs, the ledger, and what is wanted."""
+"""What all parts of a planner work on: the logs, the ledger, and what is wanted.
+
+The parts (turns, outcomes, changes) are classes for the sake of reading them one by one; their
+state is one, and here it is. A question that more than one of them asks is a method here.
+"""
 
 from dataclasses import dataclass, field
 

@@ -5,8 +5,27 @@ each payload crosses the network once. The first session that wants a log is its
 that until it ends, or until others hold what we lack and it brings nothing, or next to nothing.
 While nobody is known to hold anything that we lack, nothing changes hands.
 
+A peer that is silent, slow or lies must not keep a log from us while another one would bring it;
+and a change costs what is under way, so that two sources which are both bad must not take turns.
+Each wait below is a guess at what the other side would need if it were honest; `_due` puts them
+together:
+
+    the source is not known to hold it    GRACE_S     it has perhaps not heard of it yet
+    it holds it, and brings nothing       SILENCE_S
+    it brings other logs instead          QUEUE_S     and who else holds it is as busy
+    it is new                             + START_S   its first proposal has to be answered
+    what it sent waits for our disk       not counted, up to BEHIND_MAX_S
+    it brings, but slowly                 judged after WINDOW_S
+
+Who lost a log for bringing nothing does not get it back for `HOLD_FIRST_S`, then twice as long each
+time; who ended its fetch and has left something is not asked for that sooner than so, unless it has
+told of more (source_log.py). How fast a session is counts only while it has something to bring
+(source_seat.py).
+
 No clock and no timers per log: the caller says the time, and `deadline` is when `advance` has
-something to look at. Logs of which nothing is lacking cost nothing.
+something to look at. Logs of which nothing is lacking cost nothing, and there are 10,000 of them.
+
+It is not for what a session asks for in its requests (proposals.py, which asks `claim` first).
 """
 
 from collections.abc import Callable, Iterator
@@ -28,15 +47,22 @@ from .source_log import SILENCE_S, SourceLog, UnaskedPayload
 from .source_seat import WINDOW_S, SourceSeat, Standing
 
 GRACE_S: Final = 0.25
-"""How long a source may be quiet that is not known to hold what another one holds."""
+"""How long a source may be quiet that is not known to hold what another one holds. News come over
+several links within moments: without it each entry that a listener tells of first took the log from
+a source that was about to bring it. It delays each entry that the source does not get."""
 START_S: Final = 1.0
-"""What a new source gets in addition, to answer its first proposal."""
+"""What a new source gets in addition: it proposes, is answered, and only then sends. Without it a
+log would go on to the next one while the last one's answer is on its way."""
 QUEUE_S: Final = 5.0
-"""How long a log may wait for a source that is busy with other logs."""
+"""How long a log may wait for a source that is busy with other logs. Longer than `SILENCE_S`: a
+first replica of many logs would else be given away one log after the other."""
 MOVING_S: Final = 5.0
-"""A source that brought something so lately and leaves may have left it unfinished."""
+"""A source that brought something so lately and leaves may have left it unfinished. Then somebody
+is asked though none of the others is known to hold more: what was under way may have been all of
+it."""
 BEHIND_MAX_S: Final = 60.0
-"""How long a source may be quiet because what it sent waits for this host."""
+"""How long a source may be quiet because what it sent waits for this host. Not without
+end, whatever it is that this host waits for."""
 
 
 class SourceBook:
@@ -98,7 +124,8 @@ class SourceBook:
             idle = now - max(state.moved_at, state.since + START_S) > GRACE_S
             idle = idle and not state.source.note_behind(now)
             if idle and state.lacks(newest) and not state.lacks(state.source_newest):
-                # It is certain to bring more than the source has.
+                # It is certain to bring more than the source has: that need not wait until the next
+                # time that anything is due.
                 old = state.source
                 self._appoint(state, seat, now)
                 self._changes.append((old, SourceChanged(log, fetch=False)))
@@ -275,6 +302,7 @@ class SourceBook:
         if lacking is (state.lacking_since is None):
             state.lacking_since = now if lacking else None
             self._count_busy(source, 1 if lacking else -1, now)
+        # Judged when it is due only: this is called for each piece that comes.
         due = state.check_at is None or state.check_at <= now
         if due and state.offer is not None:
             self._judge_offer(state, state.offer, now)
@@ -298,6 +326,7 @@ class SourceBook:
         source.note_behind(now)
         due = self._due(state, source, best, now)
         if due <= now:
+            # Who did not hold it has done nothing wrong, and may get the log back at once.
             if state.source_has_it(now):
                 state.hold_down(source, now)
             self.switches += 1
@@ -308,18 +337,25 @@ class SourceBook:
     def _due(self, state: SourceLog, source: SourceSeat, best: SourceSeat, now: float) -> float:
         """When this source has been quiet or slow for too long, if nothing changes until then."""
         lacking_since = now if state.lacking_since is None else state.lacking_since
+        # Nobody is quiet before there is anything to bring: a log may have been at rest for hours.
         moved_at = max(state.moved_at, state.since + START_S, lacking_since)
+        # What it sent and we have not stored yet speaks for it: at a slow disk logs went from one
+        # to the other, and came twice.
         quiet_since = max(moved_at, min(source.behind_at, moved_at + BEHIND_MAX_S))
         due = quiet_since + (SILENCE_S if state.source_has_it(now) else GRACE_S)
         queued = source.busy > 1 and source.busy <= best.busy + 1
         if queued and now - source.moved_at < SILENCE_S:
-            # It brings other logs, and this one would have to wait elsewhere too.
+            # It brings other logs, and this one would have to wait elsewhere too. `+ 1`: the log
+            # comes to what the other one has to do, and nothing is won where that is no less then.
             due = quiet_since + QUEUE_S
+        # A whole window of having something to bring of this log: it may have been slow before for
+        # want of anything.
         slow_from = max(lacking_since, state.since + START_S) + WINDOW_S
         if now < slow_from:
             return min(due, slow_from)
         if source.is_slow_beside(best, now):
             return now
+        # Looked at twice in a window, so that none passes unseen while some bytes come.
         return min(due, now + WINDOW_S / 2)
 
     def _best(self, state: SourceLog, now: float) -> SourceSeat | None:
@@ -327,6 +363,7 @@ class SourceBook:
         able = state.able(now)
         free = [seat for seat in able if state.may_get(seat, now)]
         if state.source is None:
+            # Rather somebody who was slow than nobody.
             free = free or able
         return min(
             free, key=lambda seat: (seat.busy, -state.waiting[seat], seat.number), default=None

@@ -1,4 +1,14 @@
-"""What the book of sources knows of one log: who can bring it, and how far it has come."""
+"""What the book of sources knows of one log: who can bring it, and how far it has come.
+
+A log *lacks* something while a session's peer holds more than is stored here or has come and is not
+stored yet, or while a payload has come in part. Only then is anybody judged.
+
+Two things are noted of a session that is not to be asked for the log for a while, apart from each
+other, since they end otherwise. *Held down*: it lost the log because it was quiet or slow; if
+nobody else is left it gets the log back before its time. *Spent*: it has ended its fetch and what
+its peer holds is lacking all the same, as with what we do not want or no peer has whole: asking it
+again is for nothing, whoever else is there, unless its peer tells of more or brings something.
+"""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,10 +18,12 @@ from wire import LogKey
 from .source_seat import WINDOW_S, SourceSeat
 
 SILENCE_S: Final = 2.0
-"""How long a source may be quiet that holds what we lack."""
+"""How long a source may be quiet that holds what we lack. Longer than a look into its store and a
+few round trips take; a log stands still for so long behind a peer that says it has it and lies."""
 HOLD_FIRST_S: Final = 10.0
 HOLD_MAX_S: Final = 640.0
-"""How long a source that lost a log does not get it back; twice as long each time."""
+"""How long a source that lost a log does not get it back; twice as long each time, so that two
+which are both quiet do not play ping-pong, and a link that was bad for a moment is used again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,17 @@ from peer.protocol.notices import Notice
 from wire import LogKey
 
 WINDOW_S: Final = 5.0
-"""Over how long the speed of a source is measured."""
+"""Over how long the speed of a source is measured. Longer than a pause that a slow link makes
+between two pieces: of a short window one of them decides."""
 SLOW_BYTES_PER_S: Final = 32 * 1024
-"""Below this a source is slow, if others hold what it has not brought for `WINDOW_S`."""
+"""Below this a source is slow, if others hold what it has not brought for `WINDOW_S`. Who trickles
+is never quiet, and would keep a log for ever by a byte a second."""
 BETTER: Final = 2
-"""Between two slow ones, the other one has to have been so many times as fast."""
+"""Between two slow ones, the other one has to have been so many times as fast: a change throws away
+what is under way, and two that are alike would take turns."""
 SLOWER: Final = 8
-"""A source is slow, too, if the other one has been so many times as fast."""
+"""A source is slow, too, if the other one has been so many times as fast. Not sooner: how fast that
+was is its best time, perhaps of other logs and at another hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,8 @@ class SourceSeat:
     def would_be_better_than(self, bytes_per_s: float) -> bool:
         """Whether this session was so much faster in its time, or may be, that a change pays."""
         if bytes_per_s < SLOW_BYTES_PER_S:
-            # If it was no better in its time, changing costs and gains nothing.
+            # Of one that never had anything to bring nothing is known: it is tried. If it was no
+            # better in its time, changing costs and gains nothing.
             return not self.fastest or bytes_per_s * BETTER < self.fastest
         return bytes_per_s * SLOWER < self.fastest
 

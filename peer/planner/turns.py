@@ -1,6 +1,21 @@
 """The turns of logs: from a log that is to be planned to what is proposed for it.
 
-A dirty log waits in line (waiting_line.py), is looked up, and is decided on (proposals.py).
+Whatever happens to a log only *marks* it; what follows is found out when its turn comes. So many
+things that happen at once lead to one look-up, and nothing is decided while requests change.
+
+    marked ──► in line ──► looked up ──► decided ──► proposed
+       ▲  (waiting_line.py)  │      (proposals.py)      │ no credit: in line again, first
+       │                     │ marked meanwhile         │ a proposal of theirs is in the way:
+       └─────────────────────┴──────────────────────────┘   blocked, until it is answered
+
+Two things are scarce, and both belong to the other side or to the store. *Request credit* bounds
+how many look-ups are under way, since what they find could not be proposed without it; a little of
+it is kept for logs that have no request yet, and where there are more logs than requests they take
+turns (room.py). *Look-ups* are what a peer could make us do without end: a log that is only offered
+is looked up at a pace (offering.py), and one that changes somewhere else once a second at most.
+
+It is no place for what is wanted, refused or held: those are formulas (proposals.py) over a view,
+what came since (progress.py), and the ledger (rests.py).
 """
 
 from dataclasses import replace
@@ -38,7 +53,8 @@ from .shared import Shared
 from .waiting_line import WaitingLine
 
 _CREDIT_LEFT_MIN = 8
-"""Request credit that payloads leave for logs that have no request yet."""
+"""Request credit that payloads leave for logs that have no request yet. A log may lack thousands of
+payloads, each group of which takes a request; an eighth of what a peer gives at first is left."""
 
 
 def _is_in_the_way(request: Request) -> bool:
@@ -91,6 +107,8 @@ class Turns:
         """A log is to be planned anew."""
         known = self._shared.known_of(log)
         if known.looking:
+            # The answer that is under way may be older than what happened: one more look, and not
+            # two at the same time, which would both ask for the same.
             known.again = True
             return
         self._dirty.add(log)
@@ -116,20 +134,25 @@ class Turns:
 
     def advance(self) -> None:
         """Take turns as long as there is request credit."""
+        # With less than the reserve each of these would be looked up only to wait once more.
         waits = self._line_waits or bool(self._looking)
         while self._credit_waits and self._actions.request_credit > self._reserve(waits=waits):
             self.mark(self._credit_waits.popitem()[0])
         self._offers_wait = False
+        # A look-up for which there is no credit would be made again when there is.
         while self.line and self._looking < self._actions.request_credit:
             is_offer = self.line.next_is_offer
             if is_offer and not self.offering.may_offer(self._actions.now):
                 self._offers_wait = True
                 break
             log = self.line.pop()
+            # One proposal for a log: the other side walks them from the other end (section 10), and
+            # has named most of those that are left here by the time they come up.
             if log in self._dirty or not self._has_had_turn(log):
                 if is_offer:
                     self.offering.offered()
                 self._look(log, Look())
+        # Last: only what is left in line now has got no request for want of credit.
         if self.room.is_due(waits=bool(self.line or self._credit_waits)):
             waiting = self.line.count(lambda log: not self._shared.covered(log))
             self.room.make(waiting + len(self._credit_waits), self._logs.asks())
@@ -150,7 +173,10 @@ class Turns:
         return bool(self.line) and not (self._offers_wait and self.line.next_is_offer)
 
     def _reserve(self, *, waits: bool) -> int:
-        """Request credit that payloads leave to others, if any wait."""
+        """Request credit that payloads leave to others, if any wait.
+
+        Nothing where logs take turns: there would never be so much that payloads got any.
+        """
         return _CREDIT_LEFT_MIN if waits and not self.room.is_short else 0
 
     # A log's turn
@@ -165,19 +191,22 @@ class Turns:
             known.again = True
             return
         if self._progress.is_settling(log):
-            # It is dirty again once all of that is stored.
+            # What has come and is not stored would look as if it were missing, and come twice. It
+            # is dirty again once all of that is stored.
             return
         if any(map(_is_in_the_way, self._actions.requests_of(log))):
             # It is dirty again once that is answered, or over.
             known.blocked = True
             return
         if known.fork_range is not None:
+            # Before what rests: everything else that is asked for may be of the wrong history.
             metadata = named_for(metadata_of(known.fork_range))
             look = Look(look.named | {*metadata}, fork_range=known.fork_range)
         elif self._must_wait(log, known):
             return
         elif self._done is not None and known.newest is None:
-            # What the other side has is asked first, and that needs no look at what is here.
+            # What the other side has is asked first, and that needs no look at what is here. It is
+            # one look-up less for each log, and most logs of a sync are in step.
             for ask in known.not_twice([PROBE], self._actions.requests_of(log), self._actions.now):
                 self._propose(LogView(log), known, ask, {})
             return
@@ -206,6 +235,7 @@ class Turns:
     def _looked(self, look: Look, since: Mark, newest: int, view: LogView) -> None:
         log, known = view.log, self._logs[view.log]
         known.looking, self._looking = False, self._looking - 1
+        # A sync was not over while that was under way: what follows from it is still to come.
         self._shared.happened()
         if self._shared.interests.is_silent(log):
             # The other side is not to hear of it any more.
@@ -232,6 +262,8 @@ class Turns:
         needed = [*asks, *self.forking.to_tell(view, known)]
         lacking = lacking_hashes(needed, view.hashes, look.named)
         if lacking:
+            # Which hashes a proposal names is known only now. Those named before are not asked for
+            # again, so that a hash which the store does not have ends this.
             self._look(log, replace(look, named=look.named | {*lacking}))
             return
         if self._actions.request_credit == 0 and asks:
@@ -270,7 +302,11 @@ class Turns:
             self.close(log)
 
     def close(self, log: LogKey) -> bool:
-        """Nothing is to be done about a log until something happens to it, if that is so."""
+        """Nothing is to be done about a log until something happens to it, if that is so.
+
+        Not while it waits for a turn, a rest or the store, nor while it has a request: each of them
+        comes back to what is known of it.
+        """
         return self.is_idle(log) and not self._actions.requests_of(log) and self._logs.close(log)
 
     # Proposals
@@ -295,6 +331,8 @@ class Turns:
             known.blocked = True
         else:
             if ask.kind is AskKind.OFFER:
+                # Noted when it is made, and taken back if it is lost or finds no resources: noted
+                # when it is answered, each look until then would offer the same again.
                 self._rests.note_told(log, ((ask.start, ask.last),), now)
                 if ask.last == view.end:
                     known.both_have = max(known.both_have, ask.last)
@@ -302,6 +340,8 @@ class Turns:
             known.asked = union(known.asked, ask.payloads)
             request = actions.propose(proposal, view)
             self._proposed(known, request, ask)
+            # The view may be older than what was told here since: nobody tells it once more, and
+            # what is new would not be sent in this request before the log changes again.
             request.outgoing.known = max(request.outgoing.known, known.here)
             if not is_whole(view) or view.height < view.newest or view.fork is not None:
                 known.incomplete.add(request)

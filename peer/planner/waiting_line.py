@@ -2,6 +2,11 @@
 
 A node offers each peer thousands of logs, and most of them wait for request credit. So they are not
 put in line one by one: the line keeps its place among them.
+
+The order is that of who has waited for what: something has happened to a log, and somebody may be
+waiting for what follows; a log is asked for by being offered, since it is followed here by name; it
+is only offered, and perhaps nobody over there wants it; its request has just made room for others
+(room.py). A peer that makes things happen to many of its logs holds up its own session only.
 """
 
 from bisect import bisect_left
@@ -114,6 +119,8 @@ class WaitingLine:
         author = log.author
         if log.log_id != 0:
             return
+        # Once for each author: who names log 0 again and again would have us go through all his
+        # logs.
         place = bisect_left(self._offered, LogKey(author, 0))
         if author in self._preferred or place == len(self._offered):
             return

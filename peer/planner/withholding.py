@@ -54,7 +54,7 @@ from .silence import Silences
 
 
 class Asking(Protocol):
-    """What this needs of a session, as a policy does (`policy.Actions`)."""
+    """What this needs of a session, as a planner does (`actions.Actions`)."""
 
     @property
     def now(self) -> float: ...
