@@ -29,8 +29,8 @@ chooses how many there are: it may want every second payload by its size."""
 
 CREDIT_LEFT_MIN = 16
 """Request credit that is left for what somebody waits for: a quarter of what a peer gives at first,
-and more than single payloads leave (turns.py), which are asked for here and not only offered. But for
-a single offer: a peer may give no more than this much in all, and would never hear of what has come."""
+and more than single payloads leave (turns.py), which are asked for here and not only offered. But
+for a single offer: a peer may give no more than this in all, and would never hear of what came."""
 
 
 class Offering(Protocol):

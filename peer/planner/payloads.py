@@ -5,6 +5,8 @@ The open request of a log begins behind them, so they get requests of their own:
 payloads only; one that is held in part a request that begins there.
 """
 
+from bisect import bisect_right
+
 from peer.data.pinning import is_counted
 from peer.protocol.events import LogView
 from peer.protocol.request import Request
@@ -37,8 +39,8 @@ def missing_payloads(view: LogView, wanted: Ranges) -> _Missing:
     return sorted(each for each in missing if range_with(wanted, each[0]) is not None)
 
 
-def asks_for(missing: _Missing, taken: Ranges, singly: Ranges) -> list[Ask]:
-    """What to propose for them: neighbours are asked for together.
+def asks_for(missing: _Missing, taken: Ranges, singly: Ranges, asked_up_to: int = 0) -> list[Ask]:
+    """What to propose for them: neighbours together, and those behind `asked_up_to` first.
 
     `taken`: those that come anyway, or rest. `singly`: those that are asked for by the hash of
     their own entry and from their first byte on, since what came of them may not be right, or the
@@ -57,7 +59,8 @@ def asks_for(missing: _Missing, taken: Ranges, singly: Ranges) -> list[Ask]:
         else:
             found.append(_ask(seq, seq, 0 if doubted else held))
         joins = not alone
-    return found
+    turn = bisect_right(found, asked_up_to, key=lambda ask: ask.start)
+    return [*found[turn:], *found[:turn]]
 
 
 def _ask(first: int, last: int, held: int) -> Ask:

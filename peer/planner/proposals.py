@@ -234,7 +234,7 @@ class Decider:
             wanted = minus(wanted, ((view.height, view.height),))
         missing = missing_payloads(view, wanted)
         taken = union(taken, *(ask.payloads for ask in asks))
-        found = asks_for(missing, taken, known.singly)
+        found = asks_for(missing, taken, known.singly, self._rests.skipped_up_to(log))
         # The lowest ones, which every look begins with, tell whether anybody brings any.
         lowest = None if look.missing_above else missing[:MISSING_NAMED]
         if found and not self._may_fetch(log, lowest):

@@ -135,6 +135,8 @@ class Row:
     """What was told twice."""
     seen: object = None
     """How it was then, of what was left to others."""
+    asked_up_to: int = 0
+    """The entry that was asked for last, of what is asked for in turns."""
 
 
 _Key = tuple[Kind, Outcome]
@@ -188,6 +190,14 @@ class Rests:
         row = self._row(log, Kind.RANGE, Outcome.WITHDRAWN)
         return () if row is None or row.until <= now else row.ranges
 
+    def skipped_up_to(self, log: LogKey) -> int:
+        """Behind which entry payloads are to be asked for first, of those that were skipped.
+
+        With the lowest ones first the others would never have their turn.
+        """
+        row = self._row(log, Kind.PAYLOAD, Outcome.SKIPPED)
+        return 0 if row is None else row.asked_up_to
+
     def tried(self, log: LogKey, kind: Kind, outcome: Outcome) -> Ranges:
         """The entries of a row, whether they rest still or may be tried again."""
         row = self._row(log, kind, outcome)
@@ -224,11 +234,14 @@ class Rests:
         row = rows.get((kind, outcome))
         if row is None:
             row = rows[kind, outcome] = Row((), now)
-        if row.until <= now:
+        if outcome is Outcome.SKIPPED:
+            # Of many payloads that were skipped not all are asked for at a time, and the others
+            # rest along: who gives little credit is not asked for all of them without a pause.
+            row.asked_up_to = ranges[-1][1]
+        elif row.until <= now:
             # That rest was over: what it was for may be tried, and only this has come to nothing
-            # again. But of many payloads that were skipped not all are asked for at a time, and the
-            # others rest along.
-            row.ranges = minus(row.ranges, ranges) if outcome is Outcome.SKIPPED else ()
+            # again.
+            row.ranges = ()
         exact = outcome is Outcome.WITHDRAWN
         joined = tuple({*row.ranges, *ranges}) if exact else union(row.ranges, ranges)
         row.ranges = _bounded(joined, merge=outcome is Outcome.REFUSED)

@@ -99,6 +99,19 @@ def test_who_gives_little_credit_hears_of_it_too(credit: int) -> None:
     assert payloads_at(pair) == dict.fromkeys((2, 5, 9), 1)
 
 
+def test_of_many_ranges_each_is_asked_for_again_however_little_credit_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the lowest first the others would wait for as long as that one is missing."""
+    pair, whole = bare_pair(count=8, request_credit=1)
+    come(pair, whole, {2, 4, 6, 8})
+    settle(pair, LONG_S)
+    made = proposals_of(pair, 0, monkeypatch)
+    settle(pair, 4 * 61)
+    asked = {start for eagerness, start, _ in made if eagerness is not Eagerness.NOTIFY}
+    assert asked == {1, 3, 5, 7}
+
+
 def test_it_comes_in_the_request_that_offers_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pair, whole = bare_pair()
     offered, asked = (proposals_of(pair, side, monkeypatch) for side in (1, 0))

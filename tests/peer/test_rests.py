@@ -62,6 +62,19 @@ def test_a_one_time_sync_tries_only_so_often(outcome: Outcome, tries: int) -> No
     assert found[-1] == math.inf
 
 
+def test_what_was_skipped_rests_together_and_is_asked_for_in_turns() -> None:
+    rests = Rests(CONFIG)
+    assert rests.skipped_up_to(LOG) == 0
+    rests.note(LOG, Kind.PAYLOAD, Outcome.SKIPPED, 0.0, ((1, 2), (5, 9)))
+    assert rests.skipped_up_to(LOG) == 9
+    at = rests.next_at()
+    assert at is not None
+    assert not rests.left_alone(LOG, Kind.PAYLOAD, at)
+    rests.note(LOG, Kind.PAYLOAD, Outcome.SKIPPED, at, ((1, 2),))
+    assert rests.left_alone(LOG, Kind.PAYLOAD, at) == ((1, 2), (5, 9))
+    assert rests.skipped_up_to(LOG) == 2
+
+
 @pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.ENDED])
 def test_what_was_refused_or_ended_rests_until_something_else_lifts_it(outcome: Outcome) -> None:
     rests = Rests(CONFIG)
