@@ -1,7 +1,27 @@
 """When a one-time sync is over (point2point.md 10).
 
-It is when nothing is left to plan, to ask or to serve, and the other side has answered a ping that
-was sent after all of that without saying more.
+Nobody says so: the other side may be about to ask for more, and cannot know that we are through.
+The whole sentence is this. A sync is over when
+
+1. it is known what is wanted (`started`);
+2. nothing is left to plan or to ask: no log waits for its turn, is looked up, or has a request of
+   ours (`Turns.any_open`);
+3. no rest ends by itself (rests.py): nothing is to be tried again;
+4. nothing came in a request that is over and is not stored yet (progress.py);
+5. nothing is left to serve: no proposal of the other side waits for our look-up, or is confirmed
+   and not over (`answers_due`, `serving`);
+6. all that came is stored, all that we had to say has left, and no question about an own log is
+   open (withholding.py);
+7. the other side has answered a ping that left behind all of that, and nothing has happened since;
+8. and for a while after that (`at`): a moment, longer for a side that is slow, and longer still for
+   one that could not keep what it got, or that is about to prove a fork.
+
+2 to 5 are `Planner._is_quiet`, 6 is `Engine.wants_pong`, the rest is here. Whatever happens begins
+7 anew (`happened`), but for proposals of logs that are neither wanted nor held: a peer goes on
+offering all that it has.
+
+Each side ends for itself. Nothing here makes a sync ask for anything: the planner is the same as
+that of a node which stays, with wants that are frozen.
 """
 
 from dataclasses import dataclass, field
@@ -13,11 +33,15 @@ from wire import CancelReason, LogKey, Propose
 from .ranges import Ranges, range_with, union
 
 _FAILURES_MAX = 3
-"""How often the other side is given time to try again what it could not keep."""
+"""How often the other side is given time to try again what it could not keep: 1, 2 and 4 s. A disk
+that is full stays full, and somebody waits for the end."""
 _LOOKS = 6
-"""So many times its slowest answer a side is given to say something, once all else is done."""
+"""So many times its slowest answer a side is given to say something, once all else is done. Each
+look of its own takes as long as an answer, and it may need several: a fixed time ended syncs with
+busy machines before they had spoken."""
 _PATIENCE = 10
-"""That is at most so many times `sync_settle_s`."""
+"""That is at most so many times `sync_settle_s`: else who answers slowly would decide when we
+end."""
 
 
 @dataclass(slots=True)
