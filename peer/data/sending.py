@@ -3,6 +3,11 @@
 Pieces that the other side has sent and that verified here are passed with a notify, payloads that
 it skipped and we do not hold either with a skip, and both only when something of our own follows.
 Metadata is sent once it is verified; payloads have a module of their own (sending_payloads.py).
+
+What leaves is asked for before the cursor moves at all (`MaySend`, planner/leaving.py), since a
+notify or a skip tells what is held as well as an entry does. Rows are read ahead, so that the store
+is not asked for each entry, and only so far (read_ahead.py); and where neighbours go as they are, a
+whole run is made by slicing their encodings, which end in the bytes that a metadata packet carries.
 """
 
 from collections import deque
@@ -29,7 +34,8 @@ from .read_ahead import ROW_BYTES, ReadAhead
 from .sending_payloads import PayloadSender, pass_over, payload_bytes, skip_packet
 
 _READ_AHEAD_ROWS = 128
-"""With fewer rows than this at hand the next ones are read while these are sent."""
+"""With fewer rows than this at hand the next ones are read while these are sent: a quarter of what
+is read at once (`read_entries_max`)."""
 
 
 class MaySend(Protocol):
