@@ -54,7 +54,8 @@ def brings(request: Request) -> bool:
 def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
     """Our confirmation as far as we may fetch the log.
 
-    A finite range is what the other side came to bring, and who brings it may not stay.
+    A finite range is what the other side came to bring, and who brings it may not stay. Payloads
+    that came late it only tells of: they are the source's to bring, if there is one.
     """
     proposal = request.proposal
     brought = 0 if is_late_offer(proposal) else proposal.end or 0
