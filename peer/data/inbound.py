@@ -218,6 +218,8 @@ class Inbound:
 
         Raises Violation.
         """
+        # Bounded by what it costs and not by what came: thirty bytes may stand for 2^40, and other
+        # sessions of the same thread have their turn when this returns.
         work = whole = 0
         self.paused = False
         while self._ticket is None and not self._prover.is_full:
@@ -315,6 +317,7 @@ class Inbound:
             if not request.incoming.discarding:
                 self.discard(request)
                 self._listener.request_given_up(request, str(given_up))
+            # The cursor moves all the same: what follows is read with both sides at one piece.
             return self._apply_to(request, packet)
 
     def _look_up(self, request: Request, lacking: NeedLookUp) -> None:
@@ -388,6 +391,8 @@ class Inbound:
             return False
         if self._tracer is not None:
             return False
+        # Only where nothing is to be judged but signatures and hashes; all else is left to the slow
+        # way, which knows each reason to refuse a piece.
         incoming, base = request.incoming, request.base
         length = base.length
         if (

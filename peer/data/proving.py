@@ -189,6 +189,8 @@ class Prover:
         if booked is None:
             return None
         request, sent = booked
+        # Before its rows are gone: `begin` says where what is refused begins. The host has not
+        # stored what is behind it in the log either, so that all of that goes.
         begin = sent[0].begin
         self._settle(event.request, event.items, proved=False)
         self._close_refused(request, begin)

@@ -103,6 +103,7 @@ class Receiver:
                 request.log, piece.seq, packet.tag, lipmaalink, backlink, packet.tail
             )
             entry_hash = yamf_hash(encoded)
+        # After the links, which may have to be looked up: until then nothing has changed.
         judge_next_piece(request)
         entry = OpenEntry(
             piece.seq,

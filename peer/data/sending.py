@@ -128,6 +128,8 @@ class Sender:
     def _catch_up(self, request: Request, available: int) -> bytes | None:
         """Pass what the other side has sent. Empty: wait; None: nothing to pass."""
         incoming, outgoing = request.incoming, request.outgoing
+        # What is not verified here may still be taken back: a notify of it would cross the apology
+        # and point at a piece that no longer is (section 4).
         unproved = incoming.position > incoming.verified or incoming.in_piece
         if unproved and request.their_interest.eagerness is not Eagerness.NOTIFY:
             return b""
@@ -262,6 +264,7 @@ class Sender:
 
     def _run(self, request: Request, base: Sequence, bytes_max: int, may_send: int) -> bytes:
         """Many whole entries with small payloads at once, if that is what comes next."""
+        # Where each piece might be treated otherwise than its neighbour they go one by one.
         outgoing, interest = request.outgoing, request.their_interest
         if (
             self._tracer is not None
