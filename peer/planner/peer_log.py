@@ -197,11 +197,13 @@ class PeerLog:
     def refuse(self, request: Request, now: float) -> None:
         """The other side does not want a proposal of ours."""
         kind = self.kind_of(request)
+        # Payloads are asked for one by one, of a side that may hold some of them only.
         self.refusals += kind is not AskKind.PAYLOADS
         self.met = True
         asked = ((request.proposal.start, request.proposal.end or OPEN_END),)
         match kind:
             case AskKind.PROBE:
+                # No row: a log whose newest entry is known is not probed again.
                 self.newest = self.newest or 0
             case AskKind.PATH:
                 end = request.proposal.end or 0
@@ -217,6 +219,7 @@ class PeerLog:
             case AskKind.PAYLOADS:
                 self.rests.note(self.log, Kind.PAYLOAD, Outcome.REFUSED, now, asked)
             case AskKind.OFFER:
+                # Nor here: what it was told it knows, whether it wants it or not.
                 pass
 
     def kind_of(self, request: Request) -> AskKind:
@@ -259,6 +262,8 @@ class PeerLog:
         if request.cancel_sent is CancelReason.FORKED and self.forks is not None:
             # The proof was lost with the proposal that it ended.
             self.forks.told_none()
+        # It never was: what was noted when it was made is taken back, or it would not be made
+        # again.
         ask = self.asks.pop(request, None)
         if ask is None:
             return
@@ -284,6 +289,8 @@ class PeerLog:
         if not request.proposal.sparse:
             self.rests.lift(self.log, Kind.WATCH)
             if only_heard and request.proposal.end is None:
+                # It has told all that it will: asked again at once, the same proposal would go
+                # round for as long as another session fetches the log.
                 self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, EVERYTHING)
             self.both_have = max(self.both_have, request.lowest_end() or 0)
         if ask is not None:

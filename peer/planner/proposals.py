@@ -175,7 +175,7 @@ class Decider:
         """
         log, now = view.log, self._actions.now
         if is_whole(view) and not (known.asked or known.singly):
-            # As of nearly all logs.
+            # As of nearly all logs, which are planned in as little time as that takes.
             known.lacks = False
             return ()
         known.lacks = bool(lacked(known.wants, view, newest))
