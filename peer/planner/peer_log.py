@@ -434,7 +434,7 @@ class PeerLogs:
         closed = self._closed.pop(log, None)
         if closed is not None:
             known = self.add(log, closed.wants)
-            # As it was closed (`close`), but for the refusals in a row: they are counted once more.
+            # As it was when it was closed (`close`); only refusals in a row begin with one again.
             known.met = known.spoken = True
             known.refusals = 1
             self._rests.note(log, Kind.RANGE, Outcome.REFUSED, now, closed.refused)
