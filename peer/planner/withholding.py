@@ -174,6 +174,7 @@ class Withholding:
         """The same for a request; whoever only listens is told all, as nothing leaves by that."""
         if not self._shared or request.their_interest.eagerness is Eagerness.NOTIFY:
             return U64_MAX
+        # Two that are asked the same would wait for each other: here the reactive side answers.
         if not self._proactive and self._is_comparison(request):
             return U64_MAX if request.log not in self._contested else self.limit(request.log)
         return self.limit(request.log)

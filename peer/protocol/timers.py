@@ -1,9 +1,9 @@
 """What becomes due although nothing comes: the engine's clocks, and no more than asking them.
 
-An answer that does not come keeps more than itself: section 7 lets nothing be proposed that
-overlaps it, and data for it holds up the whole data channel. So both end the connection when they
-last. A finite request in which both only notify is over when nobody has anything to say: nothing
-shows that but time, and its proposer ends it (section 6).
+An answer that does not come keeps more than itself: its log waits, whoever owes it may propose
+nothing that overlaps it (section 7), and data for it holds up the whole data channel. So both end
+the connection when they last. A finite request in which both only notify is over when nobody has
+anything to say: nothing shows that but time, and its proposer ends it (section 6).
 """
 
 from collections.abc import Callable
