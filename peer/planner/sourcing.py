@@ -2,6 +2,13 @@
 
 Of all sessions of a node one fetches a log, so that each payload crosses the network once. Who it
 is the node decides (source_book.py): a session asks before it fetches, and says when it has ended.
+
+When it has ended is not a matter of messages. A session that has brought all of a log and said so
+before that was stored had another one, which knew of nothing yet, bring all of it again. And one
+that is to fetch a log and cannot has to say that: else two that cannot would be asked in turns.
+
+What other sessions do is not known here, and nothing is asked of them: a session that is alone on
+its node may fetch everything (`claim_all`).
 """
 
 from collections.abc import Callable
