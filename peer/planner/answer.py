@@ -193,6 +193,7 @@ def obstacle(proposal: Propose, view: LogView) -> Cancel | None:
     if view.end is not None and view.end < start:
         return Cancel(number, CancelReason.LOG_ENDED, seq=view.end)
     if last_possible(view) < start:
+        # A fork without its proof, or what the author has made invalid: there is nothing to show.
         return Cancel(number, CancelReason.NOT_WANTED)
     target = link_target(proposal)
     if target is not None and proposal.starting_hash is not None:
@@ -365,6 +366,8 @@ def _take_payloads(
         return _refuse(proposal)
     lacking = offered_payloads(proposal, view, wants, newest, coming)
     tail = (view.height, view.tail_partial_bytes or 0)
+    # One that is held in part is asked for from there on: in this request it would come from byte
+    # 0.
     begun = any(held for seq, held in (*view.missing_payloads, tail) if seq == proposal.start)
     if not lacking or lacking[0][0] != proposal.start or begun:
         return _confirm(proposal, view, proposal.end)

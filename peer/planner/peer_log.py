@@ -310,6 +310,7 @@ class PeerLog:
             return
         length, end = base.length, request.lowest_end()
         if request.their_interest.eagerness is Eagerness.NOTIFY:
+            # It wanted to be told only, and nothing is owed to it.
             return
         if length is None or position < length:
             left = (base.piece(position).seq, OPEN_END if end is None else end)
@@ -378,6 +379,7 @@ class PeerLog:
             if over or request.proposal.payloads_only or request.proposal.sparse:
                 continue
             if request.their_interest.eagerness is Eagerness.NOTIFY:
+                # Being notified is not being served: it would not be offered what it asks for.
                 continue
             if ask is not None and ask.kind is AskKind.WATCH:
                 continue

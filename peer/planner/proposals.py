@@ -272,6 +272,7 @@ class Decider:
         found = []
         if unserved:
             found = offers(view, unserved, known.reachable(requests, self._actions.now))
+        # Last: whatever is proposed of a log, or is in force, has introduced it.
         if not (self._once or asks or found or any(map(covers, requests))):
             found = known.introduction(view, requests)
         return found

@@ -171,6 +171,7 @@ class SourceBook:
             state = self._logs.get(log)
             if state is None:
                 continue
+            # A peer that comes again has another seat: what is noted of this one is for nobody.
             for noted in (state.held_down, state.spent):
                 if noted is not None:
                     noted.pop(seat, None)

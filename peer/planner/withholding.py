@@ -252,6 +252,7 @@ class Withholding:
         if self._actions.request_credit:
             self._ask_after_all()
             self._ask_waiting()
+        # Else whoever gives no credit would keep everything from being sent, without saying a word.
         if self._in[_Stage.TO_ASK] and not (self._actions.request_credit or self._starves):
             self._starves = True
             self._silences.begin(_CREDIT)
