@@ -10,10 +10,9 @@ Then the two kinds that there are: who asks for something is served from a run t
 confirmed for what both are still to get; who brings something is confirmed for what is missing of
 it here.
 
-A confirmation is final downwards only (section 5), so that what it leaves out is named in
-`unserved` and offered, and what could not be read if it came is refused at once. `take_over` says
-that a refusal is how two sides agree on who proposes (section 10): the credit for it goes back at
-once.
+What a confirmation leaves out no adjust brings back (section 5): it is named in `unserved`, and
+offered later. What could not be read if it came is refused at once. `take_over` says that a refusal
+is how two sides agree on who proposes (section 10): the credit for it goes back at once.
 """
 
 from dataclasses import dataclass, replace

@@ -23,7 +23,7 @@ told of more (source_log.py). How fast a session is counts only while it has som
 (source_seat.py).
 
 No clock and no timers per log: the caller says the time, and `deadline` is when `advance` has
-something to look at. Logs of which nothing is lacking cost nothing, and there are 10,000 of them.
+something to look at. Logs of which nothing is lacking cost nothing: nearly all, nearly always.
 
 It is not for what a session asks for in its requests (proposals.py, which asks `claim` first).
 """
