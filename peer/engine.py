@@ -1,9 +1,11 @@
 """The session engine: two channels in, two channels out, no sockets, clock or disk.
 
 It owns the request table (control rules), the inbound and outbound halves (data rules), and the
-policy (what this node wants), and only passes things between them. Tests drive two of these against
-each other with any interleaving of the four byte streams; `Session` puts one behind setup and
-bymux.
+planner (what this node wants), and only passes things between them. Three parts propose: the
+planner, what came late, and what is withheld. Each hears only of its own requests, but what a
+confirmation or a cancel shows of an own log is told to withholding whoever has asked. Tests drive
+two of these against each other with any interleaving of the four byte streams; `Session` puts one
+behind setup and bymux.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,7 +85,7 @@ class Engine:
         self._by_ident: dict[int, Request] = {}
         self._data_ends = self._control_ends = False
         self._released = False
-        """Whether a request was released since the policy had its turn."""
+        """Whether a request was released since the planner had its turn."""
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now
@@ -154,6 +156,8 @@ class Engine:
         self._timers.advance()
         self._outbound.advance()
         self._inbound.advance()
+        # What was offered is taken whoever the log's source is: begun and left, it would be kept
+        # from everybody. But what waits for our own disk is no silence of the other side.
         for request in self._prover.inside_offers():
             if (
                 request.progress_at + self._config.unfed_timeout_s <= self.now
@@ -228,6 +232,8 @@ class Engine:
     @property
     def drained(self) -> bool:
         """Whether everything that came on the data channel is stored or thrown away."""
+        # Once the other side has said its last on control, no answer comes for what is held for
+        # one.
         held = self._inbound.held_for is not None and not self._control_ends
         left = not self._data_ends and self._inbound.buffered > 0
         return self._inbound.drained and self._prover.idle and not held and not left
@@ -334,6 +340,7 @@ class Engine:
         # First, since it asks little and much hangs on it: offers would take all the credit.
         self._withholding.advance()
         self._planner.advance()
+        # Last: the other side asks again for that by itself.
         self._late.advance()
 
     # Events of the host
@@ -400,7 +407,8 @@ class Engine:
             self._give_up(request, event.detail)
 
     def _ingest_failed(self, event: IngestFailed) -> None:
-        # It may be over, and released.
+        # It may be over, and released. Where the links were ours and not the other side's, the
+        # entry is right over there: no fault, but another history.
         sender = self._prover.sender_of(event.request)
         invalid = event.refusal is Refusal.INVALID
         if invalid and sender is not None and links_are_ours(sender, event.seq):
@@ -444,6 +452,7 @@ class Engine:
             self._planner.outcomes.given_up(request, doubted(request), no_room=no_room)
 
     def _log_changed(self, event: LogChanged) -> None:
+        # Cursors first: what goes out in requests that there are needs no proposal.
         for request in list(self._table.of_log(event.log)):
             request.log_end, request.log_fork = event.end, event.fork
             self._outbound.log_changed(request, event.newest)
@@ -460,6 +469,8 @@ class Engine:
 
     def request_proposed(self, request: Request) -> None:
         self._by_ident[request.ident] = request
+        # Before anything is looked up for it. A log in parts takes some requests, and each of them
+        # is walked through whenever something of the log comes.
         theirs = sum(not other.ours for other in self._table.of_log(request.log))
         if theirs > self._config.requests_per_log_max:
             self.actor.cancel_for(request, CancelReason.NO_RESOURCES)
@@ -470,6 +481,7 @@ class Engine:
         self._timers.answered(request)
         self.actor.note_confirmed(request)
         self.actor.note_newest(request)
+        # Whoever has asked: what a planner's probe is told is what withholding would ask next.
         self._withholding.confirmed(request)
         if not self._is_beside_planner(request):
             self._planner.outcomes.confirmed(request)

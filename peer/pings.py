@@ -1,4 +1,9 @@
-"""The pings of a session: what each was made for, and how far away the other side is."""
+"""The pings of a session: what each was made for, and how far away the other side is.
+
+bymux answers pings in their order and at once, ahead of all data. So an answer tells that all that
+left before its ping has been read, and nothing of what waits for credit. Several things wait for
+such an answer, for several reasons, and none may take that of another for its own.
+"""
 
 from collections import deque
 from enum import Enum, auto

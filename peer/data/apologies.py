@@ -3,6 +3,12 @@
 In a greedy direction the last piece of a request, or the part of a payload that has come of the
 present one, may be taken back once: then the other side's cursor is where it was before. What has
 been found wrong and is not taken back before the next piece is the sender's fault.
+
+So a relay may pass on what it has not verified yet, and nobody behind it waits for a whole payload
+at each hop; and who forges something is found out all the same. Whether a piece was wrong is known
+only when the host has looked at it: an apology that comes before is held, with all that follows,
+and tried again. It is one for each piece: what is taken back and sent again for ever is work for
+nothing.
 """
 
 from peer.protocol.errors import Violation
@@ -25,8 +31,8 @@ class Apologies:
     def take(self, request: Request) -> bool:
         """Go back one piece. False: the piece has no verdict yet, try again when it has.
 
-        Raises Violation, and GivenUp for a payload of which an earlier connection brought a part,
-        or that may be another one to the other side.
+        Raises Violation, and CannotTakeIn for a payload of which an earlier connection brought a
+        part, or that may be another one to the other side.
         """
         incoming, base = request.incoming, request.base
         if base is None:
@@ -34,6 +40,7 @@ class Apologies:
         if not self._greedy:
             raise Violation(_RULE, "apology in a safe direction", request.number)
         if incoming.adrift and request.proposal.payloads_only:
+            # Nobody here knows which piece it is about, and what comes is thrown away already.
             return True
         inside = incoming.in_piece or incoming.adrift
         begin = incoming.position if inside else incoming.position - 1
@@ -49,6 +56,7 @@ class Apologies:
         else:
             if not incoming.last_was_sent:
                 raise miscounted(request, _RULE, "apology for a piece not sent")
+            # Without a verdict to come (it is thrown away, or was held already) it is believed.
             judged = incoming.last_was_checked and not incoming.discarding
             if judged and not self._is_wrong(request, begin):
                 return False

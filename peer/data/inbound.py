@@ -55,12 +55,14 @@ from .proving import Prover
 from .receiving import Receiver
 
 RUN_ENTRIES_MAX = 1024
+"""Entries that are taken from one run at once: no other work has its turn before that is done."""
 
 _PACKET_WORK_BYTES = 4096
 """What reading a packet counts for, beside its bytes: it takes as long as so many payload bytes."""
 
 _ENTRIES_AHEAD = 64
-"""So many entries are looked up at once where the payloads of consecutive ones are to come."""
+"""So many entries are looked up at once where the payloads of consecutive ones are to come: the
+whole channel waits for each look-up."""
 
 _METADATA_BYTES = (128, 129)
 """First bytes of metadata packets."""
@@ -216,6 +218,8 @@ class Inbound:
 
         Raises Violation.
         """
+        # Bounded by what it costs and not by what came: thirty bytes may stand for 2^40, and other
+        # sessions of the same thread have their turn when this returns.
         work = whole = 0
         self.paused = False
         while self._ticket is None and not self._prover.is_full:
@@ -251,6 +255,8 @@ class Inbound:
         if held is None or held.answered:
             self.held_for = None
             return True
+        # It lost against a proposal of theirs (section 7), and so was never made: nobody may send
+        # data for it, and an answer that reading could go on with will not come.
         if self._table.get(held.number) is not held:
             raise Violation(
                 "point2point.md 7", "data for a proposal that gave way to another", held.number
@@ -311,6 +317,7 @@ class Inbound:
             if not request.incoming.discarding:
                 self.discard(request)
                 self._listener.request_given_up(request, str(given_up))
+            # The cursor moves all the same: what follows is read with both sides at one piece.
             return self._apply_to(request, packet)
 
     def _look_up(self, request: Request, lacking: NeedLookUp) -> None:
@@ -384,6 +391,8 @@ class Inbound:
             return False
         if self._tracer is not None:
             return False
+        # Only where nothing is to be judged but signatures and hashes; all else is left to the slow
+        # way, which knows each reason to refuse a piece.
         incoming, base = request.incoming, request.base
         length = base.length
         if (
@@ -439,6 +448,7 @@ class Inbound:
             raise Violation(
                 "point2point.md 8", "switch to an own request that is not confirmed", number
             )
+        # Switching to and fro, or to where it is, costs two bytes and moves nothing.
         if request is self._current or self._has_switched:
             self._listener.idle_work()
         if self._current is not None and request is not self._current:

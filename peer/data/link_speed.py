@@ -28,6 +28,8 @@ from typing import Final
 
 SAMPLE_S: Final = 0.05
 SAMPLE_BYTES: Final = 64 * 1024
+"""A sample lasts so long and holds so much at least: of less, how credit happens to be given back
+would be measured, and not the link."""
 IDLE_S: Final = 0.05
 """Running dry for longer than this spoils a sample: then the link is not what is waited for."""
 

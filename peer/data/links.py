@@ -1,6 +1,13 @@
 """What entries link to, as a request knows it: links are left out of metadata (point2point.md 4).
 
-Hashes come with the entries of the request itself, or from the store.
+Two hashes of 66 bytes would be half of what metadata takes on the wire. They are those of entries
+that came before it, in the request or long ago: so they are put in again here, from what came in
+the request itself, or from the store. What is put in wrongly makes a signature fail that is right:
+`own_hashes` notes which were ours, so that the other side is not blamed for them.
+
+A request may be for a million entries, and there may be thousands of requests: only hashes that a
+later entry can name are kept, which are those of a pool, and fewer of a request that is not the one
+that is being read.
 """
 
 from collections.abc import Mapping
@@ -9,7 +16,8 @@ from peer.protocol.request import OpenEntry, Request
 from wire import decode_entry, lipmaa, lower_pool
 
 HASHES_KEPT_MAX = 512
-"""Known links of a request above which those that no later entry can name are forgotten."""
+"""Known links of a request above which those that no later entry can name are forgotten. To find
+these takes a walk through all: not after each entry."""
 
 HASHES_LEFT_MAX = 100
 """The same for a request that is not the current one; pools have fewer entries."""
@@ -30,7 +38,7 @@ class CannotTakeIn(Exception):  # noqa: N818 - no error of the other side
 
 
 def set_looked_up_entry(request: Request, seq: int, encoded: bytes, digest: bytes) -> None:
-    """The store's answer to a `Lacking` that named an entry."""
+    """The store's answer to a `NeedLookUp` that named an entry."""
     entry = decode_entry(encoded)
     request.incoming.entry = OpenEntry(
         seq, encoded, digest, entry.payload_bytes, entry.payload_hash, ingested=True
@@ -92,6 +100,8 @@ def links_of(
     wanted = [target] if packet_backlink is not None or not distinct else [target, seq - 1]
     missing = [n for n in wanted if n not in hashes]
     if missing:
+        # Looked up once: the lower pool may come later in the same channel (section 8), so that to
+        # wait for it would be for ever.
         if request.incoming.hashes_looked_up_for == seq:
             raise CannotTakeIn(f"entry {missing[0]}, which entry {seq} links to, is not held")
         raise NeedLookUp(seq, tuple({*lower_pool(seq), seq - 1} - {seq}))

@@ -4,6 +4,12 @@ Pulled: bytes are made only when the transport is about to take them, so that no
 the store that may not be sent. Requests that have something to send take turns, a quantum each.
 Those inside a large payload have a line of their own, and when there are too many of them only they
 get turns until one has finished: each costs the other side a file.
+
+Nobody waits behind a thing that does not come. A payload that is not here yet is waited for a while
+if it is the newest (`payload_wait_s`), since its entry comes always before it; one that was sent in
+part and that nobody brings any more is taken back with an apology if something waits behind it
+(`unfed_timeout_s`). What the other side does not take is not made, ends of requests included: kept,
+they were ten bytes for each request that it ended.
 """
 
 from collections import deque
@@ -145,6 +151,7 @@ class Outbound:
 
     def _next_turn(self) -> Request | None:
         """The next one in line; the two lines alternate."""
+        # What is not verified yet does not count: it may stall, and would keep all others waiting.
         full = len(self._inside) - len(self._unproved) >= self._config.inside_payloads_max
         self._inside_next = not self._inside_next
         if self._inside_turns and (self._inside_next or full or not self._turns):
@@ -204,6 +211,7 @@ class Outbound:
         while self._ends and len(self._out) < bytes_wanted:
             request = self._ends.popleft()
             if self._ended:
+                # After the end of the current request only a switch may follow (section 6).
                 self._switch_to(request)
             self._out += encode_end(request.number)
             if self._tracer is not None:

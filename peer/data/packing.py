@@ -2,7 +2,8 @@
 
 What is compressed is what shrinks. That is found out by trying, but cheaply: of a large piece only
 the beginning is tried first, and a request in which nothing shrank sends the next bytes raw without
-trying, ever more of them.
+trying, ever more of them. Whether the link is so fast that compressing holds it up is measured
+(link_speed.py); what is small goes with its entries, many at a time, as it is.
 """
 
 from typing import Final
@@ -20,9 +21,11 @@ PACKET_BYTES_MAX: Final = 64 * 1024
 """Payload bytes in one compressed packet at most."""
 
 _SAMPLE_BYTES: Final = 4096
+"""Of a large piece this is tried first: a sixteenth of a packet."""
 _SAVING_BYTES_MIN: Final = 4
 """The second length of a compressed packet; beyond that 3 % have to be saved."""
 _PAUSE_BYTES_MAX: Final = 16 * PACKET_BYTES_MAX
+"""So much goes raw at most before it is tried again, however little shrank until then."""
 
 
 class Packer:

@@ -75,8 +75,8 @@ def doubt(request: Request, finding: str, position: int) -> CannotTakeIn:
 def fault(request: Request, rule: str, finding: str, position: int | None = None) -> Exception:
     """The exception for a payload at the cursor that is not as its entry says.
 
-    A Violation if the payload is pinned. Else a GivenUp, and from then on the cursor is inside a
-    payload of unknown size. `position`: that of the payload, if it is not that of the cursor.
+    A Violation if the payload is pinned. Else a CannotTakeIn, and from then on the cursor is inside
+    a payload of unknown size. `position`: that of the payload, if it is not that of the cursor.
     """
     incoming = request.incoming
     position = incoming.position if position is None else position
@@ -93,7 +93,7 @@ def fault(request: Request, rule: str, finding: str, position: int | None = None
 def miscounted(request: Request, rule: str, finding: str) -> Exception:
     """The exception for a packet that no piece at the cursor allows.
 
-    A Violation if pieces are counted. Else a GivenUp, and the cursor counts as lost.
+    A Violation if pieces are counted. Else a CannotTakeIn, and the cursor counts as lost.
     """
     if is_counted(request):
         return Violation(rule, finding, request.number)

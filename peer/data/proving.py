@@ -2,6 +2,16 @@
 
 A request's `pending` names the positions at which something unproved begins; the books kept here
 say what each of them costs in memory and which command will prove it.
+
+Reading does not wait for the disk: signatures and files are other threads' work, and many entries
+are one transaction. So between what is read and what is durable there is a stretch, and it is bound
+three ways: in bytes, by the credit that the other side has got (what stays counted is not given
+back), in files, by `sinks_max`, and in time, by `apology_timeout_s` for what was found wrong.
+
+A verdict may name somebody: whoever sent what came whole and is wrong (`_blame`). In a safe
+direction at once; in a greedy one the other side may apologise until its next piece begins; and not
+at all where it may hold another entry than we do (pinning.py), or where an earlier connection
+brought a part.
 """
 
 from collections import deque
@@ -35,6 +45,7 @@ from .pinning import doubt, is_pinned
 
 _RULE = "point2point.md 8"
 _SAID_AT_ONCE = frozenset((Verdict.DROPPED, Verdict.NO_ROOM))
+"""Verdicts that need not wait for the last byte: the rest would be sent for nothing."""
 
 
 @dataclass(slots=True)
@@ -108,6 +119,8 @@ class Prover:
 
         That goes for files too: of payloads that shrink well, many come in few bytes.
         """
+        # Half of the files: the other half is for those that are still coming, since one that is
+        # begun and finds none costs its request.
         return (
             self.in_flight_bytes >= self._config.data_credit_bytes
             or 2 * len(self._complete) >= self._config.sinks_max
@@ -176,6 +189,8 @@ class Prover:
         if booked is None:
             return None
         request, sent = booked
+        # Before its rows are gone: `begin` says where what is refused begins. The host has not
+        # stored what is behind it in the log either, so that all of that goes.
         begin = sent[0].begin
         self._settle(event.request, event.items, proved=False)
         self._close_refused(request, begin)
@@ -306,6 +321,7 @@ class Prover:
         pending = request.incoming.pending
         for ident in self.sinks_of(request):
             sink = self._sinks[ident]
+            # Behind its entry: a payload is nothing before the entry that signs its hash is stored.
             if sink.complete and not sink.finishing and sink.entry.begin not in pending:
                 sink.finishing = True
                 self._flush_sink(ident)

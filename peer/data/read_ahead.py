@@ -22,6 +22,7 @@ from peer.protocol.events import HeldEntry
 from peer.protocol.request import Request
 
 SHARE: Final = 8
+"""An eighth of what is left: eight that read at once still leave a third of the budget."""
 LEAST_BYTES: Final = 8 * 1024
 """Less is not worth a trip to the store; a larger entry comes alone all the same."""
 ROW_BYTES: Final = 512

@@ -1,9 +1,15 @@
 """What each packet does to the other side's cursor in one request (point2point.md 3, 4, 8).
 
+A packet says no more than what it is: which piece it is about follows from the cursor. So each is
+judged against the piece that is due, and against the loosest setting that was ever in force, since
+an adjust is not acknowledged (section 5): only what no setting ever allowed is a violation.
+
 Two things may be missing here although the other side is right: the hash of an entry that a link
-names, and the entry whose payload comes. Then `Lacking` is raised before anything has changed, the
-channel waits for the look-up, and the same packet is tried again. Apologies have a module of their
-own.
+names, and the entry whose payload comes. Then `NeedLookUp` is raised before anything has changed,
+the channel waits for the look-up, and the same packet is tried again. If it cannot be had, or what
+comes is too much for us, `CannotTakeIn` ends the request and not the connection: what still comes
+in it moves the cursor and is thrown away, since both sides have to count the same pieces to the
+end. Apologies have a module of their own, and so has what proves a payload wrong (pinning.py).
 """
 
 from collections import deque
@@ -97,6 +103,7 @@ class Receiver:
                 request.log, piece.seq, packet.tag, lipmaalink, backlink, packet.tail
             )
             entry_hash = yamf_hash(encoded)
+        # After the links, which may have to be looked up: until then nothing has changed.
         judge_next_piece(request)
         entry = OpenEntry(
             piece.seq,
@@ -116,6 +123,8 @@ class Receiver:
             return
         remember_hash(request, piece.seq, entry_hash)
         incoming.pending[entry.begin] = None
+        # An entry whose payload is small waits for it: both are one row of the store, and one
+        # write.
         payload_follows = not _past_end(request, 1) and _next_kind(request) is PAYLOAD
         if not payload_follows or payload_bytes > self._config.small_payload_bytes_max:
             self._prover.ingest(request, entry, None, incoming.position)
@@ -351,6 +360,8 @@ class Receiver:
         self._pass_over(request, 1)
 
     def _remember_skip(self, request: Request) -> None:
+        # A skip is a byte for the other side and a number here, for as long as our cursor is
+        # behind. They are counted in full only when the quick count says that it may be too many.
         self._skips_counted += 1
         if self._skips_counted > self._config.skipped_max:
             every = self._requests()

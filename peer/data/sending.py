@@ -3,6 +3,11 @@
 Pieces that the other side has sent and that verified here are passed with a notify, payloads that
 it skipped and we do not hold either with a skip, and both only when something of our own follows.
 Metadata is sent once it is verified; payloads have a module of their own (sending_payloads.py).
+
+What leaves is asked for before the cursor moves at all (`MaySend`, planner/leaving.py), since a
+notify or a skip tells what is held as well as an entry does. Rows are read ahead, so that the store
+is not asked for each entry, and only so far (read_ahead.py); and where neighbours go as they are, a
+whole run is made by slicing their encodings, which end in the bytes that a metadata packet carries.
 """
 
 from collections import deque
@@ -29,7 +34,8 @@ from .read_ahead import ROW_BYTES, ReadAhead
 from .sending_payloads import PayloadSender, pass_over, payload_bytes, skip_packet
 
 _READ_AHEAD_ROWS = 128
-"""With fewer rows than this at hand the next ones are read while these are sent."""
+"""With fewer rows than this at hand the next ones are read while these are sent: a quarter of what
+is read at once (`read_entries_max`)."""
 
 
 class MaySend(Protocol):
@@ -122,6 +128,8 @@ class Sender:
     def _catch_up(self, request: Request, available: int) -> bytes | None:
         """Pass what the other side has sent. Empty: wait; None: nothing to pass."""
         incoming, outgoing = request.incoming, request.outgoing
+        # What is not verified here may still be taken back: a notify of it would cross the apology
+        # and point at a piece that no longer is (section 4).
         unproved = incoming.position > incoming.verified or incoming.in_piece
         if unproved and request.their_interest.eagerness is not Eagerness.NOTIFY:
             return b""
@@ -256,6 +264,7 @@ class Sender:
 
     def _run(self, request: Request, base: Sequence, bytes_max: int, may_send: int) -> bytes:
         """Many whole entries with small payloads at once, if that is what comes next."""
+        # Where each piece might be treated otherwise than its neighbour they go one by one.
         outgoing, interest = request.outgoing, request.their_interest
         if (
             self._tracer is not None

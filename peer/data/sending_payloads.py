@@ -116,6 +116,7 @@ class PayloadSender:
                 return b""
         packet = skip_packet(request, size)
         if packet is None:
+            # Waiting for it would hold up all that is behind it, perhaps for ever.
             outgoing.cancel_due = CancelReason.PAYLOAD_MANDATORY
             return b""
         self.note_skip(request, row.seq, packet, size)
@@ -137,7 +138,10 @@ class PayloadSender:
         )
 
     def _takes_unverified(self, request: Request) -> bool:
-        """Whether the piece at our cursor may be sent before it is verified here."""
+        """Whether the piece at our cursor may be sent before it is verified here.
+
+        Not if it was taken back before: a second apology for one piece is a violation (section 8).
+        """
         outgoing = request.outgoing
         return self._send_greedily and outgoing.apologised_at != outgoing.position
 

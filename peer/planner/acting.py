@@ -221,6 +221,7 @@ class Actor:
                 reason = CancelReason.FORKED
                 self.cancel(request, Cancel(request.number, reason, entries=view.fork_proof))
 
+        # News of a fork name its entry alone: the proof has to be read.
         self.look_up(LookUp(0, request.log), cancel)
 
     def note_confirmed(self, request: Request) -> None:

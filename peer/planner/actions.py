@@ -1,4 +1,8 @@
-"""What a planner can do in a session."""
+"""What a planner can do in a session.
+
+It is all that a planner sees of one: no table, channel or clock. So what follows from an act, and
+what may not leave with it, is seen to behind it (acting.py), whoever has decided.
+"""
 
 from collections.abc import Callable
 from typing import Protocol

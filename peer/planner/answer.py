@@ -3,6 +3,16 @@
 Pure: the same proposal and the same view give the same answer. A node that holds parts of a log
 serves each of them: a range is confirmed from its start as far as there is no gap. What it cannot
 serve as it was asked for, it refuses, and offers what it holds of it.
+
+In this order, whatever is wanted or held: a proof or another history, which has to be told before
+any data flows (section 8); what is not to be given out; what nobody here could read (section 3).
+Then the two kinds that there are: who asks for something is served from a run that is held, or
+confirmed for what both are still to get; who brings something is confirmed for what is missing of
+it here.
+
+What a confirmation leaves out no adjust brings back (section 5): it is named in `unserved`, and
+offered later. What could not be read if it came is refused at once. `take_over` says that a refusal
+is how two sides agree on who proposes (section 10): the credit for it goes back at once.
 """
 
 from dataclasses import dataclass, replace
@@ -182,6 +192,7 @@ def obstacle(proposal: Propose, view: LogView) -> Cancel | None:
     if view.end is not None and view.end < start:
         return Cancel(number, CancelReason.LOG_ENDED, seq=view.end)
     if last_possible(view) < start:
+        # A fork without its proof, or what the author has made invalid: there is nothing to show.
         return Cancel(number, CancelReason.NOT_WANTED)
     target = link_target(proposal)
     if target is not None and proposal.starting_hash is not None:
@@ -291,11 +302,15 @@ def _go_on_behind(
     wanted = wants.is_wanted
     refusal = _refuse(proposal, take_over=wanted, unserved=_asked(proposal))
     start, target = proposal.start, link_target(proposal)
+    # With something held behind the start our cursor would stand before a gap from the beginning:
+    # refused, it is offered that. A sync moves the log by itself (`bounded`).
     more = any(first > start for first, _ in view.runs) or view.newest > start
     if more or bounded:
         return refusal
+    # Who confirms a range has to hold the pool of its start, or ask for it (section 8).
     if target is not None and target not in view.hashes:
         return refusal
+    # What is wanted before the start is asked for with the rest, from where we stand (section 10).
     if view.newest + 1 < start and meet(wants.ranges(newest), ((view.newest + 1, start - 1),)):
         return refusal
     missing = _missing(proposal, view, wants, newest)
@@ -321,6 +336,7 @@ def _take_offer(
     if not missing:
         whole = held is not None and proposal.end is not None and held[1] >= proposal.end
         return _confirm(proposal, view, proposal.end) if whole else _refuse(proposal)
+    # In its request we could take it only from the start, and much of that is held.
     first, last = missing[0]
     if first != proposal.start or (target is not None and target not in view.hashes):
         return _refuse(proposal, take_over=True)
@@ -349,6 +365,8 @@ def _take_payloads(
         return _refuse(proposal)
     lacking = offered_payloads(proposal, view, wants, newest, coming)
     tail = (view.height, view.tail_partial_bytes or 0)
+    # One that is held in part is asked for from there on: in this request it would come from byte
+    # 0.
     begun = any(held for seq, held in (*view.missing_payloads, tail) if seq == proposal.start)
     if not lacking or lacking[0][0] != proposal.start or begun:
         return _confirm(proposal, view, proposal.end)

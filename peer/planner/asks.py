@@ -234,6 +234,7 @@ def plan(
     asks: list[Ask] = []
     newest = min(max(view.newest, peer.newest or 0), stop)
     if subscription is not None:
+        # Which entries these are follows from the newest one over there, which is asked first.
         relative = subscription.kind in (PolicyKind.LATEST, PolicyKind.SPARSE)
         if relative and peer.newest is None:
             asks.append(PROBE)
@@ -274,6 +275,8 @@ def _missing(
     unwanted = [first for first, _ in peer.offered if range_with(ranges, first) is None]
     holds = union(peer.holds, *map(_pool, unwanted))
     asks = []
+    # Refused ones too, of what it has offered or will have: what was refused since counts there no
+    # more (`PeerLog.refuse`).
     for first, last in union(minus(missing, peer.refused), meet(missing, holds)):
         if first > U64_MAX:
             continue  # What ends with the last seqnum there can be comes to its end.
@@ -330,6 +333,7 @@ def _upper_info(wants: Wants, view: LogView, peer: TheirPart, end: int | None) -
     subscription = wants.subscription
     if end is None or subscription is None or end != subscription.last:
         return end
+    # A pool is sent in order and cut only at its end: what is held in the middle would come again.
     held = union(view.runs, peer.coming)
     return max(_leading(_upper_pool(end, view), held), default=end)
 

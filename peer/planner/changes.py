@@ -67,9 +67,12 @@ class Changes:
         of_payloads = ask is not None and ask.kind is AskKind.PAYLOADS
         forks = None if known is None else known.forks
         searches = forks is not None and forks.request is request
+        # What looks for a fork is asked for whatever is wanted, and single payloads end by
+        # themselves.
         if self._done is not None or not request.active or searches or of_payloads:
             return
         wants, newest = self._shared.wants_of(log), self._shared.newest_of(log)
+        # Before `change`, which would end it to fetch: that is another session's to do.
         if listens and (wants.listens or not self._actions.claim(log)):
             return
         serve = self._shared.interests.serves(log)

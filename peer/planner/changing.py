@@ -33,6 +33,7 @@ def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Chang
     `newest`: the newest entry that is known of. `serve`: what is held is given out to a peer that
     asks for it, wanted or not.
     """
+    # Paths, and payloads alone, were asked for as they are needed, and end by themselves.
     base = request.base
     if base is None or base.path is not None or base.per_entry == 1:
         return KEEP
@@ -47,12 +48,15 @@ def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Chang
     wanted = meet(wants.ranges(newest), ((at, last),))
     eagerness = request.our_interest.eagerness
     if eagerness is Eagerness.NOTIFY:
-        # What is fetched has requests of its own.
+        # What is fetched has requests of its own. Nobody leaves "notify only" (section 5): to get
+        # what is followed from now on takes another request.
         follows = meet(wants.followed(newest), ((at, last),))
         return CANCEL if follows and end is None else KEEP
     if not wanted:
+        # In a request of theirs they get what they asked for all the same.
         serves = serve and not request.ours
         return Change(stop_fetching=True) if serves else CANCEL
+    # No cursor jumps: what is not wanted and comes next would have to be sent first.
     if wanted[0][0] > at:
         return CANCEL
     return _settle(request, wants.settings(at, newest), wanted[0][1], last)
@@ -89,6 +93,7 @@ def _settle(request: Request, settings: Settings, wanted_last: int, last: int) -
     interest = request.our_interest
     if settings.eagerness is Eagerness.NOTIFY:
         return Change(stop_fetching=True)
+    # Minimum and maximum only ever get tighter (section 5).
     if settings.min_bytes < interest.min_bytes or settings.max_bytes > interest.max_bytes:
         return CANCEL
     limited = settings.eagerness is Eagerness.LIMITED

@@ -109,6 +109,7 @@ def came_to_nothing(request: Request) -> bool:
     ended = request.ours and request.cancel_sent is CancelReason.YOU_CANCELLED
     if not ended or request.cancel_received not in _ENDINGS:
         return False
+    # A range in which there was nothing to move has not come to nothing.
     moved = request.outgoing.position or request.incoming.position
     return request.base is None or not (moved or request.limit == 0)
 

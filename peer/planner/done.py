@@ -110,6 +110,7 @@ class Done:
     def _note_sent(self, request: Request) -> None:
         base, outgoing = request.base, request.outgoing
         only_payloads = request.proposal.payloads_only
+        # Not how far our cursor is: what was only passed was never sent.
         at = outgoing.position - 1 if only_payloads else outgoing.metadata_at
         if base is None or base.path is not None or at < len(base.lower):
             return

@@ -88,14 +88,17 @@ class LateOffers:
         """The other side wants a payload and is told that it is not held here."""
         log = request.log
         if self._config.policy != "follow":
+            # A sync is over before anything can be late.
             return
         late = self._logs.get(log)
         if late is None:
             late = self._logs[log] = _Late()
+            # The other side chooses of how many logs it asks for something that is not here.
             if len(self._logs) > self._config.offered_logs_max:
                 self._forget(next(iter(self._logs)))
         if late.refused:
             return
+        # From when the row was read that said so: the payload may have come since.
         read_at = request.outgoing.read_at
         late.asked = _with(late.asked, seq)
         late.since = read_at if late.since is None else min(late.since, read_at)

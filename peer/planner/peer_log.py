@@ -197,11 +197,13 @@ class PeerLog:
     def refuse(self, request: Request, now: float) -> None:
         """The other side does not want a proposal of ours."""
         kind = self.kind_of(request)
+        # Payloads are asked for one by one, of a side that may hold some of them only.
         self.refusals += kind is not AskKind.PAYLOADS
         self.met = True
         asked = ((request.proposal.start, request.proposal.end or OPEN_END),)
         match kind:
             case AskKind.PROBE:
+                # No row: a log whose newest entry is known is not probed again.
                 self.newest = self.newest or 0
             case AskKind.PATH:
                 end = request.proposal.end or 0
@@ -217,6 +219,7 @@ class PeerLog:
             case AskKind.PAYLOADS:
                 self.rests.note(self.log, Kind.PAYLOAD, Outcome.REFUSED, now, asked)
             case AskKind.OFFER:
+                # Nor here: what it was told it knows, whether it wants it or not.
                 pass
 
     def kind_of(self, request: Request) -> AskKind:
@@ -259,6 +262,8 @@ class PeerLog:
         if request.cancel_sent is CancelReason.FORKED and self.forks is not None:
             # The proof was lost with the proposal that it ended.
             self.forks.told_none()
+        # It never was: what was noted when it was made is taken back, or it would not be made
+        # again.
         ask = self.asks.pop(request, None)
         if ask is None:
             return
@@ -284,6 +289,8 @@ class PeerLog:
         if not request.proposal.sparse:
             self.rests.lift(self.log, Kind.WATCH)
             if only_heard and request.proposal.end is None:
+                # It has told all that it will: asked again at once, the same proposal would go
+                # round for as long as another session fetches the log.
                 self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, EVERYTHING)
             self.both_have = max(self.both_have, request.lowest_end() or 0)
         if ask is not None:
@@ -303,6 +310,7 @@ class PeerLog:
             return
         length, end = base.length, request.lowest_end()
         if request.their_interest.eagerness is Eagerness.NOTIFY:
+            # It wanted to be told only, and nothing is owed to it.
             return
         if length is None or position < length:
             left = (base.piece(position).seq, OPEN_END if end is None else end)
@@ -371,6 +379,7 @@ class PeerLog:
             if over or request.proposal.payloads_only or request.proposal.sparse:
                 continue
             if request.their_interest.eagerness is Eagerness.NOTIFY:
+                # Being notified is not being served: it would not be offered what it asks for.
                 continue
             if ask is not None and ask.kind is AskKind.WATCH:
                 continue
@@ -427,7 +436,7 @@ class PeerLogs:
         closed = self._closed.pop(log, None)
         if closed is not None:
             known = self.add(log, closed.wants)
-            # As it was closed (`close`), but for the refusals in a row: they are counted once more.
+            # As it was when it was closed (`close`); only refusals in a row begin with one again.
             known.met = known.spoken = True
             known.refusals = 1
             self._rests.note(log, Kind.RANGE, Outcome.REFUSED, now, closed.refused)

@@ -91,6 +91,7 @@ class Planner:
             is_scope_new = before.scope != interests.scope
             return is_scope_new and before.may_give(log) is not interests.may_give(log)
 
+        # Of closed logs only those are opened that this changes anything for: there are thousands.
         for log, closed in self._logs.closed():
             if reads_otherwise(log) or self._shared.wants_of(log) != closed.wants:
                 self._logs.opened(log, self._actions.now)

@@ -73,6 +73,7 @@ class Progress:
 
 def _reach(request: Request) -> int:
     """The position behind the last piece that is stored, or may be."""
+    # What is thrown away moves the cursor too, and is not held.
     incoming = request.incoming
     return incoming.verified if incoming.discarding else incoming.position
 

@@ -175,7 +175,7 @@ class Decider:
         """
         log, now = view.log, self._actions.now
         if is_whole(view) and not (known.asked or known.singly):
-            # As of nearly all logs.
+            # As of nearly all logs, which are planned in as little time as that takes.
             known.lacks = False
             return ()
         known.lacks = bool(lacked(known.wants, view, newest))
@@ -272,6 +272,7 @@ class Decider:
         found = []
         if unserved:
             found = offers(view, unserved, known.reachable(requests, self._actions.now))
+        # Last: whatever is proposed of a log, or is in force, has introduced it.
         if not (self._once or asks or found or any(map(covers, requests))):
             found = known.introduction(view, requests)
         return found

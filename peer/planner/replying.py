@@ -211,6 +211,7 @@ class Answers:
             self.keep(request)
             self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
             return
+        # What is held has its room already: it is not given up because of a limit for new ones.
         if self.wants_of(log).is_planned and not (self.takes_in(log) or view.newest):
             self._actions.cancel(request, Cancel(request.number, CancelReason.NO_RESOURCES))
             self._listener.not_taken_in(request)

@@ -1,4 +1,8 @@
-"""Logs that wait for their turn to be tried again."""
+"""Logs that wait for their turn to be tried again.
+
+A heap with an item for each moment that was ever said, of which only the latest of each log counts:
+to move one inside would take a search through thousands.
+"""
 
 from heapq import heappop, heappush
 

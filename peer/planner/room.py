@@ -7,7 +7,7 @@ take turns.
 How many requests a peer takes nobody says: all that shows is whether credit comes back. So one
 request is ended first, and only if credit has come of that more, twice as many each time. A peer
 that gives none back loses one, and nothing is won by ending more. For the same reason nothing is
-ended while credit comes at all, or while every log has its request.
+ended while credit comes at all, or while nothing waits.
 
 It is not for the turns of logs while there is credit (turns.py, waiting_line.py).
 """

@@ -23,7 +23,7 @@ told of more (source_log.py). How fast a session is counts only while it has som
 (source_seat.py).
 
 No clock and no timers per log: the caller says the time, and `deadline` is when `advance` has
-something to look at. Logs of which nothing is lacking cost nothing, and there are 10,000 of them.
+something to look at. Logs of which nothing is lacking cost nothing: nearly all, nearly always.
 
 It is not for what a session asks for in its requests (proposals.py, which asks `claim` first).
 """
@@ -171,6 +171,7 @@ class SourceBook:
             state = self._logs.get(log)
             if state is None:
                 continue
+            # A peer that comes again has another seat: what is noted of this one is for nobody.
             for noted in (state.held_down, state.spent):
                 if noted is not None:
                     noted.pop(seat, None)
@@ -210,6 +211,7 @@ class SourceBook:
             state.inside = notice.newest
             self._note_offer(state, seat, notice, now)
         if state.source is seat:
+            # Who brings something holds that at least, whatever was known of it.
             state.moved_at = now
             state.source_newest = max(state.source_newest, notice.newest)
             if state.spent is not None:
@@ -229,6 +231,7 @@ class SourceBook:
 
     def _judge_offer(self, state: SourceLog, offer: UnaskedPayload, now: float) -> None:
         """Is it time to have a payload brought by who is better at it?"""
+        # Only for a source that holds it too: what trickles is all there is while nobody else does.
         source = state.source
         if source is offer.seat or source is None or state.source_newest < offer.seq:
             return
@@ -259,7 +262,8 @@ class SourceBook:
             state.waiting[seat] = max(state.waiting[seat], notice.newest)
             state.most = max(state.most, notice.newest)
             if nobody and self._best(state, now) is not None:
-                # That was to be looked at when one of the others may be asked again.
+                # Now there is somebody: that was to be looked at when one of the others may be
+                # asked again.
                 state.check_at = None
         self._look(state, now)
 

@@ -1,7 +1,12 @@
 """A session's place in the book of sources, and how fast it has brought things.
 
 How fast a source is can be told only while it has something to bring, and not while what it sent
-waits for our own disk.
+waits for our own disk. Taken over all of its time, a fast peer that had brought an entry an hour
+was slower than any other one, and never got a log back. So a window begins when something is
+lacking that it is to bring, and one in which this host was behind counts for nothing against it.
+
+Its best speed is kept (`fastest`), for whoever is slow beside it: that is no promise, but a reason
+to try.
 """
 
 from collections.abc import Callable

@@ -2,6 +2,13 @@
 
 Of all sessions of a node one fetches a log, so that each payload crosses the network once. Who it
 is the node decides (source_book.py): a session asks before it fetches, and says when it has ended.
+
+When it has ended is not a matter of messages. A session that has brought all of a log and said so
+before that was stored had another one, which knew of nothing yet, bring all of it again. And one
+that is to fetch a log and cannot has to say that: else two that cannot would be asked in turns.
+
+What other sessions do is not known here, and nothing is asked of them: a session that is alone on
+its node may fetch everything (`claim_all`).
 """
 
 from collections.abc import Callable
@@ -54,7 +61,8 @@ def brings(request: Request) -> bool:
 def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
     """Our confirmation as far as we may fetch the log.
 
-    A finite range is what the other side came to bring, and who brings it may not stay.
+    A finite range is what the other side came to bring, and who brings it may not stay. Payloads
+    that came late it only tells of: they are the source's to bring, if there is one.
     """
     proposal = request.proposal
     brought = 0 if is_late_offer(proposal) else proposal.end or 0

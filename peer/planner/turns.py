@@ -290,6 +290,7 @@ class Turns:
         """In a log of many runs, or of which much is missing, one view does not tell of all."""
         log = view.log
         if known.again:
+            # It is in line already, and begins there with what has happened since.
             return
         if further is not None:
             self._look(log, further)

@@ -174,6 +174,7 @@ class Withholding:
         """The same for a request; whoever only listens is told all, as nothing leaves by that."""
         if not self._shared or request.their_interest.eagerness is Eagerness.NOTIFY:
             return U64_MAX
+        # Two that are asked the same would wait for each other: here the reactive side answers.
         if not self._proactive and self._is_comparison(request):
             return U64_MAX if request.log not in self._contested else self.limit(request.log)
         return self.limit(request.log)
@@ -251,6 +252,7 @@ class Withholding:
         if self._actions.request_credit:
             self._ask_after_all()
             self._ask_waiting()
+        # Else whoever gives no credit would keep everything from being sent, without saying a word.
         if self._in[_Stage.TO_ASK] and not (self._actions.request_credit or self._starves):
             self._starves = True
             self._silences.begin(_CREDIT)

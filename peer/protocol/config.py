@@ -46,7 +46,8 @@ class SessionConfig:
     ping_after_s: float = 30.0
     """Silence after which we ask whether the other side is alive."""
     idle_timeout_s: float = 60.0
-    """Silence after which the connection is taken for dead."""
+    """Silence after which the connection is taken for dead: one that is cut without a word, as by a
+    laptop that sleeps, looks alive for as long as nothing is sent."""
     close_timeout_s: float = 5.0
     """point2point.md 1: how long the closer waits for the other side's Close at most..."""
     close_step_s: float = 1.0
@@ -67,14 +68,16 @@ class SessionConfig:
     read_bytes_min: int = 128 * 1024
     """... but no less than this of each."""
     small_payload_bytes_max: int = 64 * 1024
-    """Payloads up to this size are gathered in memory and stored together with their entry."""
+    """Payloads up to this size are gathered in memory and stored together with their entry: in one
+    row, where larger ones are files of the store."""
     entry_alone_s: float = 1.0
     """How long an entry waits for its small payload, to be stored with it; then it is checked."""
     apology_timeout_s: float = 10.0
     """point2point.md 8: who passes on greedily what is invalid finds that out as soon as we do, and
     says so at once. Without an end to waiting a forged entry would keep its connection."""
     skipped_max: int = 100_000
-    """Skipped payloads ahead of our own cursors that are remembered in one session."""
+    """Skipped payloads ahead of our own cursors that are remembered in one session. Each is a byte
+    for the other side, and a number here for as long as our cursor is behind."""
     inside_payloads_max: int = 16
     """Large payloads that we send side by side; the other side needs a file for each."""
     unfed_timeout_s: float = 30.0
@@ -103,9 +106,11 @@ class SessionConfig:
     need ourselves. They cost us a look-up each and may be all that an honest peer has to get.
     """
     dropped_max: int = 4096
-    """Proposals that gave way to ours (point2point.md 7) whose numbers have to be remembered."""
+    """Proposals that gave way to ours (point2point.md 7) whose numbers have to be remembered. They
+    earn no credit and cost none, so that nothing else bounds them."""
     requests_per_log_max: int = 64
-    """Requests of the other side about one log; more are refused with 129."""
+    """Requests of the other side about one log; more are refused with 129. A log in parts takes
+    some; each is gone through whenever something of the log comes."""
     hasty_cancel_s: float = 1.0
     """A request that its proposer cancels sooner, and that moved nothing, is idle work."""
     idle_work_max: float = 1000.0
@@ -118,7 +123,8 @@ class SessionConfig:
     """Larger payloads are not taken in: the request is cancelled with 129."""
 
     unanswered_timeout_s: float = 60.0
-    """An own proposal without an answer for so long ends the connection."""
+    """An own proposal without an answer for so long ends the connection: its log waits for that,
+    and whoever owes the answer may propose nothing that overlaps it (point2point.md 7)."""
     silence_s: float = 3.0
     """Who has not said what it holds of an own log of ours so long after the question came there is
     taken for somebody who only reads (peer/planner/withholding.py)."""
@@ -147,7 +153,8 @@ class SessionConfig:
     """How long a sync waits for further proposals when all else is done and the peer answers; a
     peer that took long to answer is given more time, at most ten times as much."""
     offered_logs_max: int = 10_000
-    """Logs taken in from one peer because it offered them, not because they are followed."""
+    """Logs taken in from one peer because it offered them, not because they are followed. Authors
+    cost nothing to make. A bound and no pace: that made a first replica take minutes."""
 
     def __post_init__(self) -> None:
         if self.compression not in get_args(Compression):

@@ -247,6 +247,8 @@ class Request:
         """Whether our packet 32 is due (not before an own request is known to exist)."""
         if self.cancel_sent is None or self.end_due:
             return False
+        # Cancelled before its answer, it may still lose against one of theirs (section 7): an end
+        # of what never was would be a fault.
         return not self.ours or self.confirmed or self.cancel_received is not None
 
     @property
@@ -254,6 +256,7 @@ class Request:
         """The position at which a cursor is done, cuts included; None if there is no end."""
         if self.base is None:
             raise AssertionError("only a confirmed request has a sequence")
+        # A lower end leaves no upper pool (section 5).
         length = self.base.length
         if self.cut_end is not None and (self.base.end is None or self.cut_end < self.base.end):
             return self.base.positions_up_to(self.cut_end)

@@ -1,8 +1,14 @@
 """The requests of a session and the rules of the control channel (point2point.md 2, 5, 6, 7).
 
 Everything that a message on the control channel may do is decided here; what a node *wants* is the
-policy's business, and data is moved by the inbound and the outbound half. The table tells its
+planner's business, and data is moved by the inbound and the outbound half. The table tells its
 `Listener` what happened, in the order in which it happened.
+
+Two sides that speak at the same time have to come to the same end without asking each other. Two
+proposals may cross, and one of them never was (section 7); so may two cancels; and data and control
+are two channels, so that an end may come before the cancel that it belongs to. The rules for that
+were found by a search through all orders of events for two sides that disagree, and each clause is
+needed: tests/peer/test_crossings.py goes through these orders.
 """
 
 from collections import deque
@@ -185,6 +191,8 @@ class RequestTable:
         request.cancel_sent = cancel.reason
         self._send(cancel)
         if not request.ours and not request.confirmed:
+            # Two sides that hold other parts of many logs refuse each other to agree on who
+            # proposes: paced, a new replica of many logs would start a few of them each second.
             often = not paced and self._unpaced.add(self.now) > self._config.unpaced_refusals_max
             request.credit_paced = paced or often
         self._end_if_due(request)
@@ -231,6 +239,7 @@ class RequestTable:
         request = self._by_number.get(number)
         if request is None or request.end_received:
             raise Violation("point2point.md 9", "end of a request that is not active", number)
+        # It might turn out never to have existed, and then there is nothing that ends (section 6).
         if not request.ours and not request.answered:
             raise Violation(
                 "point2point.md 6", "end of an own proposal that has no answer yet", number
@@ -253,6 +262,7 @@ class RequestTable:
             raise Violation("point2point.md 2", "a proposal without credit", number)
         if (number % 2 == 0) is self._proactive:
             raise Violation("point2point.md 2", "a number of the wrong parity", number)
+        # Its two channels are independent: what it proposes may overtake its own packet 32.
         old = self._by_number.get(number)
         waits_for_end = (
             old is not None
@@ -264,6 +274,7 @@ class RequestTable:
             raise Violation("point2point.md 2", "a number in use", number)
         _judge_proposal(proposal)
         self.their_credit -= 1
+        # From here on what comes for that number is about this proposal.
         self._ignored.pop(number, None)
         request = self._new_request(proposal, ours=False)
         if not self._survives(request):
@@ -286,6 +297,7 @@ class RequestTable:
                 own.proposal.start == proposal.start and self._proactive
             )
             if ours_wins:
+                # What it says of it until it has seen ours was under way: to be told from a fault.
                 self._ignored[received.number] = own.number
                 if len(self._ignored) > self._config.dropped_max:
                     raise Violation("too much idle work", "too many dropped proposals")
@@ -297,6 +309,7 @@ class RequestTable:
 
     def _find(self, number: int, what: str) -> Request | None:
         """The request that an adjust or cancel is about; None if it is to be ignored."""
+        # The later one of two with a number: of the former nothing but its packet 32 is to come.
         held = self._held.get(number)
         if held is None and number in self._ignored:
             return None
@@ -318,6 +331,7 @@ class RequestTable:
         confirms = request.ours and not request.confirmed
         if confirms and adjust.eagerness is None:
             raise Violation("point2point.md 2", "a confirmation without eagerness", request.number)
+        # All is judged before anything is changed: what raises leaves the request as it was.
         request.their_interest.judge_adjust(adjust)
         request.judge_range(adjust, confirming=confirms)
         if confirms:
@@ -347,6 +361,7 @@ class RequestTable:
             # An answer to a cancel of ours is owed to us.
             self._listener.idle_work()
         if request.number in self._held and self._held[request.number] is request:
+            # Our answer to one that is held waits until its number is free (section 6).
             return
         self._answer_cancel(request)
         self._listener.request_cancelled(request, cancel)
@@ -376,6 +391,8 @@ class RequestTable:
                 self.their_active -= 1
             self._withheld.pop(request, None)
             if not request.credit_returned:
+                # Only now, when all that it cost us is over: who proposes and cancels in one breath
+                # gets no more than the credit that it has (Rapid Reset).
                 request.credit_returned = True
                 if request.confirmed or not request.credit_paced:
                     self._grant(1)
@@ -393,6 +410,8 @@ class RequestTable:
 
     def _return_withheld(self) -> None:
         """Give back credit of confirmed requests as far as the other side may have more of them."""
+        # What is open costs memory for as long as the other side likes; what is over is worth
+        # credit.
         room = self._config.requests_max - (self.their_active - len(self._withheld))
         while self._withheld and room > 0:
             request = next(iter(self._withheld))

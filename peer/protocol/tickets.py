@@ -1,4 +1,9 @@
-"""Look-ups that the host has been asked for, and who waits for each answer."""
+"""Look-ups that the host has been asked for, and who waits for each answer.
+
+A look-up is answered by another thread, in any order and perhaps when nobody wants it any more: so
+each has a number, and who has asked is called with the answer. What is true by then he has to see
+for himself (planner/progress.py).
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

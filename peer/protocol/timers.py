@@ -1,4 +1,10 @@
-"""What becomes due although nothing comes: the engine's clocks, and no more than asking them."""
+"""What becomes due although nothing comes: the engine's clocks, and no more than asking them.
+
+An answer that does not come keeps more than itself: its log waits, whoever owes it may propose
+nothing that overlaps it (section 7), and data for it holds up the whole data channel. So both end
+the connection when they last. A finite request in which both only notify is over when nobody has
+anything to say: nothing shows that but time, and its proposer ends it (section 6).
+"""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -91,6 +97,7 @@ class Timers:
             if _both_only_notify(request):
                 self._complete(request)
                 return
+            # Whoever sends ends it when it is through, however long it has nothing to send.
             due = self._table.now + self._config.complete_timeout_s
         heappush(self._quiet, (due, ident))
 
