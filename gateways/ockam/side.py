@@ -118,8 +118,6 @@ class Side:
         self._store = store
         path = None if store.path is None or store.readonly else store.path / FILE_NAME
         self._table = SideTable(path, VERSION, _STATEMENTS)
-        self._known: set[LogKey] = set()
-        """Logs that are no ledgers and have been looked at: nothing in them is news any more."""
 
     def close(self) -> None:
         """Closes the file."""
@@ -142,19 +140,19 @@ class Side:
                 db.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
             row = None
         if row is None:
-            self._known.clear()
             db.execute("INSERT INTO applied VALUES (?, 0)", (self._store.author,))
         before = 0 if row is None else row[1]
         position, changed = self._store.changed_logs(before)
         has_news = False
         for key in changed:
-            if key not in self._known:
-                has_news |= self._look_at(db, key, before)
+            has_news |= self._look_at(db, key, before)
         db.execute("UPDATE applied SET ingest = ?", (position,))
         return has_news
 
     def _look_at(self, db: apsw.Connection, key: LogKey, before: int) -> bool:
         """Whether the log is a new stream or a ledger."""
+        # Which logs were met is asked of the table each time: what a process remembered of them
+        # would outlive a transaction that is rolled back, and those logs would never be met.
         row = _load_log(db, key)
         is_new = row is None
         if row is None:
@@ -163,7 +161,6 @@ class Side:
             return False
         id_, kind = row
         if kind != _LEDGER:
-            self._known.add(key)
             return is_new and kind == _STREAM
         self._apply_ledger(db, id_, key, before)
         return True
