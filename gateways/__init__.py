@@ -10,10 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .failures import SAID_EVERY_S, Seldom
     from .hosting import LogHost, store_of
     from .locks import WriterLock
     from .log_ids import create_log
-    from .prefix import Prefix, Standing, entries_from, holds_still, standing_of
+    from .prefix import (
+        Prefix,
+        Standing,
+        entries_from,
+        holds_still,
+        sound_entries,
+        sound_entry,
+        standing_of,
+    )
     from .reception import CannotListenError, Ended, Reception, receive_some, send_bounded, send_now
     from .side_table import SideTable
 
@@ -23,6 +32,8 @@ _HOMES = {
     "LogHost": "hosting",
     "Prefix": "prefix",
     "Reception": "reception",
+    "SAID_EVERY_S": "failures",
+    "Seldom": "failures",
     "SideTable": "side_table",
     "Standing": "prefix",
     "WriterLock": "locks",
@@ -32,16 +43,20 @@ _HOMES = {
     "receive_some": "reception",
     "send_bounded": "reception",
     "send_now": "reception",
+    "sound_entries": "prefix",
+    "sound_entry": "prefix",
     "standing_of": "prefix",
     "store_of": "hosting",
 }
 
 __all__ = [
+    "SAID_EVERY_S",
     "CannotListenError",
     "Ended",
     "LogHost",
     "Prefix",
     "Reception",
+    "Seldom",
     "SideTable",
     "Standing",
     "WriterLock",
@@ -51,6 +66,8 @@ __all__ = [
     "receive_some",
     "send_bounded",
     "send_now",
+    "sound_entries",
+    "sound_entry",
     "standing_of",
     "store_of",
 ]

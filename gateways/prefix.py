@@ -4,12 +4,16 @@ What may be served as verified is the store's to say (below a fork or an invalid
 end); here it ends too where an entry or its payload is not held.
 """
 
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from logstore import LogInfo, PayloadState, Store, StoredEntry
+from logstore import LogInfo, PayloadState, Store, StoreDamaged, StoredEntry
 from logstore import LogState as State
 from wire import LogKey
+
+_PAGE_ENTRIES: Final = 256
+_PAGE_BYTES: Final = 4 << 20
 
 
 class Standing(StrEnum):
@@ -49,6 +53,45 @@ def entries_from(
         found.append(entry)
         seq += 1
     return found
+
+
+def sound_entries(
+    store: Store, key: LogKey, first: int, damaged: Callable[[StoreDamaged], object]
+) -> Iterator[StoredEntry]:
+    """All entries that are held from `first` on, but for damaged ones, of which `damaged` is told.
+
+    For who reads a log to know what it says: one entry that is lost keeps nobody from the rest.
+    """
+    while True:
+        try:
+            page = store.read(key, first, entries_max=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES)
+        except StoreDamaged:
+            info = store.log(key)
+            if info is None:
+                return
+            # Which entry it is that fails the page shows when each is asked for alone.
+            last = min(first + _PAGE_ENTRIES - 1, info.newest)
+            for seq in range(first, last + 1):
+                entry = sound_entry(store, key, seq, damaged)
+                if entry is not None:
+                    yield entry
+            first = last + 1
+        else:
+            if not page:
+                return
+            yield from page
+            first = page[-1].seq + 1
+
+
+def sound_entry(
+    store: Store, key: LogKey, seq: int, damaged: Callable[[StoreDamaged], object]
+) -> StoredEntry | None:
+    """One entry; None if it is not held, or damaged, of which `damaged` is told."""
+    try:
+        return store.entry(key, seq)
+    except StoreDamaged as error:
+        damaged(error)
+        return None
 
 
 def holds_still(store: Store, key: LogKey, seq: int, hash_: bytes) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateways import Ended, send_bounded
+from gateways import SAID_EVERY_S, Ended, send_bounded
 from gateways.ockam.bare import CodecError
 from gateways.ockam.server import (
     Append,
@@ -21,7 +21,7 @@ from gateways.ockam.server import (
 )
 from logstore import StoreError
 
-from .logs import SAID_EVERY_S, Push
+from .logs import Push
 
 if TYPE_CHECKING:
     from .hub import Hub

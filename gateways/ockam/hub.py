@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar
 
 import trio
 
-from gateways import LogHost
+from gateways import SAID_EVERY_S, LogHost
 from gateways.ockam.server import Made
 from logstore import StoreError
 from peer import json_number, log_fields
@@ -19,7 +19,7 @@ from wire import LogKey
 
 from .book import GATHERED_MAX, Book
 from .keeping import Keeper, Trimmed
-from .logs import SAID_EVERY_S, Catalog
+from .logs import Catalog
 from .side import Stream
 from .writing import Writer
 

@@ -3,10 +3,8 @@
 All of it blocks, and may be called from any thread.
 """
 
-import logging
 import secrets
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -42,12 +40,9 @@ from wire import U64_MAX, LogKey, lower_pool
 
 from .side import Run, Side, Stream
 
-log = logging.getLogger(__name__)
-
 FIRST_LOG: Final = 4_000_000_000_000
 LOGS: Final = 1_000_000_000
 STREAMS_MAX: Final = 100_000
-SAID_EVERY_S: Final = 60.0
 _FIRST_MESSAGE: Final = INDEX_OF_SEQ
 _READ_ENTRIES: Final = 256
 _ENTRY_BYTES: Final = 400
@@ -59,24 +54,6 @@ _CACHED_MAX: Final = 100_000
 
 Batches = Sequence[tuple[int, Sequence[bytes]]]
 Sign = Callable[[Batches, Sequence[int | None] | None], list[list[Appended]]]
-
-
-class Seldom:
-    """Says the same thing once a minute."""
-
-    def __init__(self) -> None:
-        self._said: dict[str, float] = {}
-
-    def __call__(self, what: str, text: str) -> bool:
-        """Whether `text` was logged; `what` tells subjects apart."""
-        now = time.monotonic()
-        if now < self._said.get(what, -SAID_EVERY_S) + SAID_EVERY_S:
-            return False
-        if len(self._said) > _CACHED_MAX:
-            self._said.clear()
-        self._said[what] = now
-        log.warning("%s", text)
-        return True
 
 
 class Push(NamedTuple):
@@ -115,7 +92,7 @@ class Catalog:
         self._making = threading.Lock()
         self._cache: dict[str, Stream] = {}
         self._closed: set[LogKey] = set()
-        self.seldom: Final = Seldom()
+        self.seldom: Final = side.seldom
 
     def refresh(self) -> None:
         """Takes in what other processes and peers have brought."""

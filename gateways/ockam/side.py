@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from gateways import SideTable
+from gateways import Seldom, SideTable, sound_entries, sound_entry
 from gateways.declaration import DeclarationError
 from gateways.ockam.bare import CodecError
 from gateways.ockam.codec import PARTITIONS_MAX
 from gateways.ockam.declared import StreamDeclared, address_of, is_name, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
-from logstore import PayloadState, Store, StoredEntry
+from logstore import PayloadState, Store, StoreDamaged, StoredEntry
 from wire import LogKey
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 FILE_NAME: Final = "ockam.sqlite3"
 VERSION: Final = 1
 _NOTHING, _STREAM, _LEDGER = 0, 1, 2
-_PAGE_ENTRIES: Final = 256
-_PAGE_BYTES: Final = 4 << 20
 _CHANGES: Final = 10_000
 
 # Numbers that may take all of u64 are 8 bytes, which sort as the numbers do.
@@ -112,10 +110,16 @@ class Held(NamedTuple):
 
 
 class Side:
-    """The side table of one store. Blocks; for any thread. Raises StoreError throughout."""
+    """The side table of one store. Blocks; for any thread. Raises StoreError throughout.
+
+    An entry that is damaged counts as one that is not held, until it or another of its log has come
+    anew: it keeps nobody from the other logs.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.seldom: Final = Seldom()
+        """Says what goes on being wrong with this store's streams."""
         path = None if store.path is None or store.readonly else store.path / FILE_NAME
         self._table = SideTable(path, VERSION, _STATEMENTS)
 
@@ -167,7 +171,7 @@ class Side:
 
     def _meet(self, db: apsw.Connection, key: LogKey) -> tuple[int, int] | None:
         """Records what a log says it is; None while entry 1 or its payload is not here."""
-        entry = self._store.entry(key, 1)
+        entry = sound_entry(self._store, key, 1, self._say_damaged)
         if entry is None or entry.payload_state is not PayloadState.PRESENT:
             return None
         kind, name, partition, address = _NOTHING, None, None, None
@@ -210,15 +214,12 @@ class Side:
         if gaps:
             for late in self._late(key, before, seq):
                 size += _apply_payload(db, key, late)
-        while page := self._store.read(
-            key, seq + 1, entries_max=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES
-        ):
-            for entry in page:
-                is_here = entry.payload_state is PayloadState.PRESENT
-                gaps = gaps or entry.seq != seq + 1 or not is_here
-                seq = entry.seq
-                if is_here:
-                    size += _apply_payload(db, key, entry)
+        for entry in sound_entries(self._store, key, seq + 1, self._say_damaged):
+            is_here = entry.payload_state is PayloadState.PRESENT
+            gaps = gaps or entry.seq != seq + 1 or not is_here
+            seq = entry.seq
+            if is_here:
+                size += _apply_payload(db, key, entry)
         db.execute(
             "UPDATE ledgers SET seq = ?, bytes = ?, gaps = ? WHERE log = ?",
             (seq, size, int(gaps), id_),
@@ -231,9 +232,12 @@ class Side:
             for change in changes:
                 is_here = change.payload_state is PayloadState.PRESENT
                 if change.key == key and 1 < change.seq <= last and is_here:
-                    entry = self._store.entry(key, change.seq)
+                    entry = sound_entry(self._store, key, change.seq, self._say_damaged)
                     if entry is not None and entry.payload_state is PayloadState.PRESENT:
                         yield entry
+
+    def _say_damaged(self, error: StoreDamaged) -> None:
+        self.seldom(error.where, f"it is passed over: {error}")
 
     # Streams -------------------------------------------------------------------------------------
 

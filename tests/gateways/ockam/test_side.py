@@ -1,4 +1,4 @@
-"""The side table: nothing is known of a log that its transaction has not committed."""
+"""The side table: what is rolled back is not remembered, and what is damaged is passed over."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +7,11 @@ import apsw
 import pytest
 
 from gateways import SideTable
-from gateways.ockam.declared import declare_stream
-from gateways.ockam.side import Side
+from gateways.ockam import Catalog, Side
+from gateways.ockam.declared import LEDGER_DECLARATION, declare_stream
+from gateways.ockam.ledger import Position, encode_records
 from logstore import Store, StoreFull
+from wire import LogKey
 
 
 def refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,4 +42,52 @@ def test_a_stream_is_met_again_when_the_transaction_that_met_it_is_rolled_back(
             side.refresh()
         assert side.refresh()
         assert [each.name for each in side.streams(store.author)] == ["earlier", "orders"]
+        side.close()
+
+
+def damage(store: Store, key: LogKey, seq: int) -> None:
+    """Bytes of an entry's payload on disk are others than were written."""
+    entry = store.entry(key, seq)
+    assert entry is not None
+    with store._database.write() as transaction:
+        transaction.db.execute(
+            "UPDATE entries SET payload = CAST('x' AS BLOB) WHERE ingest = ?", (entry.ingest,)
+        )
+
+
+def test_a_log_whose_first_entry_is_damaged_keeps_nobody_from_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Store.memory() as store:
+        key = store.append([b"of somebody else"])[0].key
+        damage(store, key, 1)
+        side = Side(store)
+        catalog = Catalog(store, side)
+        assert catalog.make("orders", 2, may_make=True).failure == ""
+        assert [each.partition for each in catalog.all()] == [0, 1]
+        store.append([b"more"])
+        catalog.refresh()
+        assert caplog.text.count(f"{key}/1") == 1
+        side.close()
+
+
+def test_a_damaged_entry_of_a_ledger_is_one_that_is_missing() -> None:
+    with Store.memory() as store:
+        side = Side(store)
+        records = [Position(store.author, "orders", 0, "web", 0, index) for index in (5, 7, 6)]
+        store.append([LEDGER_DECLARATION, *(encode_records([each]) for each in records)], log_id=1)
+        key = LogKey(store.author, 1)
+        damage(store, key, 3)
+        side.refresh()
+        found = side.position(records[0].subject, [store.author])
+        assert found is not None
+        assert found.place.index == 6
+        # It comes anew, behind the others.
+        store.drop(key, 3, 3)
+        store.want(key, 3, 3)
+        store.complete_payload(key, 3, encode_records([records[1]]))
+        side.refresh()
+        found = side.position(records[0].subject, [store.author])
+        assert found is not None
+        assert found.place.index == 7
         side.close()
