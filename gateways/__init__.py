@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .failures import SAID_EVERY_S, Seldom
-    from .hosting import LogHost, store_of
+    from .hosting import LogHost, Observer, store_of, unobserved
     from .locks import WriterLock
     from .log_ids import create_log
     from .prefix import (
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Standing,
         entries_from,
         holds_still,
+        read_to_damage,
         sound_entries,
         sound_entry,
         standing_of,
@@ -30,6 +31,7 @@ _HOMES = {
     "CannotListenError": "reception",
     "Ended": "reception",
     "LogHost": "hosting",
+    "Observer": "hosting",
     "Prefix": "prefix",
     "Reception": "reception",
     "SAID_EVERY_S": "failures",
@@ -40,6 +42,7 @@ _HOMES = {
     "create_log": "log_ids",
     "entries_from": "prefix",
     "holds_still": "prefix",
+    "read_to_damage": "prefix",
     "receive_some": "reception",
     "send_bounded": "reception",
     "send_now": "reception",
@@ -47,6 +50,7 @@ _HOMES = {
     "sound_entry": "prefix",
     "standing_of": "prefix",
     "store_of": "hosting",
+    "unobserved": "hosting",
 }
 
 __all__ = [
@@ -54,6 +58,7 @@ __all__ = [
     "CannotListenError",
     "Ended",
     "LogHost",
+    "Observer",
     "Prefix",
     "Reception",
     "Seldom",
@@ -63,6 +68,7 @@ __all__ = [
     "create_log",
     "entries_from",
     "holds_still",
+    "read_to_damage",
     "receive_some",
     "send_bounded",
     "send_now",
@@ -70,6 +76,7 @@ __all__ = [
     "sound_entry",
     "standing_of",
     "store_of",
+    "unobserved",
 ]
 
 if not TYPE_CHECKING:

@@ -44,15 +44,42 @@ def entries_from(
 ) -> list[StoredEntry]:
     """The next visible entries from `seq` on, none if that one is not; limits as `Store.read`.
 
-    The caller has all from 1 to `seq - 1`. Payloads above 64 KiB are opened by the caller.
+    The caller has all from 1 to `seq - 1`. Payloads above 64 KiB are opened by the caller. Raises
+    StoreDamaged if the first of them is damaged, and gives what comes before it otherwise.
     """
     found: list[StoredEntry] = []
-    for entry in store.read(key, seq, entries_max=entries_max, bytes_max=bytes_max):
+    for entry in read_to_damage(store, key, seq, entries_max=entries_max, bytes_max=bytes_max):
         if entry.seq != seq or entry.payload_state is not PayloadState.PRESENT:
             break
         found.append(entry)
         seq += 1
     return found
+
+
+def read_to_damage(
+    store: Store, key: LogKey, seq: int, *, entries_max: int, bytes_max: int
+) -> list[StoredEntry]:
+    """`Store.read`, but for what is damaged and what is behind it, or behind a gap before it.
+
+    Raises StoreDamaged if the entry `seq` is damaged.
+    """
+    try:
+        return store.read(key, seq, entries_max=entries_max, bytes_max=bytes_max)
+    except StoreDamaged:
+        # One of them is. Which one shows when each is asked for alone.
+        page: list[StoredEntry] = []
+        while len(page) < entries_max and bytes_max > 0:
+            try:
+                entry = store.entry(key, seq + len(page))
+            except StoreDamaged:
+                if not page:
+                    raise
+                break
+            if entry is None:
+                break
+            bytes_max -= len(entry.encoded) + len(entry.payload or b"")
+            page.append(entry)
+        return page
 
 
 def sound_entries(
@@ -106,7 +133,11 @@ def standing_of(store: Store, key: LogKey, applied: int) -> Prefix:
         return Prefix(Standing.WAITING, "entry 1 is not held", 0)
     if applied < info.height:
         due = applied + 1
-        entry = store.entry(key, due)
+        try:
+            entry = store.entry(key, due)
+        except StoreDamaged as error:
+            standing = Standing.WAITING if applied == 0 else _state(info)[0]
+            return Prefix(standing, f"{error.what}: {error.where}", info.height)
         if entry is not None and entry.payload_state is not PayloadState.PRESENT:
             gone = "was deleted here" if entry.payload_state is PayloadState.DELETED else "is not"
             rest = "" if gone == "was deleted here" else " held"

@@ -1,7 +1,7 @@
 """Serves a stream to any number of clients, at the pace of each (3.1, 4.4)."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -9,7 +9,16 @@ from typing import Final, Self
 
 import trio
 
-from gateways import CannotListenError, Ended, Reception, Standing, send_bounded, send_now
+from gateways import (
+    CannotListenError,
+    Ended,
+    LogHost,
+    Observer,
+    Reception,
+    send_bounded,
+    send_now,
+    unobserved,
+)
 from gateways.datastream.sessions import Question, QuestionKind, ServerSession
 from logstore import PayloadUnavailable, Store
 from peer import json_number
@@ -29,8 +38,6 @@ POSITION_EVERY_S: Final = 1.0
 AT_ONCE_BYTES: Final = 1 << 16
 """The largest piece that is sent to all who are live before anybody else gets a turn."""
 _READ_BYTES: Final = 16_384
-
-Observer = Callable[[Mapping[str, object]], object]
 
 
 class DataStreamServer:
@@ -52,16 +59,16 @@ class DataStreamServer:
         clients_max: int = CLIENTS_MAX,
         write_timeout_s: float = WRITE_TIMEOUT_S,
         inactivity_timeout_s: float = INACTIVITY_TIMEOUT_S,
-        observer: Observer = lambda _: None,
+        observer: Observer = unobserved,
     ) -> None:
-        self._over = peer_or_store
+        self._host = LogHost(peer_or_store, observer)
         self._key = log
         self._listen = Address.parse(listen) if isinstance(listen, str) else listen
         self._write_timeout_s = write_timeout_s
         self._inactivity_timeout_s = inactivity_timeout_s
         self._observer = observer
         self._reception = Reception(
-            self._serve,
+            self._host,
             clients_max=clients_max,
             came=lambda name: observer({"event": "client", "address": name}),
             gone=lambda name, why: observer(
@@ -110,7 +117,7 @@ class DataStreamServer:
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
-        feed = self._feed = Feed(self._over, self._key)
+        feed = self._feed = Feed(self._host, self._key)
         try:
             async with trio.open_nursery() as nursery:
                 await feed.refresh()
@@ -119,7 +126,7 @@ class DataStreamServer:
                 listeners = await _open_listeners(self._listen)
                 self._address = Address(*listeners[0].socket.getsockname()[:2])
                 self._observer({"event": "listening", "address": str(self._address)})
-                nursery.start_soon(self._reception.run, listeners)
+                nursery.start_soon(self._reception.run, listeners, self._serve)
                 nursery.start_soon(self._tell_positions, feed)
                 yield
                 nursery.cancel_scope.cancel()
@@ -154,10 +161,8 @@ class DataStreamServer:
             )
             if state.broken and not said_broken:
                 said_broken = True
-                place = await feed.host.call(partial(feed.log.standing, state))
-                assert place.standing is Standing.BROKEN
-                log.warning("%s is broken: %s", self._key, place.reason)
-                self._observer({"event": "broken", "reason": place.reason})
+                log.warning("%s is broken: %s", self._key, state.why_broken)
+                self._observer({"event": "broken", "reason": state.why_broken})
             await trio.sleep(POSITION_EVERY_S)
             while feed.state == state:
                 await feed.wait()

@@ -184,8 +184,7 @@ class Conversation:
     async def _get(self, asked: GetPosition) -> None:
         try:
             index = await self._hub.position(asked.client, asked.name, asked.partition)
-        except StoreError as error:
-            self._hub.storage_failed(error)
+        except StoreError:
             self._event(lambda: self._connection.failed(asked.number))
         else:
             self._event(lambda: self._connection.position(asked.number, index))

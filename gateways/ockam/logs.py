@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from gateways import create_log
+from gateways import create_log, read_to_damage
 from gateways.ockam.codec import DATA_BYTES_MAX
 from gateways.ockam.declared import INDEX_OF_SEQ, LEDGER_DECLARATION, declare_stream
 from gateways.ockam.server import (
@@ -307,8 +307,12 @@ class Catalog:
             if seq > min(info.newest, info.servable):
                 # Entries that have come since the log was looked at are for the next pull.
                 break
+            count = min(limit - len(messages), _READ_ENTRIES)
+            size = room + _ENTRY_BYTES * count
             try:
-                page = self._page(stream.key, seq, limit - len(messages), room)
+                page = read_to_damage(
+                    self.store, stream.key, seq, entries_max=count, bytes_max=size
+                )
             except StoreDamaged as error:
                 self.seldom(str(error.where), f"{stream.name}/{stream.partition}: {error}")
                 break
@@ -322,26 +326,6 @@ class Catalog:
                     break
                 seq = beyond
         return messages
-
-    def _page(self, key: LogKey, seq: int, limit: int, room: int) -> list[StoredEntry]:
-        count = min(limit, _READ_ENTRIES)
-        room += _ENTRY_BYTES * count
-        try:
-            return self.store.read(key, seq, entries_max=count, bytes_max=room)
-        except StoreDamaged:
-            # What comes before the damage, one by one.
-            page: list[StoredEntry] = []
-            for number in range(seq, seq + count):
-                try:
-                    entry = self.store.entry(key, number)
-                except StoreDamaged:
-                    if not page:
-                        raise
-                    break
-                if entry is None:
-                    break
-                page.append(entry)
-            return page
 
     def _step_over(self, stream: Stream, info: LogInfo, seq: int) -> int | None:
         """The entry behind a run that holds no message, None if one of it is on its way."""

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import trio
 
-from gateways import CannotListenError, LogHost, Reception, WriterLock
+from gateways import CannotListenError, LogHost, Observer, Reception, WriterLock, unobserved
 from gateways.ockam.server import Rights
 from logstore import Store
 from peer.api import Address, Peer
@@ -16,7 +16,7 @@ from peer.node import alone
 
 from .book import Book
 from .conversation import Conversation
-from .hub import Hub, Observer
+from .hub import Hub
 from .keeping import Keeper, Rule
 from .logs import FIRST_LOG, STREAMS_MAX, Catalog
 from .side import Side
@@ -49,11 +49,11 @@ class OckamServer:
         streams_max: int = STREAMS_MAX,
         first_log: int = FIRST_LOG,
         clients_max: int = CLIENTS_MAX,
-        observer: Observer = lambda _: None,
+        observer: Observer = unobserved,
     ) -> None:
         if not 0 <= hold_s <= HOLD_S_MAX:
             raise ValueError(f"a pull is held for {HOLD_S_MAX:g} s at most, not {hold_s:g}")
-        self._host = LogHost(peer_or_store)
+        self._host = LogHost(peer_or_store, observer)
         self._of = tuple(of)
         self._share = tuple(share)
         self._rules = [Rule.parse(each) if isinstance(each, str) else each for each in keep]
@@ -61,7 +61,7 @@ class OckamServer:
         self._streams_max = streams_max
         self._first_log = first_log
         self._observer = observer
-        self._reception = Reception(self._turn_away, clients_max=clients_max, gone=self._gone)
+        self._reception = Reception(self._host, clients_max=clients_max, gone=self._gone)
         self._conversations: set[Conversation] = set()
         self._running: AbstractAsyncContextManager[None] | None = None
         self._nursery: trio.Nursery | None = None
@@ -114,9 +114,6 @@ class OckamServer:
 
     async def _receive(self, listeners: list[trio.SocketListener], rights: Rights) -> None:
         await self._reception.run(listeners, partial(self._serve, rights))
-
-    async def _turn_away(self, stream: trio.SocketStream, _: str) -> None:
-        await trio.aclose_forcefully(stream)
 
     async def _serve(self, rights: Rights, stream: trio.SocketStream, name: str) -> None:
         assert self._hub is not None

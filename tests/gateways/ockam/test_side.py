@@ -1,32 +1,15 @@
 """The side table: what is rolled back is not remembered, and what is damaged is passed over."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-import apsw
 import pytest
 
-from gateways import SideTable
 from gateways.ockam import Catalog, Side
 from gateways.ockam.declared import LEDGER_DECLARATION, declare_stream
 from gateways.ockam.ledger import Position, encode_records
 from logstore import Store, StoreFull
+from tests.gateways.failing import damage, fill_disk_once
 from wire import LogKey
-
-
-def refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full when the next transaction is to be committed, and has room again then."""
-    run = SideTable.run
-
-    def run_and_fail(table: SideTable, work: Callable[[apsw.Connection], object]) -> object:
-        def fail(db: apsw.Connection) -> None:
-            work(db)
-            raise apsw.FullError("database or disk is full")
-
-        monkeypatch.setattr(SideTable, "run", run)
-        return run(table, fail)
-
-    monkeypatch.setattr(SideTable, "run", run_and_fail)
 
 
 def test_a_stream_is_met_again_when_the_transaction_that_met_it_is_rolled_back(
@@ -37,22 +20,12 @@ def test_a_stream_is_met_again_when_the_transaction_that_met_it_is_rolled_back(
         store.append([declare_stream("earlier", 0)], log_id=1)
         assert side.refresh()
         store.append([declare_stream("orders", 0), b"tea"], log_id=2)
-        refused(monkeypatch)
+        fill_disk_once(monkeypatch)
         with pytest.raises(StoreFull):
             side.refresh()
         assert side.refresh()
         assert [each.name for each in side.streams(store.author)] == ["earlier", "orders"]
         side.close()
-
-
-def damage(store: Store, key: LogKey, seq: int) -> None:
-    """Bytes of an entry's payload on disk are others than were written."""
-    entry = store.entry(key, seq)
-    assert entry is not None
-    with store._database.write() as transaction:
-        transaction.db.execute(
-            "UPDATE entries SET payload = CAST('x' AS BLOB) WHERE ingest = ?", (entry.ingest,)
-        )
 
 
 def test_a_log_whose_first_entry_is_damaged_keeps_nobody_from_the_others(
