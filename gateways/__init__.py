@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         standing_of,
     )
     from .reception import CannotListenError, Ended, Reception, receive_some, send_bounded, send_now
+    from .running import Running, outlasting
     from .side_table import SideTable
 
 _HOMES = {
@@ -34,6 +35,7 @@ _HOMES = {
     "Observer": "hosting",
     "Prefix": "prefix",
     "Reception": "reception",
+    "Running": "running",
     "SAID_EVERY_S": "failures",
     "Seldom": "failures",
     "SideTable": "side_table",
@@ -42,6 +44,7 @@ _HOMES = {
     "create_log": "log_ids",
     "entries_from": "prefix",
     "holds_still": "prefix",
+    "outlasting": "running",
     "read_to_damage": "prefix",
     "receive_some": "reception",
     "send_bounded": "reception",
@@ -61,6 +64,7 @@ __all__ = [
     "Observer",
     "Prefix",
     "Reception",
+    "Running",
     "Seldom",
     "SideTable",
     "Standing",
@@ -68,6 +72,7 @@ __all__ = [
     "create_log",
     "entries_from",
     "holds_still",
+    "outlasting",
     "read_to_damage",
     "receive_some",
     "send_bounded",

@@ -6,9 +6,9 @@ which may wait only so long; a client that is one too many is closed without a b
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -30,14 +30,24 @@ class Ended(Exception):  # noqa: N818 - what happened
     """A connection has ended otherwise than by the client's closing; the text says why."""
 
 
-Handler = Callable[[trio.SocketStream, str], Awaitable[None]]
-"""Serves a client: its stream, and the address it calls from."""
+class Conversation(Protocol):
+    """One client of a gateway."""
+
+    async def run(self) -> None:
+        """Until the client has closed. Raises Ended, and whatever else ends it."""
+
+    async def finish(self) -> None:
+        """No new requests; returns once what is under way is done and sent, and `run` is to end."""
+
+
+Converse = Callable[[trio.SocketStream, str], Conversation]
+"""Makes one of a client's stream and the address it calls from."""
 
 
 class Reception:
-    """Runs a handler for each client that comes to some listeners, `clients_max` at a time in all.
+    """Runs a conversation with each client that comes to some listeners, `clients_max` in all.
 
-    The stream is closed behind the handler. Whatever that raises ends its connection alone: one
+    The stream is closed behind it. Whatever a conversation raises ends its connection alone: one
     client must not end what others are served by. `Ended` says why; a store that fails is told by
     `host`, and what nobody foresaw comes into the log as it is. `gone` is told the address and the
     reason, empty if the client has closed. 0 clients: no limit.
@@ -55,16 +65,28 @@ class Reception:
         self._clients_max = clients_max
         self._came = came
         self._gone = gone
+        self._conversations: set[Conversation] = set()
+        self._is_ending = False
         self._refused = 0
         self._said_at_s = -REFUSALS_SAID_EVERY_S
         self.clients = 0
         """Connections that are open now."""
 
-    async def run(self, listeners: list[trio.SocketListener], handle: Handler) -> None:
+    async def run(self, listeners: list[trio.SocketListener], converse: Converse) -> None:
         """Takes clients until cancelled. The listeners are closed behind it."""
-        await trio.serve_listeners(partial(self._welcome, handle), listeners)
+        await trio.serve_listeners(partial(self._welcome, converse), listeners)
 
-    async def _welcome(self, handle: Handler, stream: trio.SocketStream) -> None:
+    async def end(self) -> None:
+        """Takes no more clients; returns once all conversations have finished."""
+        self._is_ending = True
+        async with trio.open_nursery() as nursery:
+            for each in self._conversations:
+                nursery.start_soon(each.finish)
+
+    async def _welcome(self, converse: Converse, stream: trio.SocketStream) -> None:
+        if self._is_ending:
+            await trio.aclose_forcefully(stream)
+            return
         try:
             address = name_of(stream.socket.getpeername())
         except OSError:  # it has gone already
@@ -77,13 +99,16 @@ class Reception:
         self.clients += 1
         self._came(address)
         reason = ""
+        conversation = converse(stream, address)
+        self._conversations.add(conversation)
         try:
-            await handle(stream, address)
+            await conversation.run()
         except* Exception as failed:  # noqa: BLE001 - one client ends nobody else
-            # The first one ended the handler's other tasks, whose ends say nothing.
+            # The first one ended the conversation's other tasks, whose ends say nothing.
             reason = self._why(_first(failed), address)
         finally:
             self.clients -= 1
+            self._conversations.discard(conversation)
             await trio.aclose_forcefully(stream)
             if reason:
                 log.info("the connection from %s has ended: %s", address, reason)

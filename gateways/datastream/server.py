@@ -2,10 +2,9 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import trio
 
@@ -15,6 +14,8 @@ from gateways import (
     LogHost,
     Observer,
     Reception,
+    Running,
+    outlasting,
     send_bounded,
     send_now,
     unobserved,
@@ -23,7 +24,6 @@ from gateways.datastream.sessions import Question, QuestionKind, ServerSession
 from logstore import PayloadUnavailable, Store
 from peer import json_number
 from peer.api import Address, Peer
-from peer.node import alone
 from wire import LogKey
 
 from .errors import NotAStream
@@ -40,7 +40,7 @@ AT_ONCE_BYTES: Final = 1 << 16
 _READ_BYTES: Final = 16_384
 
 
-class DataStreamServer:
+class DataStreamServer(Running):
     """A server of one stream, inside an `async with` block.
 
     `peer_or_store`: what holds the log. `listen`: `HOST:PORT`, port 0 picks a free one.
@@ -61,6 +61,7 @@ class DataStreamServer:
         inactivity_timeout_s: float = INACTIVITY_TIMEOUT_S,
         observer: Observer = unobserved,
     ) -> None:
+        super().__init__()
         self._host = LogHost(peer_or_store, observer)
         self._key = log
         self._listen = Address.parse(listen) if isinstance(listen, str) else listen
@@ -76,7 +77,6 @@ class DataStreamServer:
             ),
         )
         self._feed: Feed | None = None
-        self._running: AbstractAsyncContextManager[None] | None = None
         self._address: Address | None = None
 
     @property
@@ -98,38 +98,20 @@ class DataStreamServer:
             raise RuntimeError("a DataStreamServer serves inside `async with`")
         return self._feed
 
-    async def __aenter__(self) -> Self:
-        self._running = self._run()
-        try:
-            await self._running.__aenter__()
-        except BaseExceptionGroup as group:
-            raise alone(group) from None
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        assert self._running is not None
-        return await self._running.__aexit__(kind, error, trace)
-
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         feed = self._feed = Feed(self._host, self._key)
         try:
-            async with trio.open_nursery() as nursery:
+            async with outlasting(self._reception.end) as nursery:
                 await feed.refresh()
                 nursery.start_soon(feed.run)
                 await self._wait_for_declaration(feed)
                 listeners = await _open_listeners(self._listen)
                 self._address = Address(*listeners[0].socket.getsockname()[:2])
                 self._observer({"event": "listening", "address": str(self._address)})
-                nursery.start_soon(self._reception.run, listeners, self._serve)
+                nursery.start_soon(self._reception.run, listeners, self._converse)
                 nursery.start_soon(self._tell_positions, feed)
                 yield
-                nursery.cancel_scope.cancel()
         finally:
             self._address = None
             feed.close()
@@ -167,10 +149,8 @@ class DataStreamServer:
             while feed.state == state:
                 await feed.wait()
 
-    async def _serve(self, stream: trio.SocketStream, _: str) -> None:
-        await _Conversation(
-            self.feed, stream, self._write_timeout_s, self._inactivity_timeout_s
-        ).run()
+    def _converse(self, stream: trio.SocketStream, _: str) -> "_Conversation":
+        return _Conversation(self.feed, stream, self._write_timeout_s, self._inactivity_timeout_s)
 
 
 async def _open_listeners(address: Address) -> list[trio.SocketListener]:
@@ -208,6 +188,8 @@ class _Conversation:
         """Whether all was answered and sent, and the answering task waits for something new."""
         self._rest = b""
         """Of a piece that was begun to be sent: nothing else leaves before it."""
+        self._is_ending = False
+        self._is_over = trio.Event()
 
     async def run(self) -> None:
         """Until the client closes. Raises Ended, OSError and Trio's stream errors."""
@@ -224,8 +206,15 @@ class _Conversation:
                 await trio.Event().wait()
             finally:
                 del self._feed.watchers[changed]
+                self._is_over.set()
         if reason:
             raise reason[0]
+
+    async def finish(self) -> None:
+        """Returns once what was begun to be sent has been, and `run` ends: no entry ends half."""
+        self._is_ending = True
+        self._wake.set()
+        await self._is_over.wait()
 
     async def _guarded(
         self,
@@ -307,6 +296,8 @@ class _Conversation:
             if self._rest:
                 await self._send(self._rest)
                 self._rest = b""
+            if self._is_ending:
+                return
             while step := session.step():
                 if isinstance(step, Question):
                     await self._look_up(step)

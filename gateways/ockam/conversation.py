@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOTHING_SENT_S: Final = 30.0
+SEEN_OFF_S: Final = 1.0
+"""How long a client may go on sending to a hub that ends."""
 _READ_BYTES: Final = 1 << 16
 
 
@@ -47,10 +49,12 @@ class Conversation:
         self._all: trio.Nursery | None = None
         self._reason: BaseException | None = None
         self._unknown_at_s = 0.0
+        self._is_sending = False
         self._is_over = False
 
     async def run(self) -> None:
         """Until the client has closed. Raises Ended, OSError and Trio's stream errors."""
+        self._stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
         try:
             async with trio.open_nursery() as nursery:
                 self._all = nursery
@@ -62,6 +66,7 @@ class Conversation:
             self._is_over = True
             self._changed.set()
             self._tell_unknown(is_last=True)
+            self._hub.forget(self)
         if self._reason is not None:
             raise self._reason
 
@@ -69,9 +74,8 @@ class Conversation:
         """No new requests; returns once what is under way is done, and its replies are sent."""
         self._ending.cancel()
         self._event(self._connection.end)
-        while not self._is_done and not self._is_over:
+        while not self._is_over:
             await self._changed.wait()
-        self._cancel()
 
     @property
     def held(self) -> frozenset[str]:
@@ -84,7 +88,8 @@ class Conversation:
 
     @property
     def _is_done(self) -> bool:
-        return self._connection.is_idle and not self._connection.has_frames
+        is_sent = not self._connection.has_frames and not self._is_sending
+        return is_sent and self._connection.is_idle
 
     def _cancel(self) -> None:
         if self._all is not None:
@@ -120,13 +125,28 @@ class Conversation:
         # Who has closed, or sends nothing more, may still want the replies to what it has asked.
         while not self._is_done:
             await self._changed.wait()
+        if self._ending.cancel_called:
+            await self._see_off()
+
+    async def _see_off(self) -> None:
+        """Throws away what a client sends that has not heard yet that the hub ends.
+
+        Closed over what was not read, the system would answer with a reset, by which the client
+        loses the confirms that it has not read itself.
+        """
+        await self._stream.send_eof()
+        with trio.move_on_after(SEEN_OFF_S):
+            while await self._stream.receive_some(_READ_BYTES):
+                pass
 
     async def _send(self) -> None:
         connection = self._connection
         while True:
             while not connection.has_frames:
                 await self._changed.wait()
+            self._is_sending = True
             await send_bounded(self._stream, connection.frames(), NOTHING_SENT_S)
+            self._is_sending = False
             connection.sent()
             self._settle()
 

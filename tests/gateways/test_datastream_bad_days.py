@@ -11,7 +11,16 @@ from wire import LogKey
 
 from .failing import damage, fill_disk_once
 from .streams import Model, declare
-from .test_datastream_server import OK, connect, is_closed, receive, request, served, start
+from .test_datastream_server import (
+    OK,
+    PATIENCE_S,
+    connect,
+    is_closed,
+    receive,
+    request,
+    served,
+    start,
+)
 
 
 def stream_of(store: Store, model: Model, operations: int) -> LogKey:
@@ -86,3 +95,29 @@ async def test_a_stream_ends_before_what_is_damaged_until_it_comes_anew() -> Non
             store.want(key, 4, 4)
             store.complete_payload(key, 4, model.wire[2 * 67 : 3 * 67])
             assert await receive(client, 2 * 67) == model.wire[2 * 67 :]
+
+
+async def test_no_entry_ends_half_when_the_program_is_cancelled() -> None:
+    with Store.memory() as store:
+        declare(store)
+        model = Model()
+        size = len(model.add(1, bytes(1_000_000)))
+        store.append([model.wire, *(model.add(1, bytes(1_000_000)) for _ in range(19))])
+        got = bytearray()
+
+        async def read_on(client: trio.SocketStream) -> None:
+            with trio.fail_after(PATIENCE_S):
+                while data := await client.receive_some(1 << 16):
+                    got.extend(data)
+
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as program:
+                async with served(store) as server:
+                    client = await connect(server)
+                    await client.send_all(start(0))
+                    got += await receive(client, 11 + 1000)
+                    nursery.start_soon(read_on, client)
+                    program.cancel()
+        assert len(got) > 11
+        assert (len(got) - 11) % size == 0
+        await client.aclose()
