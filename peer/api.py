@@ -304,11 +304,13 @@ class Peer:
         with self._pending.waiting():
             missing = await hear_first(self.node, log)
         if missing:
-            raise OwnLogsReadOnly(
+            error = OwnLogsReadOnly(
                 f"peers hold {counted(missing, 'entry')} more than this store",
                 str(log),
                 "append again once they have come",
             )
+            error.log = log
+            raise error
 
     async def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
         """Follows a log, an author (32 bytes) or `ALL`, from now on and after a restart.

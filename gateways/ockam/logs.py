@@ -5,7 +5,7 @@ All of it blocks, and may be called from any thread.
 
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -265,18 +265,31 @@ class Catalog:
             ]
             try:
                 appended = self.sign(batches, None)
-            except LogClosed:
-                closed = [key for key in places if not self._is_open(key)]
-                if not closed:
+            except StoreError as error:
+                if error.log is None or error.log not in places:
                     raise
-                for key in closed:
-                    self._closed.add(key)
+                # One log keeps nothing from the others: its messages are refused.
+                name = str(error.log)
+                self.seldom(f"append {name}", f"pushes to {name} are refused: {error}")
+                for key in self._left_out(error, error.log, places):
                     del places[key]
                 continue
             for found, entries in zip(places.values(), appended, strict=True):
                 for at, entry in zip(found, entries, strict=True):
                     outcomes[at] = entry.seq - INDEX_OF_SEQ
             return
+
+    def _left_out(
+        self, error: StoreError, failed: LogKey, keys: Iterable[LogKey]
+    ) -> Iterable[LogKey]:
+        """The logs that are not appended to with those of a batch that failed because of one."""
+        if not isinstance(error, LogClosed):
+            # Damage may be mended, and what peers hold may come.
+            return (failed,)
+        # Each would cost the others a transaction. A contested one is live and shows by its error.
+        closed = {failed, *(key for key in keys if not self._is_open(key))}
+        self._closed |= closed
+        return closed
 
     def _is_open(self, key: LogKey) -> bool:
         info = self.store.log(key)
