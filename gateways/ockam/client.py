@@ -88,8 +88,6 @@ class _End:
         """Raises CodecError for what is no routing message; ignores what says nothing to us."""
         self._frames.feed(data)
         while (frame := self._frames.next_frame()) is not None:
-            if not frame:
-                continue
             message = decode_message(frame)
             try:
                 response = decode_response(*decode_payload(message.payload))

@@ -308,7 +308,7 @@ def _take_frames(
     frames: FrameDecoder, take: Callable[[RoutingMessage, Response], bool], where: Address
 ) -> bool:
     """Whether `take` has had enough. Raises CodecError, HubRefused."""
-    while frame := frames.next_frame():
+    while (frame := frames.next_frame()) is not None:
         message = decode_message(frame)
         response = decode_response(*decode_payload(message.payload))
         if isinstance(response, Failure):

@@ -198,8 +198,7 @@ class Connection:
 
     def _decode(self) -> None:
         while self._has_room and (frame := self._frames.next_frame()) is not None:
-            if frame:
-                self._take(frame)
+            self._take(frame)
         self._advance()
 
     @property
