@@ -14,8 +14,7 @@ import apsw
 from gateways import Seldom, SideTable, sound_entries, sound_entry
 from gateways.declaration import DeclarationError
 from gateways.ockam.bare import CodecError
-from gateways.ockam.codec import PARTITIONS_MAX
-from gateways.ockam.declared import StreamDeclared, address_of, is_name, read_declared
+from gateways.ockam.declared import StreamDeclared, address_of, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
 from logstore import PayloadState, Store, StoreDamaged, StoredEntry
 from wire import LogKey
@@ -524,7 +523,7 @@ def _apply_payload(db: apsw.Connection, key: LogKey, entry: StoredEntry) -> int:
                 " SET earliest = max(earliest, excluded.earliest)",
                 (key.author, _pack(record.log), _pack(record.earliest)),
             )
-        elif is_name(record.name) and is_name(record.client) and record.partition < PARTITIONS_MAX:
+        elif record.counts:
             db.execute(
                 "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
                 " epoch = excluded.epoch, place = excluded.place, saved_at = excluded.saved_at"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gateways.ockam import Catalog, Side
+from gateways.ockam import Book, Catalog, Side
 from gateways.ockam.declared import LEDGER_DECLARATION, declare_stream
 from gateways.ockam.ledger import Position, encode_records
-from logstore import Store, StoreFull
+from logstore import ExplainedError, Store, StoreFull
 from tests.gateways.failing import damage, fill_disk_once
 from wire import LogKey
 
@@ -63,4 +63,22 @@ def test_a_damaged_entry_of_a_ledger_is_one_that_is_missing() -> None:
         found = side.position(records[0].subject, [store.author])
         assert found is not None
         assert found.place.index == 7
+        side.close()
+
+
+def test_a_position_that_nobody_can_have_counts_for_nobody() -> None:
+    with Store.memory() as store:
+        side = Side(store)
+        records = [
+            Position(store.author, "orders", 2**63, "web", 0, 1),
+            Position(store.author, "orders", 0, "web", 2**63, 1),
+            Position(store.author, "orders", 0, "", 0, 1),
+            Position(store.author, "orders", 0, "last", 2**63 - 1, 2),
+        ]
+        store.append([LEDGER_DECLARATION, encode_records(records)], log_id=1)
+        side.refresh()
+        found = side.positions(store.author, [store.author])
+        assert [each.subject.client for each in found] == ["last"]
+        with pytest.raises(ExplainedError, match="cannot be moved again"):
+            Book(Catalog(store, side)).rewind(records[3].subject, 0)
         side.close()
