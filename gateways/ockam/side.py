@@ -22,11 +22,12 @@ from wire import LogKey
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "ockam.sqlite3"
-VERSION: Final = 1
+VERSION: Final = 2
 _NOTHING, _STREAM, _LEDGER = 0, 1, 2
 _CHANGES: Final = 10_000
 
-# Numbers that may take all of u64 are 8 bytes, which sort as the numbers do.
+# Numbers that may take all of u64 are 8 bytes, which sort as the numbers do. `ledgers` has those
+# that count, one of an author: few beside an author's streams, so that joins begin with them.
 _STATEMENTS: Final = (
     "CREATE TABLE applied(store BLOB NOT NULL, ingest INTEGER NOT NULL)",
     (
@@ -191,8 +192,33 @@ class Side:
         )
         id_ = db.last_insert_rowid()
         if kind == _LEDGER:
-            db.execute("INSERT INTO ledgers VALUES (?, 1, 0, 0)", (id_,))
+            self._count_ledger(db, id_, key)
         return id_, kind
+
+    def _count_ledger(self, db: apsw.Connection, id_: int, key: LogKey) -> None:
+        """Has a new ledger count, unless the author has a lower one: the lowest is the one.
+
+        That is all that two replicas can agree on, whichever of them they have met first.
+        """
+        other = db.execute(
+            "SELECT id, log_id FROM ledgers CROSS JOIN logs ON log = id WHERE author = ?",
+            (key.author,),
+        ).fetchone()
+        if other is not None:
+            lower, higher = sorted((_unpack(other[1]), key.log_id))
+            log.warning(
+                "%s has two ledgers, %d and %d: the lower one counts",
+                key.author.hex(),
+                lower,
+                higher,
+            )
+            if higher == key.log_id:
+                return
+            # What the higher one says is forgotten, and the lower one is read from its beginning.
+            db.execute("DELETE FROM ledgers WHERE log = ?", (other[0],))
+            db.execute("DELETE FROM positions WHERE saved_by = ?", (key.author,))
+            db.execute("DELETE FROM trims WHERE author = ?", (key.author,))
+        db.execute("INSERT INTO ledgers VALUES (?, 1, 0, 0)", (id_,))
 
     def _say_if_twice(self, db: apsw.Connection, key: LogKey, declared: StreamDeclared) -> None:
         other = db.execute(
@@ -209,7 +235,9 @@ class Side:
 
     def _apply_ledger(self, db: apsw.Connection, id_: int, key: LogKey, before: int) -> None:
         row = db.execute("SELECT seq, bytes, gaps FROM ledgers WHERE log = ?", (id_,)).fetchone()
-        seq, size, gaps = row or (1, 0, 0)
+        if row is None:  # the author has a lower one
+            return
+        seq, size, gaps = row
         if gaps:
             for late in self._late(key, before, seq):
                 size += _apply_payload(db, key, late)
@@ -326,11 +354,11 @@ class Side:
     # Ledgers -------------------------------------------------------------------------------------
 
     def ledger(self, author: bytes) -> LedgerState | None:
-        """An author's ledger, the one with the lowest log id."""
+        """An author's ledger that counts: the one with the lowest log id."""
         row = self._table.look(
             lambda db: db.execute(
-                "SELECT log_id, seq, bytes FROM logs JOIN ledgers ON ledgers.log = logs.id"
-                " WHERE author = ? AND kind = 2 ORDER BY log_id LIMIT 1",
+                "SELECT log_id, seq, bytes FROM ledgers CROSS JOIN logs ON log = id"
+                " WHERE author = ?",
                 (author,),
             ).fetchone()
         )

@@ -70,6 +70,10 @@ def test_positions_are_merged_and_compared_with_the_streams(
             ],
             log_id=LEDGER,
         )
+        # Of two ledgers of an author the lower one counts, as in a hub.
+        store.append(
+            [LEDGER_DECLARATION, encode_records([position(store, "web", 5, 5)])], log_id=50
+        )
         export(store, tmp_path / "out")
         author = store.author.hex()
     frame = read_export(spark, [tmp_path / "out"])

@@ -6,7 +6,7 @@ import pytest
 
 from gateways.ockam import Book, Catalog, Side
 from gateways.ockam.declared import LEDGER_DECLARATION, declare_stream
-from gateways.ockam.ledger import Position, encode_records
+from gateways.ockam.ledger import Position, Trim, encode_records
 from logstore import ExplainedError, Store, StoreFull
 from tests.gateways.failing import damage, fill_disk_once
 from wire import LogKey
@@ -81,4 +81,41 @@ def test_a_position_that_nobody_can_have_counts_for_nobody() -> None:
         assert [each.subject.client for each in found] == ["last"]
         with pytest.raises(ExplainedError, match="cannot be moved again"):
             Book(Catalog(store, side)).rewind(records[3].subject, 0)
+        side.close()
+
+
+@pytest.mark.parametrize("first_met", [4, 5])
+def test_of_two_ledgers_of_an_author_the_lower_one_counts(
+    first_met: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store.memory() as store:
+        side = Side(store)
+
+        def ledger(log_id: int, index: int) -> None:
+            records: list[Position | Trim] = [
+                Position(store.author, "orders", 0, "web", 0, index),
+                Position(store.author, "orders", 0, f"only {log_id}", 0, index),
+                Trim(7, index),
+            ]
+            store.append([LEDGER_DECLARATION, encode_records(records)], log_id=log_id)
+            side.refresh()
+
+        ledger(first_met, first_met)
+        ledger(9 - first_met, 9 - first_met)
+        assert "4 and 5: the lower one counts" in caplog.text
+        for log_id in (5, 4):
+            # What is written to them later counts, or does not, as well.
+            record = Position(store.author, "orders", 0, "later", 0, log_id)
+            store.append([encode_records([record])], log_id=log_id)
+            side.refresh()
+        found = side.positions(store.author, [store.author])
+        assert [(each.subject.client, each.place.index) for each in found] == [
+            ("later", 4),
+            ("only 4", 4),
+            ("web", 4),
+        ]
+        assert side.earliest(LogKey(store.author, 7)) == 4
+        state = side.ledger(store.author)
+        assert state is not None
+        assert state.key.log_id == 4
         side.close()
