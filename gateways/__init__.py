@@ -24,12 +24,11 @@ if TYPE_CHECKING:
         sound_entry,
         standing_of,
     )
-    from .reception import CannotListenError, Ended, Reception, receive_some, send_bounded, send_now
+    from .reception import Ended, Reception, receive_some, send_bounded, send_now
     from .running import Running, outlasting
     from .side_table import SideTable
 
 _HOMES = {
-    "CannotListenError": "reception",
     "Ended": "reception",
     "LogHost": "hosting",
     "Observer": "hosting",
@@ -58,7 +57,6 @@ _HOMES = {
 
 __all__ = [
     "SAID_EVERY_S",
-    "CannotListenError",
     "Ended",
     "LogHost",
     "Observer",

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
-from logstore import ExplainedError, StoreError
+from logstore import StoreError
 
 from .hosting import LogHost
 
@@ -20,10 +20,6 @@ log = logging.getLogger(__name__)
 
 SEND_BYTES: Final = 1 << 18
 REFUSALS_SAID_EVERY_S: Final = 1.0
-
-
-class CannotListenError(ExplainedError):
-    """An address cannot be listened on."""
 
 
 class Ended(Exception):  # noqa: N818 - what happened

@@ -207,14 +207,7 @@ class Peer:
         Returns where, the first address if the host has several. Raises CannotListenError, and
         ValueError for what is no address.
         """
-        wanted = _address(address)
-        try:
-            found = await self.node.listen(wanted)
-        except UnicodeError:
-            raise CannotListenError(
-                f"cannot listen on {wanted}: no host can have this name"
-            ) from None
-        return found[0]
+        return (await self.node.listen(_address(address)))[0]
 
     def connect(
         self, address: str | Address | PeerAddress, *, greedy: Greedy | None = None

@@ -9,7 +9,6 @@ from typing import Final
 import trio
 
 from gateways import (
-    CannotListenError,
     Ended,
     LogHost,
     Observer,
@@ -24,6 +23,7 @@ from gateways.datastream.sessions import Question, QuestionKind, ServerSession
 from logstore import PayloadUnavailable, Store
 from peer import json_number
 from peer.api import Address, Peer
+from peer.node import address_of, open_listeners
 from wire import LogKey
 
 from .errors import NotAStream
@@ -106,8 +106,8 @@ class DataStreamServer(Running):
                 await feed.refresh()
                 nursery.start_soon(feed.run)
                 await self._wait_for_declaration(feed)
-                listeners = await _open_listeners(self._listen)
-                self._address = Address(*listeners[0].socket.getsockname()[:2])
+                listeners = await open_listeners(self._listen)
+                self._address = address_of(listeners[0])
                 self._observer({"event": "listening", "address": str(self._address)})
                 nursery.start_soon(self._reception.run, listeners, self._converse)
                 nursery.start_soon(self._tell_positions, feed)
@@ -151,16 +151,6 @@ class DataStreamServer(Running):
 
     def _converse(self, stream: trio.SocketStream, _: str) -> "_Conversation":
         return _Conversation(self.feed, stream, self._write_timeout_s, self._inactivity_timeout_s)
-
-
-async def _open_listeners(address: Address) -> list[trio.SocketListener]:
-    try:
-        return await trio.open_tcp_listeners(address.port, host=address.host)
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise CannotListenError(
-            f"cannot listen ({why})", str(address), "choose another address, port 0 a free port"
-        ) from None
 
 
 class _Conversation:

@@ -7,19 +7,11 @@ from typing import Final
 
 import trio
 
-from gateways import (
-    CannotListenError,
-    LogHost,
-    Observer,
-    Reception,
-    Running,
-    WriterLock,
-    outlasting,
-    unobserved,
-)
+from gateways import LogHost, Observer, Reception, Running, WriterLock, outlasting, unobserved
 from gateways.ockam.server import Rights
 from logstore import Store
 from peer.api import Address, Peer
+from peer.node import address_of, open_listeners
 
 from .book import Book
 from .conversation import Conversation
@@ -88,14 +80,8 @@ class OckamServer(Running):
         if self._nursery is None:
             raise RuntimeError("an OckamServer listens inside `async with`")
         wanted = Address.parse(address) if isinstance(address, str) else address
-        try:
-            listeners = await trio.open_tcp_listeners(wanted.port, host=wanted.host)
-        except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise CannotListenError(
-                f"cannot listen ({why})", str(wanted), "choose another address, port 0 a free port"
-            ) from None
-        found = Address(*listeners[0].socket.getsockname()[:2])
+        listeners = await open_listeners(wanted)
+        found = address_of(listeners[0])
         converse = partial(self._converse, rights)
         self._nursery.start_soon(self._reception.run, listeners, converse)
         self._observer({"event": "listening", "address": str(found)})
