@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -49,6 +51,9 @@ class Conversation:
         self._all: trio.Nursery | None = None
         self._reason: BaseException | None = None
         self._unknown_at_s = 0.0
+        self._timers: list[tuple[float, int]] = []
+        """When which `Wait` is over, a heap."""
+        self._timed = trio.Event()
         self._is_sending = False
         self._is_over = False
 
@@ -59,6 +64,7 @@ class Conversation:
             async with trio.open_nursery() as nursery:
                 self._all = nursery
                 nursery.start_soon(self._guarded, self._send)
+                nursery.start_soon(self._keep_time)
                 await self._guarded(self._receive)
                 nursery.cancel_scope.cancel()
         finally:
@@ -189,8 +195,9 @@ class Conversation:
                 self._all.start_soon(self._make, command)
             case GetPosition():
                 self._all.start_soon(self._get, command)
-            case Wait():
-                self._all.start_soon(self._wait, command)
+            case Wait(number, seconds):
+                heappush(self._timers, (trio.current_time() + seconds, number))
+                self._timed.set()
 
     async def _read(self, asked: Read) -> None:
         found = await self._hub.read(asked.address, asked.index, asked.limit, asked.room)
@@ -209,9 +216,16 @@ class Conversation:
         else:
             self._event(lambda: self._connection.position(asked.number, index))
 
-    async def _wait(self, asked: Wait) -> None:
-        await trio.sleep(asked.seconds)
-        self._event(lambda: self._connection.waited(asked.number))
+    async def _keep_time(self) -> None:
+        """All that waits, in one task: a client may make a thousand of them wait."""
+        timers = self._timers
+        while True:
+            self._timed = trio.Event()
+            with trio.move_on_at(timers[0][0] if timers else float("inf")):
+                await self._timed.wait()
+            while timers and timers[0][0] <= trio.current_time():
+                _, number = heappop(timers)
+                self._event(partial(self._connection.waited, number))
 
     def _tell_unknown(self, *, is_last: bool = False) -> None:
         now = trio.current_time()

@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gateways.ockam import Book, Catalog, OckamServer, Side, codec
+from gateways.ockam import Book, Catalog, OckamServer, Rights, Side, codec
 from logstore import Store
 
 PATIENCE_S = 120
@@ -59,9 +59,9 @@ class Client:
         return found
 
 
-async def connected(server: OckamServer) -> Client:
+async def connected(server: OckamServer, rights: Rights = Rights.ALL) -> Client:
     """A client of a server, on a listener of its own."""
-    address = await server.listen("127.0.0.1:0")
+    address = await server.listen("127.0.0.1:0", rights=rights)
     return Client(await trio.open_tcp_stream(address.host, address.port))
 
 
