@@ -76,7 +76,8 @@ def ockam_lag(frame: "DataFrame") -> "DataFrame":
     )
     newest = f.max(f.when(~f.col("is_end"), f.col("seq")))
     heights = rows.join(f.broadcast(_streams(rows)), list(_LOG)).groupBy(*_PARTITION_OF)
-    behind = f.greatest(f.lit(0).cast("BIGINT"), (f.col("next") - f.col("index")).cast("BIGINT"))
+    # The cast is last: anybody may save an index that is 2^64 ahead.
+    behind = f.greatest(f.lit(0), f.col("next") - f.col("index")).cast("BIGINT")
     return (
         merged.join(heights.agg((newest - 1).alias("next")), list(_PARTITION_OF), "left")
         .select(*_PARTITION_OF, "client", "place.epoch", "place.index", "next", "saved_at")
@@ -205,7 +206,8 @@ def _positions(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"
                 # Its records count nowhere: a hub leaves it out as well.
                 continue
             for record in records:
-                if isinstance(record, Position):
+                # What counts nowhere may not fit the columns either.
+                if isinstance(record, Position) and record.counts:
                     kept.append(at)
                     found.append(record)
         rows = batch.take(pa.array(kept, pa.int64()))

@@ -10,8 +10,8 @@ from wire import LogKey
 
 from .asking import Asker
 from .errors import DONE, WrongUsage
-from .gateway_serving import Events, until_signal
-from .online import collect_seldom, run_trio, tcp_address
+from .gateway_serving import Events, run_serving, until_signal
+from .online import collect_seldom, tcp_address
 from .opening import opened_store
 from .values import log_key
 
@@ -48,7 +48,7 @@ def run_serve(args: "Namespace", terminal: "Terminal") -> int:
     key = log_of(args)
     collect_seldom()
     with opened_store(args) as store:
-        run_trio(partial(_serve_until_signal, store, key, args, terminal))
+        run_serving(partial(_serve_until_signal, store, key, args, terminal))
     return DONE
 
 
@@ -103,7 +103,7 @@ def run_relay(args: "Namespace", terminal: "Terminal") -> int:
     where = parsed(tcp_address, args.words[0], args.verb)
     with opened_store(args) as store:
         Asker(store, args.log_id, terminal, always=None).ask()
-        run_trio(partial(_relay_until_signal, store, where, args, terminal))
+        run_serving(partial(_relay_until_signal, store, where, args, terminal))
     return DONE
 
 

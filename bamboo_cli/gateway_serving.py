@@ -1,14 +1,26 @@
 """What commands that serve a gateway have in common: they end by a signal, and print events."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from .errors import Problem
+from .online import run_trio
 from .terminal import OutputClosed
 
 if TYPE_CHECKING:
     from .terminal import Terminal
+
+
+def run_serving(main: Callable[[], Awaitable[None]]) -> None:
+    """`run_trio` of what listens. Raises Problem where that cannot be."""
+    from peer.node import CannotListenError
+
+    try:
+        run_trio(main)
+    except CannotListenError as error:
+        text = f"{error}; --listen names another address, port 0 a free port"
+        raise Problem(text) from None
 
 
 @asynccontextmanager

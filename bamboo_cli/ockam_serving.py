@@ -9,8 +9,8 @@ from peer import counted
 
 from .asking import Asker
 from .errors import DONE, WrongUsage
-from .gateway_serving import Events, until_signal
-from .online import collect_seldom, run_trio, tcp_address
+from .gateway_serving import Events, run_serving, until_signal
+from .online import collect_seldom, tcp_address
 from .opening import opened_store
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run_serve(args: "Namespace", terminal: "Terminal") -> int:
     collect_seldom()
     with opened_store(args) as store:
         ask_of_ledger(store, args.first_log, terminal)
-        run_trio(partial(_serve_until_signal, store, args, options, terminal))
+        run_serving(partial(_serve_until_signal, store, args, options, terminal))
     return DONE
 
 

@@ -10,49 +10,76 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .hosting import LogHost, store_of
+    from .failures import SAID_EVERY_S, Seldom
+    from .hosting import LogHost, Observer, store_of, unobserved
     from .locks import WriterLock
     from .log_ids import create_log
-    from .prefix import Prefix, Standing, entries_from, holds_still, standing_of
-    from .reception import CannotListenError, Ended, Reception, receive_some, send_bounded, send_now
+    from .prefix import (
+        Prefix,
+        Standing,
+        entries_from,
+        holds_still,
+        read_to_damage,
+        sound_entries,
+        sound_entry,
+        standing_of,
+    )
+    from .reception import Ended, Reception, receive_some, send_bounded, send_now
+    from .running import Running, outlasting
     from .side_table import SideTable
 
 _HOMES = {
-    "CannotListenError": "reception",
     "Ended": "reception",
     "LogHost": "hosting",
+    "Observer": "hosting",
     "Prefix": "prefix",
     "Reception": "reception",
+    "Running": "running",
+    "SAID_EVERY_S": "failures",
+    "Seldom": "failures",
     "SideTable": "side_table",
     "Standing": "prefix",
     "WriterLock": "locks",
     "create_log": "log_ids",
     "entries_from": "prefix",
     "holds_still": "prefix",
+    "outlasting": "running",
+    "read_to_damage": "prefix",
     "receive_some": "reception",
     "send_bounded": "reception",
     "send_now": "reception",
+    "sound_entries": "prefix",
+    "sound_entry": "prefix",
     "standing_of": "prefix",
     "store_of": "hosting",
+    "unobserved": "hosting",
 }
 
 __all__ = [
-    "CannotListenError",
+    "SAID_EVERY_S",
     "Ended",
     "LogHost",
+    "Observer",
     "Prefix",
     "Reception",
+    "Running",
+    "Seldom",
     "SideTable",
     "Standing",
     "WriterLock",
     "create_log",
     "entries_from",
     "holds_still",
+    "outlasting",
+    "read_to_damage",
     "receive_some",
     "send_bounded",
     "send_now",
+    "sound_entries",
+    "sound_entry",
     "standing_of",
     "store_of",
+    "unobserved",
 ]
 
 if not TYPE_CHECKING:

@@ -5,7 +5,7 @@ the log of the database is written: that comes before it is synced and counts, s
 the store is asked every few milliseconds. Else it is asked seldom.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,15 @@ from typing import BinaryIO, Final, TypeVar
 
 import trio
 
-from logstore import Appended, Store
+from logstore import Appended, Store, StoreClosed, StoreError
 from peer.api import Peer
 from peer.node import Commits, news_of
 
+from .failures import Seldom
+
 T = TypeVar("T")
+Observer = Callable[[Mapping[str, object]], object]
+"""Takes an event of a gateway, in the event loop: a mapping that JSON can hold."""
 
 LOOK_S: Final = 0.001
 """How often the store is asked after its log was written."""
@@ -34,12 +38,23 @@ def store_of(peer_or_store: Peer | Store) -> Store:
     return peer_or_store.store if isinstance(peer_or_store, Peer) else peer_or_store
 
 
+def unobserved(_: Mapping[str, object]) -> None:
+    """Takes events, and does nothing with them."""
+
+
 class LogHost:
     """Calls of a store from Trio: none of them blocks the event loop."""
 
-    def __init__(self, peer_or_store: Peer | Store) -> None:
+    def __init__(self, peer_or_store: Peer | Store, observer: Observer = unobserved) -> None:
         self.store: Final = store_of(peer_or_store)
         self._peer = peer_or_store if isinstance(peer_or_store, Peer) else None
+        self._observer = observer
+        self._seldom = Seldom(trio.current_time)
+
+    def storage_failed(self, error: StoreError) -> None:
+        """Says what ends nothing but what was asked: once a minute for each kind of failure."""
+        if self._seldom(type(error).__name__, f"the store has failed: {error}"):
+            self._observer({"event": "storage_failed", "reason": str(error)})
 
     async def call(self, work: Callable[[], T]) -> T:
         """Runs `work` in a thread. Cancelled, it waits for it: what was begun is done."""
@@ -86,7 +101,8 @@ class LogHost:
         """Runs `look` in a thread now, and whenever anything was committed, until cancelled.
 
         Commits that come while it runs make it run again once. `told` is called in the event loop
-        with what it returned.
+        with what it returned. A store that fails is said, and looked at again, a second later if
+        nothing is committed until then; one that is closed never opens again.
         """
         version: int | None = None
 
@@ -102,7 +118,14 @@ class LogHost:
 
         with self._news() as wait:
             while True:
-                if (seen := await trio.to_thread.run_sync(look_if_new)) is not None:
+                try:
+                    seen = await trio.to_thread.run_sync(look_if_new)
+                except StoreClosed:
+                    raise
+                except StoreError as error:
+                    self.storage_failed(error)
+                    seen = None
+                if seen is not None:
                     told(*seen)
                 await wait()
 

@@ -4,12 +4,16 @@ What may be served as verified is the store's to say (below a fork or an invalid
 end); here it ends too where an entry or its payload is not held.
 """
 
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from logstore import LogInfo, PayloadState, Store, StoredEntry
+from logstore import LogInfo, PayloadState, Store, StoreDamaged, StoredEntry
 from logstore import LogState as State
 from wire import LogKey
+
+_PAGE_ENTRIES: Final = 256
+_PAGE_BYTES: Final = 4 << 20
 
 
 class Standing(StrEnum):
@@ -40,15 +44,81 @@ def entries_from(
 ) -> list[StoredEntry]:
     """The next visible entries from `seq` on, none if that one is not; limits as `Store.read`.
 
-    The caller has all from 1 to `seq - 1`. Payloads above 64 KiB are opened by the caller.
+    The caller has all from 1 to `seq - 1`. Payloads above 64 KiB are opened by the caller. Raises
+    StoreDamaged if the first of them is damaged, and gives what comes before it otherwise.
     """
     found: list[StoredEntry] = []
-    for entry in store.read(key, seq, entries_max=entries_max, bytes_max=bytes_max):
+    for entry in read_to_damage(store, key, seq, entries_max=entries_max, bytes_max=bytes_max):
         if entry.seq != seq or entry.payload_state is not PayloadState.PRESENT:
             break
         found.append(entry)
         seq += 1
     return found
+
+
+def read_to_damage(
+    store: Store, key: LogKey, seq: int, *, entries_max: int, bytes_max: int
+) -> list[StoredEntry]:
+    """`Store.read`, but for what is damaged and what is behind it, or behind a gap before it.
+
+    Raises StoreDamaged if the entry `seq` is damaged.
+    """
+    try:
+        return store.read(key, seq, entries_max=entries_max, bytes_max=bytes_max)
+    except StoreDamaged:
+        # One of them is. Which one shows when each is asked for alone.
+        page: list[StoredEntry] = []
+        while len(page) < entries_max and bytes_max > 0:
+            try:
+                entry = store.entry(key, seq + len(page))
+            except StoreDamaged:
+                if not page:
+                    raise
+                break
+            if entry is None:
+                break
+            bytes_max -= len(entry.encoded) + len(entry.payload or b"")
+            page.append(entry)
+        return page
+
+
+def sound_entries(
+    store: Store, key: LogKey, first: int, damaged: Callable[[StoreDamaged], object]
+) -> Iterator[StoredEntry]:
+    """All entries that are held from `first` on, but for damaged ones, of which `damaged` is told.
+
+    For who reads a log to know what it says: one entry that is lost keeps nobody from the rest.
+    """
+    while True:
+        try:
+            page = store.read(key, first, entries_max=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES)
+        except StoreDamaged:
+            info = store.log(key)
+            if info is None:
+                return
+            # Which entry it is that fails the page shows when each is asked for alone.
+            last = min(first + _PAGE_ENTRIES - 1, info.newest)
+            for seq in range(first, last + 1):
+                entry = sound_entry(store, key, seq, damaged)
+                if entry is not None:
+                    yield entry
+            first = last + 1
+        else:
+            if not page:
+                return
+            yield from page
+            first = page[-1].seq + 1
+
+
+def sound_entry(
+    store: Store, key: LogKey, seq: int, damaged: Callable[[StoreDamaged], object]
+) -> StoredEntry | None:
+    """One entry; None if it is not held, or damaged, of which `damaged` is told."""
+    try:
+        return store.entry(key, seq)
+    except StoreDamaged as error:
+        damaged(error)
+        return None
 
 
 def holds_still(store: Store, key: LogKey, seq: int, hash_: bytes) -> bool:
@@ -63,7 +133,11 @@ def standing_of(store: Store, key: LogKey, applied: int) -> Prefix:
         return Prefix(Standing.WAITING, "entry 1 is not held", 0)
     if applied < info.height:
         due = applied + 1
-        entry = store.entry(key, due)
+        try:
+            entry = store.entry(key, due)
+        except StoreDamaged as error:
+            standing = Standing.WAITING if applied == 0 else _state(info)[0]
+            return Prefix(standing, f"{error.what}: {error.where}", info.height)
         if entry is not None and entry.payload_state is not PayloadState.PRESENT:
             gone = "was deleted here" if entry.payload_state is PayloadState.DELETED else "is not"
             rest = "" if gone == "was deleted here" else " held"

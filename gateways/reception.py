@@ -6,13 +6,15 @@ which may wait only so long; a client that is one too many is closed without a b
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
-from logstore import ExplainedError
+from logstore import StoreError
+
+from .hosting import LogHost
 
 log = logging.getLogger(__name__)
 
@@ -20,55 +22,67 @@ SEND_BYTES: Final = 1 << 18
 REFUSALS_SAID_EVERY_S: Final = 1.0
 
 
-class CannotListenError(ExplainedError):
-    """An address cannot be listened on."""
-
-
 class Ended(Exception):  # noqa: N818 - what happened
     """A connection has ended otherwise than by the client's closing; the text says why."""
 
 
-class Reception:
-    """Runs `handle` for each client that comes to some listeners, `clients_max` at a time.
+class Conversation(Protocol):
+    """One client of a gateway."""
 
-    `handle` is given the stream and the client's address; the stream is closed behind it. It may
-    raise `Ended`, OSError and Trio's stream errors, which end the connection alone; `gone` is told
-    the address and the reason, empty if the client has closed. 0 clients: no limit.
+    async def run(self) -> None:
+        """Until the client has closed. Raises Ended, and whatever else ends it."""
+
+    async def finish(self) -> None:
+        """No new requests; returns once what is under way is done and sent, and `run` is to end."""
+
+
+Converse = Callable[[trio.SocketStream, str], Conversation]
+"""Makes one of a client's stream and the address it calls from."""
+
+
+class Reception:
+    """Runs a conversation with each client that comes to some listeners, `clients_max` in all.
+
+    The stream is closed behind it. Whatever a conversation raises ends its connection alone: one
+    client must not end what others are served by. `Ended` says why; a store that fails is told by
+    `host`, and what nobody foresaw comes into the log as it is. `gone` is told the address and the
+    reason, empty if the client has closed. 0 clients: no limit.
     """
 
     def __init__(
         self,
-        handle: Callable[[trio.SocketStream, str], Awaitable[None]],
+        host: LogHost,
         *,
         clients_max: int,
         came: Callable[[str], object] = lambda _: None,
         gone: Callable[[str, str], object] = lambda *_: None,
     ) -> None:
-        self._handle = handle
+        self._host = host
         self._clients_max = clients_max
         self._came = came
         self._gone = gone
+        self._conversations: set[Conversation] = set()
+        self._is_ending = False
         self._refused = 0
         self._said_at_s = -REFUSALS_SAID_EVERY_S
         self.clients = 0
         """Connections that are open now."""
 
-    async def run(
-        self,
-        listeners: list[trio.SocketListener],
-        handle: Callable[[trio.SocketStream, str], Awaitable[None]] | None = None,
-    ) -> None:
-        """Takes clients until cancelled. The listeners are closed behind it.
+    async def run(self, listeners: list[trio.SocketListener], converse: Converse) -> None:
+        """Takes clients until cancelled. The listeners are closed behind it."""
+        await trio.serve_listeners(partial(self._welcome, converse), listeners)
 
-        `handle`: what runs for clients of these listeners, in place of the one of all others.
-        """
-        await trio.serve_listeners(partial(self._welcome, handle or self._handle), listeners)
+    async def end(self) -> None:
+        """Takes no more clients; returns once all conversations have finished."""
+        self._is_ending = True
+        async with trio.open_nursery() as nursery:
+            for each in self._conversations:
+                nursery.start_soon(each.finish)
 
-    async def _welcome(
-        self,
-        handle: Callable[[trio.SocketStream, str], Awaitable[None]],
-        stream: trio.SocketStream,
-    ) -> None:
+    async def _welcome(self, converse: Converse, stream: trio.SocketStream) -> None:
+        if self._is_ending:
+            await trio.aclose_forcefully(stream)
+            return
         try:
             address = name_of(stream.socket.getpeername())
         except OSError:  # it has gone already
@@ -81,18 +95,31 @@ class Reception:
         self.clients += 1
         self._came(address)
         reason = ""
+        conversation = converse(stream, address)
+        self._conversations.add(conversation)
         try:
-            await handle(stream, address)
-        except Ended as ended:
-            reason = str(ended)
-        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-            reason = "the connection was lost"
+            await conversation.run()
+        except* Exception as failed:  # noqa: BLE001 - one client ends nobody else
+            # The first one ended the conversation's other tasks, whose ends say nothing.
+            reason = self._why(_first(failed), address)
         finally:
             self.clients -= 1
+            self._conversations.discard(conversation)
             await trio.aclose_forcefully(stream)
             if reason:
                 log.info("the connection from %s has ended: %s", address, reason)
             self._gone(address, reason)
+
+    def _why(self, error: Exception, address: str) -> str:
+        if isinstance(error, Ended):
+            return str(error)
+        if isinstance(error, OSError | trio.BrokenResourceError | trio.ClosedResourceError):
+            return "the connection was lost"
+        if isinstance(error, StoreError):
+            self._host.storage_failed(error)
+            return str(error)
+        log.error("serving %s failed", address, exc_info=error)
+        return f"a fault of this program: {error!r}"
 
     def _say_refused(self, address: str) -> None:
         self._refused += 1
@@ -108,6 +135,13 @@ class Reception:
             self.clients,
         )
         self._refused = 0
+
+
+def _first(error: Exception) -> Exception:
+    """What a group began with."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def name_of(place: tuple[str, int]) -> str:

@@ -39,6 +39,10 @@ class ExplainedError(Exception):
 class StoreError(ExplainedError):
     """A store that cannot do what it was asked to."""
 
+    log: "LogKey | None" = None
+    """Of what several logs were asked for together: the one that failed, None if it is the store.
+    The others can be asked for again without it."""
+
 
 class NotAStore(StoreError):
     """The directory holds no store."""

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from nacl.signing import SigningKey
 
+from wire import LogKey
+
+from .errors import LogClosed, LogMoved, StoreDamaged
 from .own import append_entries
 from .sharing import check_uncontested
 
@@ -32,7 +35,7 @@ def append_batches(
     """Signs and stores the batches in order; one list of entries for each.
 
     A log may come more than once, and goes on where it was left. Raises as `Store.append` does;
-    then nothing of any batch is stored.
+    then nothing of any batch is stored, and `log` of the error says whose fault it is.
     """
     key = signing_key()
     expected = expected_seqs or [None] * len(batches)
@@ -63,12 +66,15 @@ def _sign(
     author = bytes(key.verify_key)
     appended = []
     for (log_id, payloads), expected_seq in zip(batches, expected_seqs, strict=True):
-        check_uncontested(transaction.db, author, log_id, where)
-        appended.append(
-            append_entries(
+        try:
+            check_uncontested(transaction.db, author, log_id, where)
+            entries = append_entries(
                 transaction, key, log_id, payloads, end_of_log=False, expected_seq=expected_seq
             )
-        )
+        except (LogClosed, LogMoved, StoreDamaged) as error:
+            error.log = LogKey(author, log_id)
+            raise
+        appended.append(entries)
     return appended
 
 

@@ -199,7 +199,7 @@ class Store(StoreView):
 
         One list of entries for each batch; a log may come more than once. `expected_seqs`: of each
         batch, the number that its first entry is to get, None if that is any. Raises as `append`
-        does, naming the log.
+        does; `log` of the error is the one that keeps the others from being stored.
         """
         check_batches(batches, expected_seqs)
         staged: list[Staged] = []

@@ -207,14 +207,7 @@ class Peer:
         Returns where, the first address if the host has several. Raises CannotListenError, and
         ValueError for what is no address.
         """
-        wanted = _address(address)
-        try:
-            found = await self.node.listen(wanted)
-        except UnicodeError:
-            raise CannotListenError(
-                f"cannot listen on {wanted}: no host can have this name"
-            ) from None
-        return found[0]
+        return (await self.node.listen(_address(address)))[0]
 
     def connect(
         self, address: str | Address | PeerAddress, *, greedy: Greedy | None = None
@@ -304,11 +297,13 @@ class Peer:
         with self._pending.waiting():
             missing = await hear_first(self.node, log)
         if missing:
-            raise OwnLogsReadOnly(
+            error = OwnLogsReadOnly(
                 f"peers hold {counted(missing, 'entry')} more than this store",
                 str(log),
                 "append again once they have come",
             )
+            error.log = log
+            raise error
 
     async def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
         """Follows a log, an author (32 bytes) or `ALL`, from now on and after a restart.

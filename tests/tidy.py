@@ -147,7 +147,9 @@ LAYERS = {
     "gateways.ockam.bare": _layer("", sans_io=True),
     "gateways.ockam.codec": _layer("gateways.ockam.bare", sans_io=True),
     "gateways.ockam.declared": _layer("gateways.declaration gateways.ockam.codec", sans_io=True),
-    "gateways.ockam.ledger": _layer("gateways.ockam.bare", sans_io=True),
+    "gateways.ockam.ledger": _layer(
+        "gateways.ockam.bare gateways.ockam.codec gateways.ockam.declared", sans_io=True
+    ),
     "gateways.ockam.server": _layer(
         "gateways.ockam.bare gateways.ockam.codec gateways.ockam.declared", sans_io=True
     ),

@@ -7,14 +7,13 @@ many wait for it. A reader holds one piece at a time.
 from collections import OrderedDict
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 import trio.lowlevel
 
 from gateways import LogHost
-from logstore import PayloadUnavailable, Store
-from peer.api import Peer
+from logstore import PayloadUnavailable, StoreDamaged
 from wire import LogKey
 
 from .logs import Piece, State, StreamLog
@@ -29,11 +28,22 @@ class WentBack(Exception):  # noqa: N818 - what happened
     """The stream has no more what the reader was sent, or waits for; the text says so."""
 
 
+class _Seen(NamedTuple):
+    """What a look has found."""
+
+    state: State
+    damage: StoreDamaged | None
+    """Where the stream ends for now, if it is there."""
+    cut: int | None = None
+    """The number that the stream went back to since the look before."""
+    added: Piece | None = None
+
+
 class Feed:
     """A stream that is followed while `run` runs. For one event loop."""
 
-    def __init__(self, peer_or_store: Peer | Store, key: LogKey) -> None:
-        self.host: Final = LogHost(peer_or_store)
+    def __init__(self, host: LogHost, key: LogKey) -> None:
+        self.host: Final = host
         self.log: Final = StreamLog(self.host.store, key)
         self.state: State | None = None
         """As of the last look; None before the first one."""
@@ -60,22 +70,28 @@ class Feed:
         assert self.state is not None
         return self.state
 
-    def _look(self) -> tuple[State, int | None, Piece | None]:
-        before = self.state
-        state = self.log.update()
+    def _look(self) -> _Seen:
+        before, damage = self.state, None
+        try:
+            state = self.log.update()
+        except StoreDamaged as error:
+            # It counts as missing: what comes before is served.
+            state, damage = self.log.state(), error
         if before is None:
-            return state, None, None
+            return _Seen(state, damage)
         if state.cuts != before.cuts:
-            return state, self.log.lowest_cut(before.cuts, state.cuts), None
+            return _Seen(state, damage, self.log.lowest_cut(before.cuts, state.cuts))
         # What all who are live will ask for is read before they are told.
         added = None
         if state.total_entries > before.total_entries:
-            with suppress(PayloadUnavailable):
+            with suppress(PayloadUnavailable, StoreDamaged):
                 added = self.log.piece(before.total_entries)
-        return state, None, added
+        return _Seen(state, damage, added=added)
 
-    def _told(self, seen: tuple[State, int | None, Piece | None]) -> None:
-        state, cut, added = seen
+    def _told(self, seen: _Seen) -> None:
+        state, damage, cut, added = seen
+        if damage is not None:
+            self.host.storage_failed(damage)
         if self.state is not None and (state.cuts, state.seq) < (self.state.cuts, self.state.seq):
             return  # an older look that came in late
         if cut is not None:

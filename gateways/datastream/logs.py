@@ -11,7 +11,15 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from gateways import Prefix, SideTable, Standing, entries_from, holds_still, standing_of
+from gateways import (
+    Prefix,
+    SideTable,
+    Standing,
+    entries_from,
+    holds_still,
+    read_to_damage,
+    standing_of,
+)
 from gateways.datastream.codec import (
     BOOKMARK,
     BOOKMARK_BYTES_MAX,
@@ -56,6 +64,11 @@ class State(NamedTuple):
     """Why log entry `seq` + 1 can never be applied."""
     cuts: int
     """How often the stream went back; another number means that `lowest_cut` has to be asked."""
+
+    @property
+    def why_broken(self) -> str:
+        """`broken` with its place; empty if it is not."""
+        return f"log entry {self.seq + 1}: {self.broken}" if self.broken else ""
 
     @property
     def header(self) -> Header:
@@ -108,7 +121,10 @@ class StreamLog:
     # Applying
 
     def update(self) -> State:
-        """Brings the index up to date with the store, and says how it stands."""
+        """Brings the index up to date with the store, and says how it stands.
+
+        Raises StoreDamaged where it comes to damage; what is before that was applied.
+        """
         with self._updating:
             while True:
                 row, is_done = self._table.run(self._advance)
@@ -124,8 +140,7 @@ class StreamLog:
         """How it stands with the log, for people."""
         if state.broken:
             info = self.store.log(self.key)
-            reason = f"log entry {state.seq + 1}: {state.broken}"
-            return Prefix(Standing.BROKEN, reason, info.height if info else 0)
+            return Prefix(Standing.BROKEN, state.why_broken, info.height if info else 0)
         place_ = standing_of(self.store, self.key, state.seq)
         return place_._replace(reason=self._unreadable) if self._unreadable else place_
 
@@ -159,9 +174,14 @@ class StreamLog:
             db.execute("SAVEPOINT entry")
             try:
                 row = self._apply(db, row, entry)._replace(seq=entry.seq, hash=entry.hash)
-            except (CodecError, _Unreadable) as error:
+            except (CodecError, _Unreadable, StoreDamaged) as error:
                 # Nothing of a log entry that is not valid is visible, nor of one that stopped half.
                 db.execute("ROLLBACK TO entry")
+                if isinstance(error, StoreDamaged):
+                    if row == before:
+                        raise
+                    # What was applied before it is committed; the next step begins with it.
+                    break
                 if isinstance(error, CodecError):
                     row = row._replace(broken=str(error))
                 else:
@@ -304,7 +324,8 @@ class StreamLog:
         for span in spans:
             try:
                 parts.append(payloads.slice(span))
-            except PayloadUnavailable:
+            except (PayloadUnavailable, StoreDamaged):
+                # Whoever asks for it next is told, when it is the first.
                 if not parts:
                     raise
                 end = span.number
@@ -418,8 +439,12 @@ class _Payloads:
         """The bytes of an anchor. Raises PayloadUnavailable, StoreDamaged."""
         entry = self._held.get(anchor.seq)
         if entry is None:
-            rows = self._store.read(
-                self._key, anchor.seq, entries_max=self._left, bytes_max=2 * PIECE_BYTES
+            rows = read_to_damage(
+                self._store,
+                self._key,
+                anchor.seq,
+                entries_max=self._left,
+                bytes_max=2 * PIECE_BYTES,
             )
             self._held = {row.seq: row for row in rows}
             entry = self._held.get(anchor.seq)

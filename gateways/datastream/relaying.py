@@ -2,14 +2,14 @@
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, TypeVar
 
 import trio
 
-from gateways import LogHost
+from gateways import LogHost, Observer, unobserved
 from gateways.datastream.codec import Declaration, Entry, encode_entry
 from gateways.datastream.sessions import (
     Answer,
@@ -47,8 +47,6 @@ _SESSION_ENDS: Final = (RelayEnds, HistoriesDiffer, DeclaredOtherwise)
 _BACKOFF_FIRST_S: Final = 0.5
 _BACKOFF_MAX_S: Final = 60.0
 
-Observer = Callable[[Mapping[str, object]], object]
-
 
 async def relay(
     peer_or_store: Peer | Store,
@@ -58,7 +56,7 @@ async def relay(
     stream_type: int = 1,
     once: bool = False,
     follow_truncation: bool = False,
-    observer: Observer = lambda _: None,
+    observer: Observer = unobserved,
     declared: Callable[[LogKey], object] = lambda _: None,
     rng: random.Random | None = None,
 ) -> None:

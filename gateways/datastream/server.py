@@ -1,20 +1,29 @@
 """Serves a stream to any number of clients, at the pace of each (3.1, 4.4)."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import trio
 
-from gateways import CannotListenError, Ended, Reception, Standing, send_bounded, send_now
+from gateways import (
+    Ended,
+    LogHost,
+    Observer,
+    Reception,
+    Running,
+    outlasting,
+    send_bounded,
+    send_now,
+    unobserved,
+)
 from gateways.datastream.sessions import Question, QuestionKind, ServerSession
 from logstore import PayloadUnavailable, Store
 from peer import json_number
 from peer.api import Address, Peer
-from peer.node import alone
+from peer.node import address_of, open_listeners
 from wire import LogKey
 
 from .errors import NotAStream
@@ -30,10 +39,8 @@ AT_ONCE_BYTES: Final = 1 << 16
 """The largest piece that is sent to all who are live before anybody else gets a turn."""
 _READ_BYTES: Final = 16_384
 
-Observer = Callable[[Mapping[str, object]], object]
 
-
-class DataStreamServer:
+class DataStreamServer(Running):
     """A server of one stream, inside an `async with` block.
 
     `peer_or_store`: what holds the log. `listen`: `HOST:PORT`, port 0 picks a free one.
@@ -52,16 +59,17 @@ class DataStreamServer:
         clients_max: int = CLIENTS_MAX,
         write_timeout_s: float = WRITE_TIMEOUT_S,
         inactivity_timeout_s: float = INACTIVITY_TIMEOUT_S,
-        observer: Observer = lambda _: None,
+        observer: Observer = unobserved,
     ) -> None:
-        self._over = peer_or_store
+        super().__init__()
+        self._host = LogHost(peer_or_store, observer)
         self._key = log
         self._listen = Address.parse(listen) if isinstance(listen, str) else listen
         self._write_timeout_s = write_timeout_s
         self._inactivity_timeout_s = inactivity_timeout_s
         self._observer = observer
         self._reception = Reception(
-            self._serve,
+            self._host,
             clients_max=clients_max,
             came=lambda name: observer({"event": "client", "address": name}),
             gone=lambda name, why: observer(
@@ -69,7 +77,6 @@ class DataStreamServer:
             ),
         )
         self._feed: Feed | None = None
-        self._running: AbstractAsyncContextManager[None] | None = None
         self._address: Address | None = None
 
     @property
@@ -91,38 +98,20 @@ class DataStreamServer:
             raise RuntimeError("a DataStreamServer serves inside `async with`")
         return self._feed
 
-    async def __aenter__(self) -> Self:
-        self._running = self._run()
-        try:
-            await self._running.__aenter__()
-        except BaseExceptionGroup as group:
-            raise alone(group) from None
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        assert self._running is not None
-        return await self._running.__aexit__(kind, error, trace)
-
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
-        feed = self._feed = Feed(self._over, self._key)
+        feed = self._feed = Feed(self._host, self._key)
         try:
-            async with trio.open_nursery() as nursery:
+            async with outlasting(self._reception.end) as nursery:
                 await feed.refresh()
                 nursery.start_soon(feed.run)
                 await self._wait_for_declaration(feed)
-                listeners = await _open_listeners(self._listen)
-                self._address = Address(*listeners[0].socket.getsockname()[:2])
+                listeners = await open_listeners(self._listen)
+                self._address = address_of(listeners[0])
                 self._observer({"event": "listening", "address": str(self._address)})
-                nursery.start_soon(self._reception.run, listeners)
+                nursery.start_soon(self._reception.run, listeners, self._converse)
                 nursery.start_soon(self._tell_positions, feed)
                 yield
-                nursery.cancel_scope.cancel()
         finally:
             self._address = None
             feed.close()
@@ -154,28 +143,14 @@ class DataStreamServer:
             )
             if state.broken and not said_broken:
                 said_broken = True
-                place = await feed.host.call(partial(feed.log.standing, state))
-                assert place.standing is Standing.BROKEN
-                log.warning("%s is broken: %s", self._key, place.reason)
-                self._observer({"event": "broken", "reason": place.reason})
+                log.warning("%s is broken: %s", self._key, state.why_broken)
+                self._observer({"event": "broken", "reason": state.why_broken})
             await trio.sleep(POSITION_EVERY_S)
             while feed.state == state:
                 await feed.wait()
 
-    async def _serve(self, stream: trio.SocketStream, _: str) -> None:
-        await _Conversation(
-            self.feed, stream, self._write_timeout_s, self._inactivity_timeout_s
-        ).run()
-
-
-async def _open_listeners(address: Address) -> list[trio.SocketListener]:
-    try:
-        return await trio.open_tcp_listeners(address.port, host=address.host)
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise CannotListenError(
-            f"cannot listen ({why})", str(address), "choose another address, port 0 a free port"
-        ) from None
+    def _converse(self, stream: trio.SocketStream, _: str) -> "_Conversation":
+        return _Conversation(self.feed, stream, self._write_timeout_s, self._inactivity_timeout_s)
 
 
 class _Conversation:
@@ -203,6 +178,8 @@ class _Conversation:
         """Whether all was answered and sent, and the answering task waits for something new."""
         self._rest = b""
         """Of a piece that was begun to be sent: nothing else leaves before it."""
+        self._is_ending = False
+        self._is_over = trio.Event()
 
     async def run(self) -> None:
         """Until the client closes. Raises Ended, OSError and Trio's stream errors."""
@@ -219,8 +196,15 @@ class _Conversation:
                 await trio.Event().wait()
             finally:
                 del self._feed.watchers[changed]
+                self._is_over.set()
         if reason:
             raise reason[0]
+
+    async def finish(self) -> None:
+        """Returns once what was begun to be sent has been, and `run` ends: no entry ends half."""
+        self._is_ending = True
+        self._wake.set()
+        await self._is_over.wait()
 
     async def _guarded(
         self,
@@ -302,6 +286,8 @@ class _Conversation:
             if self._rest:
                 await self._send(self._rest)
                 self._rest = b""
+            if self._is_ending:
+                return
             while step := session.step():
                 if isinstance(step, Question):
                     await self._look_up(step)

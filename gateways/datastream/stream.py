@@ -6,6 +6,7 @@ from functools import partial
 
 import trio
 
+from gateways import LogHost
 from gateways.datastream.codec import Entry, Header, decode_entries
 from logstore import PayloadUnavailable, Store
 from peer.api import Peer
@@ -22,7 +23,7 @@ class DataStream:
     """
 
     def __init__(self, peer_or_store: Peer | Store, log: LogKey) -> None:
-        self._feed = Feed(peer_or_store, log)
+        self._feed = Feed(LogHost(peer_or_store), log)
         self.log = log
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gateways.ockam.ledger import (
+    EPOCH_MAX,
     SUMMARY_FACTOR,
     SUMMARY_FLOOR_BYTES,
     Position,
@@ -19,7 +20,7 @@ from gateways.ockam.ledger import (
     payloads_of,
     wants_summary,
 )
-from logstore import LogMoved
+from logstore import ExplainedError, LogMoved
 from wire import LogKey
 
 from .logs import Catalog
@@ -133,11 +134,20 @@ class Book:
         return (*self._ledgers, author)
 
     def rewind(self, subject: Subject, index: int) -> Position:
-        """Moves a position, also down: its epoch is one above the one that is known."""
+        """Moves a position, also down: its epoch is one above the one that is known.
+
+        Raises ExplainedError where somebody's ledger says that it is the last one.
+        """
         with self._writing:
             self._catalog.refresh()
             known = self.position(subject)
             epoch = 1 if known is None else known.place.epoch + 1
+            if epoch > EPOCH_MAX:
+                raise ExplainedError(
+                    f"the position has been moved {EPOCH_MAX} times, and cannot be moved again",
+                    f"{subject.name}/{subject.partition} of {subject.client}",
+                    "use another client id",
+                )
             record = Position(*subject, epoch, index)
             self._write([record])
             return record

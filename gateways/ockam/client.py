@@ -8,6 +8,7 @@ that has been silent for too long is `Silent`: connect again, the state goes on.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from gateways.ockam.bare import CodecError
@@ -88,8 +89,6 @@ class _End:
         """Raises CodecError for what is no routing message; ignores what says nothing to us."""
         self._frames.feed(data)
         while (frame := self._frames.next_frame()) is not None:
-            if not frame:
-                continue
             message = decode_message(frame)
             try:
                 response = decode_response(*decode_payload(message.payload))
@@ -130,12 +129,18 @@ class Confirmed(NamedTuple):
 
 
 class PublisherEnd(_End):
-    """Pushes to one partition of a stream, at least once, in order but for what was refused."""
+    """Pushes to one partition of a stream, at least once, in order.
+
+    What is refused is pushed again after a second. Whatever is not on its way by then waits behind
+    it: what was pushed first is sent first, over one connection or several.
+    """
 
     def __init__(self, name: str, partition: int = 0) -> None:
         super().__init__(name, partition)
         self._unconfirmed: dict[int, _Unconfirmed] = {}
         self._bytes = 0
+        self._unsent: list[int] = []
+        """Tokens of what is not on its way over this connection, a heap."""
         self._sent: dict[int, int] = {}
         self._request = 0
         self._token = 0
@@ -144,6 +149,7 @@ class PublisherEnd(_End):
         """A new connection: create, then what is unconfirmed, before anything newer."""
         self._connect(now_s)
         self._sent.clear()
+        self._unsent = sorted(self._unconfirmed)
 
     @property
     def has_room(self) -> bool:
@@ -162,15 +168,21 @@ class PublisherEnd(_End):
             self._heard_at_s = now_s
         self._unconfirmed[self._token] = _Unconfirmed(data)
         self._bytes += len(data)
-        if self._stream is not None:
-            self._send(self._token)
+        heappush(self._unsent, self._token)
+        self._send_due(now_s)
         return self._token
 
-    def _send(self, token: int) -> None:
-        assert self._stream is not None
-        self._request += 1
-        self._sent[self._request] = token
-        self._ask(self._stream, Push(self._request, self._unconfirmed[token].data))
+    def _send_due(self, now_s: float) -> None:
+        """Sends what is not on its way, the oldest first, up to one whose second is not over."""
+        while self._stream is not None and self._unsent:
+            push = self._unconfirmed[self._unsent[0]]
+            if push.again_at_s is not None and push.again_at_s > now_s:
+                return
+            token = heappop(self._unsent)
+            push.again_at_s = None
+            self._request += 1
+            self._sent[self._request] = token
+            self._ask(self._stream, Push(self._request, push.data))
 
     def receive(self, data: bytes, now_s: float) -> list[Confirmed]:
         """Takes bytes of the hub. Raises CodecError; Refused for what the hub refuses for good."""
@@ -178,17 +190,10 @@ class PublisherEnd(_End):
         for response in self._responses(data):
             self._heard_at_s = now_s
             if isinstance(response, Created):
-                self._greeted()
+                self._send_due(now_s)
             elif isinstance(response, Pushed):
                 confirmed += self._pushed(response, now_s)
         return confirmed
-
-    def _greeted(self) -> None:
-        """Sends what has not been sent on this connection, the oldest first."""
-        under_way = set(self._sent.values())
-        for token, push in self._unconfirmed.items():
-            if token not in under_way and push.again_at_s is None:
-                self._send(token)
 
     def _pushed(self, response: Pushed, now_s: float) -> Iterator[Confirmed]:
         token = self._sent.pop(response.request, None)
@@ -204,24 +209,23 @@ class PublisherEnd(_End):
         if push.refusals > REFUSALS_MAX:
             raise Refused(f"{self.name}/{self.partition}: the hub refused a push six times")
         push.again_at_s = now_s + REPEAT_AFTER_S
+        heappush(self._unsent, token)
 
     @property
     def due_s(self) -> float | None:
         """When `tick` is to be called."""
-        times = [each.again_at_s for each in self._unconfirmed.values() if each.again_at_s]
+        times = []
+        if self._stream is not None and self._unsent:
+            times.append(self._unconfirmed[self._unsent[0]].again_at_s)
         if self._stream is None or self._sent:
             times.append(self._heard_at_s + ANSWER_S)
-        return min(times, default=None)
+        return min((each for each in times if each is not None), default=None)
 
     def tick(self, now_s: float) -> None:
         """Repeats what was refused a second ago. Raises Silent."""
         if self._stream is None or self._sent:
             _check_heard(self._heard_at_s, now_s)
-        for token, push in self._unconfirmed.items():
-            if push.again_at_s is not None and push.again_at_s <= now_s:
-                push.again_at_s = None
-                if self._stream is not None:
-                    self._send(token)
+        self._send_due(now_s)
 
 
 def _check_heard(heard_at_s: float, now_s: float) -> None:

@@ -134,6 +134,9 @@ def encode_frame(message: bytes) -> bytes:
     return len(message).to_bytes(2, "big") + message
 
 
+_HEARTBEAT: Final = b"\0\0"
+
+
 class FrameDecoder:
     """Cuts a byte stream into frames; holds one frame and what came with it at most."""
 
@@ -148,8 +151,14 @@ class FrameDecoder:
         self._buffer += data
 
     def next_frame(self) -> bytes | None:
-        """The next frame without its length, None until it is whole."""
+        """The next frame without its length, None until it is whole.
+
+        One of length 0 is a heartbeat: nobody is given it, so that nobody takes it for anything.
+        """
         at = self._at
+        while self._buffer.startswith(_HEARTBEAT, at):
+            at += len(_HEARTBEAT)
+        self._at = at
         if len(self._buffer) < at + 2:
             return None
         end = at + 2 + int.from_bytes(self._buffer[at : at + 2], "big")

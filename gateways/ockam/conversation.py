@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateways import Ended, send_bounded
+from gateways import SAID_EVERY_S, Ended, send_bounded
 from gateways.ockam.bare import CodecError
 from gateways.ockam.server import (
     Append,
@@ -21,7 +23,7 @@ from gateways.ockam.server import (
 )
 from logstore import StoreError
 
-from .logs import SAID_EVERY_S, Push
+from .logs import Push
 
 if TYPE_CHECKING:
     from .hub import Hub
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOTHING_SENT_S: Final = 30.0
+SEEN_OFF_S: Final = 1.0
+"""How long a client may go on sending to a hub that ends."""
 _READ_BYTES: Final = 1 << 16
 
 
@@ -47,14 +51,20 @@ class Conversation:
         self._all: trio.Nursery | None = None
         self._reason: BaseException | None = None
         self._unknown_at_s = 0.0
+        self._timers: list[tuple[float, int]] = []
+        """When which `Wait` is over, a heap."""
+        self._timed = trio.Event()
+        self._is_sending = False
         self._is_over = False
 
     async def run(self) -> None:
         """Until the client has closed. Raises Ended, OSError and Trio's stream errors."""
+        self._stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
         try:
             async with trio.open_nursery() as nursery:
                 self._all = nursery
                 nursery.start_soon(self._guarded, self._send)
+                nursery.start_soon(self._keep_time)
                 await self._guarded(self._receive)
                 nursery.cancel_scope.cancel()
         finally:
@@ -62,6 +72,7 @@ class Conversation:
             self._is_over = True
             self._changed.set()
             self._tell_unknown(is_last=True)
+            self._hub.forget(self)
         if self._reason is not None:
             raise self._reason
 
@@ -69,9 +80,8 @@ class Conversation:
         """No new requests; returns once what is under way is done, and its replies are sent."""
         self._ending.cancel()
         self._event(self._connection.end)
-        while not self._is_done and not self._is_over:
+        while not self._is_over:
             await self._changed.wait()
-        self._cancel()
 
     @property
     def held(self) -> frozenset[str]:
@@ -84,7 +94,8 @@ class Conversation:
 
     @property
     def _is_done(self) -> bool:
-        return self._connection.is_idle and not self._connection.has_frames
+        is_sent = not self._connection.has_frames and not self._is_sending
+        return is_sent and self._connection.is_idle
 
     def _cancel(self) -> None:
         if self._all is not None:
@@ -120,13 +131,28 @@ class Conversation:
         # Who has closed, or sends nothing more, may still want the replies to what it has asked.
         while not self._is_done:
             await self._changed.wait()
+        if self._ending.cancel_called:
+            await self._see_off()
+
+    async def _see_off(self) -> None:
+        """Throws away what a client sends that has not heard yet that the hub ends.
+
+        Closed over what was not read, the system would answer with a reset, by which the client
+        loses the confirms that it has not read itself.
+        """
+        await self._stream.send_eof()
+        with trio.move_on_after(SEEN_OFF_S):
+            while await self._stream.receive_some(_READ_BYTES):
+                pass
 
     async def _send(self) -> None:
         connection = self._connection
         while True:
             while not connection.has_frames:
                 await self._changed.wait()
+            self._is_sending = True
             await send_bounded(self._stream, connection.frames(), NOTHING_SENT_S)
+            self._is_sending = False
             connection.sent()
             self._settle()
 
@@ -169,8 +195,9 @@ class Conversation:
                 self._all.start_soon(self._make, command)
             case GetPosition():
                 self._all.start_soon(self._get, command)
-            case Wait():
-                self._all.start_soon(self._wait, command)
+            case Wait(number, seconds):
+                heappush(self._timers, (trio.current_time() + seconds, number))
+                self._timed.set()
 
     async def _read(self, asked: Read) -> None:
         found = await self._hub.read(asked.address, asked.index, asked.limit, asked.room)
@@ -184,15 +211,21 @@ class Conversation:
     async def _get(self, asked: GetPosition) -> None:
         try:
             index = await self._hub.position(asked.client, asked.name, asked.partition)
-        except StoreError as error:
-            self._hub.storage_failed(error)
+        except StoreError:
             self._event(lambda: self._connection.failed(asked.number))
         else:
             self._event(lambda: self._connection.position(asked.number, index))
 
-    async def _wait(self, asked: Wait) -> None:
-        await trio.sleep(asked.seconds)
-        self._event(lambda: self._connection.waited(asked.number))
+    async def _keep_time(self) -> None:
+        """All that waits, in one task: a client may make a thousand of them wait."""
+        timers = self._timers
+        while True:
+            self._timed = trio.Event()
+            with trio.move_on_at(timers[0][0] if timers else float("inf")):
+                await self._timed.wait()
+            while timers and timers[0][0] <= trio.current_time():
+                _, number = heappop(timers)
+                self._event(partial(self._connection.waited, number))
 
     def _tell_unknown(self, *, is_last: bool = False) -> None:
         now = trio.current_time()

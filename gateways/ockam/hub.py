@@ -5,13 +5,13 @@ the log once a minute, and ends nothing.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import trio
 
-from gateways import LogHost
+from gateways import LogHost, Observer
 from gateways.ockam.server import Made
 from logstore import StoreError
 from peer import json_number, log_fields
@@ -19,7 +19,7 @@ from wire import LogKey
 
 from .book import GATHERED_MAX, Book
 from .keeping import Keeper, Trimmed
-from .logs import SAID_EVERY_S, Catalog
+from .logs import Catalog
 from .side import Stream
 from .writing import Writer
 
@@ -34,7 +34,6 @@ LOOK_S: Final = 0.05
 _TOLD_MAX: Final = 100_000
 
 T = TypeVar("T")
-Observer = Callable[[Mapping[str, object]], object]
 
 
 class Puller(Protocol):
@@ -59,7 +58,7 @@ class Hub:
         self._book = book
         self._keeper = keeper
         self.observe: Final = observer
-        self.writer: Final = Writer(host, catalog, self._stored, self.storage_failed)
+        self.writer: Final = Writer(host, catalog, self._stored, host.storage_failed)
         self._holding: set[Puller] = set()
         self._position = 0
         self._saved = trio.Event()
@@ -70,7 +69,6 @@ class Hub:
         self._ends: dict[str, int] = {}
         self._version: int | None = None
         self._checked_at_s = -LOOK_S
-        self._failed_at_s: dict[str, float] = {}
 
     async def run(self, *, holds: bool) -> None:
         """Does what is due now and then, until cancelled. `holds`: whether pulls wait."""
@@ -124,7 +122,7 @@ class Hub:
         try:
             found = await self._host.call(partial(self._read, address, index, limit, room))
         except StoreError as error:
-            self.storage_failed(error)
+            self._host.storage_failed(error)
             return ()
         if found is not None and not found and limit and version == self._version:
             self._ends[address] = index
@@ -197,18 +195,10 @@ class Hub:
             )
 
         def look() -> set[LogKey]:
-            try:
-                self._position, keys = self._host.store.changed_logs(self._position)
-            except StoreError:
-                return set()
+            self._position, keys = self._host.store.changed_logs(self._position)
             return set(keys)
 
-        while True:
-            try:
-                await self._host.watch(look, told)
-            except StoreError as error:
-                self.storage_failed(error)
-                await trio.sleep(REFRESH_S)
+        await self._host.watch(look, told)
 
     # Positions -----------------------------------------------------------------------------------
 
@@ -220,8 +210,12 @@ class Hub:
             self._many.set()
 
     async def position(self, client: str, name: str, partition: int) -> int | None:
-        """A position; what was saved of it is on disk. Raises StoreError."""
-        return await self._host.call(partial(self._book.get, (client, name, partition)))
+        """A position; what was saved of it is on disk. Raises StoreError, which is said."""
+        try:
+            return await self._host.call(partial(self._book.get, (client, name, partition)))
+        except StoreError as error:
+            self._host.storage_failed(error)
+            raise
 
     async def flush(self) -> None:
         """Stores positions that were saved."""
@@ -280,17 +274,8 @@ class Hub:
         try:
             return await self._host.call(work)
         except StoreError as error:
-            self.storage_failed(error)
+            self._host.storage_failed(error)
             return otherwise
-
-    def storage_failed(self, error: StoreError) -> None:
-        """Says so, once a minute for each kind of failure."""
-        now = trio.current_time()
-        kind = type(error).__name__
-        if now >= self._failed_at_s.get(kind, -SAID_EVERY_S) + SAID_EVERY_S:
-            self._failed_at_s[kind] = now
-            log.warning("the store has failed: %s", error)
-            self.observe({"event": "storage_failed", "reason": str(error)})
 
 
 def stream_fields(stream: Stream) -> dict[str, object]:

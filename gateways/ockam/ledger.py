@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gateways.ockam.bare import CodecError, Reader, encode_text, encode_uint
+from gateways.ockam.codec import PARTITIONS_MAX
+from gateways.ockam.declared import is_name
 
 RECORDS_MAX: Final = 1_000
 PAYLOAD_BYTES_MAX: Final = 60_000
 AUTHOR_BYTES: Final = 32
+EPOCH_MAX: Final = (1 << 63) - 1
+"""The largest that Spark's rows can hold; one above it would count here and not there."""
 SUMMARY_FLOOR_BYTES: Final = 1 << 20
 SUMMARY_FACTOR: Final = 4
 
@@ -54,6 +58,12 @@ class Position:
     def place(self) -> Place:
         """What is merged."""
         return Place(self.epoch, self.index)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it can be anybody's position: else it counts nowhere, whoever has written it."""
+        is_named = is_name(self.name) and is_name(self.client)
+        return is_named and self.partition < PARTITIONS_MAX and self.epoch <= EPOCH_MAX
 
 
 class Trim(NamedTuple):

@@ -3,15 +3,13 @@
 All of it blocks, and may be called from any thread.
 """
 
-import logging
 import secrets
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from gateways import create_log
+from gateways import create_log, read_to_damage
 from gateways.ockam.codec import DATA_BYTES_MAX
 from gateways.ockam.declared import INDEX_OF_SEQ, LEDGER_DECLARATION, declare_stream
 from gateways.ockam.server import (
@@ -42,12 +40,9 @@ from wire import U64_MAX, LogKey, lower_pool
 
 from .side import Run, Side, Stream
 
-log = logging.getLogger(__name__)
-
 FIRST_LOG: Final = 4_000_000_000_000
 LOGS: Final = 1_000_000_000
 STREAMS_MAX: Final = 100_000
-SAID_EVERY_S: Final = 60.0
 _FIRST_MESSAGE: Final = INDEX_OF_SEQ
 _READ_ENTRIES: Final = 256
 _ENTRY_BYTES: Final = 400
@@ -59,24 +54,6 @@ _CACHED_MAX: Final = 100_000
 
 Batches = Sequence[tuple[int, Sequence[bytes]]]
 Sign = Callable[[Batches, Sequence[int | None] | None], list[list[Appended]]]
-
-
-class Seldom:
-    """Says the same thing once a minute."""
-
-    def __init__(self) -> None:
-        self._said: dict[str, float] = {}
-
-    def __call__(self, what: str, text: str) -> bool:
-        """Whether `text` was logged; `what` tells subjects apart."""
-        now = time.monotonic()
-        if now < self._said.get(what, -SAID_EVERY_S) + SAID_EVERY_S:
-            return False
-        if len(self._said) > _CACHED_MAX:
-            self._said.clear()
-        self._said[what] = now
-        log.warning("%s", text)
-        return True
 
 
 class Push(NamedTuple):
@@ -115,7 +92,7 @@ class Catalog:
         self._making = threading.Lock()
         self._cache: dict[str, Stream] = {}
         self._closed: set[LogKey] = set()
-        self.seldom: Final = Seldom()
+        self.seldom: Final = side.seldom
 
     def refresh(self) -> None:
         """Takes in what other processes and peers have brought."""
@@ -288,18 +265,31 @@ class Catalog:
             ]
             try:
                 appended = self.sign(batches, None)
-            except LogClosed:
-                closed = [key for key in places if not self._is_open(key)]
-                if not closed:
+            except StoreError as error:
+                if error.log is None or error.log not in places:
                     raise
-                for key in closed:
-                    self._closed.add(key)
+                # One log keeps nothing from the others: its messages are refused.
+                name = str(error.log)
+                self.seldom(f"append {name}", f"pushes to {name} are refused: {error}")
+                for key in self._left_out(error, error.log, places):
                     del places[key]
                 continue
             for found, entries in zip(places.values(), appended, strict=True):
                 for at, entry in zip(found, entries, strict=True):
                     outcomes[at] = entry.seq - INDEX_OF_SEQ
             return
+
+    def _left_out(
+        self, error: StoreError, failed: LogKey, keys: Iterable[LogKey]
+    ) -> Iterable[LogKey]:
+        """The logs that are not appended to with those of a batch that failed because of one."""
+        if not isinstance(error, LogClosed):
+            # Damage may be mended, and what peers hold may come.
+            return (failed,)
+        # Each would cost the others a transaction. A contested one is live and shows by its error.
+        closed = {failed, *(key for key in keys if not self._is_open(key))}
+        self._closed |= closed
+        return closed
 
     def _is_open(self, key: LogKey) -> bool:
         info = self.store.log(key)
@@ -330,8 +320,12 @@ class Catalog:
             if seq > min(info.newest, info.servable):
                 # Entries that have come since the log was looked at are for the next pull.
                 break
+            count = min(limit - len(messages), _READ_ENTRIES)
+            size = room + _ENTRY_BYTES * count
             try:
-                page = self._page(stream.key, seq, limit - len(messages), room)
+                page = read_to_damage(
+                    self.store, stream.key, seq, entries_max=count, bytes_max=size
+                )
             except StoreDamaged as error:
                 self.seldom(str(error.where), f"{stream.name}/{stream.partition}: {error}")
                 break
@@ -345,26 +339,6 @@ class Catalog:
                     break
                 seq = beyond
         return messages
-
-    def _page(self, key: LogKey, seq: int, limit: int, room: int) -> list[StoredEntry]:
-        count = min(limit, _READ_ENTRIES)
-        room += _ENTRY_BYTES * count
-        try:
-            return self.store.read(key, seq, entries_max=count, bytes_max=room)
-        except StoreDamaged:
-            # What comes before the damage, one by one.
-            page: list[StoredEntry] = []
-            for number in range(seq, seq + count):
-                try:
-                    entry = self.store.entry(key, number)
-                except StoreDamaged:
-                    if not page:
-                        raise
-                    break
-                if entry is None:
-                    break
-                page.append(entry)
-            return page
 
     def _step_over(self, stream: Stream, info: LogInfo, seq: int) -> int | None:
         """The entry behind a run that holds no message, None if one of it is on its way."""

@@ -3,15 +3,15 @@
 import logging
 import os
 import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 import trio
 
+from gateways import Running
 from gateways.ockam.bare import CodecError
 from gateways.ockam.client import (
     ANSWER_S,
@@ -47,7 +47,6 @@ from gateways.ockam.codec import (
 from gateways.ockam.codec import Message as RoutingMessage
 from logstore import ExplainedError
 from peer.api import Address
-from peer.node import alone
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +84,7 @@ def hub_address(text: str) -> Address:
     return Address.parse(text if has_port else f"{text}:{DEFAULT_PORT}")
 
 
-class _Remote(ABC):
+class _Remote(Running):
     """A connection that comes again when it is lost.
 
     `timeout_s`: for how long a hub that was there may be lost, None for ever.
@@ -94,10 +93,10 @@ class _Remote(ABC):
     def __init__(
         self, hub: str | Address, end: PublisherEnd | ConsumerEnd, timeout_s: float | None
     ) -> None:
+        super().__init__()
         self._hub = hub_address(hub) if isinstance(hub, str) else hub
         self._remote_end = end
         self._timeout_s = timeout_s
-        self._running: AbstractAsyncContextManager[None] | None = None
         self._failure: Exception | None = None
         self._wake = trio.Event()
         self._news = trio.Event()
@@ -109,26 +108,6 @@ class _Remote(ABC):
     def address(self) -> str | None:
         """Of the stream at this hub, once it is known."""
         return self._remote_end.address
-
-    async def __aenter__(self) -> Self:
-        self._running = self._run()
-        try:
-            await self._running.__aenter__()
-        except BaseExceptionGroup as group:
-            raise alone(group) from None
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        assert self._running is not None
-        try:
-            return await self._running.__aexit__(kind, error, trace)
-        except BaseExceptionGroup as group:
-            raise alone(group) from None
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
@@ -329,7 +308,7 @@ def _take_frames(
     frames: FrameDecoder, take: Callable[[RoutingMessage, Response], bool], where: Address
 ) -> bool:
     """Whether `take` has had enough. Raises CodecError, HubRefused."""
-    while frame := frames.next_frame():
+    while (frame := frames.next_frame()) is not None:
         message = decode_message(frame)
         response = decode_response(*decode_payload(message.payload))
         if isinstance(response, Failure):

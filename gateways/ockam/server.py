@@ -198,19 +198,36 @@ class Connection:
 
     def _decode(self) -> None:
         while self._has_room and (frame := self._frames.next_frame()) is not None:
-            if frame:
-                self._take(frame)
+            self._take(frame)
         self._advance()
 
     @property
     def _has_room(self) -> bool:
+        under_way = len(self._asked) + sum(map(len, self._appending.values())) + self._reading
         return (
-            len(self._asked) + sum(map(len, self._appending.values())) < REQUESTS_MAX
+            under_way < REQUESTS_MAX
             and self._asked_bytes < REQUESTS_BYTES_MAX
-            and len(self._out) < REPLIES_MAX
-            and self._out_bytes < REPLIES_BYTES_MAX
-            and self._errors < WAITING_ERRORS_MAX
+            and self._may_answer
             and not self._ending
+        )
+
+    @property
+    def _reading(self) -> int:
+        """Pulls that are being read, and do not wait for a message."""
+        return len(self._reads) - len(self._held)
+
+    @property
+    def _may_answer(self) -> bool:
+        """Whether there is room for what comes of another request.
+
+        A pull that is being read counts as what its answer may take: who sends pulls and reads
+        nothing would have them all read before the first answer is there to be counted.
+        """
+        promised = self._reading * SENT_BYTES_MAX
+        return (
+            len(self._out) + self._reading < REPLIES_MAX
+            and self._out_bytes + promised < REPLIES_BYTES_MAX
+            and self._errors < WAITING_ERRORS_MAX
         )
 
     @property
@@ -281,8 +298,11 @@ class Connection:
     # Requests in their order ---------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Lets requests take effect; what is behind a run of pushes, or a create, waits for it."""
-        while self._asked:
+        """Lets requests take effect, as long as there is room for their replies.
+
+        What is behind a run of pushes, or a create, waits for it.
+        """
+        while self._asked and self._may_answer:
             if isinstance(self._asked[0].request, Push):
                 if self._single or any(not each.is_held for each in self._reads.values()):
                     return
@@ -295,7 +315,7 @@ class Connection:
 
     def _append_run(self) -> None:
         run: list[_Asked] = []
-        while self._asked and isinstance(self._asked[0].request, Push):
+        while self._asked and self._may_answer and isinstance(self._asked[0].request, Push):
             asked = self._asked.popleft()
             assert isinstance(asked.request, Push)
             if self._rights is Rights.READ_ONLY or len(asked.request.data) > DATA_BYTES_MAX:
@@ -396,12 +416,23 @@ class Connection:
         elif messages or held.pull.limit == 0 or not self._may_hold(held):
             self._answer_pull(number, messages)
         elif not held.is_held:
-            held.is_held = True
-            self._held[held.asked.address, held.asked.back] = number
-            wait = self._next()
-            self._waits[wait] = number
-            self._commands.append(Wait(wait, self._hold_s))
+            self._hold(number, held)
         self._decode()
+
+    def _hold(self, number: int, held: _Held) -> None:
+        key = held.asked.address, held.asked.back
+        other = self._held.get(key)
+        # Both were being read. The newer one ends the wait of the earlier one, whichever was first.
+        if other is not None and other > number:
+            self._answer_pull(number, ())
+            return
+        if other is not None:
+            self._end_hold(other)
+        held.is_held = True
+        self._held[key] = number
+        wait = self._next()
+        self._waits[wait] = number
+        self._commands.append(Wait(wait, self._hold_s))
 
     def _may_hold(self, held: _Held) -> bool:
         if self._ending or not self._hold_s:

@@ -1,22 +1,21 @@
 """`OckamServer`: a hub on a store or a peer, over TCP (sections 3 and 5)."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import trio
 
-from gateways import CannotListenError, LogHost, Reception, WriterLock
+from gateways import LogHost, Observer, Reception, Running, WriterLock, outlasting, unobserved
 from gateways.ockam.server import Rights
 from logstore import Store
 from peer.api import Address, Peer
-from peer.node import alone
+from peer.node import address_of, open_listeners
 
 from .book import Book
 from .conversation import Conversation
-from .hub import Hub, Observer
+from .hub import Hub
 from .keeping import Keeper, Rule
 from .logs import FIRST_LOG, STREAMS_MAX, Catalog
 from .side import Side
@@ -24,10 +23,10 @@ from .side import Side
 LOCK_FILE: Final = "ockam.lock"
 CLIENTS_MAX: Final = 1_024
 HOLD_S_MAX: Final = 5.0
-ENDS_WITHIN_S: Final = 5.0
+CONFIRMED_WITHIN_S: Final = 4.0
 
 
-class OckamServer:
+class OckamServer(Running):
     """A hub of streams, inside an `async with` block; `listen` opens its addresses.
 
     `of`: authors whose streams are served too, in their order. `share`: authors whose ledgers count
@@ -49,11 +48,12 @@ class OckamServer:
         streams_max: int = STREAMS_MAX,
         first_log: int = FIRST_LOG,
         clients_max: int = CLIENTS_MAX,
-        observer: Observer = lambda _: None,
+        observer: Observer = unobserved,
     ) -> None:
+        super().__init__()
         if not 0 <= hold_s <= HOLD_S_MAX:
             raise ValueError(f"a pull is held for {HOLD_S_MAX:g} s at most, not {hold_s:g}")
-        self._host = LogHost(peer_or_store)
+        self._host = LogHost(peer_or_store, observer)
         self._of = tuple(of)
         self._share = tuple(share)
         self._rules = [Rule.parse(each) if isinstance(each, str) else each for each in keep]
@@ -61,29 +61,9 @@ class OckamServer:
         self._streams_max = streams_max
         self._first_log = first_log
         self._observer = observer
-        self._reception = Reception(self._turn_away, clients_max=clients_max, gone=self._gone)
-        self._conversations: set[Conversation] = set()
-        self._running: AbstractAsyncContextManager[None] | None = None
+        self._reception = Reception(self._host, clients_max=clients_max, gone=self._gone)
         self._nursery: trio.Nursery | None = None
         self._hub: Hub | None = None
-        self._is_ending = False
-
-    async def __aenter__(self) -> Self:
-        self._running = self._run()
-        try:
-            await self._running.__aenter__()
-        except BaseExceptionGroup as group:
-            raise alone(group) from None
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        assert self._running is not None
-        return await self._running.__aexit__(kind, error, trace)
 
     @property
     def clients(self) -> int:
@@ -100,36 +80,16 @@ class OckamServer:
         if self._nursery is None:
             raise RuntimeError("an OckamServer listens inside `async with`")
         wanted = Address.parse(address) if isinstance(address, str) else address
-        try:
-            listeners = await trio.open_tcp_listeners(wanted.port, host=wanted.host)
-        except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise CannotListenError(
-                f"cannot listen ({why})", str(wanted), "choose another address, port 0 a free port"
-            ) from None
-        found = Address(*listeners[0].socket.getsockname()[:2])
-        self._nursery.start_soon(self._receive, listeners, rights)
+        listeners = await open_listeners(wanted)
+        found = address_of(listeners[0])
+        converse = partial(self._converse, rights)
+        self._nursery.start_soon(self._reception.run, listeners, converse)
         self._observer({"event": "listening", "address": str(found)})
         return found
 
-    async def _receive(self, listeners: list[trio.SocketListener], rights: Rights) -> None:
-        await self._reception.run(listeners, partial(self._serve, rights))
-
-    async def _turn_away(self, stream: trio.SocketStream, _: str) -> None:
-        await trio.aclose_forcefully(stream)
-
-    async def _serve(self, rights: Rights, stream: trio.SocketStream, name: str) -> None:
+    def _converse(self, rights: Rights, stream: trio.SocketStream, name: str) -> Conversation:
         assert self._hub is not None
-        if self._is_ending:
-            return
-        stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
-        conversation = Conversation(self._hub, stream, name, rights, self._hold_s)
-        self._conversations.add(conversation)
-        try:
-            await conversation.run()
-        finally:
-            self._conversations.discard(conversation)
-            self._hub.forget(conversation)
+        return Conversation(self._hub, stream, name, rights, self._hold_s)
 
     def _gone(self, name: str, reason: str) -> None:
         if reason:
@@ -143,16 +103,10 @@ class OckamServer:
             try:
                 hub = self._hub = self._opened(side)
                 hub.tell_trimmed(await self._host.call(hub.begin))
-                async with trio.open_nursery() as nursery:
+                async with outlasting(partial(self._end, hub)) as nursery:
                     self._nursery = nursery
                     nursery.start_soon(partial(hub.run, holds=bool(self._hold_s)))
-                    try:
-                        yield
-                    finally:
-                        with trio.CancelScope(shield=True) as ending:
-                            ending.deadline = trio.current_time() + ENDS_WITHIN_S
-                            await self._end(hub)
-                        nursery.cancel_scope.cancel()
+                    yield
             finally:
                 self._nursery = None
                 side.close()
@@ -172,8 +126,7 @@ class OckamServer:
 
     async def _end(self, hub: Hub) -> None:
         """Pushes under way are confirmed, positions stored."""
-        self._is_ending = True
-        async with trio.open_nursery() as nursery:
-            for each in list(self._conversations):
-                nursery.start_soon(each.finish)
+        # A client that does not take its confirms costs nobody the positions.
+        with trio.move_on_after(CONFIRMED_WITHIN_S):
+            await self._reception.end()
         await hub.flush()

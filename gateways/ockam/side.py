@@ -11,25 +11,23 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from gateways import SideTable
+from gateways import Seldom, SideTable, sound_entries, sound_entry
 from gateways.declaration import DeclarationError
 from gateways.ockam.bare import CodecError
-from gateways.ockam.codec import PARTITIONS_MAX
-from gateways.ockam.declared import StreamDeclared, address_of, is_name, read_declared
+from gateways.ockam.declared import StreamDeclared, address_of, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
-from logstore import PayloadState, Store, StoredEntry
+from logstore import PayloadState, Store, StoreDamaged, StoredEntry
 from wire import LogKey
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "ockam.sqlite3"
-VERSION: Final = 1
+VERSION: Final = 2
 _NOTHING, _STREAM, _LEDGER = 0, 1, 2
-_PAGE_ENTRIES: Final = 256
-_PAGE_BYTES: Final = 4 << 20
 _CHANGES: Final = 10_000
 
-# Numbers that may take all of u64 are 8 bytes, which sort as the numbers do.
+# Numbers that may take all of u64 are 8 bytes, which sort as the numbers do. `ledgers` has those
+# that count, one of an author: few beside an author's streams, so that joins begin with them.
 _STATEMENTS: Final = (
     "CREATE TABLE applied(store BLOB NOT NULL, ingest INTEGER NOT NULL)",
     (
@@ -112,14 +110,18 @@ class Held(NamedTuple):
 
 
 class Side:
-    """The side table of one store. Blocks; for any thread. Raises StoreError throughout."""
+    """The side table of one store. Blocks; for any thread. Raises StoreError throughout.
+
+    An entry that is damaged counts as one that is not held, until it or another of its log has come
+    anew: it keeps nobody from the other logs.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.seldom: Final = Seldom()
+        """Says what goes on being wrong with this store's streams."""
         path = None if store.path is None or store.readonly else store.path / FILE_NAME
         self._table = SideTable(path, VERSION, _STATEMENTS)
-        self._known: set[LogKey] = set()
-        """Logs that are no ledgers and have been looked at: nothing in them is news any more."""
 
     def close(self) -> None:
         """Closes the file."""
@@ -142,19 +144,19 @@ class Side:
                 db.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
             row = None
         if row is None:
-            self._known.clear()
             db.execute("INSERT INTO applied VALUES (?, 0)", (self._store.author,))
         before = 0 if row is None else row[1]
         position, changed = self._store.changed_logs(before)
         has_news = False
         for key in changed:
-            if key not in self._known:
-                has_news |= self._look_at(db, key, before)
+            has_news |= self._look_at(db, key, before)
         db.execute("UPDATE applied SET ingest = ?", (position,))
         return has_news
 
     def _look_at(self, db: apsw.Connection, key: LogKey, before: int) -> bool:
         """Whether the log is a new stream or a ledger."""
+        # Which logs were met is asked of the table each time: what a process remembered of them
+        # would outlive a transaction that is rolled back, and those logs would never be met.
         row = _load_log(db, key)
         is_new = row is None
         if row is None:
@@ -163,14 +165,13 @@ class Side:
             return False
         id_, kind = row
         if kind != _LEDGER:
-            self._known.add(key)
             return is_new and kind == _STREAM
         self._apply_ledger(db, id_, key, before)
         return True
 
     def _meet(self, db: apsw.Connection, key: LogKey) -> tuple[int, int] | None:
         """Records what a log says it is; None while entry 1 or its payload is not here."""
-        entry = self._store.entry(key, 1)
+        entry = sound_entry(self._store, key, 1, self._say_damaged)
         if entry is None or entry.payload_state is not PayloadState.PRESENT:
             return None
         kind, name, partition, address = _NOTHING, None, None, None
@@ -191,8 +192,33 @@ class Side:
         )
         id_ = db.last_insert_rowid()
         if kind == _LEDGER:
-            db.execute("INSERT INTO ledgers VALUES (?, 1, 0, 0)", (id_,))
+            self._count_ledger(db, id_, key)
         return id_, kind
+
+    def _count_ledger(self, db: apsw.Connection, id_: int, key: LogKey) -> None:
+        """Has a new ledger count, unless the author has a lower one: the lowest is the one.
+
+        That is all that two replicas can agree on, whichever of them they have met first.
+        """
+        other = db.execute(
+            "SELECT id, log_id FROM ledgers CROSS JOIN logs ON log = id WHERE author = ?",
+            (key.author,),
+        ).fetchone()
+        if other is not None:
+            lower, higher = sorted((_unpack(other[1]), key.log_id))
+            log.warning(
+                "%s has two ledgers, %d and %d: the lower one counts",
+                key.author.hex(),
+                lower,
+                higher,
+            )
+            if higher == key.log_id:
+                return
+            # What the higher one says is forgotten, and the lower one is read from its beginning.
+            db.execute("DELETE FROM ledgers WHERE log = ?", (other[0],))
+            db.execute("DELETE FROM positions WHERE saved_by = ?", (key.author,))
+            db.execute("DELETE FROM trims WHERE author = ?", (key.author,))
+        db.execute("INSERT INTO ledgers VALUES (?, 1, 0, 0)", (id_,))
 
     def _say_if_twice(self, db: apsw.Connection, key: LogKey, declared: StreamDeclared) -> None:
         other = db.execute(
@@ -209,19 +235,18 @@ class Side:
 
     def _apply_ledger(self, db: apsw.Connection, id_: int, key: LogKey, before: int) -> None:
         row = db.execute("SELECT seq, bytes, gaps FROM ledgers WHERE log = ?", (id_,)).fetchone()
-        seq, size, gaps = row or (1, 0, 0)
+        if row is None:  # the author has a lower one
+            return
+        seq, size, gaps = row
         if gaps:
             for late in self._late(key, before, seq):
                 size += _apply_payload(db, key, late)
-        while page := self._store.read(
-            key, seq + 1, entries_max=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES
-        ):
-            for entry in page:
-                is_here = entry.payload_state is PayloadState.PRESENT
-                gaps = gaps or entry.seq != seq + 1 or not is_here
-                seq = entry.seq
-                if is_here:
-                    size += _apply_payload(db, key, entry)
+        for entry in sound_entries(self._store, key, seq + 1, self._say_damaged):
+            is_here = entry.payload_state is PayloadState.PRESENT
+            gaps = gaps or entry.seq != seq + 1 or not is_here
+            seq = entry.seq
+            if is_here:
+                size += _apply_payload(db, key, entry)
         db.execute(
             "UPDATE ledgers SET seq = ?, bytes = ?, gaps = ? WHERE log = ?",
             (seq, size, int(gaps), id_),
@@ -234,9 +259,12 @@ class Side:
             for change in changes:
                 is_here = change.payload_state is PayloadState.PRESENT
                 if change.key == key and 1 < change.seq <= last and is_here:
-                    entry = self._store.entry(key, change.seq)
+                    entry = sound_entry(self._store, key, change.seq, self._say_damaged)
                     if entry is not None and entry.payload_state is PayloadState.PRESENT:
                         yield entry
+
+    def _say_damaged(self, error: StoreDamaged) -> None:
+        self.seldom(error.where, f"it is passed over: {error}")
 
     # Streams -------------------------------------------------------------------------------------
 
@@ -326,11 +354,11 @@ class Side:
     # Ledgers -------------------------------------------------------------------------------------
 
     def ledger(self, author: bytes) -> LedgerState | None:
-        """An author's ledger, the one with the lowest log id."""
+        """An author's ledger that counts: the one with the lowest log id."""
         row = self._table.look(
             lambda db: db.execute(
-                "SELECT log_id, seq, bytes FROM logs JOIN ledgers ON ledgers.log = logs.id"
-                " WHERE author = ? AND kind = 2 ORDER BY log_id LIMIT 1",
+                "SELECT log_id, seq, bytes FROM ledgers CROSS JOIN logs ON log = id"
+                " WHERE author = ?",
                 (author,),
             ).fetchone()
         )
@@ -523,7 +551,7 @@ def _apply_payload(db: apsw.Connection, key: LogKey, entry: StoredEntry) -> int:
                 " SET earliest = max(earliest, excluded.earliest)",
                 (key.author, _pack(record.log), _pack(record.earliest)),
             )
-        elif is_name(record.name) and is_name(record.client) and record.partition < PARTITIONS_MAX:
+        elif record.counts:
             db.execute(
                 "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
                 " epoch = excluded.epoch, place = excluded.place, saved_at = excluded.saved_at"

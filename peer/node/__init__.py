@@ -16,7 +16,7 @@ from peer.node.links.entrance import UnknownNameError, expected_peer
 from peer.node.links.greedy import Greedy, parse_greedy, with_greedy
 from peer.node.links.knowledge import Knowledge
 from peer.node.links.limits import Limit, Limits, limit_table
-from peer.node.links.listening import CannotListenError
+from peer.node.links.listening import CannotListenError, address_of, open_listeners
 from peer.node.links.memory import MemoryStream, memory_link
 from peer.node.links.records import (
     ConnectionInfo,
@@ -84,6 +84,7 @@ __all__ = [
     "SyncSummary",
     "Terms",
     "UnknownNameError",
+    "address_of",
     "addresses_reached",
     "alone",
     "arriving_fields",
@@ -99,6 +100,7 @@ __all__ = [
     "metrics_address",
     "newest_held_by",
     "news_of",
+    "open_listeners",
     "open_stream",
     "parse_greedy",
     "part_of_payload",

@@ -70,6 +70,10 @@ def test_positions_are_merged_and_compared_with_the_streams(
             ],
             log_id=LEDGER,
         )
+        # Of two ledgers of an author the lower one counts, as in a hub.
+        store.append(
+            [LEDGER_DECLARATION, encode_records([position(store, "web", 5, 5)])], log_id=50
+        )
         export(store, tmp_path / "out")
         author = store.author.hex()
     frame = read_export(spark, [tmp_path / "out"])
@@ -91,6 +95,30 @@ def test_positions_are_merged_and_compared_with_the_streams(
         ("orders", "billing", 1, 1, 3, 2),
         ("orders", "web", 0, 9, 3, 0),
     ]
+
+
+def test_a_position_that_nobody_can_have_is_left_out_and_ends_no_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with filled(tmp_path / "s") as store:
+        author = store.author
+        records = [
+            Position(author, "orders", 2**63, "web", 0, 1),
+            Position(author, "orders", 0, "web", 2**63, 1),
+            Position(author, "orders", 0, "", 0, 1),
+            position(store, "web", 0, 2),
+            position(store, "ahead", 2**63 - 1, 2**64 - 1),
+        ]
+        store.append([encode_records(records)], log_id=LEDGER)
+        export(store, tmp_path / "out")
+    frame = read_export(spark, [tmp_path / "out"])
+    found = ockam_positions(frame).orderBy("client").collect()
+    assert [(row["client"], row["epoch"], int(row["index"])) for row in found] == [
+        ("ahead", 2**63 - 1, 2**64 - 1),
+        ("web", 0, 2),
+    ]
+    lag = ockam_lag(frame).orderBy("client").collect()
+    assert [(row["client"], row["lag"]) for row in lag] == [("ahead", 0), ("web", 1)]
 
 
 def test_messages_are_written_once_as_they_come(spark: SparkSession, tmp_path: Path) -> None:

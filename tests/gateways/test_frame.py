@@ -1,16 +1,21 @@
 """The frame of all gateways: declarations, locks, log ids, side tables, visible prefixes."""
 
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateways import SideTable, Standing, WriterLock, create_log, entries_from, standing_of
+from gateways.datastream import DataStreamServer
 from gateways.declaration import (
     DeclarationError,
     canonical_json,
@@ -19,8 +24,12 @@ from gateways.declaration import (
     read_declaration,
     u64_field,
 )
+from gateways.ockam import OckamServer
 from logstore import LogMoved, Store, StoreLocked
+from peer.api import Address, CannotListenError
 from wire import LogKey
+
+from .streams import declare
 
 TABLES = ("CREATE TABLE facts(name TEXT PRIMARY KEY)",)
 
@@ -107,6 +116,62 @@ def test_log_ids_are_given_out_once() -> None:
         assert create_log(store, b"{}", first=7).key.log_id == 9
         with pytest.raises(LogMoved):
             create_log(store, b"{}", log_id=8)
+
+
+class TwoAddresses(trio.abc.HostnameResolver):
+    """Knows one host, with two addresses."""
+
+    async def getaddrinfo(
+        self,
+        host: bytes | None,
+        port: bytes | str | int | None,
+        family: int = 0,
+        type: int = 0,  # noqa: A002
+        proto: int = 0,
+        flags: int = 0,
+    ) -> list[Any]:
+        assert host == b"two.example"
+        assert isinstance(port, int)
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in ("127.0.0.1", "127.0.0.2")
+        ]
+
+    async def getnameinfo(
+        self, sockaddr: tuple[str, int] | tuple[str, int, int, int], flags: int
+    ) -> tuple[str, str]:
+        raise AssertionError(sockaddr)
+
+
+@pytest.mark.parametrize("gateway", ["datastream", "ockam"])
+async def test_a_host_with_several_addresses_gets_one_port(gateway: str) -> None:
+    trio.socket.set_custom_hostname_resolver(TwoAddresses())
+    with Store.memory() as store:
+        key = declare(store)
+        if gateway == "ockam":
+            async with OckamServer(store) as hub:
+                await reach_both(await hub.listen("two.example:0"))
+        else:
+            async with DataStreamServer(store, key, listen="two.example:0") as server:
+                await reach_both(server.address)
+
+
+async def reach_both(named: Address) -> None:
+    """Somebody listens at both addresses, at the port that was named."""
+    for host in ("127.0.0.1", "127.0.0.2"):
+        await (await trio.open_tcp_stream(host, named.port)).aclose()
+
+
+@pytest.mark.parametrize("gateway", ["datastream", "ockam"])
+async def test_an_address_that_is_taken_is_one_clear_line(gateway: str) -> None:
+    with Store.memory() as store:
+        key = declare(store)
+        async with OckamServer(store) as hub:
+            taken = await hub.listen("127.0.0.1:0")
+            server = DataStreamServer(store, key, listen=taken)
+            listen = server.__aenter__ if gateway == "datastream" else partial(hub.listen, taken)
+            with pytest.raises(CannotListenError, match=f"on {taken}: Address already in use"):
+                await listen()
 
 
 def facts(db: apsw.Connection) -> list[str]:

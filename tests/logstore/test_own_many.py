@@ -40,8 +40,9 @@ def test_each_log_gets_its_payloads_in_order(store: Store) -> None:
 def test_nothing_is_appended_if_one_log_cannot_be(store: Store) -> None:
     store.append([b"last"], log_id=3, end_of_log=True)
     before, position = held(store), store.position()
-    with pytest.raises(LogClosed, match="/3"):
+    with pytest.raises(LogClosed, match="/3") as failed:
         store.append_many([(1, [b"a"]), (3, [b"b"]), (4, [b"c"])])
+    assert failed.value.log == LogKey(store.author, 3)
     assert (held(store), store.position()) == (before, position)
     store.append_many([(1, [b"a"])])
     assert held(store)[1] == [b"a"]

@@ -46,6 +46,8 @@ async def open_listeners(address: Address) -> list[trio.SocketListener]:
             listeners = await trio.open_tcp_listeners(port, host=address.host)
     except OSError as error:
         raise CannotListenError(f"cannot listen on {address}: {words_of(error)}") from None
+    except UnicodeError:
+        raise CannotListenError(f"cannot listen on {address}: no host can have this name") from None
     return listeners
 
 

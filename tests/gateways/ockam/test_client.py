@@ -81,6 +81,33 @@ def test_a_refused_push_is_repeated_after_a_second_five_times() -> None:
         end.receive(answer(codec.Pushed(6, False, 0)), 6)
 
 
+def test_what_was_refused_goes_again_before_what_was_pushed_after_it() -> None:
+    end = publisher()
+    first, second = end.push(b"a", 0), end.push(b"b", 0)
+    end.take()
+    end.receive(answer(codec.Pushed(1, False, 0)), 1)
+    end.connected(1.5)
+    end.push(b"c", 1.5)
+    end.receive(answer(codec.Created("orders")), 1.5)
+    assert pushes(end) == []
+    assert end.due_s == 2
+    end.tick(2)
+    assert pushes(end) == [(3, b"a"), (4, b"b"), (5, b"c")]
+    stored = answer(codec.Pushed(3, True, 0)) + answer(codec.Pushed(4, True, 1))
+    assert end.receive(stored, 2) == [Confirmed(first, 0), Confirmed(second, 1)]
+
+
+def test_what_is_new_waits_behind_what_was_refused() -> None:
+    end = publisher()
+    end.push(b"a", 0)
+    end.take()
+    end.receive(answer(codec.Pushed(1, False, 0)), 1)
+    end.push(b"b", 1.5)
+    assert pushes(end) == []
+    end.tick(2)
+    assert pushes(end) == [(2, b"a"), (3, b"b")]
+
+
 def test_no_answer_in_10_s_is_a_lost_connection() -> None:
     end = publisher()
     due = [end.due_s]

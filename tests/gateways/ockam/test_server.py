@@ -254,6 +254,29 @@ def test_a_held_pull_ends_empty_by_time_by_a_newer_one_and_at_the_end() -> None:
     assert connection.is_idle
 
 
+def test_of_two_pulls_of_one_route_that_are_read_together_one_waits() -> None:
+    for order in ((1, 2), (2, 1)):
+        connection = Connection(hold_s=5)
+        connection.receive(frame(STREAM, codec.Pull(1, 0, 1)) + frame(STREAM, codec.Pull(2, 0, 1)))
+        for number in order:
+            connection.read(number, [])
+        assert replies(connection) == [(STREAM, codec.Pulled(1, ()))]
+
+
+def test_pulls_that_are_read_count_as_what_they_may_answer() -> None:
+    connection = Connection()
+    connection.receive(frame(STREAM, codec.Pull(1, 0, 1_000)) * 100)
+    commands = connection.commands()
+    assert len(commands) == 17
+    assert not connection.wants_bytes
+    connection.read(1, [(0, b"x")])
+    assert len(connection.commands()) == 1
+    # Answers that nobody takes are room that nobody has.
+    for number in range(2, 19):
+        connection.read(number, [(0, bytes(64_900))])
+    assert connection.commands() == []
+
+
 def test_64_pulls_are_held_and_the_next_is_answered_at_once() -> None:
     connection = Connection(hold_s=5)
     for number in range(65):
