@@ -51,9 +51,8 @@ class Row:
     """None: not within the time that was looked."""
     counts: dict[str, int]
     said: dict[str, int]
-    """How its connections ended, in the node's words."""
-    ends: dict[str, int]
-    """How they ended, as the hostile side saw it."""
+    """How its connections ended, in the node's words, or as the hostile side saw it if it said
+    nothing."""
     gone_s: float | None
     """How long a connection lasted that the node ended: the median."""
     node_read_bytes: int
@@ -255,7 +254,7 @@ def details(row: Row) -> str:
     lines.append(f"  attack: {told or 'no connections'}")
     if row.gone_s is not None:
         lines.append(f"  a connection that the node ended lasted {row.gone_s:.2f} s (median)")
-    for reason, count in list((row.said or row.ends).items())[:3]:
+    for reason, count in list(row.said.items())[:3]:
         lines.append(f"  ended {count} times: {reason}")
     if row.disk_bytes > 1 << 20:
         lines.append(f"  disk: {row.disk_bytes / 1e6:.0f} MB more at its largest")

@@ -73,7 +73,6 @@ def a_row(**fields: object) -> Row:
         "recovery_s": 0.0,
         "counts": {"sent_bytes": 1_000_000},
         "said": {},
-        "ends": {},
         "gone_s": None,
         "node_read_bytes": 1_000_000,
         "attacker_cores": 0.1,
