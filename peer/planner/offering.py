@@ -6,12 +6,12 @@ millisecond in all. Somebody who comes for one log would have both look through 
 he waits for it, and whoever fills a node with logs of new authors would slow down everybody's syncs
 long after he has gone.
 
-So offers leave at a pace: eight at first, fifty a second, and two more for each proposal of ours
-that is confirmed. Who wants nearly all of it is offered it as fast as ever, since those two bring
-four. Who wants little has asked for it: logs that he follows by name he proposes himself, and of an
-author whom he follows he proposes log 0, after which all of that author go ahead
-(`WaitingLine.asked_for`). What is new is not held back, nor what this node wants by name, which it
-asks for by offering it.
+So offers leave at a pace: eight at first, fifty a second, and two more for each log that turns out
+to be wanted: a proposal of ours is confirmed, or the other side asks for what is held here. Who
+wants nearly all of it is offered it as fast as ever, since those two bring four. Who wants little
+has asked for it: logs that he follows by name he proposes himself, and of an author whom he follows
+he proposes log 0, after which all of that author go ahead (`WaitingLine.asked_for`). What is new is
+not held back, nor what this node wants by name, which it asks for by offering it.
 
 A one-time sync keeps no pace: it is over when all has been offered, and nobody else waits for it.
 
@@ -24,7 +24,7 @@ from typing import Final
 
 FIRST: Final = 8
 PER_S: Final = 50.0
-FOR_A_CONFIRMED: Final = 2.0
+FOR_A_WANTED: Final = 2.0
 MOST: Final = 64.0
 """As many as a peer takes at a time (`request_credit`), however long nothing was offered."""
 
@@ -49,9 +49,9 @@ class Offering:
         """A log is looked up for that."""
         self._left = max(self._left - 1.0, 0.0)
 
-    def confirmed(self) -> None:
-        """The other side confirmed a proposal of ours."""
-        self._left = min(self._left + FOR_A_CONFIRMED, MOST)
+    def wanted(self) -> None:
+        """The other side confirmed a proposal of ours, or has asked for what is held here."""
+        self._left = min(self._left + FOR_A_WANTED, MOST)
 
     def next_deadline(self) -> float | None:
         """When the next one may leave, after `may_offer` has said no."""

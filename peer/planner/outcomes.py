@@ -56,7 +56,7 @@ class Outcomes:
         """The other side confirmed a proposal of ours."""
         log, now = request.log, self._actions.now
         self._shared.happened()
-        self._turns.offering.confirmed()
+        self._turns.offering.wanted()
         if self._done is not None:
             self._done.answered(request, now)
         known = self._logs.get(log)

@@ -229,6 +229,7 @@ class Planner:
         if self._done is not None and request.active:
             # It takes what is held here, and a sync that ended now would cut it off.
             self._done.serving.add(request)
+        self._note_wanted(request, view)
         known = self._logs.get(log)
         # What it cannot have as it asked may be held in another run, which is offered then. A view
         # lists so many runs only: of a log of more of them that is found out by looking further.
@@ -276,6 +277,15 @@ class Planner:
             look = look or bool(runs_from > 1 and view.height < view.newest)
         if look:
             self._turns.mark(log)
+
+    def _note_wanted(self, request: Request, view: LogView) -> None:
+        """Who asks for what is held here wants such logs, and is offered others the faster.
+
+        An offer begins behind what is held, so that whoever lacks some of that refuses it, and asks
+        from where it ends itself: of such a log no proposal of ours is ever confirmed.
+        """
+        if request.active and request.proposal.start <= view.newest:
+            self._turns.offering.wanted()
 
     def payloads_answered(self, request: Request, left: Ranges) -> None:
         """We confirmed an offer of payloads that came late. `left`: what it does not bring."""

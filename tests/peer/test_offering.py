@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from peer.planner.offering import FIRST, FOR_A_CONFIRMED, MOST, PER_S, Offering
+from peer.planner.offering import FIRST, FOR_A_WANTED, MOST, PER_S, Offering
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged
 from wire import CancelReason, Grant, LogKey, Propose, encode_request_cancelled, encode_switch
@@ -78,14 +78,19 @@ def test_what_is_wanted_by_name_is_asked_for_at_once() -> None:
     assert len(offered) == 200 + FIRST
 
 
-def test_who_wants_all_of_it_is_offered_it_without_waiting() -> None:
+@pytest.mark.parametrize("giver", [EVERYTHING, Interests(own=frozenset(LOGS))])
+def test_who_wants_all_of_it_is_offered_it_without_waiting(giver: Interests) -> None:
+    """Whether he confirms the offers, or refuses them and asks from the first entry on."""
     stores = (Store(), Store())
     for log in LOGS:
-        stores[0].append(AUTHOR, log.log_id, b"x")
+        stores[1].append(AUTHOR, log.log_id, b"x")
     pair = Pair(SessionConfig(), stores=stores)
-    pair.connect((EVERYTHING, EVERYTHING))
-    pair.run()
-    assert all(stores[1].height(log) for log in LOGS)
+    # The giver is reactive, and offers log 0, for which all others of its author go ahead, last.
+    pair.connect((EVERYTHING, giver))
+    # Long enough for round trips of as many logs as are offered at a time, and not for the pace.
+    for _ in range(10):
+        pair.run(advance_s=0.05)
+    assert all(stores[0].height(log) for log in LOGS)
 
 
 @pytest.mark.parametrize("once", [False, True])
@@ -102,8 +107,8 @@ def test_a_one_time_sync_keeps_no_pace(once: bool) -> None:
 def test_no_more_is_saved_up_than_may_leave_at_once() -> None:
     offering = Offering(once=False)
     for _ in range(1000):
-        offering.confirmed()
-    assert FOR_A_CONFIRMED > 1
+        offering.wanted()
+    assert FOR_A_WANTED > 1
     for now in (0.0, 1000.0):
         offers = 0
         while offering.may_offer(now):
