@@ -341,7 +341,7 @@ class Connection:
                 self._turn(payer)
                 return
             self._inbox.put(events)
-            if any(map(_blames, events)) or (not waits and self._seat.turn_if_free()):
+            if (not waits and self._seat.turn_if_free()) or any(map(_blames, events)):
                 self._take_events(None)
                 return
         except Exception as error:  # noqa: BLE001 - the host that delivers is not to blame
