@@ -251,7 +251,7 @@ class Siege:
         return found
 
     def _held_back(self, seen: Seen) -> list[str]:
-        """What it sends more where nobody honest is there, if that is what was missing.
+        """What it sends more while nobody honest syncs, if that is what was missing.
 
         A node that lets an attack wait while others are there has defended itself; one that is
         never really attacked has not.

@@ -71,8 +71,8 @@ class Row:
     idle: list[str]
     """What was missing for this to have been an attack."""
     held_back: list[str]
-    """What of it the node has held back beside honest peers, and let through where none were. Empty
-    where it was no less alone."""
+    """What of it the node has held back beside honest syncs, and let through where there were none.
+    Empty where it was no less alone."""
     control: Phase | None = None
     """Honest peers beside a process that took of the machine what the attacker took. None: it took
     next to nothing."""
