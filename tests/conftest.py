@@ -3,6 +3,7 @@
 And tests that need Java, and are left out where there is none.
 """
 
+import gc
 import itertools
 import os
 import signal
@@ -38,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Neither deadlines nor complaints of slowness: a slow moment of the machine is not a failure.
 settings.register_profile(
     "fast",
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=30,
     deadline=None,
     derandomize=bool(os.environ.get("CI")),
@@ -81,6 +82,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=[SPARK_GAVE_UP]))
         if missing is not None:
             item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Thousands of tests lie in memory as long as the run takes: the collector passes over them."""
+    gc.collect()
+    gc.freeze()
 
 
 def needs_java(item: pytest.Item) -> bool:

@@ -57,13 +57,16 @@ def test_a_circle_is_found_wherever_its_imports_stand() -> None:
 
 
 def test_the_lists_of_what_has_too_many_name_what_is_there() -> None:
+    listed = [*tidy.TOO_MANY_FIELDS, *tidy.TOO_MANY_BRANCHES]
+    files = {place.partition(" ")[0] for place in listed}
     places = {
         f"{source.path} {node.name}"
         for source in tidy.sources()
+        if source.path in files
         for node in ast.walk(source.tree)
         if isinstance(node, ast.ClassDef | ast.FunctionDef)
     }
-    assert {*tidy.TOO_MANY_FIELDS, *tidy.TOO_MANY_BRANCHES} <= places
+    assert {*listed} <= places
 
 
 @pytest.mark.parametrize("path", ["peer/planner/a.py", "peer/data/a.py"])

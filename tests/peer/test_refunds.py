@@ -169,10 +169,10 @@ def test_logs_of_an_author_that_was_asked_for_go_ahead_of_other_offers() -> None
 def test_a_sync_takes_no_longer_since_the_other_side_has_many_logs(
     asker: int, *, in_step: bool
 ) -> None:
-    """2,000 logs: of one the sync lacks an entry, of the others it wants nothing, or has all."""
+    """1,000 logs: of one the sync lacks an entry, of the others it wants nothing, or has all."""
     giver, taker = Store(), Store()
-    everything = logs(*range(2000))
-    for number in range(2000):
+    everything = logs(*range(1000))
+    for number in range(1000):
         giver.append(AUTHOR, number, b"same")
         if in_step:
             taker.append(AUTHOR, number, b"same")

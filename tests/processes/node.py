@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.cli_online.forked import Forked
+
 EXECUTABLE = (str(Path(sys.executable).with_name("bamboo-peer")),)
 PATIENCE_S = 60.0
 """How long anything may take before a test calls it stuck; nothing waits for it to pass."""
@@ -29,16 +31,11 @@ def wait_until(condition: Callable[[], bool], what: str, *, patience_s: float = 
 
 
 def run(store: Path, *arguments: str, stdin: bytes = b"", status: int = 0) -> str:
-    """Run one command to its end and return its stdout."""
-    done = subprocess.run(
-        [*EXECUTABLE, *arguments, "--store", str(store)],
-        input=stdin,
-        capture_output=True,
-        timeout=PATIENCE_S * 3,
-        check=False,
-    )
-    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
-    return done.stdout.decode()
+    """Run one command to its end and return its stdout. How it is loaded is `Node`'s business."""
+    done = Forked([*arguments, "--store", str(store)], dict(os.environ), stdin, {})
+    out, error = done.communicate(timeout=PATIENCE_S * 3)
+    assert done.returncode == status, (arguments, done.returncode, out, error)
+    return out
 
 
 def init(store: Path) -> str:

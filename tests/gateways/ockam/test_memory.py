@@ -21,8 +21,8 @@ def long_route(number: int) -> tuple[codec.Address, ...]:
 
 
 def flood(what: str, worker: str) -> Iterator[tuple[str, codec.Request, tuple[codec.Address, ...]]]:
-    """Six thousand requests: for whom, what, and the way back."""
-    for number in range(6_000):
+    """Three thousand requests: for whom, what, and the way back."""
+    for number in range(3_000):
         back = (codec.local("app"),)
         match what:
             case "pulls":
