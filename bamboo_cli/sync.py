@@ -3,9 +3,11 @@
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from logstore import FULL, PolicyKind, StoreError, subscription_of
 from peer import counted, json_number

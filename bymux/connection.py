@@ -4,9 +4,10 @@ It routes: `inbox` judges what comes, `outbox` orders what goes, `channel` holds
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct
 
 from .channel import Channel
 from .config import INFINITE, Config, Role
@@ -41,8 +42,7 @@ def _command(call: _Call[_Arguments, _Answer]) -> _Call[_Arguments, _Answer]:
     return guarded
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(Struct, frozen=True):
     """What a connection has done and holds; for logs and metrics."""
 
     bytes_received: int

@@ -9,7 +9,8 @@ behind setup and bymux.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from peer.data.apologies import Apologies
 from peer.data.inbound import Inbound

@@ -6,9 +6,10 @@ come out.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, ParamSpec
+
+from msgspec import Struct
 
 import bymux
 from bymux import CloseReceived, Connection, DataReceived, InitialStream, PongReceived, Role
@@ -40,8 +41,7 @@ P = ParamSpec("P")
 _Input = Callable[Concatenate["Session", P], None]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStatistics:
+class SessionStatistics(Struct, frozen=True):
     """Counters of one session. Bytes are those of the transport; payload bytes are uncompressed."""
 
     bytes_received: int
@@ -56,8 +56,7 @@ class SessionStatistics:
     requests: int
 
 
-@dataclass(frozen=True, slots=True)
-class Allowances:
+class Allowances(Struct, frozen=True):
     """How much of what the two sides allow each other is used."""
 
     proposals_left: int

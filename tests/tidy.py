@@ -92,33 +92,35 @@ def _layer(layers: str = "", libraries: str = "", *, sans_io: bool = False) -> L
 LAYERS = {
     "wire": _layer("wire.environment", "lz4 nacl", sans_io=True),
     "wire.environment": _layer("", ""),
-    "bymux": _layer("", "", sans_io=True),
+    "bymux": _layer("", "msgspec", sans_io=True),
     "bymux.trio_streams": _layer("bymux", "trio"),
     "logstore": _layer("wire", "apsw nacl"),
-    "peer.protocol": _layer("logstore wire", sans_io=True),
-    "peer.data": _layer("peer.protocol wire", sans_io=True),
-    "peer.planner": _layer("logstore peer.data peer.protocol wire", sans_io=True),
-    "peer": _layer("bymux logstore peer.data peer.planner peer.protocol wire", sans_io=True),
+    "peer.protocol": _layer("logstore wire", "msgspec", sans_io=True),
+    "peer.data": _layer("peer.protocol wire", "msgspec", sans_io=True),
+    "peer.planner": _layer("logstore peer.data peer.protocol wire", "msgspec", sans_io=True),
+    "peer": _layer(
+        "bymux logstore peer.data peer.planner peer.protocol wire", "msgspec", sans_io=True
+    ),
     "peer.node.fairness": _layer("peer", "trio"),
-    "peer.node.interests": _layer("logstore peer wire"),
+    "peer.node.interests": _layer("logstore peer wire", "msgspec"),
     "peer.node.host": _layer(
         "logstore peer peer.node.fairness peer.node.interests wire",
-        "inotify_simple nacl outcome trio",
+        "inotify_simple msgspec nacl outcome trio",
     ),
     "peer.node.doors": _layer("logstore", "OpenSSL cryptography nacl trio"),
     "peer.node.links": _layer(
         "bymux bymux.trio_streams logstore peer peer.node.doors peer.node.fairness peer.node.host"
         " wire",
-        "nacl outcome trio",
+        "msgspec nacl outcome trio",
     ),
     # Its root is what others import from, and so loads `status`, whose files build on the node's.
     "peer.node": _layer(
         "bymux bymux.trio_streams logstore peer peer.node.doors peer.node.fairness peer.node.host"
         " peer.node.interests peer.node.links peer.node.status wire",
-        "nacl outcome trio",
+        "msgspec nacl outcome trio",
     ),
     "peer.node.status": _layer(
-        "logstore peer peer.node peer.node.links wire", "prometheus_client trio"
+        "logstore peer peer.node peer.node.links wire", "msgspec prometheus_client trio"
     ),
     "peer.api": _layer("bymux logstore peer peer.node wire", "nacl trio"),
     "bamboo_cli": _layer(
@@ -127,7 +129,7 @@ LAYERS = {
         " gateways.ockam.bare gateways.ockam.client gateways.ockam.codec gateways.ockam.declared"
         " gateways.ockam.ledger gateways.ockam.server gateways.declaration logstore"
         " peer peer.api peer.node wire",
-        "apsw nacl rich trio",
+        "apsw msgspec nacl rich trio",
     ),
     "gateways": _layer("gateways.declaration logstore peer peer.api peer.node wire", "apsw trio"),
     "gateways.declaration": _layer("", sans_io=True),

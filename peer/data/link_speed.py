@@ -23,8 +23,9 @@ on both sides: making and undoing compression, the link, the disks. The rule:
 Sans-io: the time is what the caller says it is.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 SAMPLE_S: Final = 0.05
 SAMPLE_BYTES: Final = 64 * 1024
@@ -45,8 +46,7 @@ SLOW_TRY_BYTES_MAX: Final = 2**30
 FAST: Final = 3.0
 
 
-@dataclass(slots=True)
-class _Sample:
+class _Sample(Struct):
     """What went into the link since `began_at`."""
 
     began_at: float
@@ -60,8 +60,7 @@ class _Sample:
     """How long the transport, or credit, was waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(Struct, frozen=True):
     """What the transport was given at one time, and how it had taken what it was given before."""
 
     taken: int

@@ -16,7 +16,8 @@ brought a part.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from peer.protocol.commands import (
     ClosePayload,
@@ -48,8 +49,7 @@ _SAID_AT_ONCE = frozenset((Verdict.DROPPED, Verdict.NO_ROOM))
 """Verdicts that need not wait for the last byte: the rest would be sent for nothing."""
 
 
-@dataclass(slots=True)
-class _Sent:
+class _Sent(Struct):
     """An entry that was handed to the host."""
 
     begin: int
@@ -58,8 +58,7 @@ class _Sent:
     payload_bytes: int
 
 
-@dataclass(slots=True)
-class _Sink:
+class _Sink(Struct):
     request: Request
     position: int
     entry: OpenEntry

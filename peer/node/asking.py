@@ -7,10 +7,10 @@ hold is compared (peer.planner.withholding), before anything is said to be in or
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import trio
+from msgspec import Struct, field
 
 from logstore import Store
 from peer.node.links.addresses import PeerAddress
@@ -31,8 +31,7 @@ TELL_S: Final = 1.0
 """Who is connected for so long and has said nothing of a log has nothing to say of it."""
 
 
-@dataclass(slots=True)
-class Asked:
+class Asked(Struct):
     """What came of it."""
 
     newest: dict[str, int] = field(default_factory=dict)

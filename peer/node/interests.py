@@ -1,15 +1,16 @@
 """What this node wants and offers, kept in step with the store (point2point.md 10)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from logstore import ALL, Contested, Follow, PeerRule, Store, Subscription
 from peer import Interests, InterestsChanged, LogChanged
 from wire import LogKey
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What the store says is wanted: what is followed and how, what is fetched once, and who may.
 
     All of it is read at once, whenever any of it may have changed, by whichever process.

@@ -8,10 +8,10 @@ first time was overlooked, and stands in the state of the node meanwhile.
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import trio
+from msgspec import Struct
 
 from logstore import OverQuota, StoreClosed, StoreError
 from peer.node.host.store_host import StoreHost
@@ -28,8 +28,7 @@ LOOK_AT_LEAST_S: Final = 3600.0
 """... and every hour at least."""
 
 
-@dataclass(slots=True)
-class _Reached:
+class _Reached(Struct):
     over: OverQuota
     told_s: float
     last_s: float

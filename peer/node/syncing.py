@@ -1,8 +1,7 @@
 """A one-time sync: one connection, both sides brought to what both have, and what came of it."""
 
-from dataclasses import dataclass
-
 import trio
+from msgspec import Struct
 
 from logstore import Store
 from peer import Interests
@@ -24,8 +23,7 @@ class SyncError(Exception):
         """How the connection ended, where that tells more than that something is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncSummary:
+class SyncSummary(Struct, frozen=True):
     """What a one-time sync moved. Payload bytes are uncompressed, bytes are the transport's."""
 
     logs: int

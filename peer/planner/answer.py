@@ -15,7 +15,10 @@ offered later. What could not be read if it came is refused at once. `take_over`
 is how two sides agree on who proposes (section 10): the credit for it goes back at once.
 """
 
-from dataclasses import dataclass, replace
+import dataclasses
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from peer.protocol.errors import Violation
 from peer.protocol.events import LogView
@@ -38,8 +41,7 @@ from .payloads import wanted_payloads
 from .ranges import Ranges, finite_end, meet, minus, range_with, union
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Either a confirmation or a cancel. `take_over`: we propose what we need ourselves.
 
     `unserved`: what the other side asked for and cannot have in this request.
@@ -181,7 +183,8 @@ def _listen_to(decision: Answer, proposal: Propose, view: LogView, coming: Range
     elsewhere = None not in (proposal.offset, lacked) and lacked != proposal.offset
     if not elsewhere and minus(asked, union(view.runs, coming)):
         return decision
-    return replace(decision, confirm=replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None))
+    told = dataclasses.replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None)
+    return replace(decision, confirm=told)
 
 
 def obstacle(proposal: Propose, view: LogView) -> Cancel | None:

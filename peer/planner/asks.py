@@ -10,9 +10,11 @@ answers for the pool below it, and a range that begins right behind a held entry
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import dropwhile, takewhile
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from logstore import PolicyKind, Subscription
 from peer.protocol.commands import MISSING_NAMED, LookUp
@@ -27,8 +29,7 @@ ASKS_MAX = 8
 in a thousand parts would else take all the credit that the others wait for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """How much of a range's payloads one side asks for; sizes in bytes."""
 
     eagerness: Eagerness = Eagerness.ALL
@@ -52,8 +53,7 @@ def settings_of(subscription: Subscription) -> Settings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Wants:
+class Wants(Struct, frozen=True):
     """What this node wants of a log: a subscription if it follows it, and what is fetched once.
 
     `listens`: it follows the log and may not take it from the other side, which is only to tell of
@@ -128,8 +128,7 @@ def mended(wants: Wants, newest: int) -> Ranges:
     return minus(wanted, wants.fetches)
 
 
-@dataclass(frozen=True, slots=True)
-class TheirPart:
+class TheirPart(Struct, frozen=True):
     """What a session knows of the other side's part of a log.
 
     `newest`: the newest entry that it told of, None if it was not asked. `holds`: the ranges that
@@ -163,8 +162,7 @@ class AskKind(Enum):
     """Payloads of entries that are held here: of neighbours, or of one from an offset on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """A proposal to make; `end` None: open. Its lower info follows from what is held then."""
 
     kind: AskKind

@@ -4,7 +4,7 @@ Pure. Narrower wishes are an adjust; wider ones take a cancel 128 and a new prop
 and ends only ever get tighter and nobody leaves "notify only" in a request.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from peer.protocol.request import OPEN_END, Request
 from peer.protocol.sequence import Piece
@@ -14,8 +14,7 @@ from .asks import Settings, Wants
 from .ranges import meet, range_with
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """At most one of these: the adjust to send; a cancel 128; notifications only from now on."""
 
     adjust: Adjust | None = None

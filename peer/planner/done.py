@@ -24,7 +24,7 @@ Each side ends for itself. Nothing here makes a sync ask for anything: the plann
 that of a node which stays, with wants that are frozen.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.request import Request
@@ -44,8 +44,7 @@ _PATIENCE = 10
 end."""
 
 
-@dataclass(slots=True)
-class Done:
+class Done(Struct):
     """What a one-time sync waits for beside what is planned. Times in seconds."""
 
     config: SessionConfig

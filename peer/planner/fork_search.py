@@ -6,8 +6,9 @@ ranges are asked for, metadata only, each four times as long as the one before, 
 with an entry that both have: a few times as many entries as there have to be, in a few round trips.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from peer.protocol.events import LogView
 from peer.protocol.request import NEVER, Request
@@ -30,8 +31,7 @@ def differs_at(proof: tuple[bytes, bytes]) -> int | None:
     return lipmaa(first.seq) if first.lipmaalink != second.lipmaalink else None
 
 
-@dataclass(slots=True)
-class ForkSearch:
+class ForkSearch(Struct):
     """How far the forks of one log were told of and searched for in a session."""
 
     entries: tuple[int, int] | None = None

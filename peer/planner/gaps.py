@@ -11,7 +11,8 @@ other side itself (`stalled_after_s`); one of entries that nobody here wants wil
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from peer.protocol.events import LogView
 from peer.protocol.request import OPEN_END, Request
@@ -22,8 +23,7 @@ from .asks import last_possible
 from .ranges import Ranges, range_with
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """How to end a request before a gap, and what it leaves out. Either an adjust or a cancel."""
 
     gap: int

@@ -11,8 +11,9 @@ to the next one, but for another packet 06 and another arrival.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from peer.protocol.commands import LookUp
 from peer.protocol.config import SessionConfig
@@ -53,8 +54,7 @@ class Offering(Protocol):
     def may_tell(self, log: LogKey) -> bool: ...
 
 
-@dataclass(slots=True)
-class _Late:
+class _Late(Struct):
     """What the other side asked for of one log and did not get."""
 
     asked: Ranges = ()

@@ -30,7 +30,7 @@ Asking for notifications from now on is not enough: an adjust is not acknowledge
 other side sent before it saw that would come, and be stored.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from peer.protocol.events import Interests, InterestsChanged
 from peer.protocol.request import Request

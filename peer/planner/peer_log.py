@@ -16,7 +16,9 @@ altogether no `PeerLog` is kept but a `Closed`, which all that are alike share (
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from peer.protocol.events import LogView
 from peer.protocol.request import OPEN_END, Request
@@ -31,12 +33,11 @@ from .ranges import EVERYTHING, Ranges, meet, minus, range_with, union
 from .rests import RANGES_MAX, Kind, Outcome, Rests, finite, up_to
 
 
-@dataclass(slots=True)
-class PeerLog:
+class PeerLog(Struct):
     """What the other side said of a log, and what this side asks of it."""
 
     log: LogKey
-    rests: Rests = field(repr=False)
+    rests: Rests
     wants: Wants = field(default_factory=Wants)
     """What was wanted when this was last planned."""
 
@@ -388,8 +389,7 @@ class PeerLog:
         return union(self.rests.left_alone(self.log, Kind.OFFER, now), served)
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """All there is to know of a log that the other side does not want, and that has no request."""
 
     wants: Wants

@@ -13,7 +13,9 @@ all, for credit or for section 7, is a log's turn (turns.py).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from peer.protocol.commands import MISSING_NAMED
 from peer.protocol.config import SessionConfig
@@ -32,8 +34,7 @@ from .ranges import Ranges, meet, minus, range_with, union
 from .rests import Kind, Outcome, Rests
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """What is looked up of a log: what a plan needs, in parts where one view does not tell all."""
 
     named: frozenset[int] = frozenset()
@@ -45,8 +46,7 @@ class Look:
     """What is asked for instead of what is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What to propose, and what to look at next; None: nothing."""
 
     asks: list[Ask]

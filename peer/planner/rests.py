@@ -24,9 +24,10 @@ It is not for what is under way (a request), nor for what was said once and is t
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+from msgspec import Struct
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.request import OPEN_END
@@ -86,8 +87,7 @@ class Outcome(Enum):
     """It was said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """How long a row of an outcome is in force. Times in seconds.
 
     The first rest takes `first_s`, each further one twice as long as the one before, up to
@@ -123,8 +123,7 @@ def _rules(config: SessionConfig) -> dict[Outcome, Rule]:
     }
 
 
-@dataclass(slots=True)
-class Row:
+class Row(Struct):
     """What came of one kind of attempt at a log. Times in seconds, on the host's clock."""
 
     ranges: Ranges

@@ -4,7 +4,7 @@ The parts (turns, outcomes, changes) are classes for the sake of reading them on
 state is one, and here it is. A question that more than one of them asks is a method here.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests
@@ -21,8 +21,7 @@ from .replying import Answers
 from .rests import Rests
 
 
-@dataclass(slots=True)
-class Shared:
+class Shared(Struct):
     """One for each planner."""
 
     actions: Actions

@@ -10,8 +10,9 @@ its peer holds is lacking all the same, as with what we do not want or no peer h
 again is for nothing, whoever else is there, unless its peer tells of more or brings something.
 """
 
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from wire import LogKey
 
@@ -26,8 +27,7 @@ HOLD_MAX_S: Final = 640.0
 which are both quiet do not play ping-pong, and a link that was bad for a moment is used again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pause:
+class _Pause(Struct, frozen=True):
     """A session is not asked for a log until then; `times`: how often that has been so.
 
     `newest`: the newest entry that its peer was known to hold.
@@ -41,8 +41,7 @@ class _Pause:
 _Pauses = dict[SourceSeat, _Pause]
 
 
-@dataclass(slots=True)
-class UnaskedPayload:
+class UnaskedPayload(Struct):
     """A payload that a peer came to bring, and that is taken whoever the source is."""
 
     seat: SourceSeat
@@ -69,8 +68,7 @@ class UnaskedPayload:
         return min(self.moved_at + SILENCE_S, self.window_at + WINDOW_S)
 
 
-@dataclass(slots=True)
-class SourceLog:
+class SourceLog(Struct):
     """Who can bring a log, and how far it has come."""
 
     key: LogKey

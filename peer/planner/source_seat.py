@@ -10,8 +10,9 @@ to try.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from peer.protocol.notices import Notice
 from wire import LogKey
@@ -30,8 +31,7 @@ SLOWER: Final = 8
 was is its best time, perhaps of other logs and at another hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """How a session stands to a log.
 
     `peer_newest`: the newest entry that its peer is known to hold. `progress_at`: when the source

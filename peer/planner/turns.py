@@ -18,8 +18,9 @@ It is no place for what is wanted, refused or held: those are formulas (proposal
 what came since (progress.py), and the ledger (rests.py).
 """
 
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from peer.protocol.events import LogView
 from peer.protocol.request import Request

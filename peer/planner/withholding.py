@@ -37,10 +37,11 @@ that it needs itself (section 6, 128).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import Protocol
+
+from msgspec import Struct
 
 from peer.protocol.commands import LookUp
 from peer.protocol.events import Interests, InterestsChanged, LogView
@@ -104,8 +105,7 @@ _CREDIT = None
 """What stands for credit to ask with among the questions without an answer."""
 
 
-@dataclass(slots=True)
-class _Contact:
+class _Contact(Struct):
     """How far the other side has shown what it holds of one log."""
 
     stage: _Stage

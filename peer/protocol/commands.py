@@ -7,8 +7,9 @@ and answered in the order given (`Ingest`, and the commands about payloads among
 so are the reads of one request.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from wire import U64_MAX, LogKey
 
@@ -16,8 +17,7 @@ MISSING_NAMED: Final = 16
 """So many missing payloads tell what there is to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUp(Struct, frozen=True):
     """Say what is held of a log. Answered by `LookedUp` with the same ticket.
 
     `hashes_of` are the seqnums whose entry hashes are wanted (those not held are left out of the
@@ -55,8 +55,7 @@ class LookUp:
     """... of these entries: ranges, ascending, both ends included."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadEntries:
+class ReadEntries(Struct, frozen=True):
     """Read verified entries for sending. Answered by `EntriesRead` for the same request.
 
     Either the consecutive entries from `first` to `last` (as many as fit; stop at the first that
@@ -74,8 +73,7 @@ class ReadEntries:
     payloads: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPayload:
+class ReadPayload(Struct, frozen=True):
     """Read payload bytes for sending. Answered by `PayloadRead` for the same request.
 
     `arriving`: bytes of a payload that some session of this host is receiving will do as well, but
@@ -92,15 +90,13 @@ class ReadPayload:
     arriving: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StopReading:
+class StopReading(Struct, frozen=True):
     """This request reads no more payload bytes; a read that waits is not answered any more."""
 
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class IngestItem:
+class IngestItem(Struct, frozen=True):
     """One received entry. Its links name entries that are held or came before it.
 
     `payload` is the whole payload when it came with the entry and is small, already checked
@@ -117,8 +113,7 @@ class IngestItem:
     payload: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ingest:
+class Ingest(Struct, frozen=True):
     """Check the signatures of these entries and store them durably, in the order given.
 
     Answered, per request, by `Ingested` (several items at once as they become durable) or by one
@@ -129,8 +124,7 @@ class Ingest:
     items: list[IngestItem]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenPayload:
+class OpenPayload(Struct, frozen=True):
     """Make a sink for a payload that comes in pieces. Has no reply.
 
     `offset` is where the incoming bytes begin: what is held before it stays. The entry may not be
@@ -147,16 +141,14 @@ class OpenPayload:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class WritePayload:
+class WritePayload(Struct, frozen=True):
     """Append bytes to a sink. Answered by `PayloadWritten` with the number of bytes."""
 
     sink: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FinishPayload:
+class FinishPayload(Struct, frozen=True):
     """All bytes have been written and the entry is stored: check and pronounce.
 
     Answered by `PayloadFinished`, which comes earlier and unasked for a payload that was dropped or
@@ -166,8 +158,7 @@ class FinishPayload:
     sink: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClosePayload:
+class ClosePayload(Struct, frozen=True):
     """The sink ends before its payload is whole. Not answered.
 
     `discard`: what came is known to be wrong and must not be kept for resuming; what was held
@@ -178,8 +169,7 @@ class ClosePayload:
     discard: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CheckEvidence:
+class CheckEvidence(Struct, frozen=True):
     """A peer sent entries that may prove a fork of `log` (cancels 133 and 135). Not answered.
 
     The host checks the signatures itself, compares one entry against the held entry of that seqnum,

@@ -1,8 +1,9 @@
 """What the host tells the engine: past participles, mostly replies to commands."""
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from logstore import FULL, Follow, Subscription, WriteScope, subscription_of
 from wire import LogKey
@@ -10,8 +11,7 @@ from wire import LogKey
 from .scope import Scope
 
 
-@dataclass(frozen=True, slots=True)
-class HeldEntry:
+class HeldEntry(Struct, frozen=True):
     """A stored, verified entry as the engine needs it.
 
     `payload` is set only for small payloads that are held whole; `payload_held` says whether the
@@ -28,8 +28,7 @@ class HeldEntry:
     partial_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LogView:
+class LogView(Struct, frozen=True):
     """What is held of a log at one moment.
 
     `height`: entries without a gap from 1, `newest`: the largest held seqnum (0: none), both below
@@ -85,14 +84,12 @@ class LogView:
         return self.newest - waits
 
 
-@dataclass(frozen=True, slots=True)
-class LookedUp:
+class LookedUp(Struct, frozen=True):
     ticket: int
     view: LogView
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesRead:
+class EntriesRead(Struct, frozen=True):
     """Reply to `ReadEntries`; empty `entries`: nothing (more) is held there now.
 
     `place`: what came behind it in the store's change feed `entries` may not know.
@@ -103,8 +100,7 @@ class EntriesRead:
     place: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadRead:
+class PayloadRead(Struct, frozen=True):
     """Reply to `ReadPayload`; empty `data`: the payload is no longer held.
 
     `verified`: this and all that was read of the payload for this request before it is right.
@@ -118,8 +114,7 @@ class PayloadRead:
     verified: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadWithdrawn:
+class PayloadWithdrawn(Struct, frozen=True):
     """What was read of a payload for this request, before it was verified, is not to be relied on.
 
     A read of it that waits is not answered any more.
@@ -129,8 +124,7 @@ class PayloadWithdrawn:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ingested:
+class Ingested(Struct, frozen=True):
     """Everything of this request before `position` is verified and durable; `items` were done."""
 
     request: int
@@ -151,8 +145,7 @@ class Refusal(Enum):
     """There is none for it, by a limit of ours that will be in force for a while."""
 
 
-@dataclass(frozen=True, slots=True)
-class IngestFailed:
+class IngestFailed(Struct, frozen=True):
     """The item of this request that ends at `position` was refused, and all behind it."""
 
     request: int
@@ -163,8 +156,7 @@ class IngestFailed:
     items: int
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadWritten:
+class PayloadWritten(Struct, frozen=True):
     sink: int
     bytes_written: int
 
@@ -189,23 +181,20 @@ class Verdict(Enum):
     """It was deleted here while it came, or just afterwards; the rest is not wanted."""
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadFinished:
+class PayloadFinished(Struct, frozen=True):
     sink: int
     verdict: Verdict
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StorageFailed:
+class StorageFailed(Struct, frozen=True):
     """A read, look-up or write failed for a reason of ours; `request` ends with cancel 129."""
 
     request: int
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogChanged:
+class LogChanged(Struct, frozen=True):
     """Something new of a log is held (any process of this host may have put it there).
 
     `lacks`: whether the payload of a held entry is missing, wanted or not.
@@ -219,16 +208,14 @@ class LogChanged:
     lacks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivalChanged:
+class ArrivalChanged(Struct, frozen=True):
     """Some session of this host has begun to receive a payload, or does so no more."""
 
     log: LogKey
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Interests:
+class Interests(Struct, frozen=True):
     """What this node wants and offers (point2point.md 10).
 
     `logs`: followed one by one; `authors`: every log of theirs that is offered; `everything`: every
@@ -335,16 +322,14 @@ class Interests:
         return subscription_of(self.subscriptions, log) or FULL
 
 
-@dataclass(frozen=True, slots=True)
-class InterestsChanged:
+class InterestsChanged(Struct, frozen=True):
     """`offers` are the logs to propose: authored here or followed, in ascending order."""
 
     interests: Interests
     offers: tuple[LogKey, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceChanged:
+class SourceChanged(Struct, frozen=True):
     """Whether this session is now the one of this node that fetches a log: `claim` says the same.
 
     True: another session that fetched it has stopped, or brings too little. False: another one does

@@ -5,15 +5,14 @@ data is therefore judged against the loosest setting that was ever in force, whi
 follows the newest.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from wire import U64_MAX, Adjust, Eagerness
 
 from .errors import Violation
 
 
-@dataclass(slots=True)
-class Interest:
+class Interest(Struct):
     """One side's settings; sizes in bytes.
 
     Before a confirmation the confirming side has no eagerness. `data_up_to` is the largest payload

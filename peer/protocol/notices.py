@@ -3,14 +3,14 @@
 Nobody has to listen: the engine behaves the same whether notices are taken or not.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from wire import CancelReason, LogKey
 
 
-@dataclass(frozen=True, slots=True)
-class SetUp:
+class SetUp(Struct, frozen=True):
     """Both setup messages are there (point2point.md 1); windows in bytes."""
 
     send_greedily: bool
@@ -19,8 +19,7 @@ class SetUp:
     decompression_window: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestConfirmed:
+class RequestConfirmed(Struct, frozen=True):
     """A request is active: both sides may send. `end` is None for an open range."""
 
     request: int
@@ -30,8 +29,7 @@ class RequestConfirmed:
     end: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestCancelled:
+class RequestCancelled(Struct, frozen=True):
     """One side cancelled a request; `by_us` says which. `ours`: we had proposed it."""
 
     request: int
@@ -41,8 +39,7 @@ class RequestCancelled:
     ours: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RequestGivenUp:
+class RequestGivenUp(Struct, frozen=True):
     """We cancelled a request because we could not take in what came, for the reason given."""
 
     request: int
@@ -58,15 +55,13 @@ class Limit(StrEnum):
     ANSWER_BYTES = "answer-bytes"
 
 
-@dataclass(frozen=True, slots=True)
-class LimitMet:
+class LimitMet(Struct, frozen=True):
     """The other side has met a limit: something was refused, or it gets no more credit for now."""
 
     limit: Limit
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesReceived:
+class EntriesReceived(Struct, frozen=True):
     """Entries were verified and are durable. `payload_bytes`: of payloads that came with them."""
 
     log: LogKey
@@ -75,8 +70,7 @@ class EntriesReceived:
     payload_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadReceived:
+class PayloadReceived(Struct, frozen=True):
     """A payload that came in pieces was verified and is durable."""
 
     log: LogKey
@@ -84,24 +78,21 @@ class PayloadReceived:
     payload_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesSent:
+class EntriesSent(Struct, frozen=True):
     log: LogKey
     newest: int
     entries: int
     payload_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewestLearned:
+class NewestLearned(Struct, frozen=True):
     """The other side said which entry of a log is its newest."""
 
     log: LogKey
     newest: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeerHolds:
+class PeerHolds(Struct, frozen=True):
     """The other side said that it holds an entry that it has not sent here.
 
     `held`: up to which entry we hold everything, as far as this session knows.
@@ -112,8 +103,7 @@ class PeerHolds:
     held: int
 
 
-@dataclass(frozen=True, slots=True)
-class Arriving:
+class Arriving(Struct, frozen=True):
     """Bytes of a log came that are not proved yet.
 
     `newest`: the entry that the last of them belong to. `inside`: whether they end in the middle of
@@ -126,16 +116,14 @@ class Arriving:
     inside: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FetchEnded:
+class FetchEnded(Struct, frozen=True):
     """This session asks for no data of a log any more. `listens`: for notifications, it does."""
 
     log: LogKey
     listens: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SyncFinished:
+class SyncFinished(Struct, frozen=True):
     """A one-time sync has nothing left to do in either direction (point2point.md 10)."""
 
     logs: int

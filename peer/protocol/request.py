@@ -6,8 +6,9 @@ them. Requests are changed by the table (control), the inbound and the outbound 
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from wire import Adjust, CancelReason, LogKey, Propose, in_upper_pool, shortest_path
 
@@ -29,8 +30,7 @@ TRIAL_PAUSE_BYTES_MIN: Final = 64 * 1024
 """After payload bytes that did not shrink, so many go raw before the next are tried."""
 
 
-@dataclass(slots=True)
-class Trial:
+class Trial(Struct):
     """What is known of how one request's payloads compress."""
 
     raw_bytes: int = 0
@@ -39,8 +39,7 @@ class Trial:
     """How many bytes that will be if the next ones do not shrink either."""
 
 
-@dataclass(slots=True)
-class OpenEntry:
+class OpenEntry(Struct):
     """The entry whose payload the other side's cursor is at.
 
     `begin` is the position of its metadata, -1 if that was not sent in this request.
@@ -58,8 +57,7 @@ class OpenEntry:
     """When its metadata came."""
 
 
-@dataclass(slots=True)
-class Incoming:
+class Incoming(Struct):
     """The other side's cursor, and what of it is not proved yet.
 
     `pending` holds the positions at which something in flight begins, in order: everything before
@@ -108,8 +106,7 @@ class Incoming:
         return next(iter(self.pending), self.position)
 
 
-@dataclass(slots=True)
-class Outgoing:
+class Outgoing(Struct):
     """Our cursor, and what was read ahead for it."""
 
     position: int = 0
@@ -180,8 +177,7 @@ class Outgoing:
         self.dry = False
 
 
-@dataclass(slots=True, eq=False)
-class Request:
+class Request(Struct, eq=False):
     """A proposal and all that followed from it. `ours`: we proposed it.
 
     A peer may use a `number` again; `ident` names the request in commands and events and is unique.

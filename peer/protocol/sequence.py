@@ -10,9 +10,10 @@ as tuples. A full body may be 2^64 entries long and is arithmetic.
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from wire import U64_MAX, Propose, lower_pool, shortest_path, upper_pool
 
@@ -31,8 +32,7 @@ METADATA = PieceKind.METADATA
 PAYLOAD = PieceKind.PAYLOAD
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(Struct, frozen=True):
     """What is transmitted for one request, and in which order.
 
     `path` is the ascending sparse body, or None for a full one. `skip` is 1 if the body begins with

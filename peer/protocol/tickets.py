@@ -6,7 +6,8 @@ for himself (planner/progress.py).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from .commands import Command, LookUp
 from .events import LogView, LookedUp

@@ -1,10 +1,9 @@
 """A session in memory as the endpoint under test: no socket, and time is an argument."""
 
-from dataclasses import replace
-
 from bymux import Role
 from peer import Interests, InterestsChanged, LogChanged, Notice, Session, SessionConfig
 from tests.peer.rig import Host, Store
+from tests.records import replace
 
 from .histories import SHARED_COUNT, History, Library
 

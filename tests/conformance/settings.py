@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
 from peer.protocol.request import Request
 from peer.protocol.table import RequestTable
+from tests.records import replace
 from wire import Adjust, LogKey
 
 CHOSEN: dict[LogKey, Adjust] = {}

@@ -1,12 +1,12 @@
-"""Every exchange with a session in memory: both roles, whole and byte by byte."""
+"""Every exchange with a session in memory: both roles, and byte by byte."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal
 
 import pytest
 
 from bymux import Role
+from tests.records import replace
 
 from .cases import Case, Need
 from .exchanges import CASES
@@ -17,6 +17,8 @@ from .script import Speaker
 from .settings import settings_can_be_chosen
 
 LIBRARY = Library()
+WAYS = [(False, False), (True, False), (True, True)]
+"""Both roles; byte by byte in one of them, since what reads bytes does not know which it is."""
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +27,7 @@ def settings() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("byte_by_byte", [False, True])
-@pytest.mark.parametrize("proactive", [False, True])
+@pytest.mark.parametrize(("proactive", "byte_by_byte"), WAYS)
 @pytest.mark.parametrize("case", parameters(CASES))
 def test_a_session_does_what_the_exchange_asks(
     case: Case, proactive: bool, byte_by_byte: bool

@@ -1,13 +1,13 @@
-"""Every violation against a session in memory: both roles, whole and byte by byte."""
+"""Every violation against a session in memory: both roles, and byte by byte."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal
 
 import pytest
 
 from bymux import Role
 from peer import RemoteViolation
+from tests.records import replace
 
 from .cases import Need, Offence
 from .histories import SHARED_COUNT, Library
@@ -18,6 +18,8 @@ from .script import Speaker
 from .settings import settings_can_be_chosen
 
 LIBRARY = Library()
+WAYS = [(False, False), (True, False), (True, True)]
+"""Both roles; byte by byte in one of them, since what reads bytes does not know which it is."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +62,7 @@ def check_reason(offence: Offence, speaker: Speaker, reason: str) -> None:
         assert word in reason
 
 
-@pytest.mark.parametrize("byte_by_byte", [False, True])
-@pytest.mark.parametrize("proactive", [False, True])
+@pytest.mark.parametrize(("proactive", "byte_by_byte"), WAYS)
 @pytest.mark.parametrize("offence", parameters(OFFENCES))
 def test_an_offence_ends_the_session_with_its_reason(
     offence: Offence, proactive: bool, byte_by_byte: bool

@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from logstore.rows import pack_u64
 from logstore.witness import Noted
 from tests.logstore.authors import AuthorLog, signing_key
 from tests.logstore.disk import PowerCutError, SimDisk, SimFile
+from tests.records import replace
 from wire import LogKey, decode_entry, lipmaa, signature_is_valid, yamf_hash
 
 

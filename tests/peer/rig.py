@@ -5,7 +5,7 @@ which command of which host is carried out next.
 """
 
 from collections import defaultdict, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from nacl.signing import SigningKey
 
@@ -44,6 +44,7 @@ from peer.protocol.events import (
     Verdict,
 )
 from peer.protocol.notices import Notice
+from tests.records import replace
 from wire import (
     Entry,
     LogKey,

@@ -6,7 +6,7 @@ none, so that it takes the fast ways through the engine as well.
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from nacl.signing import SigningKey
 
@@ -14,6 +14,7 @@ from peer.engine import Engine
 from peer.protocol.events import Interests, InterestsChanged
 from peer.protocol.notices import SyncFinished
 from peer.protocol.tracing import Record, Tracer
+from tests.records import replace
 from wire import LogKey, Setup, negotiate
 
 from .rig import Author, Held, Pair, Store, _held_by_interest

@@ -1,6 +1,5 @@
 """What is asked for, against a model that looks at every single entry (point2point.md 8, 10)."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -26,6 +25,7 @@ from peer.planner.asks import (
 from peer.planner.ranges import Ranges, meet, minus, range_with, union
 from peer.protocol.events import LogView
 from peer.protocol.request import OPEN_END
+from tests.records import replace
 from wire import U64_MAX, LogKey, lipmaa, lower_pool, shortest_path, upper_pool
 
 from .partial import closed, wanted_of

@@ -1,6 +1,5 @@
 """What a hostile peer can make grow has a bound, and so has the work it can make us do."""
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +10,7 @@ from peer.protocol.commands import Ingest, WritePayload
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import Interests, InterestsChanged, SourceChanged
 from peer.protocol.notices import Limit, LimitMet, PeerHolds
+from tests.records import replace
 from wire import (
     U64_MAX,
     Adjust,

@@ -2,7 +2,6 @@
 
 import random
 import tracemalloc
-from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -14,6 +13,7 @@ from peer.protocol.commands import ClosePayload, FinishPayload, OpenPayload, Wri
 from peer.protocol.config import Compression, SessionConfig
 from peer.protocol.errors import RemoteViolation
 from peer.protocol.events import Interests, PayloadWritten
+from tests.records import replace
 from wire import (
     Cancel,
     CancelReason,

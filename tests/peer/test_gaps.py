@@ -1,7 +1,6 @@
 """Cursors that stand at something that is not held: entries, and the payload of the newest one."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -10,6 +9,7 @@ from peer.planner.gaps import cut_at_gap
 from peer.planner.planner import Planner
 from peer.protocol.events import LogView
 from peer.protocol.request import Request
+from tests.records import replace
 from wire import Cancel, CancelReason, lower_pool
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle
@@ -32,7 +32,7 @@ def link(
     """`side` is the one that takes; `wishes` are the giver's and the taker's."""
     stores = (giver, taker) if side else (taker, giver)
     pair = pair_of(*stores)
-    pair.config = replace(pair.config, **settings)  # type: ignore[arg-type]
+    pair.config = replace(pair.config, **settings)
     pair.connect(
         (interests_of(wishes[1 - side]), interests_of(wishes[side]))
         if not side

@@ -1,7 +1,5 @@
 """Partial replicas of a log that grows while it is followed (point2point.md 10)."""
 
-from dataclasses import replace
-
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
@@ -9,6 +7,7 @@ from peer.planner.asks import metadata_of, proposal_of
 from peer.planner.peer_log import PeerLog
 from peer.planner.rests import Kind, Outcome, Rests, up_to
 from peer.protocol.config import SessionConfig
+from tests.records import replace
 from wire import lower_pool, upper_pool
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle

@@ -1,7 +1,5 @@
 """What a side gets only after it had to skip it reaches the other one soon, and once only."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from peer.planner import late
 from peer.planner.answer import is_late_offer
 from peer.protocol.events import LogView
 from peer.protocol.request import Request
+from tests.records import replace
 from wire import Cancel, CancelReason, Eagerness, Propose, decode_entry
 
 from .partial import AUTHOR, LOG, Counting, interests_of, pair_of, settle
@@ -37,7 +36,7 @@ def bare_pair(
         right.logs[LOG][seq] = replace(held, payload=None)
     right.changed(LOG)
     pair = pair_of(left, right)
-    pair.config = replace(pair.config, **fields)  # type: ignore[arg-type]
+    pair.config = replace(pair.config, **fields)
     pair.connect((interests_of(wanted), interests_of(FULL)))
     settle(pair, LONG_S)
     assert max(left.logs[LOG]) == count

@@ -1,7 +1,5 @@
 """What one side still wants once the other has ended a request, withdrawn it or told of less."""
 
-from dataclasses import replace
-
 import pytest
 
 from logstore import PolicyKind, Subscription
@@ -14,6 +12,7 @@ from peer.planner.sourcing import Claim
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged, LogView
 from peer.protocol.request import OPEN_END
+from tests.records import replace
 from wire import Cancel, CancelReason, Eagerness, Propose
 
 from .partial import AUTHOR, LOG, history, interests_of, pair_of, replica, settle

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from nacl.signing import SigningKey
@@ -19,6 +18,7 @@ from peer.protocol.events import (
     Verdict,
 )
 from peer.protocol.notices import RequestGivenUp
+from tests.records import replace
 from wire import LogKey
 
 from .rig import Author, Pair, Store

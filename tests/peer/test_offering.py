@@ -1,12 +1,11 @@
 """Logs that nobody has asked for are offered at a pace; what is wanted is not held back."""
 
-from dataclasses import replace
-
 import pytest
 
 from peer.planner.offering import FIRST, FOR_A_WANTED, MOST, PER_S, Offering
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged
+from tests.records import replace
 from wire import CancelReason, Grant, LogKey, Propose, encode_request_cancelled, encode_switch
 
 from .impolite import AUTHOR, SMALL, Impolite, cancel

@@ -5,7 +5,6 @@ entries themselves may differ (point2point.md 2, 3). Whoever then sends what we 
 honest. Payload for payload its entry is the starting hash, and that shows the fork.
 """
 
-from dataclasses import replace
 from random import Random
 from typing import Literal
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
 from peer.protocol.events import Interests
+from tests.records import replace
 from wire import LogKey, Setup, yamf_hash
 
 from .impolite import GREEDY, SAFE, SMALL

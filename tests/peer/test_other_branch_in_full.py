@@ -4,7 +4,6 @@ One of them only listens: it is notified of entries, passes them, and sends the 
 other one lacks. From the fork on these are not the ones that were meant, and nobody is to blame.
 """
 
-from dataclasses import replace
 from random import Random
 from typing import Literal
 
@@ -16,6 +15,7 @@ from peer.engine import Engine
 from peer.planner.sourcing import claim_all
 from peer.protocol.events import Interests, InterestsChanged
 from peer.protocol.notices import RequestGivenUp
+from tests.records import replace
 from wire import LogKey, Setup, negotiate, yamf_hash
 
 from .impolite import GREEDY, SAFE, SMALL

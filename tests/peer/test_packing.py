@@ -1,7 +1,6 @@
 """What goes compressed and what goes raw, and that both arrive (point2point.md 4)."""
 
 import random
-from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from peer.data.packing import PACKET_BYTES_MAX, SMALL_BYTES, Packer
 from peer.protocol.config import WINDOW_BYTES_MAX, Compression, SessionConfig
 from peer.protocol.request import Trial
+from tests.records import replace
 from wire import DataDecoder, PayloadBytes, PayloadStart, Setup
 
 TEXT = b"".join(b"line %d of a text that shrinks\n" % n for n in range(8000))

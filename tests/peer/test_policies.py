@@ -1,7 +1,5 @@
 """What nodes do with each other, in a plain order: following, syncing, mending, forks, relays."""
 
-from dataclasses import replace
-
 import pytest
 from nacl.signing import SigningKey
 
@@ -10,6 +8,7 @@ from peer.protocol.commands import FinishPayload
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Event, Interests, PayloadFinished, Refusal, Verdict
 from peer.protocol.notices import Limit, LimitMet, SyncFinished
+from tests.records import replace
 from wire import CancelReason, Grant, LogKey, Propose, encode_control, encode_request_cancelled
 
 from .impolite import Impolite, cancel, log_of, propose

@@ -1,7 +1,5 @@
 """A payload in pieces whose entry is refused."""
 
-from dataclasses import replace
-
 import pytest
 
 from peer.protocol.notices import FetchEnded
@@ -16,6 +14,7 @@ from tests.peer.impolite import (
     metadata_packet,
 )
 from tests.peer.rig import Held
+from tests.records import replace
 from wire import CancelReason, Grant, Propose, encode_payload_header, encode_request_cancelled
 
 

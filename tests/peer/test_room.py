@@ -1,11 +1,10 @@
 """Peers that take fewer requests than there are logs: the logs take turns (point2point.md 2)."""
 
-from dataclasses import replace
-
 import pytest
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests
+from tests.records import replace
 from wire import Adjust, Cancel, CancelReason, Eagerness, Grant, LogKey, Propose
 
 from .impolite import AUTHOR, Impolite

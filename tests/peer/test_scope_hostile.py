@@ -5,7 +5,6 @@ the engine asks for with the largest appetite, and sends no data where it should
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -14,6 +13,7 @@ from peer import Scope
 from peer.protocol.commands import LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged, LogView
+from tests.records import replace
 from wire import (
     Adjust,
     Cancel,

@@ -1,12 +1,11 @@
 """What beside the planner may speak of a log obeys the scope too, and what is covered goes on."""
 
-from dataclasses import replace
-
 import pytest
 
 from logstore import PolicyKind, Subscription, WriteScope
 from peer import Scope
 from peer.protocol.events import Interests, InterestsChanged, SourceChanged
+from tests.records import replace
 from wire import CancelReason, LogKey
 
 from .partial import wanted_of

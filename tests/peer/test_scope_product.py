@@ -7,7 +7,7 @@ is kept and decoded, so that what must not leave is looked for where it would be
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from nacl.signing import SigningKey
 from logstore import PolicyKind, Subscription, WriteScope
 from peer.protocol.events import Interests, InterestsChanged
 from peer.protocol.scope import Scope
+from tests.records import replace
 from wire import (
     Adjust,
     Cancel,

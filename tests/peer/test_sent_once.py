@@ -5,7 +5,6 @@ of it. So these worlds are drawn from a seed: who does what next, and how often 
 """
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from logstore import FULL, PolicyKind, Subscription
 from peer.protocol.events import Interests
 from peer.protocol.notices import Arriving
+from tests.records import replace
 
 from .partial import AUTHOR, LOG, Counting, interests_of, pair_of, settle
 from .rig import Held, Pair, Store

@@ -4,7 +4,6 @@ No side ever takes an honest one for a liar, and both end with what they want at
 """
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -16,6 +15,7 @@ from logstore import PolicyKind, Subscription
 from peer.planner.sourcing import claim_all
 from peer.protocol.commands import LookUp
 from peer.protocol.events import Interests, InterestsChanged, LogView
+from tests.records import replace
 from wire import LogKey
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle, wanted_of

@@ -1,11 +1,11 @@
 """Every rule of the control channel, for both roles, whole and byte by byte (point2point.md 9)."""
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from peer.protocol.errors import RemoteViolation
+from tests.records import replace
 from wire import (
     U64_MAX,
     Adjust,

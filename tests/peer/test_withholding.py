@@ -1,7 +1,5 @@
 """What is withheld of own logs, for how long, and what lets it go: a session against a script."""
 
-from dataclasses import replace
-
 import pytest
 
 from bymux import Role
@@ -10,6 +8,7 @@ from tests.bymux.factory import PONG, packet
 from tests.conformance.histories import Library
 from tests.conformance.memory import CONFIG, MemoryLink
 from tests.conformance.script import CREDIT_GIVEN, Speaker
+from tests.records import replace
 from wire import Adjust, CancelReason, Eagerness, Propose
 
 COUNT = 12

@@ -3,7 +3,6 @@
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
@@ -17,6 +16,7 @@ from peer.api import CannotConnectError, Peer, SyncError
 from peer.node import Address, ConnectionState, Doors, Node, NodeConfig, PeerAddress, running_node
 from peer.node.doors.tls import Identity, TlsStream
 from peer.node.links import entrance, parting
+from tests.records import replace
 from wire import LogKey
 
 from .support import PATIENCE_S

@@ -3,7 +3,6 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 import trio
@@ -12,6 +11,7 @@ from logstore import NewEntry, PayloadFile, PayloadState, Store
 from peer import SessionConfig, default_setup
 from peer.node import Node, NodeConfig, memory_link, running_node
 from peer.node.host.sinks import Sink
+from tests.records import replace
 from wire import LogKey
 
 from .support import PATIENCE_S

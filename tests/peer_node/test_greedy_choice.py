@@ -1,7 +1,6 @@
 """Each connection is greedy or safe by itself, over real sockets: its setup says so."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from logstore import Store
 from peer import SessionConfig, default_setup
 from peer.api import ConnectionInfo, Greedy, NodeConfig, Peer
 from peer.node import parse_greedy, with_greedy
+from tests.records import replace
 
 from .support import PATIENCE_S
 

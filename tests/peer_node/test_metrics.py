@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +19,12 @@ from peer.node import Meter, MetricsServer, Overview, metrics_address
 from peer.node.links.entrance import Refused
 from peer.node.links.gate import TooManyConnectionsError
 from peer.node.links.limits import Limits, limit_table
-from peer.node.links.roster import PEER_CONNECTIONS, Member
+from peer.node.links.roster import PEER_CONNECTIONS
 from peer.node.status import metrics_server
 from peer.node.status.meter import MOVED, OTHERS
 from peer.node.status.metrics_server import CLIENTS_MAX, DEADLINE_S
 from peer.node.status.readiness import KNOWN_S, PATIENCE_S, Readiness, write_trouble
+from tests.records import replace
 from wire import LogKey
 
 from .support import PATIENCE_S as TEST_S
@@ -105,14 +105,14 @@ async def test_what_a_connection_has_moved_is_counted_beyond_its_end(
             assert all(name.startswith("bamboo_peer_") for name in found)
 
 
-def member(peer_id: bytes | None, count: int) -> Member:
-    """One that has moved so many of everything."""
-    moved = SimpleNamespace(**dict.fromkeys(MOVED, count))
-    session = SimpleNamespace(statistics=lambda: moved)
-    made: Any = Member.__new__(Member)
-    made.peer_id, made.ended = peer_id, trio.Event()
-    made.connection = SimpleNamespace(session=session)
-    return made  # type: ignore[no-any-return]
+class Moved:
+    """What is asked of a member that has moved so many of everything."""
+
+    def __init__(self, peer_id: bytes | None, count: int) -> None:
+        self.peer_id = peer_id
+        self.ended = trio.Event()
+        moved = SimpleNamespace(**dict.fromkeys(MOVED, count))
+        self.connection = SimpleNamespace(session=SimpleNamespace(statistics=lambda: moved))
 
 
 async def test_peers_that_are_allowed_by_name_have_a_label_and_all_others_one(
@@ -123,7 +123,7 @@ async def test_peers_that_are_allowed_by_name_have_a_label_and_all_others_one(
         ann: SimpleNamespace(allowed=True),
         bob: SimpleNamespace(allowed=False),
     }
-    members = [member(ann, 1), member(bob, 10), member(None, 100), member(b"c" * 32, 1000)]
+    members = [Moved(ann, 1), Moved(bob, 10), Moved(None, 100), Moved(b"c" * 32, 1000)]
     admission = SimpleNamespace(rules=rules)
     node: Any = SimpleNamespace(members=members, entrance=SimpleNamespace(admission=admission))
     meter = Meter()

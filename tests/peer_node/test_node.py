@@ -3,7 +3,6 @@
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -25,6 +24,7 @@ from peer.node import (
     running_node,
 )
 from peer.node.interests import Wanted
+from tests.records import replace
 from wire import LogKey, SignatureLibraryError
 
 from .support import PATIENCE_S, Author

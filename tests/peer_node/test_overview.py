@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from peer.api import NodeConfig, Peer, memory_link
 from peer.node import Pace, Terms, why_peer
 from peer.node.status.overview import LOGS_MAX, Behind, Overview
 from peer.node.status.terms import terms_fields
+from tests.records import replace
 from wire import CancelReason, LogKey
 
 from .support import PATIENCE_S
@@ -158,8 +158,8 @@ def connection_terms(**changes: object) -> Terms:
     )
     limits = {name: value for name, value in changes.items() if hasattr(allowances, name)}
     others = {name: value for name, value in changes.items() if name not in limits}
-    changed = replace(allowances, **limits)  # type: ignore[arg-type]
-    return replace(plain, allowances=changed, **others)  # type: ignore[arg-type]
+    changed = replace(allowances, **limits)
+    return replace(plain, allowances=changed, **others)
 
 
 @pytest.mark.parametrize(

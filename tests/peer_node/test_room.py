@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -16,6 +15,7 @@ from peer.node.host.store_host import StoreHost
 from peer.node.links.limits import Limits
 from peer.node.room import LOOK_AT_LEAST_S, LOOKS, TELL_AGAIN_S, TOLD_MAX, Room
 from peer.node.status.overview import Overview
+from tests.records import replace
 from wire import LogKey
 
 from .support import PATIENCE_S

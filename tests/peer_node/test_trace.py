@@ -5,7 +5,6 @@ import os
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from logstore import ALL, Store
 from peer.api import NodeConfig, Peer, memory_link
 from peer.node import CannotTraceError, Direction, Ending, EndKind
 from peer.node.links.trace import WAITING_BYTES_MAX, TraceFile
+from tests.records import replace
 from wire import LogKey
 
 from .support import PATIENCE_S

@@ -7,11 +7,12 @@ nothing more.
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from peer.engine import Engine
 from peer.protocol.request import Request
 from peer.protocol.sequence import METADATA, PAYLOAD, PieceKind
+from tests.records import replace
 from wire import (
     U64_MAX,
     Adjust,
@@ -78,7 +79,7 @@ class Liar:
 
     def propose(self, **fields: object) -> bytes:
         made = Propose(self.own, NOWHERE, 1, 1, 0, U64_MAX, None, Eagerness.ALL)
-        return encode_control(replace(made, **fields))  # type: ignore[arg-type]
+        return encode_control(replace(made, **fields))
 
 
 Lie = Callable[[Liar], bytes | None]
@@ -90,7 +91,7 @@ def _adjusting(**fields: object) -> Lie:
         request = liar.active()
         if request is None:
             return None
-        return encode_control(replace(Adjust(request.number), **fields))  # type: ignore[arg-type]
+        return encode_control(replace(Adjust(request.number), **fields))
 
     return lie
 

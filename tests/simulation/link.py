@@ -8,7 +8,6 @@ the logic of a session to be able to.
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from peer.node.links.scoping import scoped
 from peer.node.links.sources import Place
 from peer.protocol.commands import Command, LookUp
 from peer.protocol.notices import Arriving, Notice
+from tests.records import replace
 from wire import ControlDecoder, ControlMessage, Grant, LogKey, Setup, encode_control, negotiate
 
 from .clock import Clock, Life

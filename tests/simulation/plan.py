@@ -6,9 +6,10 @@ one kind of trouble off changes the others as little as possible.
 """
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from peer import SessionConfig
+from tests.records import replace
 from wire import Setup
 
 TROUBLES = (

@@ -13,11 +13,12 @@ append before he has heard of everything he signed. In this world he knows.
 import random
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from logstore import LogVerdict, OwnLogsReadOnly, StoreError
+from tests.records import replace
 
 from .node import SimNode
 from .plan import Plan

@@ -2,7 +2,7 @@
 
 import pkgutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 from unittest import mock
@@ -23,6 +23,7 @@ from peer.planner.shared import Shared
 from peer.protocol.events import LogView
 from peer.protocol.request import OpenEntry, Request
 from peer.protocol.table import RequestTable
+from tests.records import replace
 from wire import LogKey
 
 from .plan import Plan, draw_plan
@@ -369,6 +370,8 @@ def test_each_kind_of_trouble_finds_a_planted_bug(worlds: Worlds) -> None:
         worlds.run()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("worlds", KINDS, ids=lambda worlds: worlds.trouble)
 def test_without_the_bug_the_same_worlds_settle(worlds: Worlds) -> None:
+    """That each of them says what its bug is known by shows it too."""
     worlds.run()

@@ -1,10 +1,9 @@
 """Which payload bytes count as received."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.peer.impolite import LOG, SMALL, Impolite, log_of, metadata_packet
+from tests.records import replace
 from wire import (
     Adjust,
     Cancel,

@@ -2,13 +2,14 @@
 
 import random
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 
 from nacl.signing import SigningKey
 
 from logstore import StoredEntry
 from peer.protocol.notices import Notice
+from tests.records import replace
 from wire import (
     LogKey,
     decode_entry,

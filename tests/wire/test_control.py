@@ -1,12 +1,12 @@
 """Control messages (point2point.md 2)."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.records import replace
 from tests.wire.strategies import CONTROL_MESSAGES, CUTS, entry_bytes, pieces
 from wire import (
     U64_MAX,

@@ -11,8 +11,9 @@ are told comes in the order in which it happened.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import islice
+
+from msgspec import Struct, field
 
 from logstore import ArrivingFile, PayloadHandle
 from peer import PayloadRead, PayloadWithdrawn, ReadPayload
@@ -25,8 +26,7 @@ Place = tuple[LogKey, int]
 """The log and the sequence number of a payload's entry."""
 
 
-@dataclass(slots=True, eq=False)
-class Arrival:
+class Arrival(Struct, eq=False):
     """A payload in one file, which stays the same when another session goes on with it.
 
     `file` is None for a small one, which cannot be read before it is whole. `written`: how many
@@ -49,8 +49,7 @@ class Arrival:
         return self.payload_bytes if self.right else min(self.written, self.payload_bytes - 1)
 
 
-@dataclass(slots=True, eq=False)
-class Reading:
+class Reading(Struct, eq=False):
     """One request of a session that reads a payload which is arriving, or was.
 
     `reached`: no byte from here on was read. `waiting`: a read that is to be carried out as soon as

@@ -5,8 +5,9 @@ many of its entries are on disk, and why the next one is not.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from logstore import NewEntry, OverQuota, PutResult
 from peer import Ingested, IngestFailed, IngestItem, Refusal
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from wire import LogKey
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """A received entry and the verdict on its signature."""
 
     handed: Handed
@@ -26,8 +26,7 @@ class Checked:
     valid: bool
 
 
-@dataclass(slots=True)
-class Group:
+class Group(Struct):
     """Entries of one request, `good` of which are stored, or to be stored."""
 
     handed: Handed

@@ -12,10 +12,10 @@ A transaction begins as soon as nothing is being checked that could join it; oth
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import trio
+from msgspec import Struct
 
 from peer import IngestItem
 from peer.node.fairness import Line
@@ -40,8 +40,7 @@ Commit = Callable[[list[Group]], Awaitable[None]]
 _Pending = tuple[Handed, IngestItem]
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
+class _Batch(Struct, frozen=True):
     entries: list[_Pending]
     ticket: Ticket
 

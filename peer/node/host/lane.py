@@ -7,12 +7,12 @@ not stay behind). Jobs of one account are done in order; whose are done first `f
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Final, TypeVar
 
 import trio
+from msgspec import Struct
 
 from peer.node.fairness import Account, Line
 
@@ -34,8 +34,7 @@ RunSync = Callable[[Callable[[], list[Settle]]], Awaitable[list[Settle]]]
 """Runs a blocking function where it blocks nobody: a thread, or, in a test, on the spot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """Something to do in the thread. Both outcomes are settled in the event loop.
 
     `work` returns what is to be called there when it is done; `failed` gets its exception.

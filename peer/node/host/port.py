@@ -1,7 +1,8 @@
 """A session's place at the store host: where its commands go in and its events come out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from peer import Event, Refusal
 from peer.node.fairness import Account
@@ -14,8 +15,7 @@ Fail = Callable[[Exception], None]
 Replies = dict["Port", list[Event]]
 
 
-@dataclass(slots=True, eq=False)
-class Handed:
+class Handed(Struct, eq=False):
     """The entries of one request that were handed in and not answered yet.
 
     Once one of them is refused the rest of them is as well; what the session hands in later is

@@ -8,8 +8,9 @@ wait in one list; the thread takes all that has gathered since it last looked.
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from logstore import (
     ArrivingFile,
@@ -30,8 +31,7 @@ from wire import LogKey, PayloadHasher
 HASH_BYTES_AT_ONCE: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a payload turned out to be. `whole`: what has to be added to its entry yet."""
 
     verdict: Verdict
@@ -39,8 +39,7 @@ class Outcome:
     whole: PayloadFile | bytes | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Sink:
+class Sink(Struct, eq=False):
     """One payload on its way in. Its methods run in a thread, one at a time and in order."""
 
     store: Store

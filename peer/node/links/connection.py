@@ -9,11 +9,11 @@ import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import trio
+from msgspec import Struct
 
 from logstore import StoreError
 from peer import (
@@ -82,16 +82,14 @@ _TURNED_AWAY: Final = frozenset((EndKind.NOT_A_PEER, EndKind.WANTS_TLS))
 _CLOSED_ALONE = "closed, without waiting for the other side any longer"
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How and why a connection ended; `reason` is one line for people."""
 
     kind: EndKind
     reason: str
 
 
-@dataclass(slots=True)
-class _Failures:
+class _Failures(Struct):
     """Failures to keep what came, since something was kept; and who is told of each."""
 
     most: int | None

@@ -8,12 +8,12 @@ A call is refused in the same way: whoever answers has to be who was called, or 
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
+from msgspec import Struct
 
 from logstore import PeerRule, Sighting, Store, StoreError, wall_clock_us
 from peer.node.doors.admission import Admission, Doors, ProvedStream
@@ -50,8 +50,7 @@ class Refused(StrEnum):
     LIMIT = "limit"
 
 
-@dataclass(slots=True)
-class _Told:
+class _Told(Struct):
     at_s: float
     since: int = 0
     """How often it has happened since it was told."""

@@ -4,8 +4,9 @@ Only what may interest whoever asks why a log is not complete: bounded, and noth
 order. Times are on Trio's clock.
 """
 
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
+
+from msgspec import Struct, field
 
 from peer import (
     Arriving,
@@ -37,24 +38,21 @@ _REFUSALS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The other side cancelled a request, by what `reason` and when."""
 
     reason: CancelReason
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(Struct, frozen=True):
     """We cancelled a request because we could not take in what came."""
 
     detail: str
     at_s: float
 
 
-@dataclass(slots=True)
-class Knowledge:
+class Knowledge(Struct):
     """Of one connection."""
 
     newest: dict[LogKey, int] = field(default_factory=dict)

@@ -1,8 +1,9 @@
 """What can be said of a node's connections, for people and for `status`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from peer import Allowances
 
@@ -29,8 +30,7 @@ class ConnectionState(StrEnum):
     CLOSING = "closing"
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """What a rate limit makes of one direction of a connection."""
 
     bytes_per_s: int
@@ -39,8 +39,7 @@ class Pace:
     """Whether something had to wait for its turn a moment ago."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What is in force on a connection, and how much of what is allowed is used."""
 
     send_greedily: bool
@@ -61,8 +60,7 @@ class Terms:
     receiving: Pace | None
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionInfo:
+class ConnectionInfo(Struct, frozen=True):
     """A connection, or a peer that is called again and again. Counts are of this connection."""
 
     address: str

@@ -2,10 +2,11 @@
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 import trio
+from msgspec import Struct, field
 
 from bymux import Role
 from peer import (
@@ -48,8 +49,7 @@ SYNC_FAILURES_MAX: Final = 3
 tried for minutes."""
 
 
-@dataclass(slots=True, eq=False)
-class Member:
+class Member(Struct, eq=False):
     """A connection that is open."""
 
     address: str
@@ -166,8 +166,7 @@ class Member:
             self.connection.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """A connection that has ended, and when on Trio's clock."""
 
     address: str

@@ -1,7 +1,8 @@
 """What the session with a peer is told of wants and offers, by what goes for that peer."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from logstore import ALL, PeerRule, ReadScope, WriteScope
 from peer import InterestsChanged, Scope

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import trio
+from msgspec import Struct
 
 from peer import Event, LogChanged, Notice, SourceBook, SourceChanged, SourceSeat
 from wire import LogKey
@@ -16,8 +16,7 @@ Tell = Callable[[Event], None]
 Settled = Callable[[Callable[[], None]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceInfo:
+class SourceInfo(Struct, frozen=True):
     """A connection over which a log can come, as far as this node knows.
 
     `fetching`: it is the one that this node fetches the log from. `peer_newest`: the newest entry

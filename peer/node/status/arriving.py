@@ -1,8 +1,9 @@
 """The payloads that are on their way to a node: in values that JSON has, and in words."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from logstore import Store
 from peer import json_number, log_fields
@@ -15,8 +16,7 @@ ARRIVING_MAX: Final = 500
 """Payloads that are told one by one, the first that began to arrive first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """How much of a payload is here, and who brings the rest, if anybody does."""
 
     bytes: int

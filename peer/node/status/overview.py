@@ -6,11 +6,11 @@ of them at most, so that ten thousand logs in order make no work and no file of 
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import trio
+from msgspec import Struct
 
 from logstore import PolicyKind, Store, wall_clock_us
 from peer import Interests, LogChanged, json_number, log_fields
@@ -28,8 +28,7 @@ LOGS_MAX: Final = 500
 State = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(Struct, frozen=True):
     """What is held of a log. `last`: no entry behind that can be taken, whoever holds it."""
 
     height: int = 0
@@ -40,16 +39,14 @@ class _Held:
 _NOTHING = _Held()
 
 
-@dataclass(frozen=True, slots=True)
-class _Lag:
+class _Lag(Struct, frozen=True):
     """Up to where a log was known to go at some time, and has not come here since."""
 
     newest: int
     since_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
+class Behind(Struct, frozen=True):
     """What connected peers hold of what is followed, and this node lacks, of all logs together.
 
     `since_s`: since when something has been missing that was known to be there, on Trio's clock;

@@ -3,9 +3,10 @@
 Nothing of a request comes back in an answer, and no header but the end of them matters.
 """
 
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
+
+from msgspec import Struct
 
 REQUEST_BYTES_MAX: Final = 8192
 """Of a request line and its headers; what is longer is refused."""
@@ -14,8 +15,7 @@ _END: Final = b"\r\n\r\n"
 _METHODS: Final = frozenset((b"GET", b"HEAD"))
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """An answer."""
 
     status: HTTPStatus

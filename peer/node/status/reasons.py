@@ -5,8 +5,9 @@ What is held is read from the store, what peers have said from the state of the 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from logstore import (
     FULL,
@@ -30,8 +31,7 @@ PEERS_TOLD = 5
 """Peers that say the same of a log are named up to here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """A sentence. `wrong`: it is a reason why something is not as it should be."""
 
     text: str
@@ -43,8 +43,7 @@ class Reason:
         return self.text if self.advice is None else f"{self.text}: {self.advice}"
 
 
-@dataclass(frozen=True, slots=True)
-class Lack:
+class Lack(Struct, frozen=True):
     """What is wanted of a log and not held, as far as what is held tells."""
 
     entries: bool
