@@ -1,10 +1,14 @@
-"""`append` asks peers first, where there are some: see docs/cli.md, append."""
+"""`append` asks peers first, where there are some: see docs/cli.md, append.
+
+So does whatever else signs entries of own logs: a gateway asks about all that it writes, at once.
+"""
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from logstore import Store, System
@@ -26,23 +30,28 @@ _ASKED: Final = "asked/"
 
 
 class Asker:
-    """Asks, before each batch that is appended to a log, unless that was done a moment ago.
+    """Asks, before each batch that is appended to own logs, unless that was done a moment ago.
 
     `always`: True asks whatever was asked before, and does not let pass that nobody answers; False
     asks nobody.
     """
 
     def __init__(
-        self, store: Store, log_id: int, terminal: "Terminal", *, always: bool | None
+        self,
+        store: Store,
+        log_ids: Iterable[int],
+        terminal: "Terminal",
+        *,
+        always: bool | None,
     ) -> None:
         self._store = store
-        self._log = LogKey(store.author, log_id)
+        self._logs = frozenset(LogKey(store.author, log_id) for log_id in log_ids)
         self._terminal = terminal
         self._always = always
         self._asked_at = -HOLDS_S
 
     def ask(self) -> None:
-        """Returns if the log may be appended to as far as peers know. Raises Problem, StoreError.
+        """Returns if the logs may be appended to as far as peers know. Raises Problem, StoreError.
 
         A store that is read-only is left to `append`, which says why.
         """
@@ -72,31 +81,33 @@ class Asker:
 
         from .online import run_trio
 
-        return run_trio(partial(ask_peers, self._store, self._log, addresses))
+        return run_trio(partial(ask_peers, self._store, self._logs, addresses))
 
     def _take(self, asked: "Asked") -> None:
         """What came of it, in words."""
-        held, before = asked.held, asked.held_before
-        if held > before:
+        who = " and ".join(asked.newest)
+        if asked.brought:
+            log, count = min(asked.brought.items())
             self._terminal.note(
-                f"{self._log}: this store was behind: {counted(held - before, 'entry')} signed"
-                f" before, up to {held}, came from {' and '.join(asked.newest)}"
+                f"{log}: this store was behind: {counted(count, 'entry')} signed before, up to"
+                f" {asked.held[log]}, came from {who}{_others(asked.brought)}"
             )
-        if asked.is_behind and not self._store.contested():
-            newest = max(asked.newest.values())
+        if asked.behind and not self._store.contested():
+            log, newest = min(asked.behind.items())
             raise Problem(
-                f"{self._log}: {' and '.join(asked.newest)} hold it up to entry {newest}, this"
-                f" store up to {held}; nothing was signed: `sync` with them, then append again"
+                f"{log}: {who} hold it up to entry {newest}, this store up to {asked.held[log]}"
+                f"{_others(asked.behind)}; nothing was signed: `sync` with them, then try again"
             )
         if not asked.newest:
             reasons = ", ".join(f"{name}: {reason}" for name, reason in asked.failed.items())
             if self._always:
                 raise Problem(
-                    f"{self._log}: nobody says whether this store has its newest entry ({reasons});"
-                    " nothing was signed: without --ask-first it is signed all the same"
+                    f"{self._named}: nobody says whether this store has the newest entry"
+                    f" ({reasons}); nothing was signed: without --ask-first it is signed all the"
+                    " same"
                 )
             self._terminal.note(
-                f"nobody says whether this store has the newest entry of {self._log} ({reasons});"
+                f"nobody says whether this store has the newest entry of {self._named} ({reasons});"
                 " signed all the same: fine unless this machine was restored or the key is on"
                 " another one as well"
             )
@@ -106,9 +117,9 @@ class Asker:
 
     def _has_heard(self, state: Mapping[str, Any]) -> bool:
         """Whether the node that serves the store was told what its peers hold, and holds it too."""
-        own = {"author": self._log.author.hex(), "log_id": json_number(self._log.log_id)}
+        own = {(log.author.hex(), json_number(log.log_id)) for log in self._logs}
         for each in state.get("logs", ()):
-            if all(each.get(name) == value for name, value in own.items()) and int(each["behind"]):
+            if (each.get("author"), each.get("log_id")) in own and int(each["behind"]):
                 return False
         now = datetime.now(UTC)
         return any(
@@ -117,7 +128,19 @@ class Asker:
             for each in state.get("connections", ())
         )
 
+    @property
+    def _named(self) -> str:
+        return f"{min(self._logs)}{_others(self._logs)}"
+
     # What was asked a moment ago
+
+    @property
+    def _memory(self) -> str:
+        """Under which name it stands in the store: of these logs together, however many."""
+        numbers = ",".join(str(log.log_id) for log in sorted(self._logs))
+        if len(self._logs) > 1:
+            numbers = blake2b(numbers.encode(), digest_size=16).hexdigest()
+        return f"{_ASKED}{numbers}"
 
     def _was_asked(self) -> bool:
         """Whether that was in this run of this machine, and both of its clocks agree when.
@@ -125,7 +148,7 @@ class Asker:
         What restores the machine restores this too. Then either the machine has been started
         again, or, restored with its memory, its two clocks have not gone on alike.
         """
-        value = self._store.recall(f"{_ASKED}{self._log.log_id}")
+        value = self._store.recall(self._memory)
         boot, now = System().boot_id().hex(), _clocks()
         if value is None or not boot:
             return False
@@ -140,7 +163,12 @@ class Asker:
         boot = System().boot_id().hex()
         if boot:
             value = json.dumps({"boot": boot, "at": _clocks()}).encode()
-            self._store.remember(f"{_ASKED}{self._log.log_id}", value)
+            self._store.remember(self._memory, value)
+
+
+def _others(logs: Collection[LogKey]) -> str:
+    """Of one of several logs: that there are more."""
+    return f" (and {counted(len(logs) - 1, 'other log')} likewise)" if len(logs) > 1 else ""
 
 
 def _clocks() -> tuple[float, float]:

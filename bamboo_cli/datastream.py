@@ -150,7 +150,7 @@ def _create(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.datastream import DataStreamSource
 
     with opened_store(args) as store:
-        Asker(store, args.log_id, terminal, always=None).ask()
+        Asker(store, [args.log_id], terminal, always=None).ask()
         create = partial(
             DataStreamSource.create,
             store,
@@ -174,7 +174,7 @@ def _append(args: "Namespace", terminal: "Terminal") -> int:
     from .datastream_lines import append_lines
 
     with opened_store(args) as store:
-        Asker(store, args.log_id, terminal, always=None).ask()
+        Asker(store, [args.log_id], terminal, always=None).ask()
         return run_trio(partial(append_lines, store, args.log_id, terminal))
 
 
@@ -205,7 +205,7 @@ def _writing(args: "Namespace", terminal: "Terminal", run: Callable[[Store], Any
     from gateways.datastream.sessions import OperationError
 
     with opened_store(args) as store:
-        Asker(store, args.log_id, terminal, always=None).ask()
+        Asker(store, [args.log_id], terminal, always=None).ask()
         try:
             run_trio(partial(run, store))
         except OperationError as error:
@@ -348,7 +348,7 @@ def _import_file(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.datastream import import_file
 
     with opened_store(args) as store:
-        Asker(store, args.log_id, terminal, always=None).ask()
+        Asker(store, [args.log_id], terminal, always=None).ask()
         path = Path(args.words[0])
         done = run_trio(partial(import_file, store, path, log_id=args.log_id))
     fields = log_fields(done.key) | {

@@ -102,7 +102,7 @@ def _describe(event: Mapping[str, object]) -> str | None:
 def run_relay(args: "Namespace", terminal: "Terminal") -> int:
     where = parsed(tcp_address, args.words[0], args.verb)
     with opened_store(args) as store:
-        Asker(store, args.log_id, terminal, always=None).ask()
+        Asker(store, [args.log_id], terminal, always=None).ask()
         run_serving(partial(_relay_until_signal, store, where, args, terminal))
     return DONE
 

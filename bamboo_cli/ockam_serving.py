@@ -16,6 +16,8 @@ from .opening import opened_store
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from gateways.ockam import Side
+
     from .terminal import Terminal
 
 DEFAULT_LISTEN: Final = "127.0.0.1:4000"
@@ -55,16 +57,36 @@ def run_serve(args: "Namespace", terminal: "Terminal") -> int:
     options = server_options(args)
     collect_seldom()
     with opened_store(args) as store:
-        ask_of_ledger(store, args.first_log, terminal)
+        ask_of_all(store, args.first_log, terminal)
         run_serving(partial(_serve_until_signal, store, args, options, terminal))
     return DONE
 
 
-def ask_of_ledger(store: Store, first_log: int | None, terminal: "Terminal") -> None:
-    """Asks peers whether this store has the newest of its ledger. Raises Problem."""
+def ask_of_all(store: Store, first_log: int | None, terminal: "Terminal") -> None:
+    """Asks peers whether this store has the newest of its ledger and its streams. Raises Problem.
+
+    A stream that is created later is asked about by nobody: its log is none that was ever signed.
+    """
+    from gateways.ockam import Side
+
+    side = Side(store)
+    try:
+        side.refresh()
+        streams = [stream.key.log_id for stream in side.streams(store.author)]
+        ledger = ledger_id(store, side, first_log)
+    finally:
+        side.close()
+    Asker(store, [ledger, *streams], terminal, always=None).ask()
+
+
+def ledger_id(store: Store, side: "Side", first_log: int | None) -> int:
+    """The log of the ledger: where it is, or where it would be made."""
     from gateways.ockam import FIRST_LOG
 
-    Asker(store, FIRST_LOG if first_log is None else first_log, terminal, always=None).ask()
+    found = side.ledger(store.author)
+    if found is not None:
+        return found.key.log_id
+    return FIRST_LOG if first_log is None else first_log
 
 
 async def _serve_until_signal(

@@ -8,7 +8,7 @@ from peer import counted, json_number, log_fields
 
 from .asking import Asker
 from .errors import DONE, Problem, WrongUsage
-from .ockam_serving import ask_of_ledger
+from .ockam_serving import ledger_id
 from .opening import opened_store
 from .values import rfc3339, u64
 
@@ -110,7 +110,7 @@ def run_trim(args: "Namespace", terminal: "Terminal") -> int:
 
     with _opened(args) as (store, catalog, book):
         stream = _own(catalog, args.words[0], args.partition or 0)
-        ask_of_ledger(store, args.first_log, terminal)
+        _ask_of_ledger(store, catalog, args, terminal)
         keeper: Keeper = Keeper(catalog, book)
         trimmed = keeper.trim(stream, args.before)
     fields = {
@@ -138,9 +138,9 @@ def run_rewind(args: "Namespace", terminal: "Terminal") -> int:
         raise WrongUsage("ockam rewind: --of names one author")
     name, partition = args.words[0], args.partition or 0
     _check_names(name, args.client)
-    with _opened(args) as (store, _, book):
+    with _opened(args) as (store, catalog, book):
         author = args.of[0] if args.of else store.author
-        ask_of_ledger(store, args.first_log, terminal)
+        _ask_of_ledger(store, catalog, args, terminal)
         record = book.rewind(Subject(author, name, partition, args.client), index)
     fields = {
         "stream": name,
@@ -171,13 +171,21 @@ def run_end(args: "Namespace", terminal: "Terminal") -> int:
                 raise _no_stream(name)
         else:
             streams = [_own(catalog, name, args.partition)]
+        Asker(store, [each.key.log_id for each in streams], terminal, always=None).ask()
         for stream in streams:
-            _end(store, catalog, stream, terminal)
+            _end(catalog, stream, terminal)
     return DONE
 
 
-def _end(store: Store, catalog: "Catalog", stream: "Stream", terminal: "Terminal") -> None:
-    Asker(store, stream.key.log_id, terminal, always=None).ask()
+def _ask_of_ledger(
+    store: Store, catalog: "Catalog", args: "Namespace", terminal: "Terminal"
+) -> None:
+    """Asks peers whether this store has the newest of its ledger. Raises Problem."""
+    log_id = ledger_id(store, catalog.side, args.first_log)
+    Asker(store, [log_id], terminal, always=None).ask()
+
+
+def _end(catalog: "Catalog", stream: "Stream", terminal: "Terminal") -> None:
     next_ = catalog.end(stream)
     fields = {
         "stream": stream.name,

@@ -69,7 +69,7 @@ def _append(args: "Namespace", terminal: "Terminal") -> int:
         raise WrongUsage("append: --ask-first asks peers, and --offline does not; choose one")
     always = True if args.ask_first else False if args.offline else None
     with opened_store(args) as store:
-        asker = Asker(store, args.log_id, terminal, always=always)
+        asker = Asker(store, [args.log_id], terminal, always=always)
         if args.lines:
             return _append_lines(store, args, terminal, asker)
         asker.ask()

@@ -41,7 +41,7 @@ class InterestBook:
 
     Built by `load` in a thread, since it reads a row of every log; then kept up with `note` and
     `take`. `fetches_only`: nothing is wanted or offered but what is fetched. `only`: nothing but
-    this own log, and peers are asked at once what they hold of it.
+    these own logs, and peers are asked at once what they hold of them.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class InterestBook:
         *,
         serve_held: bool = True,
         fetches_only: bool = False,
-        only: LogKey | None = None,
+        only: frozenset[LogKey] | None = None,
     ) -> None:
         self._author = author
         self._only = only
@@ -96,10 +96,10 @@ class InterestBook:
             book._shared[log] = max(known.get(log, 0), self._shared.get(log, 0))
         book._interests = replace(book._interests, shared=book._shared, held=book._held)
         if self._only is not None:
-            book._shared.setdefault(self._only, 0)
-            asked = frozenset((self._only,))
-            book._interests = replace(book._interests, own=asked, asked=asked)
-            book._offers = {self._only}
+            for log in self._only:
+                book._shared.setdefault(log, 0)
+            book._interests = replace(book._interests, own=self._only, asked=self._only)
+            book._offers = {*self._only}
             book._take_wants(wanted)
             return book
         if self._fetches_only:

@@ -58,9 +58,9 @@ class NodeConfig:
     `workers`: verification processes at most, one for each core if None. `poll_s`: how often
     commits of other processes are looked for, in seconds. `lock`: whether it is the one node that
     serves its store. `serve_held`: whether logs are given out that are merely held. `fetches_only`:
-    nothing is followed or offered, only what `Store.want` has recorded is asked for. `only`: an own
-    log, which alone is brought into step, and of which every peer is asked what it holds. `trace`:
-    a file for a record of every message of every connection. `doors`: who is let in, and how.
+    nothing is followed or offered, only what `Store.want` has recorded is asked for. `only`: own
+    logs, which alone are brought into step, and of which every peer is asked what it holds.
+    `trace`: a file for a record of every message. `doors`: who is let in, and how.
     """
 
     session: SessionConfig = field(default_factory=SessionConfig)
@@ -70,7 +70,7 @@ class NodeConfig:
     lock: bool = True
     serve_held: bool = True
     fetches_only: bool = False
-    only: LogKey | None = None
+    only: frozenset[LogKey] | None = None
     trace: Path | None = None
     doors: Doors = field(default_factory=Doors)
 

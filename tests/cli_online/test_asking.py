@@ -5,11 +5,12 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from .running import Serving, run, serving, until
+from .running import Serving, run, serving, started, until
 
 
 class Machine:
@@ -135,6 +136,47 @@ def test_what_was_signed_after_a_restore_is_noticed_before_it_spreads(
     assert "this key signs on two machines" in done.stderr
     assert newest(other, author) == 3
     assert not forks(other)
+
+
+@contextmanager
+def hub(machine: Machine) -> Iterator[tuple[str, list[str]]]:
+    """A hub of Ockam streams, where it listens, and in the end its standard error."""
+    errors: list[str] = []
+    flags = ("--json", "ockam", "serve", "--listen", "127.0.0.1:0")
+    process = started(machine.store, *flags, environment=machine.environment)
+    node = Serving(process)
+    yield node.event()["address"], errors
+    status, error = node.end()
+    assert status == 0
+    errors.append(error)
+
+
+def test_a_hub_of_a_machine_that_was_restored_takes_all_its_logs_back_before_it_signs(
+    machine: Machine, friend: Friend, author: str
+) -> None:
+    other, _, address = friend
+
+    def push(where: str, partition: int, text: str) -> str:
+        flags = ("--partition", str(partition))
+        return machine.run("ockam", "push", where, "orders", *flags, stdin=text.encode()).stdout
+
+    with hub(machine) as (where, _):
+        machine.run("ockam", "create", where, "orders", "--partitions", "3")
+        assert [push(where, partition, "tea").strip() for partition in (0, 2)] == ["0", "0"]
+    machine.run("sync", address)
+    files = machine.snapshot()
+    with hub(machine) as (where, _):
+        assert [push(where, partition, "milk").strip() for partition in (1, 2)] == ["0", "1"]
+    machine.run("sync", address)
+    machine.restore(files)
+    machine.forget_asking()
+    with hub(machine) as (where, errors):
+        assert [push(where, partition, "water").strip() for partition in (1, 2)] == ["1", "2"]
+    assert "this store was behind: 1 entry signed before" in errors[0]
+    assert f"came from {address} (and 1 other log likewise)" in errors[0]
+    machine.run("sync", address)
+    assert not forks(other)
+    assert not forks(machine)
 
 
 def test_nobody_who_answers_is_said_once_in_a_while(

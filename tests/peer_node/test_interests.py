@@ -152,7 +152,7 @@ def test_a_book_of_one_own_log_asks_for_it_and_for_nothing_else() -> None:
         store.append([b"another"])
         store.follow(ALL)
         store.want(Author(2).log, 3, 4)
-        book = InterestBook(store.author, only=log).load(store)
+        book = InterestBook(store.author, only=frozenset((log,))).load(store)
         assert book.current.offers == (log,)
         assert book.current.interests == Interests(
             own=frozenset({log}),
