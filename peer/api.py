@@ -12,7 +12,7 @@ There is no global state: any number of peers may run in one program, also on st
 """
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -270,7 +270,7 @@ class Peer:
         _check_log_id(log_id)
         store, host = self.store, self.node.host
         if self._ask_first and self.node.has_shared:
-            await self._hear_first(LogKey(store.author, log_id))
+            await self._hear_first([LogKey(store.author, log_id)])
         append = partial(store.append, payloads)
         if isinstance(payloads, list | tuple) and not all(
             isinstance(each, bytes) for each in payloads
@@ -287,18 +287,19 @@ class Peer:
         *,
         expected_seqs: Sequence[int | None] | None = None,
     ) -> list[list[Appended]]:
-        """`Store.append_many`; waits as `append` does, for each of the logs, and raises as both."""
-        for log_id, _ in batches if self._ask_first and self.node.has_shared else ():
-            await self._hear_first(LogKey(self.store.author, log_id))
+        """`Store.append_many`; waits as `append` does, for all logs at once, and raises as both."""
+        if self._ask_first and self.node.has_shared:
+            await self._hear_first({LogKey(self.store.author, log_id) for log_id, _ in batches})
         append = partial(self.store.append_many, batches, expected_seqs=expected_seqs)
         return await self.node.host.call(append)
 
-    async def _hear_first(self, log: LogKey) -> None:
+    async def _hear_first(self, logs: Collection[LogKey]) -> None:
         with self._pending.waiting():
-            missing = await hear_first(self.node, log)
+            missing = await hear_first(self.node, logs)
         if missing:
+            log, count = min(missing.items())
             error = OwnLogsReadOnly(
-                f"peers hold {counted(missing, 'entry')} more than this store",
+                f"peers hold {counted(count, 'entry')} more than this store",
                 str(log),
                 "append again once they have come",
             )

@@ -121,39 +121,45 @@ def _newest(store: Store, logs: Collection[LogKey]) -> dict[LogKey, int]:
     return {log: 0 if info is None else info.newest for log, info in found.items()}
 
 
-async def hear_first(node: Node, log: LogKey) -> int:
-    """Returns once every peer that a node calls has told what it holds of an own log, or cannot.
+async def hear_first(node: Node, logs: Collection[LogKey]) -> dict[LogKey, int]:
+    """Returns once every peer that a node calls has told what it holds of own logs, or cannot.
 
     That is for a node that has just begun: later all have, or do not answer, and nobody is waited
-    for longer than `WITHIN_S`. What somebody is known to hold is waited for as long. Returns how
-    many entries are missing here all the same.
+    for longer than `WITHIN_S`, however many logs there are. What somebody is known to hold is
+    waited for as long. Returns the logs of which entries are missing here all the same, and how
+    many.
     """
-    node.ask(log)
+    node.ask(logs)
     until = trio.current_time() + WITHIN_S
     while trio.current_time() < until:
-        about_to_tell = any(_is_about_to_tell(each, log) for each in node.diallers)
-        missing = await _missing(node, log)
+        about_to_tell = any(_is_about_to_tell(each, logs) for each in node.diallers)
+        missing = await _missing(node, logs)
         if not about_to_tell and not missing:
-            return 0
+            return {}
         await trio.sleep(POLL_S)
-    return await _missing(node, log)
+    return await _missing(node, logs)
 
 
-def _is_about_to_tell(dialler: Dialler, log: LogKey) -> bool:
+def _is_about_to_tell(dialler: Dialler, logs: Collection[LogKey]) -> bool:
     """Whether an address is called for the first time, or who answers there has yet to speak."""
     member = dialler.member
     if member is None or not member.established.is_set():
         return dialler.last_error is None and dialler.attempts <= 1
-    knowledge = member.knowledge
+    if trio.current_time() >= member.since_s + TELL_S:
+        return False
     # That it has confirmed a request tells nothing yet: what it holds may be on its way, and was
     # signed over on a busy machine. Only an answer to the question, or a refusal, says it all.
-    told = log in knowledge.told or log in knowledge.refused
-    return not told and trio.current_time() < member.since_s + TELL_S
+    knowledge = member.knowledge
+    return any(log not in knowledge.told and log not in knowledge.refused for log in logs)
 
 
-async def _missing(node: Node, log: LogKey) -> int:
-    known = max((member.knowledge.newest.get(log, 0) for member in node.members), default=0)
+async def _missing(node: Node, logs: Collection[LogKey]) -> dict[LogKey, int]:
+    known = {
+        log: max((member.knowledge.newest.get(log, 0) for member in node.members), default=0)
+        for log in logs
+    }
+    known = {log: newest for log, newest in known.items() if newest}
     if not known:
-        return 0
-    held = await trio.to_thread.run_sync(_newest, node.host.store, [log])
-    return max(0, known - held[log])
+        return {}
+    held = await trio.to_thread.run_sync(_newest, node.host.store, known)
+    return {log: newest - held[log] for log, newest in known.items() if newest > held[log]}

@@ -1,6 +1,6 @@
 """What this node wants and offers, kept in step with the store (point2point.md 10)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -148,11 +148,11 @@ class InterestBook:
     def _is_narrow(self) -> bool:
         return self._fetches_only or self._only is not None
 
-    def ask(self, log: LogKey) -> bool:
-        """Every peer is asked what it holds of an own log; False if that is so already."""
-        if log in self._interests.asked:
+    def ask(self, logs: Collection[LogKey]) -> bool:
+        """Every peer is asked what it holds of own logs; False if that is so already."""
+        if self._interests.asked.issuperset(logs):
             return False
-        self._interests = replace(self._interests, asked=self._interests.asked | {log})
+        self._interests = replace(self._interests, asked=self._interests.asked.union(logs))
         self._current = None
         return True
 

@@ -3,7 +3,7 @@
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -490,9 +490,9 @@ class Node:
         """Takes back `follow`; False if exactly that was not followed."""
         return await self._change_wanted(partial(self.host.store.unfollow, target))
 
-    def ask(self, log: LogKey) -> None:
-        """Asks every peer, from now on, what it holds of an own log."""
-        if self._book.ask(log):
+    def ask(self, logs: Collection[LogKey]) -> None:
+        """Asks every peer, from now on, what it holds of own logs."""
+        if self._book.ask(logs):
             self._roster.tell(self._book.current)
 
     async def want(self, log: LogKey, first: int, last: int) -> bool:

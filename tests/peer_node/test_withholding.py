@@ -236,6 +236,20 @@ async def test_who_has_nobody_to_call_is_not_slowed_down(
         assert trio.current_time() - started < 1
 
 
+async def test_several_logs_are_heard_of_together(
+    autojump_clock: MockClock, machines: Machines
+) -> None:
+    """Who is called says nothing, and is waited for as long as for one of them."""
+    await machines.agree(1)
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener, Peer(machines.first, config=NodeConfig(workers=0)) as peer:
+        host, port = listener.socket.getsockname()
+        peer.connect(f"{host}:{port}")
+        started = trio.current_time()
+        await peer.append_many([(log_id, [b"x"]) for log_id in range(5)])
+        assert 0.9 * asking.WITHIN_S < trio.current_time() - started < 2 * asking.WITHIN_S
+
+
 async def test_that_a_request_is_confirmed_tells_not_yet_what_is_held() -> None:
     """On a busy machine what it holds comes later; the number after that would be signed twice."""
     knowledge = Knowledge()
@@ -246,8 +260,8 @@ async def test_that_a_request_is_confirmed_tells_not_yet_what_is_held() -> None:
     )
     dialler = cast(Dialler, SimpleNamespace(member=member))
     knowledge.take(RequestConfirmed(1, LOG, ours=True, start=4, end=None), trio.current_time())
-    assert asking._is_about_to_tell(dialler, LOG)
+    assert asking._is_about_to_tell(dialler, [LOG])
     knowledge.take(PeerHolds(LOG, 4, 3), trio.current_time())
-    assert asking._is_about_to_tell(dialler, LOG)
+    assert asking._is_about_to_tell(dialler, [LOG])
     knowledge.take(NewestLearned(LOG, 5), trio.current_time())
-    assert not asking._is_about_to_tell(dialler, LOG)
+    assert not asking._is_about_to_tell(dialler, [LOG])
