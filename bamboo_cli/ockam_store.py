@@ -171,10 +171,22 @@ def run_end(args: "Namespace", terminal: "Terminal") -> int:
                 raise _no_stream(name)
         else:
             streams = [_own(catalog, name, args.partition)]
+        # Those that have ended before are left out; where all have, that is what is said.
+        streams = [each for each in streams if not _has_ended(store, each)] or streams
         Asker(store, [each.key.log_id for each in streams], terminal, always=None).ask()
-        for stream in streams:
-            _end(catalog, stream, terminal)
+        for stream, next_ in zip(streams, catalog.end(streams), strict=True):
+            fields = {
+                "stream": stream.name,
+                "partition": stream.partition,
+                "next": json_number(next_),
+            }
+            terminal.result(fields, f"{stream.name}/{stream.partition} ended before {next_}")
     return DONE
+
+
+def _has_ended(store: Store, stream: "Stream") -> bool:
+    info = store.log(stream.key)
+    return info is not None and info.end_seq is not None
 
 
 def _ask_of_ledger(
@@ -183,17 +195,6 @@ def _ask_of_ledger(
     """Asks peers whether this store has the newest of its ledger. Raises Problem."""
     log_id = ledger_id(store, catalog.side, args.first_log)
     Asker(store, [log_id], terminal, always=None).ask()
-
-
-def _end(catalog: "Catalog", stream: "Stream", terminal: "Terminal") -> None:
-    next_ = catalog.end(stream)
-    fields = {
-        "stream": stream.name,
-        "partition": stream.partition,
-        "next": json_number(next_),
-    }
-    terminal.result(fields, f"{stream.name}/{stream.partition} ended before {next_}")
-    terminal.flush()
 
 
 def _own(catalog: "Catalog", name: str, partition: int) -> "Stream":

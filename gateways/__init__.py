@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .failures import SAID_EVERY_S, Seldom
     from .hosting import LogHost, Observer, store_of, unobserved
     from .locks import WriterLock
-    from .log_ids import create_log
+    from .log_ids import Batches, Sign, create_logs, free_ids
     from .prefix import (
         Prefix,
         Standing,
@@ -40,7 +40,10 @@ _HOMES = {
     "SideTable": "side_table",
     "Standing": "prefix",
     "WriterLock": "locks",
-    "create_log": "log_ids",
+    "Batches": "log_ids",
+    "Sign": "log_ids",
+    "create_logs": "log_ids",
+    "free_ids": "log_ids",
     "entries_from": "prefix",
     "holds_still": "prefix",
     "outlasting": "running",
@@ -57,6 +60,7 @@ _HOMES = {
 
 __all__ = [
     "SAID_EVERY_S",
+    "Batches",
     "Ended",
     "LogHost",
     "Observer",
@@ -65,10 +69,12 @@ __all__ = [
     "Running",
     "Seldom",
     "SideTable",
+    "Sign",
     "Standing",
     "WriterLock",
-    "create_log",
+    "create_logs",
     "entries_from",
+    "free_ids",
     "holds_still",
     "outlasting",
     "read_to_damage",

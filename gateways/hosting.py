@@ -5,7 +5,7 @@ the log of the database is written: that comes before it is synced and counts, s
 the store is asked every few milliseconds. Else it is asked seldom.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -85,12 +85,16 @@ class LogHost:
     def append_many(
         self,
         batches: Sequence[tuple[int, Sequence[bytes]]],
-        expected_seqs: Sequence[int | None] | None,
+        *,
+        expected_seqs: Sequence[int | None] | None = None,
+        ending: Collection[int] = (),
     ) -> list[list[Appended]]:
         """`Store.append_many`, through the peer where there is one. To be called in a thread."""
         if self._peer is None:
-            return self.store.append_many(batches, expected_seqs=expected_seqs)
-        append = partial(self._peer.append_many, batches, expected_seqs=expected_seqs)
+            return self.store.append_many(batches, expected_seqs=expected_seqs, ending=ending)
+        append = partial(
+            self._peer.append_many, batches, expected_seqs=expected_seqs, ending=ending
+        )
         return trio.from_thread.run(append)
 
     async def watch(

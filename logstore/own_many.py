@@ -1,6 +1,6 @@
 """Appending to several own logs at once: one right to sign, one transaction, all or none."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,16 +30,20 @@ def append_batches(
     signing_key: Callable[[], SigningKey],
     batches: Batches,
     expected_seqs: Sequence[int | None] | None,
+    ending: Collection[int],
     where: "Path | str",
 ) -> list[list["Appended"]]:
     """Signs and stores the batches in order; one list of entries for each.
 
-    A log may come more than once, and goes on where it was left. Raises as `Store.append` does;
+    A log may come more than once, and goes on where it was left; one of those in `ending` ends with
+    its last batch. Raises as `Store.append` does;
     then nothing of any batch is stored, and `log` of the error says whose fault it is.
     """
     key = signing_key()
     expected = expected_seqs or [None] * len(batches)
-    sign = partial(_sign, key=key, batches=batches, expected_seqs=expected, where=where)
+    sign = partial(
+        _sign, key=key, batches=batches, expected_seqs=expected, ending=ending, where=where
+    )
     if identity is None:
         with database.write() as transaction:
             return sign(transaction)
@@ -61,15 +65,22 @@ def _sign(
     key: SigningKey,
     batches: Batches,
     expected_seqs: Sequence[int | None],
+    ending: Collection[int],
     where: "Path | str",
 ) -> list[list["Appended"]]:
     author = bytes(key.verify_key)
     appended = []
-    for (log_id, payloads), expected_seq in zip(batches, expected_seqs, strict=True):
+    last = {log_id: place for place, (log_id, _) in enumerate(batches) if log_id in ending}
+    for place, (log_id, payloads) in enumerate(batches):
         try:
             check_uncontested(transaction.db, author, log_id, where)
             entries = append_entries(
-                transaction, key, log_id, payloads, end_of_log=False, expected_seq=expected_seq
+                transaction,
+                key,
+                log_id,
+                payloads,
+                end_of_log=last.get(log_id) == place,
+                expected_seq=expected_seqs[place],
             )
         except (LogClosed, LogMoved, StoreDamaged) as error:
             error.log = LogKey(author, log_id)
@@ -79,9 +90,11 @@ def _sign(
 
 
 def check_batches(
-    batches: Sequence[tuple[int, Sequence[object]]], expected_seqs: Sequence[int | None] | None
+    batches: Sequence[tuple[int, Sequence[object]]],
+    expected_seqs: Sequence[int | None] | None,
+    ending: Collection[int],
 ) -> None:
-    """Raises ValueError where there is nothing to append, in all or in one batch."""
+    """Raises ValueError where there is nothing to append, in all, in one batch or to what ends."""
     if not batches:
         raise ValueError("nothing to append")
     if expected_seqs is not None and len(expected_seqs) != len(batches):
@@ -89,3 +102,5 @@ def check_batches(
     for log_id, payloads in batches:
         if not payloads:
             raise ValueError(f"nothing to append to log {log_id}")
+    for log_id in {*ending} - {log_id for log_id, _ in batches}:
+        raise ValueError(f"nothing to append to log {log_id}, which is to end")

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -194,14 +194,16 @@ class Store(StoreView):
         batches: Sequence[tuple[int, Sequence[bytes]]],
         *,
         expected_seqs: Sequence[int | None] | None = None,
+        ending: Collection[int] = (),
     ) -> list[list[Appended]]:
         """`append` to several own logs: (log id, payloads) each, all on disk or none of them.
 
         One list of entries for each batch; a log may come more than once. `expected_seqs`: of each
-        batch, the number that its first entry is to get, None if that is any. Raises as `append`
-        does; `log` of the error is the one that keeps the others from being stored.
+        batch, the number that its first entry is to get, None if that is any. `ending`: the logs
+        of which the last entry is to be the end. Raises as `append` does; `log` of the error is
+        the one that keeps the others from being stored.
         """
-        check_batches(batches, expected_seqs)
+        check_batches(batches, expected_seqs, ending)
         staged: list[Staged] = []
         try:
             ready = []
@@ -211,7 +213,13 @@ class Store(StoreView):
                 ready.append((log_id, found))
             where = self.path or "memory"
             return append_batches(
-                self._database, self._identity, self.signing_key, ready, expected_seqs, where
+                self._database,
+                self._identity,
+                self.signing_key,
+                ready,
+                expected_seqs,
+                ending,
+                where,
             )
         finally:
             self._files.release(staged)

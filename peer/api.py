@@ -286,11 +286,14 @@ class Peer:
         batches: Sequence[tuple[int, Sequence[bytes]]],
         *,
         expected_seqs: Sequence[int | None] | None = None,
+        ending: Collection[int] = (),
     ) -> list[list[Appended]]:
         """`Store.append_many`; waits as `append` does, for all logs at once, and raises as both."""
         if self._ask_first and self.node.has_shared:
             await self._hear_first({LogKey(self.store.author, log_id) for log_id, _ in batches})
-        append = partial(self.store.append_many, batches, expected_seqs=expected_seqs)
+        append = partial(
+            self.store.append_many, batches, expected_seqs=expected_seqs, ending=ending
+        )
         return await self.node.host.call(append)
 
     async def _hear_first(self, logs: Collection[LogKey]) -> None:

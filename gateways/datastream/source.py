@@ -3,11 +3,10 @@
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from types import TracebackType
 from typing import BinaryIO, Final, Self, cast
 
-from gateways import LogHost, WriterLock, create_log, store_of
+from gateways import LogHost, WriterLock
 from gateways.datastream.codec import (
     ENTRY_HEAD,
     HEAD_BYTES,
@@ -273,12 +272,9 @@ class DataStreamSource:
     ) -> LogKey:
         """Declares a stream in an own log without entries. Raises LogMoved if it has some."""
         declared = Declaration(stream_type, system_id, file_version, origin)
-        host = LogHost(peer_or_store)
         payload = encode_declaration(declared)
-        if isinstance(peer_or_store, Peer):
-            return (await host.append([payload], log_id=log_id, expected_seq=1))[0].key
-        create = partial(create_log, store_of(peer_or_store), payload, log_id=log_id)
-        return (await host.call(create)).key
+        signed = await LogHost(peer_or_store).append([payload], log_id=log_id, expected_seq=1)
+        return signed[0].key
 
     async def __aenter__(self) -> Self:
         store = self._host.store

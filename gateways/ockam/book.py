@@ -163,7 +163,7 @@ class Book:
 
     def _write(self, records: Sequence[Record]) -> None:
         key = self._catalog.ledger()
-        self._catalog.sign([(key.log_id, list(payloads_of(records)))], None)
+        self._catalog.sign([(key.log_id, list(payloads_of(records)))])
         self._catalog.refresh()
 
     def _summarize_if_due(self) -> None:
@@ -187,12 +187,12 @@ class Book:
             first = found.seq + 1
             try:
                 # What another process has written meanwhile would be dropped with the old ones.
-                self._catalog.sign([(key.log_id, payloads[:_SUMMARY_BATCH])], [first])
+                self._catalog.sign([(key.log_id, payloads[:_SUMMARY_BATCH])], expected_seqs=[first])
             except LogMoved:
                 continue
             for start in range(_SUMMARY_BATCH, len(payloads), _SUMMARY_BATCH):
                 part = payloads[start : start + _SUMMARY_BATCH]
-                self._catalog.sign([(key.log_id, part)], None)
+                self._catalog.sign([(key.log_id, part)])
             self._side.refresh()
             dropped = self._catalog.store.drop(key, 2, first - 1)
             self._side.count_down(key, dropped.bytes)

@@ -3,13 +3,13 @@
 All of it blocks, and may be called from any thread.
 """
 
+import itertools
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gateways import create_log, read_to_damage
+from gateways import Sign, create_logs, free_ids, read_to_damage
 from gateways.ockam.codec import DATA_BYTES_MAX
 from gateways.ockam.declared import INDEX_OF_SEQ, LEDGER_DECLARATION, declare_stream
 from gateways.ockam.server import (
@@ -22,10 +22,8 @@ from gateways.ockam.server import (
 )
 from logstore import (
     FULL,
-    Appended,
     LogClosed,
     LogInfo,
-    LogMoved,
     LogState,
     PayloadState,
     PolicyKind,
@@ -49,11 +47,7 @@ _ENTRY_BYTES: Final = 400
 """An encoding, at most."""
 _RUN_MIN: Final = 64
 """Shorter runs are found again as quickly as they are looked up."""
-_ATTEMPTS: Final = 100
 _CACHED_MAX: Final = 100_000
-
-Batches = Sequence[tuple[int, Sequence[bytes]]]
-Sign = Callable[[Batches, Sequence[int | None] | None], list[list[Appended]]]
 
 
 class Push(NamedTuple):
@@ -87,7 +81,7 @@ class Catalog:
         self.authors: Final = tuple(dict.fromkeys((store.author, *of)))
         self.first_log: Final = first_log
         self.last_log: Final = min(first_log + LOGS - 1, U64_MAX)
-        self.sign: Final = sign or partial(_sign, store)
+        self.sign: Final[Sign] = sign or store.append_many
         self._streams_max = streams_max
         self._making = threading.Lock()
         self._cache: dict[str, Stream] = {}
@@ -188,24 +182,10 @@ class Catalog:
     def _declare(self, name: str, partitions: Sequence[int]) -> None:
         """Signs entry 1 of new logs, above the highest in use: all of them or none."""
         highest = self.side.highest_log(self.own, self.first_log, self.last_log)
-        log_id = self.first_log if highest is None else highest + 1
-        for _ in range(_ATTEMPTS):
-            ids = range(log_id, log_id + len(partitions))
-            if ids[-1] > self.last_log:
-                raise LogClosed("no log id is free", f"up to {self.last_log}", "move first_log")
-            batches = [
-                (id_, [declare_stream(name, number)])
-                for id_, number in zip(ids, partitions, strict=True)
-            ]
-            try:
-                self.sign(batches, [1] * len(batches))
-            except (LogMoved, LogClosed):
-                # Somebody has appended to one of these by its number.
-                log_id += 1
-                continue
-            self.refresh()
-            return
-        raise LogClosed("no run of log ids is free", f"from {log_id} on", "move first_log")
+        above = self.first_log if highest is None else highest + 1
+        declarations = [declare_stream(name, number) for number in partitions]
+        create_logs(self.sign, declarations, itertools.count(above), last=self.last_log)
+        self.refresh()
 
     def ledger(self) -> LogKey:
         """The log of this node's ledger, which is made if there is none."""
@@ -215,7 +195,8 @@ class Catalog:
                 self.side.refresh()
                 found = self.side.ledger(self.own)
                 if found is None:
-                    create_log(self.store, LEDGER_DECLARATION, first=self.first_log)
+                    ids = free_ids(self.store, self.first_log)
+                    create_logs(self.sign, [LEDGER_DECLARATION], ids)
                     self.side.refresh()
                     found = self.side.ledger(self.own)
         assert found is not None
@@ -264,7 +245,7 @@ class Catalog:
                 (key.log_id, [pushes[at].data for at in found]) for key, found in places.items()
             ]
             try:
-                appended = self.sign(batches, None)
+                appended = self.sign(batches)
             except StoreError as error:
                 if error.log is None or error.log not in places:
                     raise
@@ -295,11 +276,15 @@ class Catalog:
         info = self.store.log(key)
         return info is None or info.state is LogState.LIVE
 
-    def end(self, stream: Stream) -> int:
-        """Ends the log of an own stream; the index that the next message would have had."""
-        ended = self.store.append([b""], log_id=stream.key.log_id, end_of_log=True)
-        self._closed.add(stream.key)
-        return ended[0].seq - INDEX_OF_SEQ
+    def end(self, streams: Sequence[Stream]) -> list[int]:
+        """Ends the logs of own streams, all or none; the index that a next message would have had.
+
+        One of each.
+        """
+        ids = [stream.key.log_id for stream in streams]
+        ended = self.sign([(id_, [b""]) for id_ in ids], ending=ids)
+        self._closed.update(stream.key for stream in streams)
+        return [entries[-1].seq - INDEX_OF_SEQ for entries in ended]
 
     # Reading -------------------------------------------------------------------------------------
 
@@ -401,12 +386,6 @@ def next_index(info: LogInfo | None) -> int:
         return 0
     last = info.newest if info.end_seq is None else info.end_seq - 1
     return max(0, min(last, info.servable) + 1 - INDEX_OF_SEQ)
-
-
-def _sign(
-    store: Store, batches: Batches, expected_seqs: Sequence[int | None] | None
-) -> list[list[Appended]]:
-    return store.append_many(batches, expected_seqs=expected_seqs)
 
 
 def _is_message(entry: StoredEntry) -> bool:

@@ -3,8 +3,9 @@
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateways import SideTable, Standing, WriterLock, create_log, entries_from, standing_of
+from gateways import (
+    SideTable,
+    Standing,
+    WriterLock,
+    create_logs,
+    entries_from,
+    free_ids,
+    standing_of,
+)
 from gateways.datastream import DataStreamServer
 from gateways.declaration import (
     DeclarationError,
@@ -25,7 +34,7 @@ from gateways.declaration import (
     u64_field,
 )
 from gateways.ockam import OckamServer
-from logstore import LogMoved, Store, StoreLocked
+from logstore import Appended, LogClosed, LogMoved, OwnLogsReadOnly, Store, StoreLocked
 from peer.api import Address, CannotListenError
 from wire import LogKey
 
@@ -112,10 +121,32 @@ def test_expected_seq_is_compared_where_it_is_signed() -> None:
 def test_log_ids_are_given_out_once() -> None:
     with Store.memory() as store:
         store.append([b"taken"], log_id=8)
-        assert create_log(store, b"{}", first=7).key.log_id == 7
-        assert create_log(store, b"{}", first=7).key.log_id == 9
-        with pytest.raises(LogMoved):
-            create_log(store, b"{}", log_id=8)
+
+        def made(begins: Iterable[int], logs: int = 1, last: int = 20) -> list[int]:
+            created = create_logs(store.append_many, [b"{}"] * logs, begins, last=last)
+            return [each.key.log_id for each in created]
+
+        assert made(free_ids(store, 7)) == [7]
+        assert made(free_ids(store, 7)) == [9]
+        # Two in a row: whoever has appended to the second of them is stepped over.
+        store.append([b"taken"], log_id=11)
+        assert made(count(10), 2) == [12, 13]
+        with pytest.raises(LogClosed, match="no run of log ids is free: up to 14"):
+            made(count(10), 2, last=14)
+        assert store.log(LogKey(store.author, 14)) is None
+        with pytest.raises(LogClosed):
+            made([8])
+
+
+def test_who_creates_logs_through_a_peer_is_told_what_keeps_it_from_that() -> None:
+    with Store.memory() as store:
+
+        def sign(*_: object, **how: object) -> list[list[Appended]]:
+            assert how == {"expected_seqs": [1]}
+            raise OwnLogsReadOnly("peers hold more", "log 3", "append again")
+
+        with pytest.raises(OwnLogsReadOnly):
+            create_logs(sign, [b"{}"], free_ids(store))
 
 
 class TwoAddresses(trio.abc.HostnameResolver):

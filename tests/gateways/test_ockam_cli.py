@@ -71,6 +71,8 @@ def test_messages_positions_and_retention(own: CommandLine) -> None:  # noqa: F8
         assert (refused.status, refused.out) == (1, b"")
         assert "refused" in refused.err
     assert own("--json", "ockam", "streams").records[0]["state"] == "ended"
+    assert own("ockam", "end", "orders").text == "orders/1 ended before 0"
+    assert own("ockam", "end", "orders").status == 1, "all have ended"
 
 
 def test_messages_of_rust_nodes_are_wrapped_and_taken_apart(own: CommandLine) -> None:  # noqa: F811

@@ -48,6 +48,17 @@ def test_nothing_is_appended_if_one_log_cannot_be(store: Store) -> None:
     assert held(store)[1] == [b"a"]
 
 
+def test_a_log_ends_with_its_last_batch(store: Store) -> None:
+    store.append_many([(1, [b"a"]), (2, [b"b"]), (1, [b"c", b"d"])], ending=[1])
+    infos = {info.key.log_id: info for info in store.logs(store.author)}
+    assert (infos[1].end_seq, infos[2].end_seq) == (3, None)
+    with pytest.raises(LogClosed):
+        store.append_many([(2, [b"e"]), (1, [b"f"])], ending=[2])
+    assert held(store)[2] == [b"b"]
+    with pytest.raises(ValueError, match="nothing to append to log 7, which is to end"):
+        store.append_many([(2, [b"e"])], ending=[7])
+
+
 def test_a_copied_store_is_not_appended_to(store: Store, tmp_path: Path) -> None:
     store.append([b"x"])
     store.backup(tmp_path / "copy")
