@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .client import DataStreamClient
     from .errors import (
         FileRefused,
         HistoryDiffers,
@@ -22,15 +21,16 @@ if TYPE_CHECKING:
     from .files import ExportedFile, ImportedFile, export_file, import_file
     from .logs import State, StreamLog
     from .relaying import relay
-    from .server import DataStreamServer
+    from .remote import DataStreamClient
+    from .service import DataStreamServer
     from .source import Batch, DataStreamSource, Operation
     from .stream import DataStream
 
 _HOMES = {
     "Batch": "source",
     "DataStream": "stream",
-    "DataStreamClient": "client",
-    "DataStreamServer": "server",
+    "DataStreamClient": "remote",
+    "DataStreamServer": "service",
     "DataStreamSource": "source",
     "ExportedFile": "files",
     "FileRefused": "errors",

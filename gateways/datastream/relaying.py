@@ -33,9 +33,9 @@ from peer import json_number
 from peer.api import Address, Peer
 from wire import LogKey
 
-from .client import DataStreamClient
 from .errors import HistoryDiffers, RequestRefused, ServerFailed, StreamError, StreamMismatch
 from .files import Gathered
+from .remote import DataStreamClient
 from .source import DataStreamSource
 
 T = TypeVar("T")
