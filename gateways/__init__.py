@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .failures import SAID_EVERY_S, Seldom
     from .hosting import LogHost, Observer, store_of, unobserved
     from .locks import WriterLock
     from .log_ids import Batches, Sign, create_logs, free_ids
@@ -35,8 +34,6 @@ _HOMES = {
     "Prefix": "prefix",
     "Reception": "reception",
     "Running": "running",
-    "SAID_EVERY_S": "failures",
-    "Seldom": "failures",
     "SideTable": "side_table",
     "Standing": "prefix",
     "WriterLock": "locks",
@@ -59,7 +56,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "SAID_EVERY_S",
     "Batches",
     "Ended",
     "LogHost",
@@ -67,7 +63,6 @@ __all__ = [
     "Prefix",
     "Reception",
     "Running",
-    "Seldom",
     "SideTable",
     "Sign",
     "Standing",

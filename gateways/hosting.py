@@ -5,6 +5,7 @@ the log of the database is written: that comes before it is synced and counts, s
 the store is asked every few milliseconds. Else it is asked seldom.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -13,11 +14,11 @@ from typing import BinaryIO, Final, TypeVar
 
 import trio
 
-from logstore import Appended, Store, StoreClosed, StoreError
+from logstore import Appended, Seldom, Store, StoreClosed, StoreError
 from peer.api import Peer
 from peer.node import Commits, news_of
 
-from .failures import Seldom
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Observer = Callable[[Mapping[str, object]], object]
@@ -53,7 +54,7 @@ class LogHost:
 
     def storage_failed(self, error: StoreError) -> None:
         """Says what ends nothing but what was asked: once a minute for each kind of failure."""
-        if self._seldom(type(error).__name__, f"the store has failed: {error}"):
+        if self._seldom.warn(log, type(error).__name__, f"the store has failed: {error}"):
             self._observer({"event": "storage_failed", "reason": str(error)})
 
     async def call(self, work: Callable[[], T]) -> T:

@@ -83,6 +83,7 @@ from .records import (
     Statistics,
     StoredEntry,
 )
+from .seldom import SAID_EVERY_S, Seldom
 from .shortfall import Holding, Shortfall
 from .sink import PayloadSink
 from .store import Store
@@ -95,6 +96,7 @@ __all__ = [
     "FULL",
     "INLINE_BYTES_MAX",
     "OWN_SOURCE",
+    "SAID_EVERY_S",
     "All",
     "Appended",
     "Arrived",
@@ -146,6 +148,7 @@ __all__ = [
     "ReadScope",
     "RuleChange",
     "SQLiteTooOld",
+    "Seldom",
     "Shortfall",
     "Sighting",
     "Staged",

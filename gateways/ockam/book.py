@@ -63,7 +63,9 @@ class Book:
         with self._taking:
             known = self._waiting.get(asked)
             if known is None and len(self._waiting) >= _WAITING_MAX:
-                self._catalog.seldom("waiting", "positions are lost: the ledger cannot be written")
+                self._catalog.seldom.warn(
+                    log, "waiting", "positions are lost: the ledger cannot be written"
+                )
             elif known is None or known < index:
                 self._waiting[asked] = index
 
@@ -105,8 +107,10 @@ class Book:
             self._count = self._side.count_positions(self._catalog.own)
         if known is None or known.saved_by != self._catalog.own:
             if self._count >= self._positions_max:
-                self._catalog.seldom(
-                    "positions", f"{self._positions_max} positions are kept, a new one is ignored"
+                self._catalog.seldom.warn(
+                    log,
+                    "positions",
+                    f"{self._positions_max} positions are kept, a new one is ignored",
                 )
                 return None
             self._count += 1

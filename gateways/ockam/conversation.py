@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateways import SAID_EVERY_S, Ended, send_bounded
+from gateways import Ended, send_bounded
 from gateways.ockam.bare import CodecError
 from gateways.ockam.server import (
     Append,
@@ -21,7 +21,7 @@ from gateways.ockam.server import (
     SavePosition,
     Wait,
 )
-from logstore import StoreError
+from logstore import SAID_EVERY_S, StoreError
 
 from .logs import Push
 

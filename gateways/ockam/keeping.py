@@ -126,8 +126,8 @@ class Keeper:
             try:
                 trimmed = self.keep(stream)
             except StoreError as error:
-                self._catalog.seldom(
-                    f"keep {stream.key}", f"{stream.name}/{stream.partition}: {error}"
+                self._catalog.seldom.warn(
+                    log, f"keep {stream.key}", f"{stream.name}/{stream.partition}: {error}"
                 )
                 continue
             if trimmed is not None:

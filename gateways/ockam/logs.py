@@ -4,6 +4,7 @@ All of it blocks, and may be called from any thread.
 """
 
 import itertools
+import logging
 import secrets
 import threading
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,8 @@ from logstore import (
 from wire import U64_MAX, LogKey, lower_pool
 
 from .side import Run, Side, Stream
+
+log = logging.getLogger(__name__)
 
 FIRST_LOG: Final = 4_000_000_000_000
 LOGS: Final = 1_000_000_000
@@ -138,7 +141,7 @@ class Catalog:
             try:
                 return self._make(name, partitions, may_make=may_make)
             except StoreError as error:
-                self.seldom("make", f"streams cannot be made: {error}")
+                self.seldom.warn(log, "make", f"streams cannot be made: {error}")
                 return Made(name or "", (), UNAVAILABLE)
 
     def _make(self, name: str | None, partitions: int, *, may_make: bool) -> Made:
@@ -158,7 +161,7 @@ class Catalog:
                 try:
                     self._declare(name, lacking)
                 except StoreError as error:
-                    self.seldom("make", f"streams cannot be made: {error}")
+                    self.seldom.warn(log, "make", f"streams cannot be made: {error}")
                     failure = UNAVAILABLE
                 found = self._partitions(owner, name, partitions)
         return Made(name, sorted(found.items()), failure)
@@ -251,7 +254,7 @@ class Catalog:
                     raise
                 # One log keeps nothing from the others: its messages are refused.
                 name = str(error.log)
-                self.seldom(f"append {name}", f"pushes to {name} are refused: {error}")
+                self.seldom.warn(log, f"append {name}", f"pushes to {name} are refused: {error}")
                 for key in self._left_out(error, error.log, places):
                     del places[key]
                 continue
@@ -312,7 +315,9 @@ class Catalog:
                     self.store, stream.key, seq, entries_max=count, bytes_max=size
                 )
             except StoreDamaged as error:
-                self.seldom(str(error.where), f"{stream.name}/{stream.partition}: {error}")
+                self.seldom.warn(
+                    log, str(error.where), f"{stream.name}/{stream.partition}: {error}"
+                )
                 break
             before = seq
             seq, room, is_full = _take(page, seq, room, messages)

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from gateways import Seldom, SideTable, sound_entries, sound_entry
+from gateways import SideTable, sound_entries, sound_entry
 from gateways.declaration import DeclarationError
 from gateways.ockam.bare import CodecError
 from gateways.ockam.declared import StreamDeclared, address_of, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
-from logstore import PayloadState, Store, StoreDamaged, StoredEntry
+from logstore import PayloadState, Seldom, Store, StoreDamaged, StoredEntry
 from wire import LogKey
 
 log = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ class Side:
                         yield entry
 
     def _say_damaged(self, error: StoreDamaged) -> None:
-        self.seldom(error.where, f"it is passed over: {error}")
+        self.seldom.warn(log, error.where, f"it is passed over: {error}")
 
     # Streams -------------------------------------------------------------------------------------
 

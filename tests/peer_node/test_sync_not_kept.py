@@ -9,9 +9,9 @@ import trio
 import trio.testing
 
 from logstore import ALL, Store, StoreFull, StoreLocked
+from logstore.seldom import REASONS_MAX
 from peer.api import NodeConfig, Peer, SyncError, memory_link
 from peer.node import StatusFile, read_status, serving_state
-from peer.node.host.seldom import REASONS_MAX
 from peer.node.node import LOCK_ATTEMPTS
 
 from .support import synced

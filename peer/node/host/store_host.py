@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from logstore import NotAFork, OverQuota, Store, StoreClosed, StoreError
+from logstore import NotAFork, OverQuota, Seldom, Store, StoreClosed, StoreError
 from peer import (
     ArrivalChanged,
     CheckEvidence,
@@ -34,13 +34,13 @@ from wire import EntryError, LogKey, decode_entry
 from .arrivals import Arrivals, Reading
 from .changes import ChangeFeed, News
 from .commits import SELDOM_S, Commits
+from .faults import Faults
 from .groups import Group, replies
 from .ingestion import Ingestion
 from .lane import Job, Lane, RunSync, Settle
 from .payload_host import PayloadHost
 from .port import Deliver, Fail, Port, Replies
 from .read_host import ReadHost
-from .seldom import Faults, Seldom
 from .telling import Telling
 from .verifier import Verifier
 
@@ -365,7 +365,7 @@ class StoreHost:
         self._reads.read_behind(reading, command, count)
 
     async def _poll(self) -> None:
-        troubles = Seldom()
+        troubles = Seldom(trio.current_time)
         with Commits(self.store.log_path, self._poll_s) as commits:
             while True:
                 await commits.wait(_RECEIVING_S if self._payloads.is_receiving else SELDOM_S)
@@ -376,7 +376,7 @@ class StoreHost:
                     # It does not open again, and a node without a store is of no use.
                     raise
                 except StoreError as error:
-                    if troubles.may_say(str(error), trio.current_time()):
+                    if troubles.may_say(str(error)):
                         log.warning("the store cannot be looked at: %s", error)
 
     async def _look(self) -> None:

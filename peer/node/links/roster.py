@@ -9,6 +9,7 @@ import trio
 from msgspec import Struct, field
 
 from bymux import Role
+from logstore import Seldom
 from peer import (
     EntriesReceived,
     EntriesSent,
@@ -25,7 +26,6 @@ from peer import (
 )
 from peer.node.doors.admission import Admission, ProvedStream
 from peer.node.fairness import Accounts, Seat
-from peer.node.host.seldom import Seldom
 from peer.node.host.store_host import StoreHost
 from wire import LogKey
 
@@ -210,7 +210,7 @@ class Roster:
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
-        self._failures_told = Seldom()
+        self._failures_told = Seldom(trio.current_time)
         self.sources = Sources(host.when_payloads_kept)
         self.hits: Counter[str] = Counter()
         """How often limits of single sessions were met, and a connection gave way to a newer one of
@@ -434,7 +434,7 @@ class Roster:
 
     def _storage_failed(self, reason: str) -> None:
         """Says what cannot be kept, and of what goes on, now and then that it does."""
-        if self._failures_told.may_say(reason, trio.current_time()):
+        if self._failures_told.may_say(reason):
             self._observer({"event": "storage_failed", "reason": reason})
 
     def _tell(self, member: Member, ending: Ending) -> None:
