@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from logstore import ExplainedError, LogMoved, Store
+from logstore import LogMoved, Store
 from peer import counted, json_number, log_fields
 from wire import LogKey
 
@@ -14,9 +14,9 @@ from .datastream_serving import DEFAULT_LISTEN, log_of, parsed, run_relay, run_s
 from .errors import DONE, FAILED, Problem, WrongUsage
 from .online import run_trio, tcp_address
 from .opening import opened_store
-from .registry import Definition
 from .settings import Parser
-from .values import u64
+from .values import seconds, u64
+from .verbs import Verb, Verbs
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -25,44 +25,31 @@ if TYPE_CHECKING:
 
     from .terminal import Terminal
 
-_FLAGS: Final = {
-    "stream_type": {"create", "relay", "client"},
-    "system_id": {"create"},
-    "file_version": {"create"},
-    "listen": {"serve", "relay"},
-    "max_clients": {"serve", "relay"},
-    "write_timeout": {"serve", "relay"},
-    "inactivity_timeout": {"serve", "relay"},
-    "once": {"relay"},
-    "follow_truncation": {"relay"},
-    "no_bookmarks": {"export-file"},
-    "bookmarks": {"export-file"},
-    "count": {"client"},
-}
-"""Of which verbs a flag is."""
 
-
-def _arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "verb",
-        metavar="VERB",
-        help="create, append, truncate NUMBER, end, header LOG, entries LOG [RANGE],"
-        " bookmark LOG HEX, serve LOG, relay HOST:PORT, import-file FILE, export-file LOG FILE,"
-        " client HOST:PORT header|entry N|bookmark HEX|start N|start-bookmark HEX",
-    )
-    parser.add_argument("words", metavar="ARGUMENT", nargs="*", help="what the verb takes")
+def _log_id(parser: Parser) -> None:
     parser.add_argument(
         "--log-id", metavar="N", type=u64, default=0, help="the log to write (default: 0)"
     )
+
+
+def _stream_type(parser: Parser) -> None:
     parser.add_argument("--stream-type", metavar="N", type=u64, help="default: 1")
-    parser.add_argument("--system-id", metavar="N", type=u64, help="of create (default: 0)")
-    parser.add_argument("--file-version", metavar="N", type=_byte, help="of create (default: 1)")
+
+
+def _create_flags(parser: Parser) -> None:
+    _log_id(parser)
+    _stream_type(parser)
+    parser.add_argument("--system-id", metavar="N", type=u64, help="default: 0")
+    parser.add_argument("--file-version", metavar="N", type=_byte, help="default: 1")
+
+
+def _serve_flags(parser: Parser, default: str = DEFAULT_LISTEN) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         type=tcp_address,
         own_variable=True,
-        help=f"of serve (default: {DEFAULT_LISTEN}) and relay (default: serves nobody)",
+        help=f"default: {default}",
     )
     parser.add_argument(
         "--max-clients", metavar="N", type=u64, help="clients at a time (default: 500)"
@@ -70,31 +57,40 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "--write-timeout",
         metavar="S",
-        type=_seconds,
+        type=seconds,
         help="a client whose socket takes nothing for so long is let go (default: 3; 0: never)",
     )
     parser.add_argument(
         "--inactivity-timeout",
         metavar="S",
-        type=_seconds,
+        type=seconds,
         help="one that is stopped and silent for so long is let go (default: 120; 0: never)",
     )
+
+
+def _relay_flags(parser: Parser) -> None:
+    _log_id(parser)
+    _stream_type(parser)
+    _serve_flags(parser, "serves nobody")
     parser.add_argument(
-        "--once", action="store_true", default=None, help="of relay: end when it is up to date"
+        "--once", action="store_true", default=None, help="end when it is up to date"
     )
     parser.add_argument(
         "--follow-truncation",
         action="store_true",
         default=None,
-        help="of relay: give up what the server's history has no more, and go on",
+        help="give up what the server's history has no more, and go on",
     )
-    parser.add_argument(
-        "--no-bookmarks", action="store_true", default=None, help="of export-file: the file alone"
-    )
-    parser.add_argument(
-        "--bookmarks", metavar="DIR", type=Path, help="of export-file: where bookmarks are written"
-    )
-    parser.add_argument("--count", metavar="N", type=u64, help="of client: so many entries")
+
+
+def _export_flags(parser: Parser) -> None:
+    parser.add_argument("--no-bookmarks", action="store_true", default=None, help="the file alone")
+    parser.add_argument("--bookmarks", metavar="DIR", type=Path, help="where bookmarks are written")
+
+
+def _client_flags(parser: Parser) -> None:
+    _stream_type(parser)
+    parser.add_argument("--count", metavar="N", type=u64, help="so many entries")
 
 
 def _byte(text: str) -> int:
@@ -102,34 +98,6 @@ def _byte(text: str) -> int:
     if number > 255:
         raise ValueError(f"{text[:40]!r} is no number from 0 to 255")
     return number
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1
-    if not 0 <= number < 1e9:
-        raise ValueError(f"{text[:40]!r} is no number of seconds")
-    return number
-
-
-def _datastream(args: "Namespace", terminal: "Terminal") -> int:
-    verb: str = args.verb
-    if verb not in _VERBS:
-        raise WrongUsage(f"datastream: {verb!r} is none of {', '.join(_VERBS)}")
-    for flag, verbs in _FLAGS.items():
-        if getattr(args, flag) is not None and verb not in verbs:
-            raise WrongUsage(f"datastream {verb}: --{flag.replace('_', '-')} is not for it")
-    takes, run = _VERBS[verb]
-    names = takes.split()
-    least = sum(1 for name in names if not name.startswith("["))
-    if not least <= len(args.words) <= len(names):
-        raise WrongUsage(f"datastream {verb}: it takes {takes or 'no arguments'}")
-    try:
-        return run(args, terminal)
-    except ExplainedError as error:
-        raise Problem(str(error)) from None
 
 
 def _hex(text: str) -> bytes:
@@ -448,19 +416,30 @@ def _header_fields(header: "Header") -> dict[str, object]:
     return {name: json_number(value) for name, value in header._asdict().items()}
 
 
-_VERBS: Final[dict[str, tuple[str, Callable[["Namespace", "Terminal"], int]]]] = {
-    "create": ("", _create),
-    "append": ("", _append),
-    "truncate": ("NUMBER", _truncate),
-    "end": ("", _end),
-    "header": ("LOG", _header),
-    "entries": ("LOG [RANGE]", _entries),
-    "bookmark": ("LOG HEX", _bookmark),
-    "serve": ("LOG", run_serve),
-    "relay": ("HOST:PORT", run_relay),
-    "import-file": ("FILE", _import_file),
-    "export-file": ("LOG FILE", _export_file),
-    "client": ("HOST:PORT header|entry|bookmark|start|start-bookmark [N|HEX]", _client),
+COMMANDS: Final = {
+    "datastream": Verbs(
+        "datastream",
+        "serve, write, relay and export data streams with bookmarks",
+        {
+            "create": Verb("", "declare a stream in an own log", _create, _create_flags),
+            "append": Verb("", "append what standard input says", _append, _log_id),
+            "truncate": Verb("NUMBER", "go back to so many entries", _truncate, _log_id),
+            "end": Verb("", "end the log, and with it the stream", _end, _log_id),
+            "header": Verb("LOG", "what is declared, and how far it is held", _header),
+            "entries": Verb("LOG [RANGE]", "print entries", _entries),
+            "bookmark": Verb("LOG HEX", "where a bookmark stands", _bookmark),
+            "serve": Verb("LOG", "serve a stream until interrupted", run_serve, _serve_flags),
+            "relay": Verb(
+                "HOST:PORT", "write a server's stream into an own log", run_relay, _relay_flags
+            ),
+            "import-file": Verb("FILE", "write a file into an own log", _import_file, _log_id),
+            "export-file": Verb("LOG FILE", "write a file", _export_file, _export_flags),
+            "client": Verb(
+                "HOST:PORT QUESTION [N|HEX]",
+                "ask a server: header, entry N, bookmark HEX, start N, start-bookmark HEX",
+                _client,
+                _client_flags,
+            ),
+        },
+    )
 }
-
-COMMANDS = {"datastream": Definition(arguments=_arguments, run=_datastream)}

@@ -14,6 +14,7 @@ from .errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, Problem, WrongUsage
 from .registry import COMMANDS, Command, Definition
 from .settings import (
     PROGRAM,
+    VALUE_FLAGS,
     HelpWanted,
     Parser,
     check_config_names,
@@ -23,8 +24,6 @@ from .settings import (
     read_config,
 )
 from .terminal import OutputClosed, Terminal
-
-_VALUE_FLAGS = frozenset(("--store", "--config"))
 
 
 def dispatch(argv: Sequence[str] | None) -> int:
@@ -106,8 +105,13 @@ def _run(argv: list[str], terminal: Terminal) -> int:
 
 
 def _run_command(command: Command, argv: list[str], terminal: Terminal) -> int:
-    definition = command.load()
+    loaded = command.load()
     try:
+        if isinstance(loaded, Definition):
+            definition = loaded
+        else:
+            # `--help` may be asked of the command or of one of its verbs.
+            definition, argv = loaded.pick(argv)
         args = _read_arguments(command, definition, argv)
     except HelpWanted as wanted:
         terminal.data(str(wanted).encode())
@@ -124,10 +128,11 @@ def _read_arguments(
 
     `read_again` of the result reads all of them once more, for a command that goes on running.
     """
-    parser = Parser(command.name, command.summary)
+    summary = definition.summary or command.summary
+    parser = Parser(command.name, summary, verb=definition.verb, takes=definition.takes)
     common_arguments(parser)
     definition.arguments(parser)
-    _preset(parser, command, argv)
+    _preset(parser, command, definition, argv)
     args = parser.parse_intermixed_args(argv)
     args.read_again = partial(_read_arguments, command, definition, argv)
     return args
@@ -139,7 +144,7 @@ def _command_position(argv: Sequence[str]) -> int | None:
     while position < len(argv):
         if not argv[position].startswith("-"):
             return position
-        position += 2 if argv[position] in _VALUE_FLAGS else 1
+        position += 2 if argv[position] in VALUE_FLAGS else 1
     return None
 
 
@@ -153,7 +158,7 @@ def _without_command(argv: Sequence[str], terminal: Terminal) -> int:
     if "-h" in argv or "--help" in argv:
         terminal.data(_overview().encode())
         return DONE
-    known = {"--json", "-v", "--verbose", *_VALUE_FLAGS}
+    known = {"--json", "-v", "--verbose", *VALUE_FLAGS}
     unknown = [text for text in argv if text.startswith("-") and text not in known]
     about = f"what is {unknown[0]!r}?" if unknown else "a command is needed"
     raise WrongUsage(f"{about} (see `{PROGRAM} --help`)")
@@ -186,12 +191,12 @@ def _similar(name: str) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _preset(parser: Parser, command: Command, argv: Sequence[str]) -> None:
+def _preset(parser: Parser, command: Command, definition: Definition, argv: Sequence[str]) -> None:
     """Gives the parser's flags what environment and configuration say."""
     flag = config_flag(argv)
     path = config_path(flag)
     config = read_config(path, command.name, list(COMMANDS), must_exist=bool(flag))
-    check_config_names(parser, config, path)
+    check_config_names(parser, config, path, definition.settings)
     parser.preset(os.environ, config, str(path))
 
 

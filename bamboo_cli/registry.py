@@ -1,6 +1,6 @@
 """The table of commands: a new one is one line here, and a module that defines it.
 
-A module has `COMMANDS`, a dictionary from a command's name to its `Definition`.
+A module has `COMMANDS`, a dictionary from a command's name to its `Definition`, or its `Verbs`.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from .settings import Parser
     from .terminal import Terminal
+    from .verbs import Verbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,13 @@ class Definition:
     arguments: Callable[["Parser"], None]
     run: Callable[["Namespace", "Terminal"], int]
     """Returns the exit status. Raises `Problem` or `StoreError` for what ends with one line."""
+    verb: str = ""
+    """Of a command that has several (verbs.py), which one this is..."""
+    takes: str | None = None
+    """... and its arguments, as people write them."""
+    summary: str = ""
+    settings: Callable[[], frozenset[str]] = frozenset
+    """Names of flags that the configuration may set for the command, and that this may not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +48,10 @@ class Command:
     a read that a signal does not end.
     """
 
-    def load(self) -> Definition:
+    def load(self) -> "Definition | Verbs":
         """The definition, from the module that nobody has needed until now."""
-        commands: dict[str, Definition] = import_module(f".{self.module}", __package__).COMMANDS
+        commands: dict[str, Definition | Verbs]
+        commands = import_module(f".{self.module}", __package__).COMMANDS
         return commands[self.name]
 
 

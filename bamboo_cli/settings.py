@@ -22,6 +22,8 @@ from typing import Any, NoReturn
 from .errors import WrongUsage
 
 PROGRAM = "bamboo-peer"
+VALUE_FLAGS = frozenset(("--store", "--config"))
+"""Those of all commands that have a value."""
 _YES = frozenset(("1", "true", "yes", "on"))
 _NO = frozenset(("", "0", "false", "no", "off"))
 
@@ -54,26 +56,32 @@ class _Repeated(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """An argument parser whose flags can also be set from outside, and whose errors are a line."""
 
-    def __init__(self, command: str, summary: str) -> None:
+    def __init__(
+        self, command: str, summary: str, *, verb: str = "", takes: str | None = None
+    ) -> None:
+        """`verb`: of a command that has several; `takes`: its arguments, for the usage."""
+        program = f"{PROGRAM} {command} {verb}".rstrip()
         super().__init__(
-            prog=f"{PROGRAM} {command}",
+            prog=program,
+            usage=None if takes is None else f"{f'{program} {takes}'.rstrip()} [flags]",
             description=summary[:1].upper() + summary[1:] + ".",
             allow_abbrev=False,
             add_help=False,
         )
         self.flags: list[argparse.Action] = []
         self._command = command
-        self._own: set[argparse.Action] = set()
+        self._own: dict[argparse.Action, str] = {}
         super().add_argument("-h", "--help", action=_Help, nargs=0, help="print this and end")
 
     # As untyped as the method that it stands for.
     def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:  # noqa: ANN401
         """As always; but a ValueError of `type` says what is wrong with a value.
 
-        `own_variable`: another command has a flag of this name that means something else.
+        `own_variable`: another command has a flag of this name that means something else; a text
+        is its name where even another verb of the command has.
         `merges`: what is said on the command line is added to what is said elsewhere.
         """
-        own_variable: bool = kwargs.pop("own_variable", False)
+        own_variable: bool | str = kwargs.pop("own_variable", False)
         merges: bool = kwargs.pop("merges", False)
         convert: Callable[[str], object] | None = kwargs.get("type")
         if convert is not None:
@@ -86,13 +94,13 @@ class Parser(argparse.ArgumentParser):
         if action.option_strings:
             self.flags.append(action)
         if own_variable:
-            self._own.add(action)
+            self._own[action] = own_variable if isinstance(own_variable, str) else flag_name(action)
         return action
 
     def variable(self, action: argparse.Action) -> str:
         """The variable of a flag."""
-        name = flag_name(action)
-        return environment_name(f"{self._command}-{name}" if action in self._own else name)
+        own = self._own.get(action)
+        return environment_name(flag_name(action) if own is None else f"{self._command}-{own}")
 
     def error(self, message: str) -> NoReturn:
         """One line instead of the usage and a line."""
@@ -271,9 +279,17 @@ def _limits(path: Path, table: object) -> list[str]:
     return [f"{name.replace('_', '-')}={value}" for name, value in table.items()]
 
 
-def check_config_names(parser: Parser, config: Mapping[str, object], path: Path) -> None:
-    """Raises WrongUsage for a setting that no flag of this command has."""
+def check_config_names(
+    parser: Parser,
+    config: Mapping[str, object],
+    path: Path,
+    others: Callable[[], frozenset[str]] = frozenset,
+) -> None:
+    """Raises WrongUsage for a setting that no flag of this command has.
+
+    `others`: flags of its other verbs.
+    """
     known = {flag_name(action) for action in parser.flags}
-    for name in config:
-        if name not in known:
-            raise WrongUsage(f"{path}: {parser.prog} has no setting {name!r}")
+    unknown = [name for name in config if name not in known]
+    for name in unknown and [name for name in unknown if name not in others()]:
+        raise WrongUsage(f"{path}: {parser.prog} has no setting {name!r}")

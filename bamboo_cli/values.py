@@ -82,6 +82,17 @@ def byte_size(text: str) -> int:
     raise ValueError(f"{text[:40]!r} is no number of bytes, like 1000, 10k, 4M or 1G")
 
 
+def seconds(text: str) -> float:
+    """A number of seconds, fractions included. Raises ValueError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1e9:
+        raise ValueError(f"{text[:40]!r} is no number of seconds")
+    return number
+
+
 def rfc3339(microseconds: int) -> str:
     """Microseconds since 1970 as a UTC time."""
     moment = _EPOCH + timedelta(microseconds=microseconds)

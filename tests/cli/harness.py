@@ -14,7 +14,21 @@ import pytest
 from nacl.signing import SigningKey
 
 from bamboo_cli import main
+from bamboo_cli.registry import Command, Definition
+from bamboo_cli.settings import Parser
 from wire import LogKey, has_distinct_lipmaalink, lipmaa, sign_entry, yamf_hash
+
+
+def parsers_of(command: Command) -> list[Parser]:
+    """The parser of a command, or one for each of its verbs."""
+    loaded = command.load()
+    found = [loaded] if isinstance(loaded, Definition) else map(loaded.definition, loaded)
+    made = []
+    for each in found:
+        parser = Parser(command.name, command.summary, verb=each.verb, takes=each.takes)
+        each.arguments(parser)
+        made.append(parser)
+    return made
 
 
 @dataclass(frozen=True)

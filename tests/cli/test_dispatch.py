@@ -1,5 +1,6 @@
 """From arguments to an exit status: help, versions, wrong usage."""
 
+import re
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bamboo_cli.registry import COMMANDS
-from tests.cli.harness import CommandLine
+from tests.cli.harness import CommandLine, parsers_of
 from wire import NATIVE_STATE
 
 TOP = Path(__file__).resolve().parents[2]
@@ -32,10 +33,39 @@ def test_every_command_says_what_it_takes(cli: CommandLine, name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_an_unknown_flag_is_wrong_usage_and_one_line(cli: CommandLine, name: str) -> None:
-    result = cli(name, "--no-such-flag")
-    assert (result.status, result.out) == (2, b"")
-    assert result.err.count("\n") == 1
-    assert f"bamboo-peer {name} --help" in result.err
+    for parser in parsers_of(COMMANDS[name]):
+        result = cli(*parser.prog.split()[1:], "--no-such-flag")
+        assert (result.status, result.out) == (2, b"")
+        assert result.err.count("\n") == 1
+        assert f"{parser.prog} --help" in result.err
+
+
+def test_a_verb_s_help_shows_what_it_takes_and_nothing_else(cli: CommandLine) -> None:
+    shown = cli("ockam", "push", "--help").text
+    assert shown.startswith("usage: bamboo-peer ockam push HUB NAME [FILE...] [flags]")
+    flags = set(re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE))
+    common = {"--store", "--json", "--config"}
+    assert flags - common == {"--partition", "--to", "--lines", "--timeout"}
+    overview = cli("ockam", "--help").text
+    assert "push HUB NAME [FILE...]  send messages" in overview
+    assert "--lines" not in overview
+
+
+def test_what_stands_before_a_verb_is_no_verb(own: CommandLine) -> None:
+    # A store of the name of another verb; and a flag whose value is none.
+    path = own.store.with_name("trim")
+    own.store.rename(path)
+    assert own("--store", path, "ockam", "--store", path, "streams").status == 0
+    result = own("ockam", "--timeout", 5, "lag")
+    assert (result.status, "--timeout" in result.err) == (2, True)
+
+
+def test_the_configuration_of_a_command_goes_for_all_its_verbs(own: CommandLine) -> None:
+    config = own.file("c", b"[ockam]\ntimeout = 5\nfirst-log = 7\n")
+    assert own("--config", config, "ockam", "streams").status == 0
+    wrong = own.file("w", b"[ockam]\ntime = 5\n")
+    result = own("--config", wrong, "ockam", "streams")
+    assert (result.status, "has no setting 'time'" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize("argv", [(), ("--json",), ("--store",), ("--store", "x")])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bamboo_cli.registry import COMMANDS
-from bamboo_cli.settings import Parser, flag_name
-from tests.cli.harness import CommandLine, lines_of, make_log, words
+from bamboo_cli.settings import flag_name
+from tests.cli.harness import CommandLine, lines_of, make_log, parsers_of, words
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text()
 
@@ -20,19 +20,17 @@ def section(title: str) -> str:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_and_flag_is_documented(name: str) -> None:
-    parser = Parser(name, "")
-    COMMANDS[name].load().arguments(parser)
     text = section(name)
-    for action in parser.flags:
-        assert f"--{flag_name(action)}" in text
+    for parser in parsers_of(COMMANDS[name]):
+        for action in parser.flags:
+            assert f"--{flag_name(action)}" in text
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_what_is_given_is_called_the_same_in_the_help(name: str) -> None:
-    parser = Parser(name, "")
-    COMMANDS[name].load().arguments(parser)
-    for word in re.findall(r"\b[A-Z]+\b", parser.format_usage()):
-        assert re.search(rf"\b{word}\b", section(name)), word
+    for parser in parsers_of(COMMANDS[name]):
+        for word in re.findall(r"\b[A-Z]+\b", parser.format_usage()):
+            assert re.search(rf"\b{word}\b", section(name)), word
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from bamboo_cli.registry import COMMANDS
 from bamboo_cli.settings import Parser, environment_name
-from tests.cli.harness import CommandLine
+from tests.cli.harness import CommandLine, parsers_of
 
 
 @pytest.fixture
@@ -157,11 +157,10 @@ def test_every_flag_has_a_variable() -> None:
 def test_a_variable_means_the_same_to_every_command() -> None:
     meanings: dict[str, dict[str, str]] = {}
     for command in COMMANDS.values():
-        made = Parser(command.name, command.summary)
-        command.load().arguments(made)
-        for action in made.flags:
-            meaning = str(action.metavar or action.help)
-            meanings.setdefault(made.variable(action), {})[command.name] = meaning
+        for made in parsers_of(command):
+            for action in made.flags:
+                meaning = str(action.metavar or action.help)
+                meanings.setdefault(made.variable(action), {})[made.prog] = meaning
     ambiguous = {name: each for name, each in meanings.items() if len(set(each.values())) > 1}
     assert list(ambiguous) == []
     assert {"BAMBOO_PEER_TRACE_FOLLOW", "BAMBOO_PEER_STATUS_ALL"} <= set(meanings)

@@ -123,7 +123,7 @@ def test_a_hub_that_is_killed_has_what_it_confirmed(own: CommandLine) -> None:  
         (("create", "127.0.0.1:1"), "takes HUB NAME"),
         (("position", "127.0.0.1:1", "orders"), "needs --client"),
         (("trim", "orders"), "needs --before"),
-        (("streams", "--lines"), "--lines is not for it"),
+        (("streams", "--lines"), "ockam streams --help"),
         (("pull", "127.0.0.1:x", "orders"), "port"),
         (("pull", "127.0.0.1:1", "orders", "--from", "1", "--client", "c"), "exclude"),
         (("serve", "--keep", "orders"), "--keep"),
