@@ -10,7 +10,7 @@ from wire import LogKey
 
 from .asking import Asker
 from .errors import DONE, WrongUsage
-from .gateway_serving import Events, run_serving, until_signal
+from .gateway_serving import run_serving, until_signal, warn_beyond_loopback
 from .online import collect_seldom, tcp_address
 from .opening import opened_store
 from .values import log_key
@@ -59,24 +59,13 @@ async def _serve_until_signal(
 
     from gateways.datastream import DataStreamServer
 
-    async with until_signal() as ending:
-        events = Events(terminal, ending, _describe)
+    async with until_signal(terminal, _describe) as events:
         listen = args.listen or DEFAULT_LISTEN
         async with DataStreamServer(
             store, key, listen=listen, observer=events.take, **_limits(args)
         ) as server:
-            _warn(server.address, terminal)
+            warn_beyond_loopback(server.address, terminal, "read the stream")
             await trio.Event().wait()
-    if events.failure is not None:
-        raise events.failure
-
-
-def _warn(listening: Any, terminal: "Terminal") -> None:  # noqa: ANN401 - an address
-    if not listening.is_loopback:
-        terminal.note(
-            f"warning: listening on {listening} without encryption: everybody who can reach this"
-            " address can read the stream"
-        )
 
 
 def _describe(event: Mapping[str, object]) -> str | None:
@@ -117,8 +106,7 @@ async def _relay_until_signal(
 
     from gateways.datastream import DataStreamServer, relay
 
-    async with until_signal() as ending:
-        events = Events(terminal, ending, _describe)
+    async with until_signal(terminal, _describe) as events:
         declared = trio.Event()
 
         async def serve() -> None:
@@ -127,7 +115,7 @@ async def _relay_until_signal(
             async with DataStreamServer(
                 store, key, listen=args.listen, observer=events.take, **_limits(args)
             ) as server:
-                _warn(server.address, terminal)
+                warn_beyond_loopback(server.address, terminal, "read the stream")
                 await trio.Event().wait()
 
         async with trio.open_nursery() as nursery:
@@ -144,5 +132,3 @@ async def _relay_until_signal(
                 declared=lambda _: declared.set(),
             )
             nursery.cancel_scope.cancel()
-    if events.failure is not None:
-        raise events.failure

@@ -23,27 +23,11 @@ def run_serving(main: Callable[[], Awaitable[None]]) -> None:
         raise Problem(text) from None
 
 
-@asynccontextmanager
-async def until_signal() -> AsyncIterator[Any]:
-    """The block is cancelled by SIGINT and SIGTERM, and by the scope that it is given."""
-    import signal
-
-    import trio
-
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with trio.open_nursery() as nursery:
-
-            async def wait() -> None:
-                async for _ in signals:
-                    nursery.cancel_scope.cancel()
-
-            nursery.start_soon(wait)
-            yield nursery.cancel_scope
-            nursery.cancel_scope.cancel()
-
-
 class Events:
-    """Prints events: all of them for scripts, what `describe` makes of them for people."""
+    """Prints events: all of them for scripts, what `describe` makes of them for people.
+
+    Output that nobody takes cancels `scope`, and is raised at the end (`until_signal`).
+    """
 
     def __init__(
         self,
@@ -68,3 +52,39 @@ class Events:
         except (OutputClosed, Problem) as failure:
             self.failure = failure
             self._scope.cancel()
+
+
+@asynccontextmanager
+async def until_signal(
+    terminal: "Terminal", describe: Callable[[Mapping[str, object]], str | None]
+) -> AsyncIterator[Events]:
+    """The block is cancelled by SIGINT and SIGTERM, or when its events cannot be printed.
+
+    Raises then what was in the way of that: OutputClosed, Problem.
+    """
+    import signal
+
+    import trio
+
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait)
+            events = Events(terminal, nursery.cancel_scope, describe)
+            yield events
+            nursery.cancel_scope.cancel()
+    if events.failure is not None:
+        raise events.failure
+
+
+def warn_beyond_loopback(listening: Any, terminal: "Terminal", who: str) -> None:  # noqa: ANN401
+    """Of an address that others can reach; `who` can do what there."""
+    if not listening.is_loopback:
+        terminal.note(
+            f"warning: listening on {listening}: nothing is encrypted, and nobody has to prove who"
+            f" they are: everybody who can reach this address can {who}"
+        )

@@ -9,7 +9,7 @@ from peer import counted
 
 from .asking import Asker
 from .errors import DONE, WrongUsage
-from .gateway_serving import Events, run_serving, until_signal
+from .gateway_serving import run_serving, until_signal, warn_beyond_loopback
 from .online import collect_seldom, tcp_address
 from .opening import opened_store
 
@@ -96,19 +96,14 @@ async def _serve_until_signal(
 
     from gateways.ockam import OckamServer, Rights
 
-    async with until_signal() as ending:
-        events = Events(terminal, ending, _describe)
-        async with OckamServer(store, observer=events.take, **options) as server:
-            for where, rights in args.listen or [listener(DEFAULT_LISTEN)]:
-                found = await server.listen(where, rights=Rights[rights])
-                if not found.is_loopback:
-                    terminal.note(
-                        f"warning: listening on {found}: nothing is encrypted, and nobody has to"
-                        " prove who they are: everybody who can reach this address can use it"
-                    )
-            await trio.Event().wait()
-    if events.failure is not None:
-        raise events.failure
+    async with (
+        until_signal(terminal, _describe) as events,
+        OckamServer(store, observer=events.take, **options) as server,
+    ):
+        for where, rights in args.listen or [listener(DEFAULT_LISTEN)]:
+            found = await server.listen(where, rights=Rights[rights])
+            warn_beyond_loopback(found, terminal, "use it")
+        await trio.Event().wait()
 
 
 def _describe(event: Mapping[str, object]) -> str | None:
