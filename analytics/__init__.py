@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         sum_windows,
         write_stream,
     )
+    from .systems import SYSTEMS
 
 # What is loaded for a name: nothing but the module that it is in.
 _HOMES = {
@@ -68,6 +69,7 @@ _HOMES = {
     "schema": ("SCHEMA_VERSION", "spark_ddl", "spark_schema"),
     "session": ("ensure_spark", "ship_packages", "start_spark"),
     "source": ("BambooDataSource",),
+    "systems": ("SYSTEMS",),
     "streaming": (
         "read_export_stream",
         "stream_entries",
@@ -80,6 +82,7 @@ _HOMES = {
 __all__ = [
     "KINDS",
     "SCHEMA_VERSION",
+    "SYSTEMS",
     "AnalyticsError",
     "Audit",
     "BadInput",

@@ -5,7 +5,7 @@ Payloads are parsed by the workers in Arrow batches. What a payload says by itse
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gateways.datastream.codec import (
     BOOKMARK,
@@ -19,6 +19,7 @@ from gateways.datastream.codec import (
 )
 from wire import LogKey
 
+from .declared import LOG, check_batch, declared, named
 from .errors import BadInput
 from .reading import check_columns, latest
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_LOG: Final = ("node", "author", "log_id")
 _KEPT: Final = ("author", "log_id", "node", "date", "received_at", "seq")
 _KEPT_DDL: Final = (
     "author STRING, log_id DECIMAL(20,0), node STRING, date DATE, received_at TIMESTAMP, seq BIGINT"
@@ -36,8 +36,7 @@ ENTRIES_DDL: Final = (
     " reason STRING"
 )
 DECLARED_DDL: Final = (
-    "node STRING, author STRING, log_id DECIMAL(20,0), stream_type DECIMAL(20,0),"
-    " system_id DECIMAL(20,0), file_version INT, origin STRING"
+    "stream_type DECIMAL(20,0), system_id DECIMAL(20,0), file_version INT, origin STRING"
 )
 _ROWS_MAX: Final = 4096
 _DATA_BYTES_MAX: Final = 16 << 20
@@ -59,11 +58,11 @@ def datastream_entries(
         if frame.isStreaming:
             raise BadInput("on a stream the logs have to be named", "logs", "name them, logs=[...]")
         rows = latest(frame)
-        keys = _declared(rows).select(*_LOG)
-        rows = rows.join(f.broadcast(keys), list(_LOG))
+        keys = declared(rows, _declared, DECLARED_DDL).select(*LOG)
+        rows = rows.join(f.broadcast(keys), list(LOG))
     else:
         rows = frame if frame.isStreaming else latest(frame)
-        rows = rows.where(_named(logs))
+        rows = rows.where(named(logs))
     rows = rows.where("seq > 1 AND payload IS NOT NULL AND payload_size > 0")
     return rows.select(*_KEPT, "payload").mapInArrow(_parse_batches, ENTRIES_DDL)
 
@@ -80,7 +79,7 @@ def datastream_current(frame: "DataFrame") -> "DataFrame":
     rows = datastream_entries(frame)
     visible = _visible(rows)
     cuts = visible.where("kind = 'truncate'").select(
-        *_LOG, f.col("seq").alias("cut_seq"), f.col("number").alias("cut_number")
+        *LOG, f.col("seq").alias("cut_seq"), f.col("number").alias("cut_number")
     )
     entries = visible.where("kind IN ('event', 'bookmark')")
     removed = (
@@ -103,55 +102,37 @@ def datastreams(frame: "DataFrame") -> "DataFrame":
 
     _check_batch(frame)
     rows = latest(frame)
-    declared = _declared(rows)
-    counts = datastream_current(frame).groupBy(*_LOG).agg(f.count("*").alias("entries"))
-    held = rows.groupBy(*_LOG).agg(
+    heads = declared(rows, _declared, DECLARED_DDL)
+    counts = datastream_current(frame).groupBy(*LOG).agg(f.count("*").alias("entries"))
+    held = rows.groupBy(*LOG).agg(
         f.max("seq").alias("newest"),
         f.count("*").alias("held"),
         f.max(f.col("is_end").cast("INT")).alias("ended"),
     )
-    broken = _stops(datastream_entries(frame)).groupBy(*_LOG).agg(f.max("broken").alias("broken"))
+    broken = _stops(datastream_entries(frame)).groupBy(*LOG).agg(f.max("broken").alias("broken"))
     state = (
         f.when(f.coalesce(f.col("broken"), f.expr("false")), "broken")
         .when(f.col("held") < f.col("newest"), "waiting")
         .when(f.col("ended") == 1, "ended")
         .otherwise("live")
     )
-    joined = declared.join(counts, list(_LOG), "left").join(held, list(_LOG), "left")
-    return joined.join(broken, list(_LOG), "left").select(
-        *declared.columns, f.coalesce("entries", f.lit(0)).alias("entries"), state.alias("state")
+    joined = heads.join(counts, list(LOG), "left").join(held, list(LOG), "left")
+    return joined.join(broken, list(LOG), "left").select(
+        *heads.columns, f.coalesce("entries", f.lit(0)).alias("entries"), state.alias("state")
     )
 
 
 def _check_batch(frame: "DataFrame") -> None:
-    check_columns(frame)
-    if frame.isStreaming:
-        raise BadInput("what is visible in the end is not known on a stream", "frame", "use batch")
-
-
-def _named(logs: Sequence[LogKey | str]) -> Any:  # noqa: ANN401 - a Column
-    from pyspark.sql import functions as f
-
-    found = f.expr("false")
-    for each in logs:
-        key = LogKey.parse(each) if isinstance(each, str) else each
-        number = f.lit(str(key.log_id)).cast("DECIMAL(20,0)")
-        found |= (f.col("author") == key.author.hex()) & (f.col("log_id") == number)
-    return found
-
-
-def _declared(rows: "DataFrame") -> "DataFrame":
-    heads = rows.where("seq = 1 AND payload IS NOT NULL").select(*_LOG, "payload")
-    return heads.mapInArrow(_declarations, DECLARED_DDL)
+    check_batch(frame, "what is visible in the end is not known on a stream", "use batch")
 
 
 def _visible(rows: "DataFrame") -> "DataFrame":
     """The rows before the place where each stream stops."""
     from pyspark.sql import functions as f
 
-    stops = _stops(rows).groupBy(*_LOG).agg(f.min("seq").alias("stop"))
+    stops = _stops(rows).groupBy(*LOG).agg(f.min("seq").alias("stop"))
     return (
-        rows.join(stops, list(_LOG), "left")
+        rows.join(stops, list(LOG), "left")
         .where("stop IS NULL OR seq < stop")
         .drop("stop")
         .select(rows.columns)
@@ -163,16 +144,16 @@ def _stops(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    payloads = rows.groupBy(*_LOG, "seq").agg(
+    payloads = rows.groupBy(*LOG, "seq").agg(
         f.min("number").alias("first"),
         f.max("number").alias("last"),
         f.max(f.col("kind") == "truncate").alias("truncates"),
         f.max(f.col("kind") == "broken").alias("wrong"),
     )
-    order = Window.partitionBy(*_LOG).orderBy("seq")
+    order = Window.partitionBy(*LOG).orderBy("seq")
     after = f.when(f.col("truncates"), f.col("first")).otherwise(f.col("last") + 1)
     judged = payloads.withColumn("after", after).select(
-        *_LOG,
+        *LOG,
         "seq",
         "wrong",
         f.coalesce(f.lag("seq").over(order), f.lit(1)).alias("before"),
@@ -185,35 +166,18 @@ def _stops(rows: "DataFrame") -> "DataFrame":
     )
     gap = f.col("seq") != f.col("before") + 1
     breaks = f.col("wrong") | ~f.coalesce(follows, f.expr("false"))
-    return judged.where(gap | breaks).select(*_LOG, "seq", (~gap & breaks).alias("broken"))
+    return judged.where(gap | breaks).select(*LOG, "seq", (~gap & breaks).alias("broken"))
 
 
 # In the workers
 
 
-def _declarations(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-    import pyarrow as pa
-
-    for batch in batches:
-        kept, found = [], []
-        for at, payload in enumerate(batch.column("payload").to_pylist()):
-            try:
-                found.append(decode_declaration(payload))
-            except CodecError:
-                continue
-            kept.append(at)
-        rows = batch.select(list(_LOG)).take(pa.array(kept, pa.int64()))
-        wide = pa.decimal128(20, 0)
-        yield pa.RecordBatch.from_arrays(
-            [
-                *rows.columns,
-                pa.array([each.stream_type for each in found], wide),
-                pa.array([each.system_id for each in found], wide),
-                pa.array([each.file_version for each in found], pa.int32()),
-                pa.array([each.origin for each in found], pa.string()),
-            ],
-            names=[*_LOG, "stream_type", "system_id", "file_version", "origin"],
-        )
+def _declared(payload: bytes) -> tuple[object, ...] | None:
+    try:
+        found = decode_declaration(payload)
+    except CodecError:
+        return None
+    return found.stream_type, found.system_id, found.file_version, found.origin
 
 
 _Row = tuple[int, int, str, int | None, int | None, bytes | None, str | None]

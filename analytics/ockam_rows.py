@@ -14,8 +14,8 @@ from gateways.ockam.bare import CodecError
 from gateways.ockam.declared import INDEX_OF_SEQ, StreamDeclared, read_declared
 from gateways.ockam.ledger import Position, decode_records
 
-from .errors import BadInput
-from .reading import check_columns, latest, read_export
+from .declared import LOG, check_batch, declared
+from .reading import latest, read_export
 from .schema import PRESENT
 from .streaming import read_export_stream
 
@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOG: Final = ("node", "author", "log_id")
 _PARTITION_OF: Final = ("author", "stream", "partition")
 _MESSAGE: Final = ("node", "author", "log_id", "index")
-DECLARED_DDL: Final = (
-    "node STRING, author STRING, log_id DECIMAL(20,0), stream STRING, partition BIGINT"
-)
+DECLARED_DDL: Final = "stream STRING, partition BIGINT"
 """`stream` is null of a ledger."""
 POSITIONS_DDL: Final = (
     "node STRING, saved_by STRING, author STRING, stream STRING, partition BIGINT, client STRING,"
@@ -51,10 +48,12 @@ def ockam_positions(frame: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
     rows = _checked(frame)
-    ledgers = _declared(rows).where("stream IS NULL").groupBy("node", "author")
+    ledgers = (
+        declared(rows, _declared, DECLARED_DDL).where("stream IS NULL").groupBy("node", "author")
+    )
     keys = ledgers.agg(f.min("log_id").alias("log_id"))
     records = rows.where("seq > 1 AND NOT is_end AND payload IS NOT NULL")
-    records = records.join(f.broadcast(keys), list(_LOG))
+    records = records.join(f.broadcast(keys), list(LOG))
     kept = records.select("node", "author", "payload", "received_at", "ingest_seq")
     return kept.mapInArrow(_positions, POSITIONS_DDL)
 
@@ -75,7 +74,7 @@ def ockam_lag(frame: "DataFrame") -> "DataFrame":
         .agg(f.max(place).alias("place"), f.max_by("saved_at", place).alias("saved_at"))
     )
     newest = f.max(f.when(~f.col("is_end"), f.col("seq")))
-    heights = rows.join(f.broadcast(_streams(rows)), list(_LOG)).groupBy(*_PARTITION_OF)
+    heights = rows.join(f.broadcast(_streams(rows)), list(LOG)).groupBy(*_PARTITION_OF)
     # The cast is last: anybody may save an index that is 2^64 ahead.
     behind = f.greatest(f.lit(0), f.col("next") - f.col("index")).cast("BIGINT")
     return (
@@ -114,8 +113,8 @@ def _write_batch(batch: "DataFrame", _: int, *, root: Path | str, table: Path | 
     spark = batch.sparkSession
     everything = latest(read_export(spark, [Path(root)]))
     # Of a log whose declaration has come now, the messages may have come before.
-    declared_now = batch.where("seq = 1 AND payload IS NOT NULL").select(*_LOG).distinct()
-    earlier = everything.join(f.broadcast(declared_now), list(_LOG), "left_semi")
+    declared_now = batch.where("seq = 1 AND payload IS NOT NULL").select(*LOG).distinct()
+    earlier = everything.join(f.broadcast(declared_now), list(LOG), "left_semi")
     rows = batch.unionByName(earlier.select(batch.columns)).where(f"payload_state = '{PRESENT}'")
     found = _messages(rows, _streams(everything)).dropDuplicates([*_MESSAGE])
     try:
@@ -129,9 +128,7 @@ def _write_batch(batch: "DataFrame", _: int, *, root: Path | str, table: Path | 
 
 
 def _checked(frame: "DataFrame") -> "DataFrame":
-    check_columns(frame)
-    if frame.isStreaming:
-        raise BadInput("a stream does not tell of all logs", "frame", "use write_ockam_messages")
+    check_batch(frame, "a stream does not tell of all logs", "use write_ockam_messages")
     return latest(frame)
 
 
@@ -139,9 +136,9 @@ def _messages(rows: "DataFrame", streams: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
     data = f.when(f.col("payload_state") == PRESENT, f.col("payload"))
-    found = rows.where("seq > 1 AND NOT is_end").join(f.broadcast(streams), list(_LOG))
+    found = rows.where("seq > 1 AND NOT is_end").join(f.broadcast(streams), list(LOG))
     return found.select(
-        *_LOG,
+        *LOG,
         "stream",
         "partition",
         (f.col("seq") - INDEX_OF_SEQ).alias("index"),
@@ -157,40 +154,19 @@ def _streams(rows: "DataFrame") -> "DataFrame":
     """The log of each partition, as each node knows it."""
     from pyspark.sql import functions as f
 
-    streams = _declared(rows).where("stream IS NOT NULL")
+    streams = declared(rows, _declared, DECLARED_DDL).where("stream IS NOT NULL")
     return streams.groupBy("node", *_PARTITION_OF).agg(f.min("log_id").alias("log_id"))
-
-
-def _declared(rows: "DataFrame") -> "DataFrame":
-    heads = rows.where("seq = 1 AND payload IS NOT NULL").select(*_LOG, "payload")
-    return heads.mapInArrow(_declarations, DECLARED_DDL)
 
 
 # In the workers
 
 
-def _declarations(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-    import pyarrow as pa
-
-    for batch in batches:
-        kept: list[int] = []
-        streams: list[tuple[str | None, int | None]] = []
-        for at, payload in enumerate(batch.column("payload").to_pylist()):
-            try:
-                found = read_declared(payload)
-            except DeclarationError:
-                continue
-            kept.append(at)
-            if isinstance(found, StreamDeclared):
-                streams.append((found.name, found.partition))
-            else:
-                streams.append((None, None))
-        rows = batch.select(list(_LOG)).take(pa.array(kept, pa.int64()))
-        names, partitions = zip(*streams, strict=True) if streams else ((), ())
-        made = [pa.array(names, pa.string()), pa.array(partitions, pa.int64())]
-        yield pa.RecordBatch.from_arrays(
-            [*rows.columns, *made], names=[*_LOG, "stream", "partition"]
-        )
+def _declared(payload: bytes) -> tuple[str | None, int | None] | None:
+    try:
+        found = read_declared(payload)
+    except DeclarationError:
+        return None
+    return (found.name, found.partition) if isinstance(found, StreamDeclared) else (None, None)
 
 
 def _positions(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:

@@ -117,6 +117,7 @@ def _arrow_kinds() -> "dict[str, pa.DataType]":
         "STRING": pa.string(),
         "DECIMAL(20,0)": pa.decimal128(20, 0),
         "TINYINT": pa.int8(),
+        "INT": pa.int32(),
         "BIGINT": pa.int64(),
         "BOOLEAN": pa.bool_(),
         "BINARY": pa.binary(),

@@ -1,14 +1,15 @@
 """The whole pipeline: reads exports, writes tables and the report page, says what each stage did.
 
 Tables in OUT, as Parquet: faults, forks, logs, activity, delay (where there are several nodes),
-payloads and payloads_rejected (where a schema is given); and report.html. Workers write
-the last two tables, so these alone need an OUT that all see; the driver writes the others, part by
-part as they come.
+payloads and payloads_rejected (where a schema is given), those of systems that are asked for
+(systems.py); and report.html. Workers write what has payloads, so that alone needs an OUT that all
+see; the driver writes the others, part by part as they come.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from .report_data import collect_report
 from .results import remove_table, table_writer
 from .schema import arrow_of_ddl
 from .summaries import DelaySummary, DistinctCounts, FaultSummary, LogSummary, fault_place
+from .systems import SYSTEMS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,11 +62,13 @@ def analyze(
     *,
     window: str = "1 hour",
     payload_schema: str | None = None,
+    systems: Sequence[str] = (),
     progress: Report | None = None,
 ) -> Iterator[Stage]:
     """Runs the stages one by one; each is done when its `Stage` comes.
 
-    `progress` is told every two seconds, in a thread of its own, how far the stage is that runs.
+    `systems`: names of `SYSTEMS`, whose tables are wanted too. `progress` is told every two
+    seconds, in a thread of its own, how far the stage is that runs.
 
     Raises AnalyticsError for input that cannot be used, for workers that cannot do their part, and
     for a session of Spark Connect, before any table is written.
@@ -76,11 +80,15 @@ def analyze(
     frame = read_export(spark, roots)
     with disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
+    for name in systems:
+        if name not in SYSTEMS:
+            raise BadInput(f"no system, which is one of {', '.join(SYSTEMS)}", name, "name one")
+    workers_write = payload_schema is not None or bool(systems)
     with spark_errors("probe", spark, target):
-        workers = ask_workers(spark, roots, None if payload_schema is None else target)
+        workers = ask_workers(spark, roots, target if workers_write else None)
         states = read_log_states(spark, roots)
     return _Analysis(
-        spark, roots, frame, states, workers, target, window, payload_schema, progress
+        spark, roots, frame, states, workers, target, window, payload_schema, systems, progress
     ).stages()
 
 
@@ -97,6 +105,7 @@ class _Analysis:
         out: Path,
         window: str,
         payload_schema: str | None,
+        systems: Sequence[str],
         progress: Report | None,
     ) -> None:
         self._spark = spark
@@ -107,6 +116,7 @@ class _Analysis:
         self._out = out
         self._window = window
         self._payload_schema = payload_schema
+        self._systems = tuple(dict.fromkeys(systems))
         self._progress = progress
         self._promised = rows_promised(frame.inputFiles())
         self._entries = entries(frame).persist()
@@ -124,6 +134,8 @@ class _Analysis:
             if self._payload_schema is not None:
                 # Each of the two tables is of the latest rows, which Spark looks for first.
                 yield self._timed("payloads", self._payloads, reads=4)
+            for name in self._systems:
+                yield self._timed(name, partial(self._system, name))
             yield self._timed("report", self._report)
         finally:
             with unless_java_ended():
@@ -221,6 +233,25 @@ class _Analysis:
             "decoded": self._write(found.decoded, "payloads"),
             "rejected": self._write(found.rejected, "payloads_rejected"),
         }
+
+    def _system(self, system: str) -> dict[str, int]:
+        """How many rows each table of a system has."""
+        counts = {}
+        for table in SYSTEMS[system]:
+            write = self._write if table.has_payloads else self._save_counted
+            counts[table.name] = write(table.make(self._frame), table.name)
+        return counts
+
+    def _save_counted(self, frame: "DataFrame", name: str) -> int:
+        rows = 0
+
+        def count(part: "pa.Table") -> "pa.Table":
+            nonlocal rows
+            rows += len(part)
+            return part
+
+        self._save(name, frame, count)
+        return rows
 
     def _write(self, frame: "DataFrame", name: str) -> int:
         """Lets the workers write a table; how many rows those who wrote it have counted."""

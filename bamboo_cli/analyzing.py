@@ -55,6 +55,14 @@ def _analyze_arguments(parser: Parser) -> None:
         help="decode payloads that are JSON; the columns as Spark's DDL, like 'text STRING'",
     )
     parser.add_argument(
+        "--system",
+        metavar="NAME",
+        action="append",
+        type=_system,
+        default=[],
+        help="writes the tables of these streams too, datastream or ockam; may be repeated",
+    )
+    parser.add_argument(
         "--driver-memory", metavar="SIZE", default="1g", help="for Spark's driver (default: 1g)"
     )
     parser.add_argument(
@@ -75,6 +83,14 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _system(text: str) -> str:
+    from analytics import SYSTEMS
+
+    if text not in SYSTEMS:
+        raise ValueError(f"{text[:40]!r} is none of {', '.join(SYSTEMS)}")
+    return text
+
+
 def _analyze(args: "Namespace", terminal: "Terminal") -> int:
     if args.prepare:
         return _prepare(args, terminal)
@@ -93,6 +109,7 @@ def _analyze(args: "Namespace", terminal: "Terminal") -> int:
                 args.to,
                 window=args.window,
                 payload_schema=args.payload_schema,
+                systems=args.system,
                 progress=progress_lines(terminal),
             ):
                 faults += int(str(stage.summary.get("faults", 0)))

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from analytics import (
     BadInput,
+    analyze,
     ockam_lag,
     ockam_messages,
     ockam_positions,
@@ -14,10 +15,12 @@ from analytics import (
     read_export_stream,
     write_ockam_messages,
 )
+from analytics.systems import SYSTEMS
 from gateways.ockam.declared import LEDGER_DECLARATION, declare_stream
 from gateways.ockam.ledger import Position, Trim, encode_records
 from logstore import Store
 from tests.analytics.makers import export, make_store
+from tests.gateways.streams import declare, raw
 
 LEDGER, ORDERS, TWICE, EMPTY = 40, 41, 42, 43
 
@@ -54,6 +57,26 @@ def test_messages_are_the_payloads_behind_a_declaration(
         ("orders", 0, 2, b"milk", 4, "present"),
     ]
     assert {(row["author"], int(row["log_id"])) for row in rows} == {(author, ORDERS)}
+
+
+def test_an_analysis_writes_the_tables_of_the_systems_that_are_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with filled(tmp_path / "s") as store:
+        store.append([encode_records([position(store, "billing", 0, 3)])], log_id=LEDGER)
+        declare(store, log_id=7)
+        store.append([raw(0, 1, b"hello")], log_id=7)
+        export(store, tmp_path / "out")
+    roots, out = [tmp_path / "out"], tmp_path / "results"
+    with pytest.raises(BadInput, match="one of datastream, ockam: fluvio"):
+        analyze(spark, roots, out, systems=["fluvio"])
+    stages = {each.name: each for each in analyze(spark, roots, out, systems=list(SYSTEMS))}
+    frame = read_export(spark, roots)
+    for system, tables in SYSTEMS.items():
+        for table in tables:
+            rows = spark.read.parquet(str(out / table.name)).collect()
+            assert sorted(rows, key=str) == sorted(table.make(frame).collect(), key=str)
+            assert stages[system].summary[table.name] == len(rows) > 0
 
 
 def test_positions_are_merged_and_compared_with_the_streams(
