@@ -4,7 +4,7 @@ A one-time sync begins by asking that (point2point.md 10). Here it wants nothing
 so that the answers are all that comes of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import trio
@@ -32,10 +32,13 @@ async def newest_held_by(
     logs: Iterable[LogKey],
     host: StoreHost,
     config: SessionConfig | None = None,
+    *,
+    heard: Callable[[], object] = lambda: None,
 ) -> dict[LogKey, int]:
     """The newest entry of each log that the other end of a stream holds and gives out, if any.
 
-    Closes the stream. Raises CannotConnectError if the connection ends before all is said.
+    `heard` is called for each answer, of however many logs more are to come. Closes the stream.
+    Raises CannotConnectError if the connection ends before all is said.
     """
     offers = tuple(sorted(set(logs)))
     open_questions = set(offers)
@@ -47,6 +50,8 @@ async def newest_held_by(
             open_questions.discard(notice.log)
         elif isinstance(notice, RequestCancelled) and not notice.by_us:
             open_questions.discard(notice.log)
+        if isinstance(notice, NewestLearned | RequestCancelled):
+            heard()
         if isinstance(notice, SyncFinished) or not open_questions:
             open_questions.clear()
             connection.close()
