@@ -3,10 +3,10 @@
 A module has `COMMANDS`, a dictionary from a command's name to its `Definition`, or its `Verbs`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .errors import DONE, INTERRUPTED
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from .settings import Parser
     from .terminal import Terminal
-    from .verbs import Verbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,19 @@ class Definition:
     """Names of flags that the configuration may set for the command, and that this may not have."""
 
 
+class Several(Protocol):
+    """A command of several verbs, each with a definition of its own (verbs.py)."""
+
+    def pick(self, argv: Sequence[str]) -> tuple[Definition, list[str]]:
+        """The verb that is named, and the other arguments. Raises WrongUsage, HelpWanted."""
+
+    def definition(self, name: str) -> Definition:
+        """That of a verb."""
+
+    def __iter__(self) -> Iterator[str]:
+        """The verbs' names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A line of the table."""
@@ -48,9 +60,9 @@ class Command:
     a read that a signal does not end.
     """
 
-    def load(self) -> "Definition | Verbs":
+    def load(self) -> "Definition | Several":
         """The definition, from the module that nobody has needed until now."""
-        commands: dict[str, Definition | Verbs]
+        commands: dict[str, Definition | Several]
         commands = import_module(f".{self.module}", __package__).COMMANDS
         return commands[self.name]
 
