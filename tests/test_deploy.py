@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from bamboo_cli.registry import COMMANDS
-from bamboo_cli.settings import Parser, common_arguments
+from bamboo_cli.settings import common_arguments
+from tests.cli.harness import parsers_of
 
 TOP = Path(__file__).resolve().parents[1]
 UNIT = TOP / "deploy/bamboo-peer.service"
@@ -50,9 +51,8 @@ def settings() -> dict[str, list[str]]:
 
 def check_arguments(words: list[str]) -> None:
     """Raises WrongUsage unless these are a command and its flags."""
-    parser = Parser(words[0], "")
+    [parser] = parsers_of(COMMANDS[words[0]])
     common_arguments(parser)
-    COMMANDS[words[0]].load().arguments(parser)
     parser.parse_args(words[1:])
 
 

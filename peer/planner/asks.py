@@ -135,7 +135,7 @@ class TheirPart(Struct, frozen=True):
     it offered. `refused`: what it does not want to be asked for again. `coming`: what requests in
     force bring, their pools included. `path_refused`: the newest entry whose path it refused.
     `offered`: what of `holds` it has said itself. `watched_from`: the last entry from which it was
-    watched, and has ended that.
+    watched, and has ended that. `refused_before`: what it has refused, whether that rests still.
     """
 
     newest: int | None = None
@@ -145,6 +145,7 @@ class TheirPart(Struct, frozen=True):
     path_refused: int = 0
     offered: Ranges = ()
     watched_from: int = 0
+    refused_before: Ranges = ()
 
 
 class AskKind(Enum):
@@ -275,7 +276,13 @@ def _missing(
     asks = []
     # Refused ones too, of what it has offered or will have: what was refused since counts there no
     # more (`PeerLog.refuse`).
-    for first, last in union(minus(missing, peer.refused), meet(missing, holds)):
+    refused = peer.refused
+    if meet(missing, peer.offered):
+        # First what it has said that it holds. Asked for together with all the rest, from where we
+        # end, it was refused, and would be again however often that is tried: who holds parts of a
+        # log serves each of them, and no range that begins outside of them.
+        refused = union(refused, peer.refused_before)
+    for first, last in union(minus(missing, refused), meet(missing, holds)):
         if first > U64_MAX:
             continue  # What ends with the last seqnum there can be comes to its end.
         settings = wants.settings(first, newest)

@@ -118,6 +118,7 @@ class PeerLog(Struct):
             path if path <= self.stop else 0,
             self.offered,
             watched,
+            self.rests.tried(self.log, Kind.RANGE, Outcome.REFUSED),
         )
 
     # What it proposes

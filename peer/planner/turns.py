@@ -199,10 +199,11 @@ class Turns:
             # It is dirty again once that is answered, or over.
             known.blocked = True
             return
-        if known.fork_range is not None:
+        fork_range = self._fork_range(log, known)
+        if fork_range is not None:
             # Before what rests: everything else that is asked for may be of the wrong history.
-            metadata = named_for(metadata_of(known.fork_range))
-            look = Look(look.named | {*metadata}, fork_range=known.fork_range)
+            metadata = named_for(metadata_of(fork_range))
+            look = Look(look.named | {*metadata}, fork_range=fork_range)
         elif self._must_wait(log, known):
             return
         elif self._done is not None and known.newest is None:
@@ -227,6 +228,13 @@ class Turns:
         since = self._progress.now(log)
         self._actions.look_up(wanted, partial(self._looked, look, since, newest))
 
+    def _fork_range(self, log: LogKey, known: PeerLog) -> tuple[int, int] | None:
+        """What is to be compared first of a log that may be forked, and may be taken in.
+
+        The search began when it might; the other side's scope may have been narrowed since.
+        """
+        return known.fork_range if self._shared.wants(log) else None
+
     def _must_wait(self, log: LogKey, known: PeerLog) -> bool:
         """Whether nothing of a log is to be done before a rest ends: then it is dirty again."""
         if not self._rests.is_left_alone(log, Kind.LOG, self._actions.now):
@@ -243,7 +251,7 @@ class Turns:
             return
         if known.again:
             self.mark(log)
-        if known.fork_range != look.fork_range or self._progress.is_settling(log):
+        if self._fork_range(log, known) != look.fork_range or self._progress.is_settling(log):
             # The view lacks hashes that this needs, or what comes is not stored yet.
             self.mark(log, first=True)
             return

@@ -11,9 +11,10 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from bamboo_cli.registry import COMMANDS
-from bamboo_cli.settings import Parser, flag_name
+from bamboo_cli.settings import flag_name
 from logstore import Store
 from peer.api import Address, NodeConfig, Peer
+from tests.cli.harness import parsers_of
 from tests.docs.pages import ROOT, blocks, blocks_of, page, table
 from tests.docs.tour import Tour
 from tests.test_deploy import PROGRAM, check_arguments, settings
@@ -112,8 +113,7 @@ def test_what_is_named_for_a_server_is_what_the_unit_and_the_checkout_have() -> 
 
 @pytest.mark.parametrize("info", ["toml", "toml rehearsal.toml"])
 def test_the_settings_are_settings(info: str) -> None:
-    parser = Parser("serve", "")
-    COMMANDS["serve"].load().arguments(parser)
+    [parser] = parsers_of(COMMANDS["serve"])
     [text] = blocks_of(TEXT, info)
     tables = tomllib.loads(text)
     assert tables.keys() == {"serve"}

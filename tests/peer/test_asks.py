@@ -184,6 +184,23 @@ def test_nothing_from_an_invalid_entry_on_is_asked_for() -> None:
     assert plan(Wants(FULL), view, TheirPart(newest=9, holds=((1, OPEN_END),))) == []
 
 
+def test_what_was_refused_with_all_the_rest_is_asked_for_as_it_was_offered() -> None:
+    """Of a log that the other side holds parts of it has refused all from 1 on, and says which.
+
+    Once that rests no more both were one range again, which it refused again, for ever.
+    """
+    parts = ((4, 4), (57, 60))
+    peer = TheirPart(newest=60, holds=parts, offered=parts)
+    [ask] = plan(Wants(FULL), view_of(set()), peer)
+    assert (ask.start, ask.end) == (1, None)
+    refused = replace(peer, refused_before=((1, OPEN_END),))
+    asks = plan(Wants(FULL), view_of(set()), refused)
+    assert [(ask.start, ask.end) for ask in asks] == [*parts]
+    # Once all of that is here, it may have come to hold the rest.
+    [ask] = plan(Wants(FULL), view_of({4, *range(57, 61)}), replace(refused, offered=()))[:1]
+    assert (ask.start, ask.end) == (1, 3)
+
+
 def test_an_open_range_has_no_end() -> None:
     [ask] = plan(Wants(Subscription()), view_of({1, 2, 3}), TheirPart())
     assert (ask.start, ask.end, ask.last) == (4, None, OPEN_END)
