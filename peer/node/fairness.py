@@ -76,8 +76,10 @@ BUSY_S: Final = 0.036
 REST_TIMES: Final = 20.0
 """With ten, attacks that fill the store left an honest peer 74 to 83 % of its rate."""
 MUCH_MORE_TIMES: Final = 2.0
-MUCH_MORE_S: Final = 0.05
-"""Nobody rests for what a connection costs that has just been set up."""
+MUCH_MORE_S: Final = 0.25
+"""Nobody rests for what a connection costs that has just been set up, nor for what has been read
+ahead for it: that is charged when it is read, and earns once it is sent. With a fifth of this an
+honest sync stood still for a second beside an attack, in one round of five."""
 ACCOUNTS_MAX: Final = 4096
 """Beyond these, whoever has spent least is forgotten: strangers with a million addresses take no
 memory, and forgetting a small account gives little away."""
