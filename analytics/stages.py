@@ -2,8 +2,8 @@
 
 Tables in OUT, as Parquet: faults, forks, logs, activity, delay (where there are several nodes),
 payloads and payloads_rejected (where a schema is given), those of systems that are asked for
-(systems.py); and report.html. Workers write what has payloads, so that alone needs an OUT that all
-see; the driver writes the others, part by part as they come.
+(systems.py); and report.html. Workers write what is as large as the export, so that alone needs an
+OUT that all see; the driver writes the others, part by part as they come.
 """
 
 import time
@@ -78,11 +78,11 @@ def analyze(
     if (target / MANIFESTS).is_dir():
         raise BadInput("the results would be written into an export", target, "name another OUT")
     frame = read_export(spark, roots)
-    with disk_errors(target):
-        target.mkdir(parents=True, exist_ok=True)
     for name in systems:
         if name not in SYSTEMS:
             raise BadInput(f"no system, which is one of {', '.join(SYSTEMS)}", name, "name one")
+    with disk_errors(target):
+        target.mkdir(parents=True, exist_ok=True)
     workers_write = payload_schema is not None or bool(systems)
     with spark_errors("probe", spark, target):
         workers = ask_workers(spark, roots, target if workers_write else None)
@@ -155,11 +155,19 @@ class _Analysis:
         summary, faults = found if isinstance(found, tuple) else (found, [])
         return Stage(name, time.monotonic() - start, summary, faults)
 
-    def _save(self, name: str, frame: "DataFrame", take: "Callable[[pa.Table], pa.Table]") -> None:
-        """Writes a table of results as it comes."""
+    def _save(
+        self,
+        name: str,
+        frame: "DataFrame",
+        take: "Callable[[pa.Table], pa.Table]" = lambda part: part,
+    ) -> int:
+        """Writes a table of results as it comes; how many rows that were."""
+        rows = 0
         with table_writer(self._out / name) as writer:
             for part in collected(frame, self._rows):
                 writer.write(take(part))
+                rows += len(part)
+        return rows
 
     def _audit(self) -> tuple[dict[str, int | dict[str, int]], list[str]]:
         known = known_forks(self._roots)
@@ -230,30 +238,19 @@ class _Analysis:
         assert self._payload_schema is not None
         found = payloads(self._frame, self._payload_schema)
         return {
-            "decoded": self._write(found.decoded, "payloads"),
-            "rejected": self._write(found.rejected, "payloads_rejected"),
+            "decoded": self._write("payloads", found.decoded),
+            "rejected": self._write("payloads_rejected", found.rejected),
         }
 
     def _system(self, system: str) -> dict[str, int]:
         """How many rows each table of a system has."""
         counts = {}
         for table in SYSTEMS[system]:
-            write = self._write if table.has_payloads else self._save_counted
-            counts[table.name] = write(table.make(self._frame), table.name)
+            write = self._write if table.is_large else self._save
+            counts[table.name] = write(table.name, table.make(self._frame))
         return counts
 
-    def _save_counted(self, frame: "DataFrame", name: str) -> int:
-        rows = 0
-
-        def count(part: "pa.Table") -> "pa.Table":
-            nonlocal rows
-            rows += len(part)
-            return part
-
-        self._save(name, frame, count)
-        return rows
-
-    def _write(self, frame: "DataFrame", name: str) -> int:
+    def _write(self, name: str, frame: "DataFrame") -> int:
         """Lets the workers write a table; how many rows those who wrote it have counted."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f

@@ -18,19 +18,20 @@ class SystemTable:
 
     name: str
     make: "Callable[[DataFrame], DataFrame]"
-    has_payloads: bool = False
-    """Then it is as large as the export, and workers write it; else the driver does."""
+    is_large: bool = False
+    """It has payloads, or rows for each record of one, so that workers write it; else the driver
+    does, which holds results of a few rows for each of the export."""
 
 
 SYSTEMS: Final = {
     "datastream": (
         SystemTable("datastreams", datastreams),
-        SystemTable("datastream_current", datastream_current, has_payloads=True),
+        SystemTable("datastream_current", datastream_current, is_large=True),
     ),
     "ockam": (
-        SystemTable("ockam_lag", ockam_lag),
-        SystemTable("ockam_positions", ockam_positions),
-        SystemTable("ockam_messages", ockam_messages, has_payloads=True),
+        SystemTable("ockam_lag", ockam_lag, is_large=True),
+        SystemTable("ockam_positions", ockam_positions, is_large=True),
+        SystemTable("ockam_messages", ockam_messages, is_large=True),
     ),
 }
 """Of each system, by its name."""

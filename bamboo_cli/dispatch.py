@@ -21,6 +21,7 @@ from .settings import (
     common_arguments,
     config_flag,
     config_path,
+    first_word,
     read_config,
 )
 from .terminal import OutputClosed, Terminal
@@ -88,7 +89,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _run(argv: list[str], terminal: Terminal) -> int:
-    position = _command_position(argv)
+    position = first_word(argv)
     if position is None:
         return _without_command(argv, terminal)
     name = argv.pop(position)
@@ -136,16 +137,6 @@ def _read_arguments(
     args = parser.parse_intermixed_args(argv)
     args.read_again = partial(_read_arguments, command, definition, argv)
     return args
-
-
-def _command_position(argv: Sequence[str]) -> int | None:
-    """Where the command stands: the first argument that is no flag and no flag's value."""
-    position = 0
-    while position < len(argv):
-        if not argv[position].startswith("-"):
-            return position
-        position += 2 if argv[position] in VALUE_FLAGS else 1
-    return None
 
 
 def _without_command(argv: Sequence[str], terminal: Terminal) -> int:

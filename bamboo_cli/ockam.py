@@ -20,14 +20,7 @@ def _serve(parser: Parser) -> None:
         own_variable=True,
         help=f"repeatable (default: {DEFAULT_LISTEN})",
     )
-    parser.add_argument(
-        "--of",
-        metavar="AUTHOR",
-        action="append",
-        type=_author,
-        default=None,
-        help="serves this author's streams too; repeatable",
-    )
+    _authors(parser, "--of", "serves this author's streams too; repeatable")
     _share(parser)
     parser.add_argument(
         "--keep",
@@ -48,14 +41,15 @@ def _serve(parser: Parser) -> None:
     _first_log(parser)
 
 
-def _share(parser: Parser) -> None:
+def _authors(parser: Parser, flag: str, what: str) -> None:
     parser.add_argument(
-        "--share",
-        metavar="AUTHOR",
-        action="append",
-        type=_author,
-        default=None,
-        help="takes over the positions that this author's node has saved; repeatable",
+        flag, metavar="AUTHOR", action="append", type=_author, default=None, help=what
+    )
+
+
+def _share(parser: Parser) -> None:
+    _authors(
+        parser, "--share", "takes over the positions that this author's node has saved; repeatable"
     )
 
 
@@ -171,14 +165,7 @@ def _rewind(parser: Parser) -> None:
     _partition(parser)
     _client(parser)
     parser.add_argument("--to", metavar="INDEX", own_variable="rewind-to", help="where it goes on")
-    parser.add_argument(
-        "--of",
-        metavar="AUTHOR",
-        action="append",
-        type=_author,
-        default=None,
-        help="whose stream it is (default: one's own)",
-    )
+    _authors(parser, "--of", "whose stream it is (default: one's own)")
     _first_log(parser)
 
 

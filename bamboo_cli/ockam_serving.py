@@ -65,7 +65,8 @@ def run_serve(args: "Namespace", terminal: "Terminal") -> int:
 def ask_of_all(store: Store, first_log: int | None, terminal: "Terminal") -> None:
     """Asks peers whether this store has the newest of its ledger and its streams. Raises Problem.
 
-    A stream that is created later is asked about by nobody: its log is none that was ever signed.
+    Nobody is asked about streams that this store does not know: one that was made after a backup,
+    and before it was put back, is met by who syncs with the next one of that number.
     """
     from gateways.ockam import Side
 

@@ -169,6 +169,16 @@ def environment_name(flag: str) -> str:
     return "BAMBOO_PEER_" + flag.upper().replace("-", "_")
 
 
+def first_word(argv: Sequence[str]) -> int | None:
+    """Where the first argument stands that is no flag, and no value of one of all commands."""
+    position = 0
+    while position < len(argv):
+        if not argv[position].startswith("-"):
+            return position
+        position += 2 if argv[position] in VALUE_FLAGS else 1
+    return None
+
+
 def common_arguments(parser: Parser) -> None:
     """The flags of every command."""
     parser.add_argument(

@@ -15,7 +15,7 @@ from logstore import ExplainedError
 
 from .errors import Problem, WrongUsage
 from .registry import Definition
-from .settings import PROGRAM, VALUE_FLAGS, HelpWanted, Parser, flag_name
+from .settings import PROGRAM, VALUE_FLAGS, HelpWanted, Parser, first_word, flag_name
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -54,8 +54,8 @@ class Verbs:
         if place is None:
             if "-h" in argv or "--help" in argv:
                 raise HelpWanted(self._overview())
-            words = [text for text in argv if not text.startswith("-")]
-            said = f"{words[0]!r} is none of" if words else "it needs one of"
+            word = first_word(argv)
+            said = "it needs one of" if word is None else f"{argv[word]!r} is none of"
             raise WrongUsage(
                 f"{self._command}: {said} {', '.join(self._verbs)}"
                 f" (see `{PROGRAM} {self._command} --help`)"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .hosting import LogHost, Observer, store_of, unobserved
     from .locks import WriterLock
-    from .log_ids import Batches, Sign, create_logs, free_ids
+    from .log_ids import Sign, create_logs, free_ids
     from .prefix import (
         Prefix,
         Standing,
@@ -37,7 +37,6 @@ _HOMES = {
     "SideTable": "side_table",
     "Standing": "prefix",
     "WriterLock": "locks",
-    "Batches": "log_ids",
     "Sign": "log_ids",
     "create_logs": "log_ids",
     "free_ids": "log_ids",
@@ -56,7 +55,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "Batches",
     "Ended",
     "LogHost",
     "Observer",

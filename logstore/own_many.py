@@ -36,8 +36,8 @@ def append_batches(
     """Signs and stores the batches in order; one list of entries for each.
 
     A log may come more than once, and goes on where it was left; one of those in `ending` ends with
-    its last batch. Raises as `Store.append` does;
-    then nothing of any batch is stored, and `log` of the error says whose fault it is.
+    its last batch. Raises as `Store.append` does; then nothing of any batch is stored, and `log` of
+    the error says whose fault it is.
     """
     key = signing_key()
     expected = expected_seqs or [None] * len(batches)

@@ -144,16 +144,25 @@ class Line:
 
         Raises RefusedError if the node cancels it.
         """
+        number = await self.propose(proposal)
+        await self.confirmed(number)
+        return number
+
+    async def propose(self, proposal: Callable[[int], Propose]) -> int:
+        """The number of a new request, once the node has granted credit for it."""
         number = await self.next_number()
         await self.control(proposal(number))
         self.counts["proposals"] += 1
+        return number
+
+    async def confirmed(self, number: int) -> None:
+        """Switches to a request once it is confirmed. Raises RefusedError if it is cancelled."""
         answer = await self.answer(number)
         if isinstance(answer, Cancel):
             self.counts[f"cancelled {int(answer.reason)}"] += 1
             raise RefusedError(int(answer.reason))
         self.counts["confirmed"] += 1
         await self.data(encode_switch(number))
-        return number
 
     async def answer(self, number: int) -> Adjust | Cancel:
         """What the node says to a request."""

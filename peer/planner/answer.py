@@ -183,8 +183,12 @@ def _listen_to(decision: Answer, proposal: Propose, view: LogView, coming: Range
     elsewhere = None not in (proposal.offset, lacked) and lacked != proposal.offset
     if not elsewhere and minus(asked, union(view.runs, coming)):
         return decision
-    told = dataclasses.replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None)
-    return replace(decision, confirm=told)
+    return replace(decision, confirm=only_told(confirm))
+
+
+def only_told(confirm: Adjust) -> Adjust:
+    """A confirmation that takes nothing of a range, and is told of it."""
+    return dataclasses.replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None)
 
 
 def obstacle(proposal: Propose, view: LogView) -> Cancel | None:

@@ -12,7 +12,6 @@ its node may fetch everything (`claim_all`).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from peer.protocol.events import LogView
@@ -20,7 +19,7 @@ from peer.protocol.notices import FetchEnded, PeerHolds
 from peer.protocol.request import Request
 from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
 
-from .answer import goes_on, is_late_offer, is_offer
+from .answer import goes_on, is_late_offer, is_offer, only_told
 from .coverage import is_stored
 
 
@@ -68,7 +67,7 @@ def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
     brought = 0 if is_late_offer(proposal) else proposal.end or 0
     if confirm.eagerness is Eagerness.NOTIFY or claim(request.log, brought):
         return confirm
-    return replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None)
+    return only_told(confirm)
 
 
 def told_by(proposal: Propose, view: LogView) -> PeerHolds | None:

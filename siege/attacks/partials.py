@@ -1,12 +1,11 @@
 """Payloads of which only a part comes: each of them is a file that the node keeps open."""
 
-from collections import deque
 from typing import Final
 
 from siege.attack import Attack, Scope
 from siege.hostile import Hostile
-from siege.line import Line, offer
-from wire import Adjust, LogKey, encode_payload_header, encode_switch
+from siege.line import Line, RefusedError, offer
+from wire import LogKey, encode_payload_header
 
 from .bombs import claim
 
@@ -27,16 +26,17 @@ async def _run(hostile: Hostile) -> None:
     async def play(line: Line, index: int) -> None:
         """All is proposed as far as there is credit: with one at a time it were no attack."""
         await line.begin()
-        proposed: deque[tuple[int, bytes]] = deque()
+        proposed: list[tuple[int, bytes]] = []
         for made in hostile.prepared[index]:
-            number = await line.next_number()
-            await line.control(offer(LogKey(made[:32], 0))(number))
-            line.counts["proposals"] += 1
+            number = await line.propose(offer(LogKey(made[:32], 0)))
             proposed.append((number, made[32:]))
         for number, raw in proposed:
-            if isinstance(await line.answer(number), Adjust):
-                await line.data(encode_switch(number) + raw)
-                line.counts["partials"] += 1
+            try:
+                await line.confirmed(number)
+            except RefusedError:
+                continue
+            await line.data(raw)
+            line.counts["partials"] += 1
         await line.until(lambda: False)
 
     await hostile.crowd(play)

@@ -56,6 +56,8 @@ def test_what_stands_before_a_verb_is_no_verb(own: CommandLine) -> None:
     path = own.store.with_name("trim")
     own.store.rename(path)
     assert own("--store", path, "ockam", "--store", path, "streams").status == 0
+    missing = own("ockam", "--store", path)
+    assert (missing.status, "it needs one of serve, create" in missing.err) == (2, True)
     result = own("ockam", "--timeout", 5, "lag")
     assert (result.status, "--timeout" in result.err) == (2, True)
 
