@@ -154,7 +154,7 @@ class Outcomes:
             self._rests.lift_by_our_proposal(log, request.created_at, now)
         # Read before `released` forgets it.
         was_all_there = request not in known.incomplete and not known.blocked
-        ask, made_room = known.released(request, now), self._turns.room.released(request)
+        ask, made_room = known.released(request, now), self._turns.made_room(request)
         if ask is not None and ask.kind is AskKind.PAYLOADS:
             self._payloads_released(request, known, ask)
             return

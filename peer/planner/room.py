@@ -9,6 +9,12 @@ request is ended first, and only if credit has come of that more, twice as many 
 that gives none back loses one, and nothing is won by ending more. For the same reason nothing is
 ended while credit comes at all, or while nothing waits.
 
+Three rules keep a log from standing still for ever, while others take turns; without each of them
+worlds of logs that need two requests at a time did. Who has made room stands behind all others,
+wherever it stood in line (waiting_line.py). Whose turn it is and who finds no credit left keeps its
+place. And of what a log needs, what ends by itself is asked for before what goes on: the latter is
+what is ended here, and would be all that the log ever gets (turns.py).
+
 It is not for the turns of logs while there is credit (turns.py, waiting_line.py).
 """
 
@@ -16,7 +22,7 @@ from collections.abc import Iterable
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.request import Request
-from wire import Cancel, CancelReason, LogKey
+from wire import Cancel, CancelReason
 
 from .actions import Actions
 from .coverage import covers, is_stored
@@ -43,7 +49,6 @@ class Room:
         self._in_vain = False
         """Requests were ended, and no credit has come since."""
         self._ended: set[Request] = set()
-        self._had_turn: set[LogKey] = set()
 
     @property
     def is_short(self) -> bool:
@@ -99,16 +104,7 @@ class Room:
         if request not in self._ended:
             return False
         self._ended.discard(request)
-        self._had_turn.add(request.log)
         return True
-
-    def has_had_turn(self, log: LogKey) -> bool:
-        """Whether the last request of a log made room for others: it stands behind them."""
-        return log in self._had_turn
-
-    def proposed(self, log: LogKey) -> None:
-        """A log has its turn again."""
-        self._had_turn.discard(log)
 
 
 def _is_at_rest(request: Request, since: float) -> bool:

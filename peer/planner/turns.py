@@ -113,7 +113,7 @@ class Turns:
             known.again = True
             return
         self._dirty.add(log)
-        self.line.push(log, first=first, last=self.room.has_had_turn(log))
+        self.line.push(log, first=first)
 
     def mark_soon(self, log: LogKey) -> None:
         """The same after the least time that is to be between two look-ups."""
@@ -132,6 +132,13 @@ class Turns:
     def over(self, request: Request) -> None:
         """A request of ours is over."""
         self._ours.discard(request)
+
+    def made_room(self, request: Request) -> bool:
+        """Whether a request that is over had to make room: its log stands behind all others now."""
+        if not self.room.released(request):
+            return False
+        self.line.step_behind(request.log)
+        return True
 
     def advance(self) -> None:
         """Take turns as long as there is request credit."""
@@ -155,8 +162,8 @@ class Turns:
                 self._look(log, Look())
         # Last: only what is left in line now has got no request for want of credit.
         if self.room.is_due(waits=bool(self.line or self._credit_waits)):
-            waiting = self.line.count(lambda log: not self._shared.covered(log))
-            self.room.make(waiting + len(self._credit_waits), self._logs.asks())
+            waiting = self.line.count(self._needs_request) + len(self._credit_waits)
+            self.room.make(waiting, self._logs.asks())
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came, or None."""
@@ -167,6 +174,15 @@ class Turns:
         """Whether a log that is offered, and to which nothing happened, needs no turn now."""
         known = self._logs.get(log)
         return (known is not None and known.spoken) or self._shared.covered(log)
+
+    def _needs_request(self, log: LogKey) -> bool:
+        """Whether it is known that a log in line needs a request: it has none that brings what is
+        new, or lacks payloads that nobody has skipped of late."""
+        if not self._shared.covered(log):
+            return True
+        known = self._logs.get(log)
+        lacks = known is not None and (known.lacks or bool(known.singly))
+        return lacks and not self._rests.left_alone(log, Kind.PAYLOAD, self._actions.now)
 
     @property
     def _line_waits(self) -> bool:
@@ -278,6 +294,10 @@ class Turns:
         if self._actions.request_credit == 0 and asks:
             self.mark(log, first=True)
             return
+        if self.room.is_short:
+            # What goes on is ended to make room, and would have the log's only request again at its
+            # next turn: what ends by itself would never be asked for.
+            asks = sorted(asks, key=lambda ask: ask.end is None)
         for ask in asks:
             self._propose(view, known, ask, since)
         self.forking.tell(view, known)
@@ -371,7 +391,7 @@ class Turns:
         known.asks[request] = ask
         self._shared.regained.discard(request.log)
         self._ours.add(request)
-        self.room.proposed(request.log)
+        self.line.step_forward(request.log)
         self._rests.lift_by_our_proposal(request.log, self._actions.now, self._actions.now)
         if self._done is not None:
             self._done.asked(request, self._actions.now)

@@ -54,6 +54,8 @@ class WaitingLine:
         self._offers = _Rank()
         self._offered: tuple[LogKey, ...] = ()
         self._last: OrderedDict[LogKey, None] = OrderedDict()
+        self._behind: set[LogKey] = set()
+        """Those whose last request made room for others, whether they are in line or not."""
         self._preferred: set[bytes] = set()
 
     def __bool__(self) -> bool:
@@ -73,19 +75,27 @@ class WaitingLine:
             len(self._asks) + len(self._offers) + sum(map(condition, (*self._pushed, *self._last)))
         )
 
-    def push(self, log: LogKey, *, first: bool = False, last: bool = False) -> None:
-        """Something happened to a log. `first`: it goes ahead of all others.
-
-        `last`: it goes behind all others, those that are offered included, whatever happens to it.
-        """
-        if last:
-            self._last[log] = None
-            return
-        self._last.pop(log, None)
-        self._pushed[log] = None
+    def push(self, log: LogKey, *, first: bool = False) -> None:
+        """Something happened to a log. `first`: it goes ahead of all others that stand in line for
+        what it does: its turn had come, and there was no credit left."""
+        if log not in self._behind:
+            self._last.pop(log, None)
+        line = self._last if log in self._behind else self._pushed
+        line[log] = None
         if first:
-            # It may have waited already, behind thousands that the other side does not want.
-            self._pushed.move_to_end(log, last=False)
+            # Else it would lose its place to those behind it, and might do so each time.
+            line.move_to_end(log, last=False)
+
+    def step_behind(self, log: LogKey) -> None:
+        """A log stands behind all others from now on, those that are offered included."""
+        self._behind.add(log)
+        if log in self._pushed:
+            del self._pushed[log]
+            self._last[log] = None
+
+    def step_forward(self, log: LogKey) -> None:
+        """A log that had its turn again stands like any other, the next time that it is in line."""
+        self._behind.discard(log)
 
     def offer(
         self,
@@ -127,7 +137,7 @@ class WaitingLine:
         if self._offered[place].author == author:
             self._preferred.add(author)
         while place < len(self._offered) and self._offered[place].author == author:
-            self._pushed.setdefault(self._offered[place])
+            self.push(self._offered[place])
             place += 1
 
     def pop(self) -> LogKey:

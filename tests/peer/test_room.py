@@ -59,6 +59,41 @@ def test_single_payloads_are_asked_for_although_logs_wait() -> None:
     until_alike(pair, seconds=120)
 
 
+TWO_NEEDS = {
+    "payloads and what is new": ((11, 12), (), (2, 5, 7)),
+    "payloads and what to offer": ((), (11, 12), (2, 5, 7)),
+    "a gap, a payload and what to offer": ((5, 6), (8, 11, 12), (2,)),
+}
+"""Entries that the taker lacks, that the giver lacks, and of which the taker lacks the payloads."""
+
+
+@pytest.mark.parametrize("needs", TWO_NEEDS)
+@pytest.mark.parametrize("both", [False, True], ids=["one", "both"])
+@pytest.mark.parametrize("credit", [1, 2, 3])
+def test_logs_that_need_two_requests_take_turns_too(credit: int, needs: str, *, both: bool) -> None:
+    """Half of the logs lack all, the others lack several things, and most of these had only the one
+    of them granted that goes on, at each of their turns."""
+    taker_lacks, giver_lacks, payloads = TWO_NEEDS[needs]
+    giver, taker = store_of(12), store_of(12)
+    for log in LOGS:
+        if log.log_id >= len(LOGS) // 2:
+            taker.logs[log].clear()
+        else:
+            for seq in payloads:
+                taker.logs[log][seq].payload = None
+            for store, lacks in ((giver, giver_lacks), (taker, taker_lacks)):
+                for seq in lacks:
+                    del store.logs[log][seq]
+        for store in (giver, taker):
+            store.changed(log)
+    few = replace(FEW, request_credit=credit)
+    many = replace(few, requests_max=100)
+    pair = Pair(few, stores=(giver, taker))
+    wants = Interests(logs=LOGS)
+    pair.connect((wants, wants), configs=(few, few if both else many))
+    until_alike(pair, seconds=200)
+
+
 def confirmed(side: Impolite) -> list[Propose]:
     """Confirm what the engine has proposed; returns that."""
     proposals = [each for each in side.messages() if isinstance(each, Propose)]

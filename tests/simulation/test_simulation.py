@@ -34,7 +34,10 @@ FOUND_IN_LARGE_WORLDS = (
 FOUND_WITH_DOORS = (500029, 500076, 510138, 510143, 96_040_023)
 """Seeds of worlds with scopes, removals or quotas that failed once."""
 
-FOUND_IN_LARGE_WORLDS_WITH_DOORS = (510129, 510263, 520119, 92_000_029, 96_580_007)
+FOUND_IN_LARGE_WORLDS_WITH_DOORS = (
+    *(510129, 510263, 520119, 92_000_029, 96_580_007),
+    95_520_016,
+)
 
 LARGE_AMONG_THE_FIRST = frozenset({13, 16, 20, 24})
 """Of the first seeds, those whose worlds take a third of the time of all."""
