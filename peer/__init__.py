@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from peer.planner.log_table import LogTable
     from peer.planner.source_book import SourceBook
-    from peer.planner.source_seat import SourceSeat
+    from peer.planner.source_records import SourceSeat
     from peer.planner.sourcing import claim_all
     from peer.protocol.commands import (
         CheckEvidence,
@@ -86,7 +86,7 @@ _HOMES = (
     "protocol.scope",
     "session",
     "planner.source_book",
-    "planner.source_seat",
+    "planner.source_records",
     "planner.sourcing",
     "protocol.tracing",
 )

@@ -172,6 +172,8 @@ class Ask(Struct, frozen=True):
     settings: Settings
     upper_info: int | None = None
     offset: int | None = None
+    incomplete: bool = False
+    """It is not answered yet, and was made while something was missing here that lies beside it."""
 
     @property
     def last(self) -> int:

@@ -115,7 +115,7 @@ class Forking:
                     known.refuse(request, self._actions.now)
                 fork = decode_entry(cancel.entries[0]).seq
                 # A fork that is known is no news, unless its two entries follow different ones.
-                if fork <= known.stop or differs_at((cancel.entries[0], cancel.entries[1])):
+                if fork <= known.planned.stop or differs_at((cancel.entries[0], cancel.entries[1])):
                     self._ask_before(log, known, fork)
             case CancelReason.LOG_ENDED:
                 if request.ours and cancel.seq is not None and cancel.seq < request.proposal.start:

@@ -18,13 +18,15 @@ with 10,000 logs feels each. What is to be proposed is not decided here (proposa
 requests of other owners (withholding.py, late.py), which the engine hands to them.
 """
 
+from msgspec.structs import replace
+
 from peer.protocol.request import OPEN_END, Request
 from wire import U64_MAX, Cancel, CancelReason, decode_entry
 
 from .answer import goes_on, is_probe
 from .asks import ALL_OF_IT, Ask, AskKind
-from .changes import Changes
 from .coverage import came_to_nothing, completed
+from .fitting import Changes
 from .payloads import is_unsure, unproved
 from .peer_log import PeerLog, refused_all
 from .ranges import Ranges, minus, union
@@ -64,16 +66,24 @@ class Outcomes:
             return
         ask = known.asks.get(request)
         known.refusals, known.met = 0, True
-        was_incomplete = request in known.incomplete
-        known.incomplete.discard(request)
-        if ask is None or ask.kind is AskKind.PAYLOADS:
+        if ask is None:
+            return
+        was_incomplete = ask.incomplete
+        known.asks[request] = replace(ask, incomplete=False)
+        if ask.kind is AskKind.PAYLOADS:
             return
         if ask.kind is AskKind.PROBE and request.base is not None:
             known.told_newest(request.base.end or 0)
             self._turns.mark(log)
-        if self._done is not None:
-            # Its wants are frozen, it listens to nobody, and it fetches whoever else does.
-            return
+        # The wants of a sync are frozen, it listens to nobody, and it fetches whoever else does.
+        if self._done is None:
+            self._takes_part(request, known, ask, was_incomplete=was_incomplete)
+
+    def _takes_part(
+        self, request: Request, known: PeerLog, ask: Ask, *, was_incomplete: bool
+    ) -> None:
+        """A request is in force from now on."""
+        log = request.log
         if ask.kind is AskKind.WATCH and not fetches(request):
             known.watches(request)
         if fetches(request) and request.proposal.end is None and not self._actions.claim(log):
@@ -152,20 +162,11 @@ class Outcomes:
         self._progress.add(request)
         if request.ours:
             self._rests.lift_by_our_proposal(log, request.created_at, now)
-        # Read before `released` forgets it.
-        was_all_there = request not in known.incomplete and not known.blocked
         ask, made_room = known.released(request, now), self._turns.made_room(request)
         if ask is not None and ask.kind is AskKind.PAYLOADS:
             self._payloads_released(request, known, ask)
             return
-        unwanted = not self._shared.wants(log) and not known.unserved and self._done is None
-        gone = refused_all(request, ask) and not known.lacks
-        # Where nothing was missing, the other side is known to have nothing more and nothing came
-        # since, there is nothing else to ask for or to offer.
-        here = max(request.outgoing.known, known.here, known.reach)
-        nothing_else = was_all_there and here < request.proposal.start and not known.singly
-        # Either is so of thousands of logs, and a look at each would find nothing to do.
-        if unwanted or (gone and (self._turns.close(log) or nothing_else)):
+        if self._leads_to_nothing(request, known, ask):
             return
         # A peer that ends each request without a reason was asked again as fast as messages go. But
         # not where the request was ended from here, to make room for others.
@@ -178,6 +179,22 @@ class Outcomes:
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED, before=before)
         if known.blocked or self._may_lead_to_more(request, ask, made_room=made_room):
             self._turns.mark(log)
+
+    def _leads_to_nothing(self, request: Request, known: PeerLog, ask: Ask | None) -> bool:
+        """Whether a request that is over leaves a log of which nothing else is to be done.
+
+        That is so of thousands of logs, and a look at each would find nothing to do.
+        """
+        if not self._shared.wants(request.log) and not known.unserved and self._done is None:
+            return True
+        if known.planned.lacks or not refused_all(request, ask):
+            return False
+        was_all_there = not known.blocked and (ask is None or not ask.incomplete)
+        # Where nothing was missing, the other side is known to have nothing more and nothing came
+        # since, there is nothing else to ask for or to offer.
+        here = max(request.outgoing.known, known.planned.heard, known.reach)
+        nothing_else = was_all_there and here < request.proposal.start and not known.singly
+        return self._turns.close(request.log) or nothing_else
 
     def _may_lead_to_more(self, request: Request, ask: Ask | None, *, made_room: bool) -> bool:
         """Whether there may be something to ask for or to offer now that a request is over."""

@@ -8,8 +8,8 @@ its own. So these are kept apart, and a refusal takes back what a request was ma
 was offered besides.
 
 What came to nothing is not remembered here (rests.py), nor what is held (a view says that, and
-progress.py what came since), nor what is wanted (replying.py): `wants` and the fields of how it
-stood here are only what the log was last planned with, so that a change is noticed.
+progress.py what came since), nor what is wanted (replying.py): `planned` is only what the log was
+last planned with, so that a change is noticed.
 
 A peer may be offered hundreds of thousands of logs that it has no use for. Of one that it refuses
 altogether no `PeerLog` is kept but a `Closed`, which all that are alike share (`PeerLogs`).
@@ -33,13 +33,28 @@ from .ranges import EVERYTHING, Ranges, meet, minus, range_with, union
 from .rests import RANGES_MAX, Kind, Outcome, Rests, finite, up_to
 
 
+class Planned(Struct):
+    """What a log was last planned with, so that a change is noticed."""
+
+    wants: Wants
+    stop: int = OPEN_END
+    """The last entry that the log may have, as far as is known here."""
+    height: int = 0
+    """Up to where it was held without gaps."""
+    heard: int = 0
+    """The newest entry that was heard of here since the last look-up was asked for."""
+    lacks: bool = False
+    """Payloads of what is held were missing."""
+    awaits: bool = False
+    """Some session was receiving a payload that was missing."""
+
+
 class PeerLog(Struct):
     """What the other side said of a log, and what this side asks of it."""
 
     log: LogKey
     rests: Rests
-    wants: Wants = field(default_factory=Wants)
-    """What was wanted when this was last planned."""
+    planned: Planned
 
     # What it said.
 
@@ -66,8 +81,6 @@ class PeerLog(Struct):
 
     asks: dict[Request, Ask] = field(default_factory=dict)
     """Our requests, and what they are for."""
-    incomplete: set[Request] = field(default_factory=set)
-    """Those of them, not answered yet, that were made while payloads were missing here."""
     spoken: bool = False
     """Whether we proposed anything."""
     blocked: bool = False
@@ -78,21 +91,10 @@ class PeerLog(Struct):
     """The entries whose payloads are asked for one by one, by the hash of each."""
     forks: ForkSearch | None = None
 
-    # How it stood here when it was last planned.
-
-    looking: bool = False
-    again: bool = False
-    """To be looked up once more when the look-up that is under way is answered."""
-    stop: int = OPEN_END
-    """The last entry that the log may have, as far as is known here."""
-    height: int = 0
-    """Up to where it was held without gaps."""
-    here: int = 0
-    """The newest entry heard of since the last look-up was asked for."""
-    lacks: bool = False
-    """Payloads of what is held were missing."""
-    awaits: bool = False
-    """Some session was receiving a payload that was missing."""
+    @property
+    def wants(self) -> Wants:
+        """What was wanted when this was last planned."""
+        return self.planned.wants
 
     @property
     def reach(self) -> int:
@@ -115,7 +117,7 @@ class PeerLog(Struct):
             rests(self.log, Kind.RANGE, now),
             coming_here,
             # It may have an end now, or a fork, and a path that leads there was not refused.
-            path if path <= self.stop else 0,
+            path if path <= self.planned.stop else 0,
             self.offered,
             watched,
             self.rests.tried(self.log, Kind.RANGE, Outcome.REFUSED),
@@ -138,7 +140,8 @@ class PeerLog(Struct):
             further = proposal.start > self.heard_up_to and not tells_little
             # What it offers now is what it holds, though it may have refused it until now.
             told = (proposal.end or 0) if is_offer(proposal) else 0
-            exists = max(self.newest or 0, *(last for _, last in self.offered), self.height, told)
+            held = self.planned.height
+            exists = max(self.newest or 0, *(last for _, last in self.offered), held, told)
             self.rests.lift_by_their_proposal(self.log, now, exists, is_further=further)
         if not asks_for_payloads(proposal):
             # It may hold more than when it ended what it told. Who only lacks payloads of what it
@@ -191,7 +194,8 @@ class PeerLog(Struct):
             return False
         if wants.is_sparse and (self.newest or 0) > self.peer((), now).path_refused:
             return False
-        wanted = minus(wants.ranges(self.newest or 0), ((1, self.height),) if self.height else ())
+        held = ((1, self.planned.height),) if self.planned.height else ()
+        wanted = minus(wants.ranges(self.newest or 0), held)
         return not minus(wanted, refused) and not meet(wanted, self.offered)
 
     # What becomes of asks
@@ -260,7 +264,6 @@ class PeerLog(Struct):
         """A proposal of ours gave way to one of the other side."""
         self.blocked = True
         self.both_have = 0
-        self.incomplete.discard(request)
         if request.cancel_sent is CancelReason.FORKED and self.forks is not None:
             # The proof was lost with the proposal that it ended.
             self.forks.told_none()
@@ -276,18 +279,21 @@ class PeerLog(Struct):
 
     def released(self, request: Request, now: float) -> Ask | None:
         """A request is over; what it was for, if it was of ours."""
-        self.incomplete.discard(request)
         ask = self.asks.pop(request, None)
         if self.forks is not None:
             self.forks.released(request)
         if ask is not None and ask.kind is AskKind.PAYLOADS:
             return ask
+        if completed(request):
+            self._completed(request, ask, now)
+        elif ask is not None and _told_a_part(request):
+            # It would tell of a part only, of which nobody has anything yet.
+            self.rests.note(self.log, Kind.WATCH, Outcome.FINISHED, now)
+        return ask
+
+    def _completed(self, request: Request, ask: Ask | None, now: float) -> None:
+        """Both sides have what a request was for, or know that it will not come."""
         only_heard = request.our_interest.eagerness is Eagerness.NOTIFY
-        if not completed(request):
-            if only_heard and ask is not None and request.cancel_sent is CancelReason.COMPLETE:
-                # It would tell of a part only, of which nobody has anything yet.
-                self.rests.note(self.log, Kind.WATCH, Outcome.FINISHED, now)
-            return ask
         if not request.proposal.sparse:
             self.rests.lift(self.log, Kind.WATCH)
             if only_heard and request.proposal.end is None:
@@ -303,7 +309,6 @@ class PeerLog(Struct):
             if ask.kind is AskKind.WATCH and self.wants.is_sparse:
                 # It stops at a gap of its own, and would do so again.
                 self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, up_to(ask.start))
-        return ask
 
     def leaves(self, request: Request) -> None:
         """A request is ended from here: of what the other side wants in it, this has not come."""
@@ -448,15 +453,14 @@ class PeerLogs:
 
         `asked_from`: the other side has asked in vain for all from that entry on; 0: it has not.
         """
-        known = self._open[log] = PeerLog(log, self._rests, wants)
+        known = self._open[log] = PeerLog(log, self._rests, Planned(wants))
         if asked_from > 0:
             known.asked_behind, known.unserved = asked_from - 1, ((asked_from, OPEN_END),)
         return known
 
     def forget(self, log: LogKey) -> None:
-        """As if it had never been heard of, unless it is being looked up."""
-        if log in self._open and not self._open[log].looking:
-            del self._open[log]
+        """As if it had never been heard of."""
+        if self._open.pop(log, None) is not None:
             self._rests.forget(log)
 
     def close(self, log: LogKey) -> bool:
@@ -467,11 +471,9 @@ class PeerLogs:
         alike = PeerLog(
             log,
             self._rests,
-            known.wants,
+            Planned(known.wants, known.planned.stop, known.planned.height),
             met=True,
             spoken=True,
-            stop=known.stop,
-            height=known.height,
             refusals=known.refusals,
         )
         if refused is None or known != alike:
@@ -499,3 +501,10 @@ def refused_all(request: Request, ask: Ask | None) -> bool:
     """Whether the other side wants nothing of what we offered and asked for, now or later."""
     refused = request.cancel_received is CancelReason.NOT_WANTED and not request.confirmed
     return refused and ask is not None and ask.end is None and ask.kind is not AskKind.PROBE
+
+
+def _told_a_part(request: Request) -> bool:
+    """Whether a request in which the other side only tells what it has was ended from here, as
+    complete."""
+    only_heard = request.our_interest.eagerness is Eagerness.NOTIFY
+    return only_heard and request.cancel_sent is CancelReason.COMPLETE

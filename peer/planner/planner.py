@@ -19,9 +19,9 @@ from wire import Cancel, Eagerness, LogKey
 from .actions import Actions
 from .answer import Answer, goes_on, is_late_offer
 from .asks import is_whole, last_possible, plan
-from .changes import Changes
 from .coverage import coming, covers
 from .done import Done
+from .fitting import Changes
 from .outcomes import Outcomes
 from .peer_log import PeerLog, PeerLogs
 from .progress import Progress
@@ -225,36 +225,27 @@ class Planner:
 
     def answered(self, request: Request, view: LogView, answer: Answer) -> None:
         """We answered a proposal of the other side."""
-        log, requests, now = request.log, self._actions.requests_of(request.log), self._actions.now
+        log, now = request.log, self._actions.now
         if self._done is not None and request.active:
             # It takes what is held here, and a sync that ended now would cut it off.
             self._done.serving.add(request)
         self._note_wanted(request, view)
-        known = self._logs.get(log)
-        # What it cannot have as it asked may be held in another run, which is offered then. A view
-        # lists so many runs only: of a log of more of them that is found out by looking further.
-        owed = bool(meet(answer.unserved, view.runs)) or not view.runs_complete
+        owed = _is_owed(answer, view)
         # A log that grows here may come to hold what was asked for; a sync waits for nothing.
         some_held = owed if self._done else bool(view.runs)
-        if known is None and (self._shared.plans(log) or (answer.unserved and some_held)):
-            known = self._shared.known_of(log)
-            self._turns.mark(log)
+        known = self._known_of_asked(request, answer, some_held=some_held)
         if known is None:
-            # A peer may name as many logs as there are numbers: of one of which there is nothing
-            # here a number is kept, of the latest ones, and no `PeerLog`.
-            if answer.unserved and goes_on(request.proposal):
-                self._answers.note_asked_from(log, request.proposal.start)
             return
         # The log may be wanted only since it was proposed: what was said with that counts by now.
         self._hear_late(request, known)
-        known.stop = last_possible(view)
+        known.planned.stop = last_possible(view)
         # Told or not, it asks again: it may not have kept what it got, or did not want the log when
         # it was told. Who asks for the first time may have sent that before our offer arrived. In a
         # sync there may be no second time.
         again = answer.unserved if self._done else meet(answer.unserved, known.unserved)
         self._rests.lift_told_again(log, again, now)
         known.asks_in_vain(answer.unserved)
-        known.keeps_in_step(request.proposal, view, requests)
+        known.keeps_in_step(request.proposal, view, self._actions.requests_of(log))
         # Of a log that nobody here knew of nothing is asked yet.
         is_new = self._shared.plans(log) and not known.spoken
         # `blocked`: until now its proposal was unanswered, and section 7 let ours not be made.
@@ -266,17 +257,45 @@ class Planner:
                 self._turns.mark(log, first=True)
         elif request.active:
             known.refusals, known.met = 0, True
-            # An open request that is confirmed brings all that is new, both ways. So thousands of
-            # logs in step are not looked at once more: only if something lies beside the request.
-            look = look or not is_whole(view) or request.proposal.offset is not None
-            look = look or known.fork_range is not None
-            wants, runs_from = self._shared.wants_of(log), request.proposal.start
-            peer = known.peer(coming(requests), now)
-            look = look or bool(plan(wants, view, peer, runs_from=runs_from))
-            # The view begins where the proposal does: it tells of no gap before that.
-            look = look or bool(runs_from > 1 and view.height < view.newest)
+            look = look or self._lies_beside(request, view, known)
         if look:
             self._turns.mark(log)
+
+    def _known_of_asked(
+        self, request: Request, answer: Answer, *, some_held: bool
+    ) -> PeerLog | None:
+        """What is known of a log that the other side has proposed, from now on if there is
+        something to propose of it here, or to offer. `some_held`: of what it could not get."""
+        log = request.log
+        known = self._logs.get(log)
+        if known is not None:
+            return known
+        if self._shared.plans(log) or (answer.unserved and some_held):
+            known = self._shared.known_of(log)
+            self._turns.mark(log)
+            return known
+        # A peer may name as many logs as there are numbers: of one of which there is nothing here a
+        # number is kept, of the latest ones, and no `PeerLog`.
+        if answer.unserved and goes_on(request.proposal):
+            self._answers.note_asked_from(log, request.proposal.start)
+        return None
+
+    def _lies_beside(self, request: Request, view: LogView, known: PeerLog) -> bool:
+        """Whether something is to be asked for that a request in force does not bring.
+
+        An open request that is confirmed brings all that is new, both ways. So thousands of logs in
+        step are not looked at once more.
+        """
+        if not is_whole(view) or request.proposal.offset is not None:
+            return True
+        if known.fork_range is not None:
+            return True
+        log, runs_from = request.log, request.proposal.start
+        peer = known.peer(coming(self._actions.requests_of(log)), self._actions.now)
+        if plan(self._shared.wants_of(log), view, peer, runs_from=runs_from):
+            return True
+        # The view begins where the proposal does: it tells of no gap before that.
+        return runs_from > 1 and view.height < view.newest
 
     def _note_wanted(self, request: Request, view: LogView) -> None:
         """Who asks for what is held here wants such logs, and is offered others the faster.
@@ -324,7 +343,7 @@ class Planner:
     def arrival_changed(self, log: LogKey) -> None:
         """Some session of this host begins to receive a payload of a log, or does so no more."""
         known = self._logs.get(log)
-        if known is not None and known.awaits and self._done is None:
+        if known is not None and known.planned.awaits and self._done is None:
             self._turns.mark_soon(log)
 
     def peer_holds(self, request: Request, seq: int) -> None:
@@ -348,7 +367,7 @@ class Planner:
         known = self._shared.known_of(log) if declined else self._logs.opened(log, now)
         self._rests.lift_by_arrival(log, now)
         if known is not None:
-            known.here = max(known.here, event.newest)
+            known.planned.heard = max(known.planned.heard, event.newest)
             told = known.forks.told if known.forks is not None else NEVER
             if event.fork is not None and event.fork < told:
                 self._rests.lift(log, Kind.RANGE, Outcome.REFUSED)
@@ -399,3 +418,12 @@ class Planner:
                 self._changes.cancel(request)
         self._turns.mark(log, first=True)
         return True
+
+
+def _is_owed(answer: Answer, view: LogView) -> bool:
+    """Whether what the other side cannot have as it asked may be held in another run.
+
+    That is offered then. A view lists so many runs only: of a log of more of them it is found out
+    by looking further.
+    """
+    return bool(meet(answer.unserved, view.runs)) or not view.runs_complete

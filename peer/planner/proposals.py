@@ -82,7 +82,7 @@ class Decider:
         """What to ask for and to offer now. `newest`: the newest entry that is known of."""
         log, now = view.log, self._actions.now
         requests = self._actions.requests_of(log)
-        known.height, known.awaits = view.height, view.some_arriving
+        known.planned.height, known.planned.awaits = view.height, view.some_arriving
         # First: a request that is cut covers less, and what stood in vain rests.
         self._cut_at_gaps(view, known, newest, look)
         peer = known.peer(self._progress.coming(log, since), now)
@@ -176,9 +176,9 @@ class Decider:
         log, now = view.log, self._actions.now
         if is_whole(view) and not (known.asked or known.singly):
             # As of nearly all logs, which are planned in as little time as that takes.
-            known.lacks = False
+            known.planned.lacks = False
             return ()
-        known.lacks = bool(lacked(known.wants, view, newest))
+        known.planned.lacks = bool(lacked(known.wants, view, newest))
         coming_here = self._progress.payloads_coming(log, since)
         # What a request does not bring after all is judged when that is over (payloads.unproved).
         by_themselves = (ask for ask in known.asks.values() if ask.kind is AskKind.PAYLOADS)

@@ -60,7 +60,8 @@ class Shared(Struct):
 
     def newest_of(self, log: LogKey) -> int:
         """The newest entry that the other side has told of."""
-        return 0 if (known := self.logs.get(log)) is None else min(known.newest or 0, known.stop)
+        known = self.logs.get(log)
+        return 0 if known is None else min(known.newest or 0, known.planned.stop)
 
     def known_of(self, log: LogKey) -> PeerLog:
         """What is known of a log, from now on if nothing was."""

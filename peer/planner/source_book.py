@@ -19,8 +19,7 @@ together:
 
 Who lost a log for bringing nothing does not get it back for `HOLD_FIRST_S`, then twice as long each
 time; who ended its fetch and has left something is not asked for that sooner than so, unless it has
-told of more (source_log.py). How fast a session is counts only while it has something to bring
-(source_seat.py).
+told of more (source_records.py). How fast a session is counts only while it has something to bring.
 
 No clock and no timers per log: the caller says the time, and `deadline` is when `advance` has
 something to look at. Logs of which nothing is lacking cost nothing: nearly all, nearly always.
@@ -43,8 +42,7 @@ from peer.protocol.notices import (
 )
 from wire import LogKey
 
-from .source_log import SILENCE_S, SourceLog, UnaskedPayload
-from .source_seat import WINDOW_S, SourceSeat, Standing
+from .source_records import SILENCE_S, WINDOW_S, SourceLog, SourceSeat, Standing, UnaskedPayload
 
 GRACE_S: Final = 0.25
 """How long a source may be quiet that is not known to hold what another one holds. News come over

@@ -4,14 +4,14 @@ Whatever happens to a log only *marks* it; what follows is found out when its tu
 things that happen at once lead to one look-up, and nothing is decided while requests change.
 
     marked ──► in line ──► looked up ──► decided ──► proposed
-       ▲  (waiting_line.py)  │      (proposals.py)      │ no credit: in line again, first
+       ▲      (line.py)      │      (proposals.py)      │ no credit: in line again, first
        │                     │ marked meanwhile         │ a proposal of theirs is in the way:
        └─────────────────────┴──────────────────────────┘   blocked, until it is answered
 
 Two things are scarce, and both belong to the other side or to the store. *Request credit* bounds
 how many look-ups are under way, since what they find could not be proposed without it; a little of
 it is kept for logs that have no request yet, and where there are more logs than requests they take
-turns (room.py). *Look-ups* are what a peer could make us do without end: a log that is only offered
+turns (line.py). *Look-ups* are what a peer could make us do without end: a log that is only offered
 is looked up at a pace (offering.py), and one that changes somewhere else once a second at most.
 
 It is no place for what is wanted, refused or held: those are formulas (proposals.py) over a view,
@@ -42,6 +42,7 @@ from .asks import (
     proposal_of,
 )
 from .forking import Forking
+from .line import Room, WaitingLine
 from .offering import Offering
 from .peer_log import PeerLog
 from .progress import Mark
@@ -49,9 +50,7 @@ from .proposals import Decider, Look
 from .ranges import Ranges, meet, union
 from .rests import Kind, Outcome
 from .retries import earliest
-from .room import Room
 from .shared import Shared
-from .waiting_line import WaitingLine
 
 _CREDIT_LEFT_MIN = 8
 """Request credit that payloads leave for logs that have no request yet. A log may lack thousands of
@@ -97,7 +96,8 @@ class Turns:
         )
         self._dirty: set[LogKey] = set()
         """Those in line that are looked up whatever requests are open."""
-        self._looking = 0
+        self._looking: dict[LogKey, bool] = {}
+        """Logs that are looked up now, and whether to look once more when that is answered."""
         self._credit_waits: dict[LogKey, None] = {}
         """Logs of which payloads wait for request credit."""
         self._ours: set[Request] = set()
@@ -106,11 +106,11 @@ class Turns:
 
     def mark(self, log: LogKey, *, first: bool = False) -> None:
         """A log is to be planned anew."""
-        known = self._shared.known_of(log)
-        if known.looking:
+        self._shared.known_of(log)
+        if log in self._looking:
             # The answer that is under way may be older than what happened: one more look, and not
             # two at the same time, which would both ask for the same.
-            known.again = True
+            self._looking[log] = True
             return
         self._dirty.add(log)
         self.line.push(log, first=first)
@@ -126,7 +126,7 @@ class Turns:
 
     def is_idle(self, log: LogKey) -> bool:
         """Whether neither a turn, nor the end of a rest, nor the store is waited for."""
-        waits = log in self.line or log in self._rests
+        waits = log in self.line or log in self._looking or log in self._rests
         return not (waits or self._progress.is_settling(log))
 
     def over(self, request: Request) -> None:
@@ -148,7 +148,7 @@ class Turns:
             self.mark(self._credit_waits.popitem()[0])
         self._offers_wait = False
         # A look-up for which there is no credit would be made again when there is.
-        while self.line and self._looking < self._actions.request_credit:
+        while self.line and len(self._looking) < self._actions.request_credit:
             is_offer = self.line.next_is_offer
             if is_offer and not self.offering.may_offer(self._actions.now):
                 self._offers_wait = True
@@ -181,7 +181,7 @@ class Turns:
         if not self._shared.covered(log):
             return True
         known = self._logs.get(log)
-        lacks = known is not None and (known.lacks or bool(known.singly))
+        lacks = known is not None and (known.planned.lacks or bool(known.singly))
         return lacks and not self._rests.left_alone(log, Kind.PAYLOAD, self._actions.now)
 
     @property
@@ -204,8 +204,8 @@ class Turns:
         if self._shared.interests.is_silent(log):
             return
         known = self._shared.known_of(log)
-        if known.looking:
-            known.again = True
+        if log in self._looking:
+            self._looking[log] = True
             return
         if self._progress.is_settling(log):
             # What has come and is not stored would look as if it were missing, and come twice. It
@@ -228,8 +228,8 @@ class Turns:
             for ask in known.not_twice([PROBE], self._actions.requests_of(log), self._actions.now):
                 self._propose(LogView(log), known, ask, {})
             return
-        known.looking, known.again, known.blocked, known.here = True, False, False, 0
-        self._looking += 1
+        self._looking[log] = False
+        known.blocked, known.planned.heard = False, 0
         wants, newest = self._shared.wants_of(log), self._shared.newest_of(log)
         wanted = look_up_for(
             wants,
@@ -255,23 +255,23 @@ class Turns:
         """Whether nothing of a log is to be done before a rest ends: then it is dirty again."""
         if not self._rests.is_left_alone(log, Kind.LOG, self._actions.now):
             return False
-        return not (known.unserved or known.lacks or known.singly)
+        return not (known.unserved or known.planned.lacks or known.singly)
 
     def _looked(self, look: Look, since: Mark, newest: int, view: LogView) -> None:
         log, known = view.log, self._logs[view.log]
-        known.looking, self._looking = False, self._looking - 1
+        is_dirty = self._looking.pop(log)
         # A sync was not over while that was under way: what follows from it is still to come.
         self._shared.happened()
         if self._shared.interests.is_silent(log):
             # The other side is not to hear of it any more.
             return
-        if known.again:
+        if is_dirty:
             self.mark(log)
         if self._fork_range(log, known) != look.fork_range or self._progress.is_settling(log):
             # The view lacks hashes that this needs, or what comes is not stored yet.
             self.mark(log, first=True)
             return
-        known.wants, known.stop = self._shared.wants_of(log), last_possible(view)
+        known.planned.wants, known.planned.stop = self._shared.wants_of(log), last_possible(view)
         if self._shared.newest_of(log) < newest:
             # The look-up was for the latest ones of a log that was taken to be longer.
             self.mark(log)
@@ -301,7 +301,9 @@ class Turns:
         for ask in asks:
             self._propose(view, known, ask, since)
         self.forking.tell(view, known)
-        self._look_further(view, known, asks, further)
+        # What is in line already begins there, with what has happened since.
+        if not is_dirty:
+            self._look_further(view, known, asks, further)
 
     def _told_again(self, view: LogView) -> list[Ask]:
         """The other side may read a log again, and a request that is open would bring it all.
@@ -318,9 +320,6 @@ class Turns:
     ) -> None:
         """In a log of many runs, or of which much is missing, one view does not tell of all."""
         log = view.log
-        if known.again:
-            # It is in line already, and begins there with what has happened since.
-            return
         if further is not None:
             self._look(log, further)
         elif not (asks or view.runs_complete) and view.runs:
@@ -360,23 +359,7 @@ class Turns:
         elif not actions.may_propose(log, proposal.start, proposal.end):
             known.blocked = True
         else:
-            if ask.kind is AskKind.OFFER:
-                # Noted when it is made, and taken back if it is lost or finds no resources: noted
-                # when it is answered, each look until then would offer the same again.
-                self._rests.note_told(log, ((ask.start, ask.last),), now)
-                if ask.last == view.end:
-                    known.both_have = max(known.both_have, ask.last)
-            known.spoken = True
-            known.asked = union(known.asked, ask.payloads)
-            request = actions.propose(proposal, view)
-            self._proposed(known, request, ask)
-            # The view may be older than what was told here since: nobody tells it once more, and
-            # what is new would not be sent in this request before the log changes again.
-            request.outgoing.known = max(request.outgoing.known, known.here)
-            if not is_whole(view) or view.height < view.newest or view.fork is not None:
-                known.incomplete.add(request)
-            if known.forks is not None and known.forks.entries is not None:
-                known.forks.entries, known.forks.request = None, request
+            self._proposed(view, known, actions.propose(proposal, view), ask)
 
     def _pool_coming(self, ask: Ask, view: LogView, since: Mark) -> Ranges:
         """What of the pool that a proposal would ask for is coming."""
@@ -387,11 +370,27 @@ class Turns:
         """Whether the entry by whose hash a payload is asked for can be read."""
         return all(n in view.hashes for n in named_for(ask))
 
-    def _proposed(self, known: PeerLog, request: Request, ask: Ask) -> None:
-        known.asks[request] = ask
+    def _proposed(self, view: LogView, known: PeerLog, request: Request, ask: Ask) -> None:
+        """A proposal is on its way: what is noted of it now is not planned again."""
+        now = self._actions.now
+        if ask.kind is AskKind.OFFER:
+            # Noted when it is made, and taken back if it is lost or finds no resources: noted when
+            # it is answered, each look until then would offer the same again.
+            self._rests.note_told(view.log, ((ask.start, ask.last),), now)
+            if ask.last == view.end:
+                known.both_have = max(known.both_have, ask.last)
+        known.spoken = True
+        known.asked = union(known.asked, ask.payloads)
+        is_incomplete = not is_whole(view) or view.height < view.newest or view.fork is not None
+        known.asks[request] = replace(ask, incomplete=True) if is_incomplete else ask
+        # The view may be older than what was told here since: nobody tells it once more, and what
+        # is new would not be sent in this request before the log changes again.
+        request.outgoing.known = max(request.outgoing.known, known.planned.heard)
+        if known.forks is not None and known.forks.entries is not None:
+            known.forks.entries, known.forks.request = None, request
         self._shared.regained.discard(request.log)
         self._ours.add(request)
         self.line.step_forward(request.log)
-        self._rests.lift_by_our_proposal(request.log, self._actions.now, self._actions.now)
+        self._rests.lift_by_our_proposal(request.log, now, now)
         if self._done is not None:
-            self._done.asked(request, self._actions.now)
+            self._done.asked(request, now)

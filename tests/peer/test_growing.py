@@ -3,8 +3,8 @@
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.planner.asks import metadata_of, proposal_of
-from peer.planner.peer_log import PeerLog
+from peer.planner.asks import Wants, metadata_of, proposal_of
+from peer.planner.peer_log import PeerLog, Planned
 from peer.planner.rests import Kind, Outcome, Rests, up_to
 from peer.protocol.config import SessionConfig
 from tests.records import replace
@@ -78,7 +78,7 @@ def test_who_is_told_what_is_new_does_not_ask_for_that(side: int, wish: Subscrip
 def test_who_asks_for_payloads_is_not_asked_sooner_what_is_new_for_that() -> None:
     """It does so again and again while they are missing."""
     rests = Rests(SessionConfig())
-    state = PeerLog(LOG, rests)
+    state = PeerLog(LOG, rests, Planned(Wants()))
     rests.note(LOG, Kind.WATCH, Outcome.FINISHED, 0.0)
     rests.note(LOG, Kind.WATCH, Outcome.ENDED, 0.0, up_to(41))
     metadata = metadata_of((30, 31))

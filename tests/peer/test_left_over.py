@@ -6,7 +6,7 @@ from logstore import PolicyKind, Subscription
 from peer import claim_all
 from peer.planner.answer import answer, is_offer
 from peer.planner.asks import Ask, AskKind, Settings, Wants, offers, plan
-from peer.planner.peer_log import PeerLog
+from peer.planner.peer_log import PeerLog, Planned
 from peer.planner.rests import Kind, Outcome, Rests, up_to
 from peer.planner.sourcing import Claim
 from peer.protocol.config import SessionConfig
@@ -56,7 +56,7 @@ def test_what_is_got_later_is_offered_to_who_wanted_it_before_the_wishes_changed
 
 
 def log_with(wants: Wants) -> PeerLog:
-    return PeerLog(LOG, Rests(SessionConfig()), wants)
+    return PeerLog(LOG, Rests(SessionConfig()), Planned(wants))
 
 
 def withdraw(state: PeerLog, first: int, last: int, now: float) -> None:
@@ -151,12 +151,12 @@ def test_an_ended_log_is_introduced_until_that_was_proposed() -> None:
 def test_a_path_to_what_is_behind_a_fork_was_refused_and_not_the_one_before_it() -> None:
     wants = Wants(Subscription(PolicyKind.SPARSE))
     state = log_with(wants)
-    state.newest, state.stop, state.height = 4, 2, 1
+    state.newest, state.planned.stop, state.planned.height = 4, 2, 1
     state.rests.note(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(3))
     view = LogView(LOG, height=1, newest=1, runs=((1, 1),), fork=3)
     [path] = plan(wants, view, state.peer((), 0.0))
     assert (path.kind, path.end) == (AskKind.PATH, 2)
     before = log_with(wants)
-    before.newest, before.stop, before.height = 4, 2, 1
+    before.newest, before.planned.stop, before.planned.height = 4, 2, 1
     before.rests.note(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(2))
     assert AskKind.PATH not in {ask.kind for ask in plan(wants, view, before.peer((), 0.0))}

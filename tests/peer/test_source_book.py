@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from peer.planner.source_book import BEHIND_MAX_S, GRACE_S, QUEUE_S, START_S, SourceBook
-from peer.planner.source_log import HOLD_FIRST_S, HOLD_MAX_S, SILENCE_S
-from peer.planner.source_seat import WINDOW_S, SourceSeat
+from peer.planner.source_records import HOLD_FIRST_S, HOLD_MAX_S, SILENCE_S, WINDOW_S, SourceSeat
 from peer.protocol.events import SourceChanged
 from peer.protocol.notices import Arriving, EntriesReceived, FetchEnded, PayloadReceived, PeerHolds
 from wire import LogKey

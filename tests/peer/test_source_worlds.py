@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from nacl.signing import SigningKey
 
 from peer.planner.source_book import SourceBook
-from peer.planner.source_seat import SourceSeat
+from peer.planner.source_records import SourceSeat
 from peer.planner.sourcing import Claim
 from peer.protocol.events import Interests
 from wire import LogKey

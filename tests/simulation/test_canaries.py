@@ -298,7 +298,7 @@ KINDS = (
         "a mention",
     ),
     Worlds(
-        "peer.planner.changes.Changes.reading_changed",
+        "peer.planner.fitting.Changes.reading_changed",
         keep_closed,
         "scopes",
         (9,),

@@ -1,6 +1,6 @@
 """Logs in line: what happened goes ahead of what is offered."""
 
-from peer.planner.waiting_line import WaitingLine
+from peer.planner.line import WaitingLine
 from wire import LogKey
 
 LOGS = tuple(LogKey(bytes([n]) * 32, 0) for n in range(6))

@@ -1,25 +1,122 @@
-"""Requests are fitted to what is wanted: narrowed, stopped or ended.
+"""Requests are fitted to what is wanted: narrowed, stopped or ended (point2point.md 5, 6).
 
 Wishes change while requests run, and so does what a peer may read and write. What is to become of
-one request is a formula (changing.py); here it is carried out, for all requests of a log, and what
-the other side is left without by that is noted: it asked for it, and is to be offered it later.
+one request is a formula (`change`, pure); it is carried out for all requests of a log (`Changes`),
+and what the other side is left without by that is noted: it asked for it, and is to be offered it
+later.
 
-A wish that is narrower is an adjust, and what is under way is kept. A scope that is narrower is
-not: an adjust is not acknowledged, so that whatever was sent before it arrived would be stored. So
-those requests end, and what still comes in them is read past.
+A wish that is narrower is an adjust, and what is under way is kept. One that is wider takes a
+cancel 128 and a new proposal, since limits and ends only ever get tighter and nobody leaves "notify
+only" in a request. A scope that is narrower is not an adjust: that is not acknowledged, so that
+whatever was sent before it arrived would be stored. So those requests end, and what still comes in
+them is read past.
 """
+
+from msgspec import Struct
 
 from peer.protocol.events import Interests
 from peer.protocol.request import OPEN_END, Request
-from wire import Cancel, CancelReason, Eagerness, LogKey
+from peer.protocol.sequence import Sequence
+from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey
 
-from .asks import AskKind
-from .changing import change, is_inside_unwanted
+from .asks import AskKind, Settings, Wants
 from .peer_log import PeerLog
-from .ranges import EVERYTHING
+from .ranges import EVERYTHING, meet, range_with
 from .rests import Kind, Outcome
 from .shared import Shared
 from .turns import Turns
+
+
+class Change(Struct, frozen=True):
+    """At most one of these: the adjust to send; a cancel 128; notifications only from now on."""
+
+    adjust: Adjust | None = None
+    cancel: bool = False
+    stop_fetching: bool = False
+
+
+KEEP = Change()
+CANCEL = Change(cancel=True)
+
+
+def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Change:
+    """What to do with an active request for a range of entries.
+
+    `newest`: the newest entry that is known of. `serve`: what is held is given out to a peer that
+    asks for it, wanted or not.
+    """
+    # Paths, and payloads alone, were asked for as they are needed, and end by themselves.
+    base = request.base
+    if base is None or base.path is not None or base.per_entry == 1:
+        return KEEP
+    if request.ours and wants.is_sparse and _is_payload_of_path(request, base, wants, newest):
+        return KEEP
+    at, last = _ahead(request, base)
+    newest = max(newest, at - 1)
+    if request.our_interest.eagerness is Eagerness.NOTIFY:
+        # What is fetched has requests of its own. Nobody leaves "notify only" (section 5): to get
+        # what is followed from now on takes another request.
+        follows = last == OPEN_END and meet(wants.followed(newest), ((at, last),))
+        return CANCEL if follows else KEEP
+    wanted = meet(wants.ranges(newest), ((at, last),))
+    if not wanted:
+        # In a request of theirs they get what they asked for all the same.
+        serves = serve and not request.ours
+        return Change(stop_fetching=True) if serves else CANCEL
+    # No cursor jumps: what is not wanted and comes next would have to be sent first.
+    if wanted[0][0] > at:
+        return CANCEL
+    return _settle(request, wants.settings(at, newest), wanted[0][1], last)
+
+
+def _is_payload_of_path(request: Request, base: Sequence, wants: Wants, newest: int) -> bool:
+    """Whether a request is for the payload of one entry of the path that is wanted."""
+    of_one = request.proposal.offset is not None and base.start == base.end
+    return of_one and wants.wants_payload_of(base.start, newest)
+
+
+def is_inside_unwanted(request: Request, wants: Wants, newest: int) -> bool:
+    """Whether a large payload is on its way that is not wanted any more.
+
+    Limits count for payloads that have not begun: to stop one takes a cancel.
+    """
+    entry = request.incoming.entry
+    if request.incoming.sink is None or entry is None:
+        return False
+    if not wants.wants_payload_of(entry.seq, max(newest, entry.seq)):
+        return True
+    smallest, largest = wants.payload_limits
+    fetched = range_with(wants.fetches, entry.seq) is not None
+    return not (fetched or smallest <= entry.payload_bytes <= largest)
+
+
+def _ahead(request: Request, base: Sequence) -> tuple[int, int]:
+    """The entry at the other side's cursor, and the last one of the request."""
+    end, position = request.lowest_end(), request.incoming.position
+    at = max(base.start, base.piece(position).seq) if position < base.reach else base.start
+    return at, OPEN_END if end is None else end
+
+
+def _settle(request: Request, settings: Settings, wanted_last: int, last: int) -> Change:
+    interest = request.our_interest
+    if settings.eagerness is Eagerness.NOTIFY:
+        return Change(stop_fetching=True)
+    # Minimum and maximum only ever get tighter (section 5).
+    if settings.min_bytes < interest.min_bytes or settings.max_bytes > interest.max_bytes:
+        return CANCEL
+    limited = settings.eagerness is Eagerness.LIMITED
+    same = settings.eagerness is interest.eagerness and (
+        not limited or settings.eager_bytes == interest.eager_bytes
+    )
+    adjust = Adjust(
+        request.number,
+        eagerness=None if same else settings.eagerness,
+        eager_bytes=settings.eager_bytes if limited and not same else None,
+        end=wanted_last if wanted_last < last else None,
+        min_bytes=settings.min_bytes if settings.min_bytes > interest.min_bytes else None,
+        max_bytes=settings.max_bytes if settings.max_bytes < interest.max_bytes else None,
+    )
+    return KEEP if adjust == Adjust(request.number) else Change(adjust=adjust)
 
 
 class Changes:
@@ -36,14 +133,14 @@ class Changes:
     def wants_changed(self, log: LogKey, known: PeerLog) -> None:
         """Narrow or end the requests of a log, and plan it anew."""
         before, wants = known.wants, self._shared.wants_of(log)
-        known.wants = wants
+        known.planned.wants = wants
         if wants != before:
             # What was skipped or left to others may be wanted for another reason now, and whoever
             # has changed a wish waits for it: the pauses begin anew.
             self._rests.lift_left(log, Kind.RANGE)
             known.asked = ()
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)
-        newest = max(known.height, known.here, self._shared.newest_of(log))
+        newest = max(known.planned.height, known.planned.heard, self._shared.newest_of(log))
         for request in list(self._actions.requests_of(log)):
             listens = wants.listens and request.our_interest.eagerness is Eagerness.NOTIFY
             unwanted = request.ours and not (wants.is_wanted or listens)
