@@ -24,6 +24,7 @@ from .requirements import PACKAGES, install_line, python_line, python_version
 from .session import ARCHIVE
 
 if TYPE_CHECKING:
+    from pyspark.conf import SparkConf
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
 
@@ -92,6 +93,18 @@ def ask_workers(
     return Workers(len(answers), sum(bool(each["native"]) for each in answers))
 
 
+def executors_wanted(conf: "SparkConf") -> int | None:
+    """How many executors the settings of a session ask for. None: as many as there is room for.
+
+    A cluster that has less room starts fewer: that shows by no further one coming.
+    """
+    instances, cores = conf.get("spark.executor.instances"), conf.get("spark.cores.max")
+    if instances is not None:
+        return int(instances)
+    each = conf.get("spark.executor.cores")
+    return int(cores) // int(each) if cores is not None and each is not None else None
+
+
 def _some_file(root: Path) -> Path:
     """A data file of an input: where a disk is not mounted its directory may be there, empty."""
     return next(root.glob("date=*/part-*"), root)
@@ -109,14 +122,15 @@ def _alive(context: "SparkContext") -> list[Any]:
 
 
 def _await_executors(context: "SparkContext") -> None:
-    """Until there is one and no further one has come for a while. Those that a cluster starts on
-    demand come with the first work."""
+    """Until all are there that were asked for or, where nobody said how many, there is one and no
+    further one has come for a while. Those that a cluster starts on demand come with the first
+    work."""
     if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
         return
-    start = time.monotonic()
+    start, wanted = time.monotonic(), executors_wanted(context.getConf())
     while True:
         came = [each.addTime().getTime() / 1e3 for each in _alive(context)]
-        if came and time.time() > max(came) + _SETTLED_S:
+        if len(came) == wanted or (came and time.time() > max(came) + _SETTLED_S):
             return
         if not came and time.monotonic() > start + _EXECUTORS_S:
             raise SparkFailed(

@@ -10,11 +10,12 @@ from typing import cast
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from analytics import SparkFailed, audit, read_export
 from analytics.failures import Failed, redacted, spark_errors
-from analytics.probing import ask_workers
+from analytics.probing import ask_workers, executors_wanted
 from analytics.requirements import PACKAGES, python_version
 from analytics.session import ARCHIVE, native_file, write_zip
 from bamboo_cli import analyzing
@@ -66,6 +67,22 @@ def test_a_worker_answers_what_it_has(tmp_path: Path) -> None:
     assert answer["unseen"] == [str(tmp_path / "unseen")]
     assert answer["out"] == "does not see"
     assert (answer["version"], answer["worker"]) == (python_version(), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"spark.cores.max": "4", "spark.executor.cores": "2"}, 2),
+        ({"spark.executor.instances": "3"}, 3),
+        ({"spark.cores.max": "4"}, None),
+        ({}, None),
+    ],
+)
+def test_how_many_executors_come_is_known_where_it_was_said(
+    settings: dict[str, str], wanted: int | None
+) -> None:
+    """Else each analysis waits a second for one more that nobody has asked for."""
+    assert executors_wanted(SparkConf(loadDefaults=False).setAll([*settings.items()])) == wanted
 
 
 @pytest.mark.skipif(NATIVE is None, reason="without a native core none is sent")
