@@ -3,6 +3,7 @@
 The names of limits, and what they are about, are peer/node/links/limits.py's.
 """
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -75,7 +76,8 @@ def _value(limit: "Limit", text: str) -> float | None:
         value = -1.0
     is_whole = value == int(value) if abs(value) < 1e12 else False
     least = 1 if limit.key == "turn-packets" else 0
-    if value < least or not (is_whole or isinstance(limit.default, float)):
+    is_one = math.isfinite(value) and value >= least
+    if not is_one or not (is_whole or isinstance(limit.default, float)):
         raise ValueError(f"{text[:40]!r} is no {limit.key}, like {_written(limit)}")
     return value if isinstance(limit.default, float) else int(value)
 

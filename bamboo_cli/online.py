@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from peer.node import Address, Doors, PeerAddress
 
+    from .terminal import Terminal
+
 Result = TypeVar("Result")
 
 COLLECTOR_THRESHOLDS = (20_000, 10, 10)
@@ -170,6 +172,18 @@ def check_called(store: Store, targets: "Iterable[PeerAddress]", doors: "Doors")
             expected_peer(store, target)
         except UnknownNameError as error:
             raise Problem(f"{target.written}: {error}") from None
+
+
+def warn_insecure(
+    args: "Namespace", targets: "Iterable[PeerAddress]", terminal: "Terminal"
+) -> None:
+    """Says who is called without encryption because of `--insecure`."""
+    called = [target.written for target in targets if not target.address.is_loopback]
+    if args.insecure and called:
+        terminal.note(
+            f"warning: calling {', '.join(called)} without encryption: everybody on the way can"
+            " read and change what is replicated, or answer in its place"
+        )
 
 
 def follow_arguments(parser: Parser) -> None:

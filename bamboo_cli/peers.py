@@ -231,8 +231,16 @@ def _peer(args: "Namespace", terminal: "Terminal") -> int:
             case "block":
                 _block(store, find_peer(store, words.peer, new=True))
             case _:
-                store.peers.remove(find_peer(store, words.peer))
+                _remove(store, find_peer(store, words.peer))
     return DONE
+
+
+def _remove(store: Store, peer_id: bytes) -> None:
+    from peer.node import forget_reached
+
+    # First: should the other not come to be done, he is still allowed.
+    forget_reached(store, peer_id)
+    store.peers.remove(peer_id)
 
 
 def _block(store: Store, peer_id: bytes) -> None:

@@ -28,6 +28,7 @@ from .online import (
     follows_named,
     remember_follows,
     run_trio,
+    warn_insecure,
 )
 from .opening import opened_store
 from .registry import Definition
@@ -222,6 +223,8 @@ async def _start(peer: "Peer", args: "Namespace", terminal: "Terminal") -> None:
     else:
         called = ", ".join(target.written for target in args.connect)
         terminal.note(f"not listening; calling {called or 'nobody'}")
+    warn_insecure(args, args.connect, terminal)
+    await peer.node.entrance.check_calls(args.connect)
     for target in args.connect:
         peer.connect(target)
     peer.node.call_known()

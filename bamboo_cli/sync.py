@@ -25,6 +25,7 @@ from .online import (
     follow_arguments,
     remember_follows,
     run_trio,
+    warn_insecure,
 )
 from .opening import opened_store
 from .registry import Definition
@@ -84,8 +85,11 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
         remember_follows(store, args)
         check_called(store, [args.address], doors(args))
+        warn_insecure(args, [args.address], terminal)
         before = _forks(store)
         story = _Story()
+        # By a line, or by TLS's alert: whoever is blocked gets no line.
+        refused = (EndKind.DENIED, EndKind.CERTIFICATE)
         try:
             summary = run_trio(partial(_run, store, args, story, terminal))
         except trio.TooSlowError:
@@ -94,13 +98,13 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
                 f"{': ' if story.failure else ''}{story.failure or ''}{_lacking(store, story)}"
             ) from None
         except CannotConnectError as error:
-            if error.kind in (EndKind.DENIED, EndKind.WRONG_PEER, EndKind.BLOCKED):
+            if error.kind in (*refused, EndKind.WRONG_PEER, EndKind.BLOCKED):
                 raise Refused(str(error)) from None
             if error.kind is not EndKind.UNREACHABLE:
                 raise Problem(str(error)) from None
             raise Problem(f"{error}; see whether a node listens there, or --wait for it") from None
         except SyncError as error:
-            if error.kind is EndKind.DENIED:
+            if error.kind in refused:
                 raise Refused(str(error)) from None
             raise Problem(f"{error}{_lacking(store, story)}") from None
         except (CannotTraceError, StoreError, SignatureLibraryError) as error:

@@ -9,7 +9,7 @@ from peer.node.host.held import held_up_to
 from peer.node.host.staging import stage
 from peer.node.host.store_host import StoreHost
 from peer.node.links.addresses import DEFAULT_PORT, Address, PeerAddress, called_at
-from peer.node.links.calls import addresses_reached
+from peer.node.links.calls import addresses_reached, forget_reached
 from peer.node.links.connection import Ending, EndKind
 from peer.node.links.dialling import CannotConnectError, Dialler, open_stream
 from peer.node.links.entrance import UnknownNameError, expected_peer
@@ -91,6 +91,7 @@ __all__ = [
     "ask_peers",
     "called_at",
     "expected_peer",
+    "forget_reached",
     "greedy_words",
     "hear_first",
     "held_up_to",

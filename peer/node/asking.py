@@ -14,12 +14,13 @@ import trio
 from msgspec import Struct, field
 
 from logstore import Store
+from peer import InterestsChanged
 from peer.node.links.addresses import PeerAddress
 from peer.node.links.dialling import CannotConnectError, Dialler
 from wire import LogKey
 
 from .node import Node, NodeConfig, running_node
-from .probing import newest_held_by
+from .probing import WANTS_NOTHING, newest_held_by
 
 WITHIN_S: Final = 3.0
 """How long an answer is waited for: of any log, since the one before."""
@@ -100,7 +101,13 @@ async def _ask(
     try:
         stream = await node.entrance.call(address)
         found = await newest_held_by(
-            stream, name, logs, node.host, node.config.session, heard=heard
+            stream,
+            name,
+            logs,
+            node.host,
+            node.config.session,
+            interests=node.entrance.scoped(stream, InterestsChanged(WANTS_NOTHING, ())).interests,
+            heard=heard,
         )
     except CannotConnectError as error:
         asked.failed[name] = str(error).removeprefix(f"{name}: ")

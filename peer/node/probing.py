@@ -6,6 +6,7 @@ so that the answers are all that comes of it.
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Final
 
 import trio
 
@@ -20,10 +21,13 @@ from peer import (
     SessionConfig,
     SyncFinished,
 )
+from peer.node.doors.admission import ProvedStream
 from peer.node.host.store_host import StoreHost
-from peer.node.links.connection import Connection, EndKind
+from peer.node.links.connection import Connection, EndKind, close_stream
 from peer.node.links.dialling import CannotConnectError
 from wire import LogKey
+
+WANTS_NOTHING: Final = Interests(serve_held=False)
 
 
 async def newest_held_by(
@@ -33,14 +37,21 @@ async def newest_held_by(
     host: StoreHost,
     config: SessionConfig | None = None,
     *,
+    interests: Interests = WANTS_NOTHING,
     heard: Callable[[], object] = lambda: None,
 ) -> dict[LogKey, int]:
     """The newest entry of each log that the other end of a stream holds and gives out, if any.
 
-    `heard` is called for each answer, of however many logs more are to come. Closes the stream.
-    Raises CannotConnectError if the connection ends before all is said.
+    `interests`: with the scope of the other side. To ask of a log is to say that there is one, so
+    that nobody is asked of what he may not read. `heard` is called for each answer, of however many
+    logs more are to come. Closes the stream. Raises CannotConnectError if the connection ends
+    before all is said, and if the other side may read none of the logs.
     """
-    offers = tuple(sorted(set(logs)))
+    wanted = sorted(set(logs))
+    offers = tuple(filter(interests.may_give, wanted))
+    if wanted and not offers:
+        await close_stream(stream)
+        raise CannotConnectError(f"{name}: it may not read what it would be asked", EndKind.DENIED)
     open_questions = set(offers)
     found: dict[LogKey, int] = {}
 
@@ -62,8 +73,9 @@ async def newest_held_by(
         stream,
         host,
         source=name,
-        interests=InterestsChanged(Interests(serve_held=False), offers),
+        interests=InterestsChanged(interests, offers),
         noticed=take,
+        peer_id=stream.peer_id if isinstance(stream, ProvedStream) else None,
     )
     ending = await connection.run()
     if open_questions or (not offers and ending.kind is not EndKind.CLOSED):

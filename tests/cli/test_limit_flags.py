@@ -57,6 +57,8 @@ def test_a_limit_is_set_by_its_name(said: str, expected: Limits) -> None:
         ("connections=1.5", "'1.5' is no connections, like 256"),
         ("connections=-1", "'-1' is no connections"),
         ("connections=nan", "'nan' is no connections"),
+        ("accepts=nan", "'nan' is no accepts, like 10"),
+        ("accepts=inf", "'inf' is no accepts"),
         ("connections=inf", "'inf' is no connections"),
         ("turn-packets=0", "'0' is no turn-packets, like 1000"),
     ],

@@ -55,8 +55,9 @@ class Proxy:
         with suppress(OSError):
             while self._left and (data := far.recv(min(self._left, 65536))):
                 self._left -= len(data)
-                self.passed += len(data)
                 near.sendall(data)
+                # Behind that: what is not sent yet nobody could have read.
+                self.passed += len(data)
             if self._left:
                 near.shutdown(socket.SHUT_WR)
 
@@ -84,13 +85,15 @@ def giver(tmp_path: Path) -> Iterator[tuple[str, LogKey]]:
 
 
 def unread(address: str) -> int:
-    """Bytes from this address that have arrived, and that nobody has read: they never came.
+    """Bytes from this address that are on their way, or have arrived, and that nobody has read.
 
-    On a busy machine a process may not have had its turn yet. Elsewhere than on Linux: 0.
+    They never came: on a busy machine a process may not have had its turn yet. Elsewhere than on
+    Linux: 0.
     """
     port, table = int(address.rpartition(":")[2]), Path("/proc/net/tcp")
     rows = [row.split() for row in table.read_text().splitlines()[1:]] if table.exists() else []
-    return sum(int(row[4][9:], 16) for row in rows if int(row[2][9:], 16) == port)
+    arrived = sum(int(row[4][9:], 16) for row in rows if int(row[2][9:], 16) == port)
+    return arrived + sum(int(row[4][:8], 16) for row in rows if int(row[1][9:], 16) == port)
 
 
 def kept(store: Path, log: LogKey) -> int:

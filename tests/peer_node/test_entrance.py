@@ -124,6 +124,103 @@ async def test_who_is_sent_away_loses_its_connections_at_once(how: str) -> None:
             assert await seen(amy) == {BEN_ID: PeerState.BLOCKED}
 
 
+async def test_who_is_removed_is_gone_although_it_is_called_by_its_id() -> None:
+    """By that it would get the defaults, which are more than its row has given it."""
+    bens = Told()
+    async with node(AMY) as amy, node(BEN, told=bens) as ben:
+        amys, bens_peers = amy.host.store.peers, ben.host.store.peers
+        amys.allow(BEN_ID)
+        bens_peers.allow(AMY_ID, RuleChange(read=frozenset(), write=WriteScope.NONE))
+        [address] = await amy.listen(HERE)
+        with trio.fail_after(PATIENCE_S):
+            while AMY_ID not in ben.entrance.admission.rules:
+                await trio.sleep(0.01)
+        ben.connect(called(address, AMY_ID))
+        await bens.wait_for("connected")
+        await trio.to_thread.run_sync(bens_peers.remove, AMY_ID)
+        await bens.of_kind("disconnected", "removed")
+        failed = await bens.of_kind("connect_failed", "denied")
+        assert "whom this node has not allowed" in str(failed["reason"])
+        await trio.to_thread.run_sync(bens_peers.allow, AMY_ID)
+        bens.all.clear()
+        await bens.wait_for("connected")
+
+
+async def test_a_row_with_fewer_connections_ends_those_that_are_there() -> None:
+    amys = Told()
+    async with node(AMY, told=amys) as amy, node(BEN) as ben:
+        amy.host.store.peers.allow(BEN_ID, RuleChange(connections=3))
+        [address] = await amy.listen(HERE)
+        with trio.fail_after(PATIENCE_S):
+            while BEN_ID not in amy.entrance.admission.rules:
+                await trio.sleep(0.01)
+        streams = [await ben.entrance.call(called(address, AMY_ID)) for _ in range(3)]
+        for stream in streams:
+            assert await stream.receive_some(1)
+        await trio.to_thread.run_sync(
+            partial(amy.host.store.peers.allow, BEN_ID, RuleChange(connections=1))
+        )
+        with trio.fail_after(PATIENCE_S):
+            while len(amy.members) != 1:
+                await trio.sleep(0.01)
+        assert amy.limit_hits == {"peer-connections": 2}
+        for stream in streams:
+            await stream.aclose()
+
+
+@pytest.mark.parametrize("where", ["admit", "knows"])
+async def test_a_fault_while_somebody_comes_in_ends_that_connection_alone(
+    where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with node(AMY) as amy, node(BEN) as ben, node(EVE) as eve:
+        for each in (BEN_ID, EVE_ID):
+            amy.host.store.peers.allow(each)
+        [address] = await amy.listen(HERE)
+        with trio.fail_after(PATIENCE_S):
+            while len(amy.entrance.admission.rules) < 2:
+                await trio.sleep(0.01)
+        ben.connect(called(address, AMY_ID))
+        with trio.fail_after(PATIENCE_S):
+            while not amy.members:
+                await trio.sleep(0.01)
+        with monkeypatch.context() as changed:
+
+            def fail(*_: object) -> None:
+                raise RuntimeError("nobody foresaw this")
+
+            changed.setattr(amy.entrance, where, fail)
+            with suppress(CannotConnectError, trio.BrokenResourceError):
+                async with await eve.entrance.call(called(address, AMY_ID)) as stream:
+                    assert not await stream.receive_some(1)
+        assert "nobody foresaw this" in caplog.text
+        assert len(amy.members) == 1
+        stream = await eve.entrance.call(called(address, AMY_ID))
+        assert await stream.receive_some(1)
+        await stream.aclose()
+
+
+async def test_a_fault_in_a_call_is_told_and_it_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bens = Told()
+    async with node(AMY) as amy, node(BEN, told=bens) as ben:
+        amy.host.store.peers.allow(BEN_ID)
+        [address] = await amy.listen(HERE)
+        call = ben.entrance.call
+
+        async def fail(_: PeerAddress) -> trio.abc.Stream:
+            monkeypatch.setattr(ben.entrance, "call", call)
+            raise RuntimeError("nobody foresaw this")
+
+        monkeypatch.setattr(ben.entrance, "call", fail)
+        dialler = ben.connect(called(address, AMY_ID))
+        failed = await bens.of_kind("connect_failed", "internal error")
+        assert "nobody foresaw this" in str(failed["reason"])
+        with trio.fail_after(PATIENCE_S):
+            while dialler.info().retry_at_s is None:
+                await trio.sleep(0.01)
+
+
 async def test_who_has_another_key_than_expected_is_named_and_not_called_for_a_minute() -> None:
     bens = Told()
     async with node(AMY) as amy, node(BEN, told=bens) as ben:
@@ -414,7 +511,7 @@ async def test_of_a_peer_with_too_many_connections_the_one_silent_longest_gives_
                 while len(amy.members) != min(count + 1, 2):
                     await trio.sleep(0.01)
         gone = await amys.of_kind("disconnected", "lost")
-        assert "newer connection" in str(gone["reason"])
+        assert "as many as its row allows" in str(gone["reason"])
         assert amy.limit_hits == {"peer-connections": 1}
         for stream in streams:
             await stream.aclose()

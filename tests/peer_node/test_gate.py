@@ -182,8 +182,9 @@ def test_an_address_may_not_come_too_often(host: str, times: int) -> None:
     assert door.gone == []
 
 
-def test_addresses_are_not_remembered_without_end() -> None:
-    door = Door(Limits())
+@pytest.mark.parametrize("accepts_per_s", [10.0, 0.0])
+def test_addresses_are_not_remembered_without_end(accepts_per_s: float) -> None:
+    door = Door(Limits(accepts_per_s=accepts_per_s))
     for number in range(3 * BUCKETS_MAX):
         door.come("", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}").leave()
         assert len(door.gate._buckets) <= BUCKETS_MAX + 1

@@ -4,6 +4,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from nacl.signing import SigningKey
-from OpenSSL import SSL
+from OpenSSL import SSL, crypto
 
 from peer.node.doors import tls as tls_module
 from peer.node.doors.certificate import CertificateError, make_certificate, peer_id_of, private_key
 from peer.node.doors.tls import NO_TLS_ALERT, Identity, TlsStream
 from peer.node.doors.trouble import HandshakeError, Trouble
+
+from .odd_certificates import ODD, odd_certificate
 
 AMY, BEN = SigningKey(bytes([1]) * 32), SigningKey(bytes([2]) * 32)
 AMY_IDENTITY, BEN_IDENTITY = Identity(AMY), Identity(BEN)
@@ -336,10 +339,56 @@ def certificate_of(key: CertificateIssuerPrivateKeyTypes) -> x509.Certificate:
 
 def test_only_the_key_of_a_certificate_counts() -> None:
     key = private_key(AMY)
-    assert peer_id_of(certificate_of(key)) == bytes(AMY.verify_key)
-    assert peer_id_of(make_certificate(key)) == bytes(AMY.verify_key)
+    for certificate in (certificate_of(key), make_certificate(key)):
+        assert peer_id_of(crypto.X509.from_cryptography(certificate)) == bytes(AMY.verify_key)
+    other = certificate_of(rsa.generate_private_key(65537, 2048))
     with pytest.raises(CertificateError, match="RSA, not Ed25519"):
-        peer_id_of(certificate_of(rsa.generate_private_key(65537, 2048)))
+        peer_id_of(crypto.X509.from_cryptography(other))
+
+
+def showing(certificate: bytes, folder: Path) -> Identity:
+    """Ben, with another certificate than he would make."""
+    identity, file = Identity(BEN), folder / "certificate"
+    file.write_bytes(certificate)
+    # From a file: what the library does not understand it does not take as an object.
+    identity.context.use_certificate_file(str(file), crypto.FILETYPE_ASN1)
+    return identity
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("server", [False, True])
+async def test_of_an_odd_certificate_the_key_counts_alone(
+    odd: str, tmp_path: Path, *, server: bool
+) -> None:
+    """A parser that looks at all of it has ended nodes over some of these."""
+    left, right = trio.testing.memory_stream_pair()
+    ours = TlsStream(left, AMY_IDENTITY, server=server)
+    shown = showing(odd_certificate(BEN, **ODD[odd]), tmp_path)
+    theirs = TlsStream(right, shown, server=not server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.do_handshake)
+        nursery.start_soon(theirs.do_handshake)
+    assert ours.peer_id == bytes(BEN.verify_key)
+
+
+@pytest.mark.parametrize("server", [False, True])
+async def test_what_a_library_raises_over_a_certificate_ends_this_handshake_alone(
+    monkeypatch: pytest.MonkeyPatch, *, server: bool
+) -> None:
+    def fail(_: crypto.X509) -> bytes:
+        raise RuntimeError("nobody foresaw this")
+
+    left, right = trio.testing.memory_stream_pair()
+    ours = TlsStream(left, AMY_IDENTITY, server=server)
+    theirs = TlsStream(right, BEN_IDENTITY, server=not server)
+    looks = ours._look
+    monkeypatch.setattr(type(looks), "at", lambda look, shown: look is not looks or fail(shown))
+
+    async def go_on() -> None:
+        with pytest.raises((HandshakeError, trio.BrokenResourceError)):
+            await theirs.receive_some()
+
+    assert str(await refused(ours, theirs, go_on)) == "TLS failed: RuntimeError"
 
 
 def test_a_certificate_says_nothing_of_the_secret_key() -> None:

@@ -3,7 +3,8 @@
 Deny by default: of a peer that nobody has allowed nothing is taken in, and it is told nothing but
 that. There are three ways in, and each gives a rule: a row that says `allowed`; having been called
 by its id, which is a decision of whoever wrote that id down, for this connection; and `allow_any`.
-A row that says `blocked` closes all of them. One's own id is always let in, with everything: who
+A row that says `blocked` closes all of them; one that is removed those that were open to its peer,
+until the node starts again. One's own id is always let in, with everything: who
 has the key could read and sign whatever this node can.
 
 What goes for a connection is not decided once. The table may change while it lasts, so that the
@@ -64,9 +65,13 @@ class Admission:
         self.own_id = own_id
         self._doors = doors
         self._rules = rules
+        self._removed: set[bytes] = set()
+        """Whom the table has allowed, and names no longer."""
 
     def take(self, rules: Mapping[bytes, PeerRule]) -> None:
         """What the table of peers says now."""
+        self._removed |= {peer_id for peer_id, rule in self._rules.items() if rule.allowed}
+        self._removed -= rules.keys()
         self._rules = rules
 
     @property
@@ -94,6 +99,10 @@ class Admission:
         rule = self._rules.get(peer_id)
         if rule is not None:
             return rule if rule.allowed else None
+        # Whoever is removed is to be gone. A call by his id is a decision older than that, and the
+        # defaults that it comes with may be more than his row has given him.
+        if peer_id in self._removed:
+            return None
         if expected:
             return PeerRule(allowed=True)
         if self._doors.allow_any:

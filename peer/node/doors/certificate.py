@@ -1,7 +1,9 @@
 """The certificate of a node key, and whose key a certificate holds (doors.md 2).
 
 A certificate only carries a key here. Whoever shows it has to prove that he has that key, which TLS
-asks for; chain, names, dates and serial number say nothing, and are not looked at.
+asks for; chain, names, dates, serial number and version say nothing, and are not looked at. Nor is
+the certificate given to a parser that looks at them all and raises what it pleases: one of version
+2, from anybody, ended nodes that caught only what such a parser was known to raise.
 """
 
 from datetime import UTC, datetime
@@ -11,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, rsa, x448, x25519
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from nacl.signing import SigningKey
+from OpenSSL import crypto
 
 # Nothing depends on clocks: as early and as late as the format has it.
 _FROM: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,12 +52,15 @@ def make_certificate(key: Ed25519PrivateKey) -> x509.Certificate:
     return builder.sign(key, None)
 
 
-def peer_id_of(certificate: x509.Certificate) -> bytes:
-    """The peer id (32 bytes) whose key a certificate holds. Raises CertificateError."""
+def peer_id_of(certificate: crypto.X509) -> bytes:
+    """The peer id (32 bytes) whose key a certificate holds. Raises CertificateError.
+
+    What cannot be read is not named: strangers would choose what is written into our log.
+    """
     try:
-        key = certificate.public_key()
-    except Exception as error:  # noqa: BLE001 - whatever a stranger has put there
-        raise CertificateError(f"the certificate's key cannot be read: {error}") from None
+        key = certificate.get_pubkey().to_cryptography_key()
+    except Exception:  # noqa: BLE001 - whatever a stranger has put there
+        raise CertificateError("the certificate's key cannot be read") from None
     if isinstance(key, Ed25519PublicKey):
         return key.public_bytes_raw()
     kind = next((name for cls, name in _KINDS if isinstance(key, cls)), "of another kind")

@@ -87,11 +87,9 @@ class _Look:
     def at(self, certificate: crypto.X509) -> bool:
         """Whether the handshake may go on."""
         try:
-            peer_id = peer_id_of(certificate.to_cryptography())
+            peer_id = peer_id_of(certificate)
         except CertificateError as error:
             self.found = Trouble.CERTIFICATE, str(error)
-        except ValueError as error:
-            self.found = Trouble.CERTIFICATE, f"the certificate cannot be read: {error}"
         else:
             if self.expects is not None and peer_id != self.expects:
                 reason = (
@@ -195,7 +193,7 @@ class TlsStream(ProvedStream):
             except SSL.WantReadError:
                 await self._send_owed()
                 await self._feed_handshake()
-            except (SSL.Error, _WrongProtocolError) as error:
+            except Exception as error:  # noqa: BLE001 - a library reads what a stranger has written
                 with suppress(trio.BrokenResourceError):
                     await self._send_owed()  # the alert, by which the other side knows
                 raise self._reason_of(error) from None
@@ -203,7 +201,7 @@ class TlsStream(ProvedStream):
                 break
         if self._tls.get_alpn_proto_negotiated() != PROTOCOL:
             raise HandshakeError(Trouble.OTHER, "the other side speaks TLS, and not bamboo in it")
-        certificate = self._tls.get_peer_certificate(as_cryptography=True)
+        certificate = self._tls.get_peer_certificate()
         if certificate is None:
             raise HandshakeError(Trouble.CERTIFICATE, "no certificate")
         self._peer_id = peer_id_of(certificate)
@@ -228,6 +226,8 @@ class TlsStream(ProvedStream):
             return HandshakeError(*self._look.found)
         if isinstance(error, _WrongProtocolError):
             return HandshakeError(Trouble.OTHER, "the caller speaks TLS, and not bamboo in it")
+        if not isinstance(error, SSL.Error):
+            return HandshakeError(Trouble.OTHER, f"TLS failed: {type(error).__name__}")
         words = _words_of(error)
         for part, kind, reason in _REASONS:
             if part in words:

@@ -1,5 +1,6 @@
 """Whom a node calls: who was named to it, and whom the table of peers has an address of."""
 
+import logging
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,6 +19,8 @@ from .gate import Gate
 from .greedy import Greedy, with_greedy
 from .records import Observer
 from .roster import Roster
+
+log = logging.getLogger(__name__)
 
 
 def _nothing() -> None:
@@ -124,8 +127,13 @@ class Calling:
         named = {}
         for peer_id, rule in rules.items():
             if rule.allowed and rule.address is not None:
-                target = PeerAddress.parse(rule.address)
-                named[str(target)] = target._replace(peer=peer_id.hex())
+                try:
+                    target = PeerAddress.parse(rule.address)
+                except ValueError as error:
+                    # It was checked when it was written, but perhaps by a later version.
+                    log.warning("the address of peer %s is not called: %s", peer_id.hex(), error)
+                else:
+                    named[str(target)] = target._replace(peer=peer_id.hex())
         for name in [name for name, target in self._by_rule.items() if named.get(name) != target]:
             self.hang_up(name)
         for name, target in named.items():

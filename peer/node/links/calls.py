@@ -24,6 +24,25 @@ def addresses_reached(store: Store) -> list[PeerAddress]:
     return [PeerAddress.parse(line) for line in lines]
 
 
+def forget_reached(store: Store, peer_id: bytes) -> None:
+    """Nobody asks a peer any more that was reached by its id, or by the name that it has now.
+
+    For who is removed: an address with his id in it is a way to let him in. Raises StoreError.
+    """
+    names = store.peers.names()
+    known = addresses_reached(store)
+    kept = [each for each in known if peer_id not in (_id_of(each), names.get(each.peer or ""))]
+    if len(kept) < len(known):
+        store.remember(_NAME, "\n".join(each.written for each in kept).encode())
+
+
+def _id_of(address: PeerAddress) -> bytes | None:
+    try:
+        return bytes.fromhex(address.peer or "")
+    except ValueError:
+        return None
+
+
 class Calls:
     """Remembers whom a node reaches."""
 

@@ -428,6 +428,11 @@ class Connection:
         who = "the other side" if self._peer_id is None else self._peer_id.hex()
         self._end(EndKind.REMOVED, f"{who} is allowed no longer")
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it was ended, and only its task is left."""
+        return self._ending is not None
+
     def give_way(self, reason: str) -> None:
         """Ends the connection at once, in favour of another one."""
         self._end(EndKind.LOST, f"ended by us: {reason}")

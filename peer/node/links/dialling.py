@@ -137,6 +137,10 @@ class Dialler:
         except CannotConnectError as error:
             self._failed(str(error), error.kind, told=False)
             return
+        except Exception as error:  # noqa: BLE001 - no other connection is to notice
+            self._roster.fault(f"a call to {self.address}", error)
+            self._failed(f"internal error: {error!r}", EndKind.INTERNAL, told=False)
+            return
         member = self._member = self._roster.make(
             stream,
             Direction.OUTGOING,

@@ -7,7 +7,7 @@ A call is refused in the same way: whoever answers has to be who was called, or 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ import trio
 from msgspec import Struct
 
 from logstore import PeerRule, Sighting, Store, StoreError, wall_clock_us
+from peer import InterestsChanged
 from peer.node.doors.admission import Admission, Doors, ProvedStream
 from peer.node.doors.sightings import Sightings
 from peer.node.doors.trouble import HandshakeError, Trouble
@@ -27,6 +28,7 @@ from .dialling import CannotConnectError, open_stream
 from .gate import place_of
 from .parting import linger, turn_away
 from .records import Observer
+from .scoping import scoped
 
 if TYPE_CHECKING:
     from peer.node.doors.tls import Identity
@@ -107,6 +109,14 @@ class Entrance:
 
     # Out
 
+    async def check_calls(self, targets: Iterable[PeerAddress]) -> None:
+        """Raises KeyFileError if calling these, or whom the table of peers has an address of, takes
+        a node key that is lost: each call would fail, again and again."""
+        rules = self.admission.rules.values()
+        by_rule = any(rule.allowed and rule.address is not None for rule in rules)
+        if by_rule or any(map(self.calls_with_tls, targets)):
+            await self.load_identity()
+
     async def call(self, target: PeerAddress) -> trio.abc.Stream:
         """A connection with whoever is to answer at an address. Raises CannotConnectError."""
         if not self.calls_with_tls(target):
@@ -117,8 +127,10 @@ class Entrance:
         try:
             identity = await self.load_identity()
             expects = await trio.to_thread.run_sync(expected_peer, self._store, target)
-        except (StoreError, UnknownNameError) as error:
+        except UnknownNameError as error:
             raise CannotConnectError(f"{where}: {error}") from None
+        except StoreError as error:
+            raise CannotConnectError(f"{where}: {error}", EndKind.STORAGE) from None
         tls = TlsStream(
             await open_stream(where),
             identity,
@@ -190,6 +202,13 @@ class Entrance:
         with trio.CancelScope(shield=True):
             await trio.aclose_forcefully(stream)
         return None
+
+    def scoped(self, stream: trio.abc.Stream, event: InterestsChanged) -> InterestsChanged:
+        """What this node wants and offers, as far as whoever has proved to be there may know."""
+        if not isinstance(stream, ProvedStream):
+            return event
+        rule = self.admission.rule_for(stream.peer_id, expected=stream.expects is not None)
+        return scoped(event, stream.peer_id, rule)
 
     def knows(self, stream: trio.abc.Stream) -> bool:
         """Whether at the other end of a stream is a peer that was allowed."""

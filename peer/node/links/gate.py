@@ -22,6 +22,7 @@ How often an address may come is counted apart, before any work is done for it.
 """
 
 import ipaddress
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -152,7 +153,8 @@ class Gate:
     def _forget_full(self, now: float) -> None:
         """Forgets addresses that were quiet so long that nothing is held against them."""
         limits = self.limits
-        full_after = limits.accepts_burst / limits.accepts_per_s
+        rate = limits.accepts_per_s
+        full_after = limits.accepts_burst / rate if rate else math.inf
         kept = {a: b for a, b in self._buckets.items() if now - b[1] < full_after}
         if len(kept) > BUCKETS_MAX:
             # Many addresses at once: forget those that were counted first.

@@ -162,6 +162,9 @@ class Reception:
             except StoreError as error:
                 log.warning("a connection from %s was closed: %s", address, error)
                 await close_stream(stream)
+            except Exception as error:  # noqa: BLE001 - no other connection is to notice
+                self._roster.fault(f"a connection from {address}", error)
+                await close_stream(stream)
             finally:
                 if slot is not None:
                     slot.leave()

@@ -333,7 +333,7 @@ class Roster:
 
     async def run(self, member: Member) -> Ending:
         """Runs a connection to its end."""
-        self._make_room(member)
+        self._make_room_for(member)
         self.members.add(member)
         try:
             member.ending = await member.connection.run()
@@ -364,6 +364,10 @@ class Roster:
             self._tell(member, member.ending)
         return member.ending
 
+    def fault(self, where: str, error: Exception) -> None:
+        """Something failed that never should, in a connection that is not running yet."""
+        self._host.faults.tell(where, error)
+
     def log_sources(self, log: LogKey) -> list[SourceInfo]:
         """The connections over which a log can come."""
         infos = [
@@ -382,9 +386,12 @@ class Roster:
             rule = self._admission.rule_for(member.peer_id, expected=member.expected)
             if rule is None:
                 member.connection.remove()
-            elif (rule.rate_in, rule.rate_out) != member.rates:
-                # A stream is paced from its beginning: the next one has the new rate.
+            elif (rule.rate_in, rule.rate_out) != member.rates and member.place is not None:
+                # A stream is paced from its beginning: the next one has the new rate. For the end
+                # of a one-time sync somebody waits.
                 member.connection.close()
+            else:
+                self._make_room(member.peer_id, rule.connections)
 
     def tell(self, event: Event) -> None:
         """Hands a local event to every session."""
@@ -395,23 +402,27 @@ class Roster:
             else:
                 member.connection.tell(event)
 
-    def _make_room(self, new: Member) -> None:
-        """A peer has as many connections as its row says: the one silent longest gives way.
+    def _make_room_for(self, new: Member) -> None:
+        """The newest connection of a peer is the one that somebody waits for."""
+        if new.peer_id is not None:
+            rule = self._admission.rule_for(new.peer_id, expected=new.expected)
+            if rule is not None:
+                self._make_room(new.peer_id, rule.connections - 1)
 
-        The newest is the one that somebody waits for; and of those that are there, one from which
-        nothing was heard may be gone without our knowing.
+    def _make_room(self, peer_id: bytes, most: int) -> None:
+        """A peer has as many connections as its row says: those silent longest give way.
+
+        Of those that are there, one from which nothing was heard may be gone without our knowing.
         """
-        peer_id = new.peer_id
-        if peer_id is None or peer_id == self._admission.own_id:
+        if peer_id == self._admission.own_id:
             return
-        rule = self._admission.rule_for(peer_id, expected=new.expected)
-        if rule is None:
-            return
-        theirs = [each for each in self.members if each.peer_id == peer_id]
+        theirs = [
+            each for each in self.members if each.peer_id == peer_id and not each.connection.is_over
+        ]
         theirs.sort(key=lambda each: each.connection.session.heard_at)
-        for member in theirs[: max(0, len(theirs) + 1 - rule.connections)]:
+        for member in theirs[: max(0, len(theirs) - most)]:
             self.hits[PEER_CONNECTIONS] += 1
-            member.connection.give_way("the same peer has a newer connection")
+            member.connection.give_way("its peer has as many as its row allows")
 
     async def close(self, timeout_s: float) -> None:
         """Ends every session in good order, and after some time those that are left.
