@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from peer.planner.source_book import SourceBook
     from peer.planner.source_records import SourceSeat
     from peer.planner.sourcing import claim_all
+    from peer.protocol.buckets import Buckets, LogBucket
     from peer.protocol.commands import (
         CheckEvidence,
         ClosePayload,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from .session import Allowances, Session, SessionStatistics
 
 _HOMES = (
+    "protocol.buckets",
     "protocol.plain",
     "protocol.commands",
     "protocol.config",
@@ -96,6 +98,7 @@ __all__ = [
     "Allowances",
     "ArrivalChanged",
     "Arriving",
+    "Buckets",
     "CheckEvidence",
     "ClosePayload",
     "Command",
@@ -116,6 +119,7 @@ __all__ = [
     "Limit",
     "LimitMet",
     "LocalMisuse",
+    "LogBucket",
     "LogChanged",
     "LogTable",
     "LogView",

@@ -27,6 +27,7 @@ from peer.planner.planner import Planner
 from peer.planner.retries import earliest
 from peer.planner.sourcing import Claim, Fetches, claim_all
 from peer.planner.withholding import Withholding
+from peer.protocol.buckets import Buckets
 from peer.protocol.commands import Command
 from peer.protocol.config import SessionConfig
 from peer.protocol.errors import RemoteViolation, Violation
@@ -50,7 +51,6 @@ from peer.protocol.events import (
 )
 from peer.protocol.idle import IdleWork
 from peer.protocol.notices import Limit, LimitMet, Notice
-from peer.protocol.refunds import RefundBucket
 from peer.protocol.request import Request
 from peer.protocol.table import RequestTable
 from peer.protocol.tickets import Tickets
@@ -76,7 +76,7 @@ class Engine:
         now: float,
         tracer: Tracer | None = None,
         claim: Claim = claim_all,
-        bucket: RefundBucket | None = None,
+        buckets: Buckets | None = None,
     ) -> None:
         self._config = config
         self._commands: list[Command] = []
@@ -93,7 +93,8 @@ class Engine:
         self._fetches = Fetches(self._table.of_log)
         greedy, clock = negotiated.receive_greedily, lambda: self._table.now
         self._prover = Prover(self._commands, self._notices, config, clock, receive_greedily=greedy)
-        self._timers = Timers(self._table, config, bucket, self._complete)
+        buckets = buckets or Buckets.of(config)
+        self._timers = Timers(self._table, config, buckets.refunds, self._complete)
         self.actor = Actor(
             self._table,
             self._by_ident,
@@ -134,7 +135,7 @@ class Engine:
             send_greedily=negotiated.send_greedily,
         )
         once = config.policy == "sync"
-        self._planner = Planner(self.actor, config, proactive=proactive, once=once)
+        self._planner = Planner(self.actor, config, buckets.logs, proactive=proactive, once=once)
         self._table.open_credit()
 
     # Time

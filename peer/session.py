@@ -15,12 +15,12 @@ import bymux
 from bymux import CloseReceived, Connection, DataReceived, InitialStream, PongReceived, Role
 from peer.data.link_speed import Pull
 from peer.planner.sourcing import Claim, claim_all
+from peer.protocol.buckets import Buckets
 from peer.protocol.commands import Command
 from peer.protocol.config import SessionConfig
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import ArrivalChanged, Event, LogChanged
 from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
-from peer.protocol.refunds import RefundBucket
 from peer.protocol.tracing import Tracer
 from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
@@ -100,7 +100,7 @@ class Session:
     is empty. Whatever raises RemoteViolation or SessionTimeout has ended the session, and nothing
     but `receive_eof` has an effect any more: the host calls that, carries out the commands that are
     left, and closes the transport. `claim` says whether a log may be fetched here, `tracer` makes a
-    record of every message. `bucket` is that of the node; a session alone has its own.
+    record of every message. `buckets` are shared with others; a session alone has its own.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Session:
         now: float,
         tracer: Tracer | None = None,
         claim: Claim = claim_all,
-        bucket: RefundBucket | None = None,
+        buckets: Buckets | None = None,
     ) -> None:
         self._role = role
         self._tracer = tracer
         self._claim = claim
-        self._bucket = bucket
+        self._buckets = buckets or Buckets.of(config)
         self._config = config
         self._now = now
         self._out = bytearray(encode_setup(config.setup))
@@ -495,7 +495,7 @@ class Session:
             now=self._now,
             tracer=self._tracer,
             claim=self._claim,
-            bucket=self._bucket,
+            buckets=self._buckets,
         )
         self._notices.append(
             SetUp(

@@ -11,6 +11,7 @@ so that they meet in the middle. A one-time sync is the same with frozen wants: 
 the other side has now, brings that and offers what it has itself, and knows when it is done.
 """
 
+from peer.protocol.buckets import LogBucket
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged, LogChanged, LogView, SourceChanged
 from peer.protocol.request import NEVER, Request
@@ -38,9 +39,15 @@ class Planner:
     """Keeps what is wanted of every log in requests, and answers those of the other side."""
 
     def __init__(
-        self, actions: Actions, config: SessionConfig, *, proactive: bool, once: bool = False
+        self,
+        actions: Actions,
+        config: SessionConfig,
+        new_logs: LogBucket,
+        *,
+        proactive: bool,
+        once: bool = False,
     ) -> None:
-        """`once`: a one-time sync."""
+        """`new_logs`: those that the other side may still bring; `once`: a one-time sync."""
         self._actions = actions
         self._config = config
         self._proactive = proactive
@@ -48,7 +55,7 @@ class Planner:
         self._rests = Rests(config, once=once)
         self._logs = PeerLogs(self._rests)
         self._done = Done(config) if once else None
-        self._answers = Answers(actions, config, self._progress, self, bounded=once)
+        self._answers = Answers(actions, config, new_logs, self._progress, self, bounded=once)
         self._shared = Shared(
             actions, config, self._rests, self._logs, self._progress, self._answers, self._done
         )

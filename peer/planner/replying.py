@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from logstore import Subscription
+from peer.protocol.buckets import LogBucket
 from peer.protocol.commands import MISSING_NAMED, LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, LogView
@@ -69,6 +70,7 @@ class Answers:
         self,
         actions: Actions,
         config: SessionConfig,
+        new_logs: LogBucket,
         progress: Progress,
         listener: AnswerListener,
         *,
@@ -81,7 +83,9 @@ class Answers:
         self._progress = progress
         self._listener = listener
         self._bounded = bounded
-        self._offered_to_us: set[LogKey] = set()
+        self._new_logs = new_logs
+        self._taken_in: set[LogKey] = set()
+        """Logs for which there was room, and of which perhaps nothing is held yet."""
         self._declined: dict[LogKey, int] = {}
         """Logs that the other side proposed and that were not wanted, the latest ones last, and
         from which entry on it asked in vain for all that follows, 0: it did not."""
@@ -100,14 +104,19 @@ class Answers:
         return Wants(subscription, union(fetches)) if fetches else _wants_of(subscription)
 
     def takes_in(self, log: LogKey) -> bool:
-        """Whether there is room for a log that this peer offers, among those it brought."""
+        """Whether there is room for a log that this peer offers, among those it brought.
+
+        What is held here already is no new one: who comes again offers all of it once more.
+        """
         interests = self.interests
-        if log in interests.logs or log in interests.own or log in self._offered_to_us:
+        if log in interests.logs or log in interests.own or log in self._taken_in:
             return True
-        if len(self._offered_to_us) >= self._config.offered_logs_max:
+        if interests.held is not None and log in interests.held:
+            return True
+        if not self._new_logs.take(self._actions.now):
             self._actions.met(Limit.OFFERED_LOGS)
             return False
-        self._offered_to_us.add(log)
+        self._taken_in.add(log)
         return True
 
     # What was declined

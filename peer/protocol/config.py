@@ -153,8 +153,10 @@ class SessionConfig:
     """How long a sync waits for further proposals when all else is done and the peer answers; a
     peer that took long to answer is given more time, at most ten times as much."""
     offered_logs_max: int = 10_000
-    """Logs taken in from one peer because it offered them, not because they are followed. Authors
-    cost nothing to make. A bound and no pace: that made a first replica take minutes."""
+    """Logs that are new and taken in from one peer because it offered them, not because they are
+    followed by name, at once. Of what grows with what a peer names, so many are remembered."""
+    offered_logs_per_s: float = 10.0
+    """How many more it may bring a second, once it has brought these."""
 
     def __post_init__(self) -> None:
         if self.compression not in get_args(Compression):

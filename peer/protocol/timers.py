@@ -25,7 +25,7 @@ class Timers:
         self,
         table: RequestTable,
         config: SessionConfig,
-        bucket: RefundBucket | None,
+        bucket: RefundBucket,
         complete: Callable[[Request], None],
     ) -> None:
         """`complete` is called for a finite request of ours in which nobody sends."""
@@ -36,7 +36,7 @@ class Timers:
         self._quiet: list[tuple[float, int]] = []
         self._finite: dict[int, Request] = {}
         self._held_since: float | None = None
-        self._refunds = Refunds(bucket or RefundBucket.of(config), table.now)
+        self._refunds = Refunds(bucket, table.now)
 
     # What the engine says
 

@@ -4,6 +4,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from peer.planner.planner import Planner
+from peer.protocol.buckets import LogBucket
 from peer.protocol.commands import FinishPayload
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Event, Interests, PayloadFinished, Refusal, Verdict
@@ -302,7 +303,7 @@ def test_more_offered_logs_than_we_take_in_are_refused_for_now() -> None:
     for log_id in range(5):
         stores[0].append(AUTHOR, log_id, b"x")
     everything = Interests(everything=True)
-    pair = Pair(replace(SessionConfig(), offered_logs_max=2), stores=stores)
+    pair = Pair(replace(SessionConfig(), offered_logs_max=2, offered_logs_per_s=0.0), stores=stores)
     pair.connect((everything, everything))
     settle(pair)
     assert sum(bool(log) for log in stores[1].logs.values()) == 2
@@ -322,7 +323,7 @@ def test_what_is_offered_beyond_the_limit_is_not_asked_for_either() -> None:
     pair.connect((everything, everything))
     policy = pair.engine(1)._planner
     assert isinstance(policy, Planner)
-    policy._answers._config = replace(config, offered_logs_max=2)
+    policy._answers._new_logs = LogBucket(2, 0.0)
     settle(pair)
     assert sum(bool(log) for log in stores[1].logs.values()) == 2
     assert len(policy._logs.items()) == 2

@@ -11,9 +11,19 @@ import trio
 from nacl.signing import SigningKey
 from trio.testing import MockClock, memory_stream_pair
 
-from logstore import PeerState, RuleChange, Store, WriteScope, read_scope
+from logstore import ALL, PeerState, RuleChange, Store, WriteScope, read_scope
+from peer import SessionConfig
 from peer.api import CannotConnectError, Peer, SyncError
-from peer.node import Address, ConnectionState, Doors, Node, NodeConfig, PeerAddress, running_node
+from peer.node import (
+    Address,
+    ConnectionState,
+    Doors,
+    Limits,
+    Node,
+    NodeConfig,
+    PeerAddress,
+    running_node,
+)
 from peer.node.doors.tls import Identity, TlsStream
 from peer.node.links import entrance, parting
 from tests.records import replace
@@ -515,6 +525,36 @@ async def test_of_a_peer_with_too_many_connections_the_one_silent_longest_gives_
         assert amy.limit_hits == {"peer-connections": 1}
         for stream in streams:
             await stream.aclose()
+
+
+async def test_new_logs_of_a_peer_are_counted_over_all_its_connections() -> None:
+    """Else it would bring as many again with each, and no quota of bytes counts empty logs."""
+    session = SessionConfig(offered_logs_per_s=0.0)
+    config = replace(TLS, session=session, limits=Limits(offered_logs_max=3))
+    async with node(AMY, config) as amy, node(BEN) as ben:
+        store, hits = amy.host.store, amy.limit_hits
+
+        async def until(condition: Callable[[], bool]) -> None:
+            with trio.fail_after(PATIENCE_S):
+                while not condition():
+                    await trio.sleep(0.01)
+
+        await amy.follow(ALL)
+        await amy.host.call(partial(store.peers.allow, BEN_ID))
+        for number in range(10):
+            ben.host.store.append([b"x"], log_id=number)
+        [address] = await amy.listen(HERE)
+        for most in (3, 3, 5):
+            amy.change_limits(Limits(offered_logs_max=most))
+            refused = amy.limit_hits["offered-logs"]
+            dialler = ben.connect(called(address, AMY_ID))
+            # All that are over are refused again, those that are held are not counted.
+            await until(lambda n=refused, m=most: amy.limit_hits["offered-logs"] >= n + 10 - m)  # type: ignore[misc]
+            await until(lambda m=most: len([*store.logs()]) == m)  # type: ignore[misc]
+            ben.hang_up(dialler.address)
+            await until_gone(amy)
+        assert len([*store.logs()]) == 5
+        assert hits.keys() <= {"offered-logs"}
 
 
 async def test_what_a_peer_may_send_a_second_is_its_own() -> None:

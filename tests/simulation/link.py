@@ -276,7 +276,7 @@ class SplitEnd(End):
             now=self._clock.now,
             tracer=node.tracer(self.place),
             claim=self.claim,
-            bucket=node.refusals,
+            buckets=node.buckets,
         )
         self.credit = config.data_credit_bytes
         """What may still be sent."""
@@ -450,7 +450,7 @@ class SessionEnd(End):
             self._clock.now,
             tracer=node.tracer(self.place),
             claim=self.claim,
-            bucket=node.refusals,
+            buckets=node.buckets,
         )
         self.stream = Pipe(self._clock, self._rng, link.plan, self._arrived)
 

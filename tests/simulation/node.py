@@ -21,7 +21,7 @@ from logstore import (
     StoreFailed,
     Subscription,
 )
-from peer import LogChanged, RefundBucket
+from peer import Buckets, LogChanged
 from peer.node.doors.admission import Admission
 from peer.node.interests import InterestBook, Wanted
 from peer.node.links.sources import Place
@@ -97,7 +97,7 @@ class SimNode:
             self.room.opened()
         self.host = SimHost(self.store, self.pace)
         self.host.quota_watchers.add(self.room.refused)
-        self.refusals = RefundBucket.of(self.world.plan.config)
+        self.buckets = Buckets.of(self.world.plan.config)
         self.sources = SimSources(self.pace, self.host.when_payloads_kept)
         self.book = InterestBook(self.store.author).load(self.store)
         self.admission = Admission(self.store.author, self.world.doorkeeper.doors, {})

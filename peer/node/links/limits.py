@@ -140,7 +140,7 @@ class Limits:
         10_000,
         Unit.COUNT,
         "refused (129)",
-        "logs that one connection brings and that are not followed by name",
+        "new logs that a peer brings and that are not followed by name; then ten more a second",
     )
     payload_bytes_max: int = _limit(
         "payload-bytes",

@@ -11,11 +11,13 @@ from msgspec import Struct, field
 from bymux import Role
 from logstore import Seldom
 from peer import (
+    Buckets,
     EntriesReceived,
     EntriesSent,
     Event,
     InterestsChanged,
     LimitMet,
+    LogBucket,
     Notice,
     RefundBucket,
     Session,
@@ -25,7 +27,7 @@ from peer import (
     claim_all,
 )
 from peer.node.doors.admission import Admission, ProvedStream
-from peer.node.fairness import Accounts, Seat
+from peer.node.fairness import Accounts
 from peer.node.host.store_host import StoreHost
 from wire import LogKey
 
@@ -42,6 +44,8 @@ from .sources import Place, SourceInfo, Sources, Tell
 from .trace import ConnectionTrace, TraceFile
 
 ENDINGS_MAX: Final = 64
+PAYERS_MAX: Final = 4096
+"""Of so many peers and addresses it is remembered how many logs they have brought of late."""
 PEER_CONNECTIONS: Final = "peer-connections"
 """The limit that stands in a peer's row, beside those of `limits.py`."""
 SYNC_FAILURES_MAX: Final = 3
@@ -205,8 +209,10 @@ class Roster:
         self._trace = trace
         self._host = host
         self._config = self._unlimited = config
+        self._new_logs: dict[bytes | str, LogBucket] = {}
+        """Those who came last are last."""
         self.change(limits)
-        self._bucket = RefundBucket.of(self._config)
+        self._refunds = RefundBucket.of(self._config)
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
@@ -228,6 +234,8 @@ class Roster:
             offered_logs_max=limits.offered_logs_max,
             payload_bytes_max=limits.payload_bytes_max,
         )
+        for logs in self._new_logs.values():
+            logs.change(limits.offered_logs_max)
 
     def make(
         self,
@@ -262,8 +270,9 @@ class Roster:
         rates = (None, None) if rule is None else (rule.rate_in, rule.rate_out)
         stream = self.pacer.stream(stream, peer_id or b"", rates)
         now = trio.current_time() if taken_s is None else taken_s
+        payer = self._payer(direction, address, peer_id)
         connection = Connection(
-            Session(role, config, now, tracer, claim, self._bucket),
+            Session(role, config, now, tracer, claim, self._buckets_of(payer)),
             stream,
             self._host,
             source=address,
@@ -273,7 +282,7 @@ class Roster:
             failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
             failed=self._storage_failed,
             peer_id=peer_id,
-            seat=self._seat(direction, address, peer_id),
+            seat=self._host.turns.seat(self._accounts.open(payer, trio.current_time())),
         )
 
         def established() -> None:
@@ -298,16 +307,24 @@ class Roster:
         )
         return member
 
-    def _seat(self, direction: Direction, address: str, peer_id: bytes | None) -> Seat:
+    def _payer(self, direction: Direction, address: str, peer_id: bytes | None) -> bytes | str:
         """Whoever pays is an allowed peer, or an address, since ids cost nothing."""
-        who: bytes | str
         if peer_id is not None and self._admission.knows(peer_id):
-            who = peer_id
-        elif direction is Direction.OUTGOING:
-            who = address  # a name, perhaps, and nobody else's choice
-        else:
-            who = place_of(address.rpartition(":")[0].strip("[]"))
-        return self._host.turns.seat(self._accounts.open(who, trio.current_time()))
+            return peer_id
+        if direction is Direction.OUTGOING:
+            return address  # a name, perhaps, and nobody else's choice
+        return place_of(address.rpartition(":")[0].strip("[]"))
+
+    def _buckets_of(self, payer: bytes | str) -> Buckets:
+        """What the sessions of the node share, and those of whoever pays."""
+        config = self._config
+        logs = self._new_logs.pop(payer, None)
+        if logs is None:
+            logs = LogBucket(config.offered_logs_max, config.offered_logs_per_s)
+        self._new_logs[payer] = logs
+        if len(self._new_logs) > PAYERS_MAX:
+            del self._new_logs[next(iter(self._new_logs))]
+        return Buckets(self._refunds, logs)
 
     def _share(self) -> tuple[SessionConfig, int]:
         """What a connection may have of the node's memory and files, and how many files that is."""
