@@ -36,8 +36,9 @@ from .coverage import covers, is_stored
 _AT_ONCE_MAX = 64
 """So many requests are ended at one turn, at most: as many as a peer gives credit for at first."""
 _TURNS_UNTIL_LOOKED_AT = 12
-"""After so many turns room is made for logs, too, of which nobody knows what they wait for. That is
-a minute: all of them have a request, and perhaps another one for payloads or a gap is due."""
+"""After so many turns in vain, a minute, room is made for logs, too, of which nobody knows what
+they wait for: all of them have a request, and perhaps another one for payloads or a gap is due. And
+so long those keep theirs that are never at rest."""
 
 
 class _Rank:
@@ -223,9 +224,14 @@ class Room:
         self._turns_passed += 1
         if not waiting and self._turns_passed < _TURNS_UNTIL_LOOKED_AT:
             return
-        idle = [request for request in ours if _is_at_rest(request, now - self._patience_s)]
-        # Who has been quiet for longest: a log that grows keeps its request.
+        able = [request for request in ours if _may_end(request)]
+        # Who has been quiet for longest: a log that grows keeps its request...
+        since = now - self._patience_s
+        idle = [request for request in able if request.progress_at <= since]
         idle.sort(key=lambda request: request.progress_at)
+        if not idle and self._turns_passed >= _TURNS_UNTIL_LOOKED_AT:
+            # ... but not for ever: as many as there is credit for would keep all others out.
+            idle = sorted(able, key=lambda request: request.created_at)[:1]
         for request in idle[: min(max(waiting, 1), self._at_once)]:
             self._ended.add(request)
             self._in_vain = True
@@ -243,13 +249,13 @@ class Room:
         return True
 
 
-def _is_at_rest(request: Request, since: float) -> bool:
-    """Whether an open request of ours has moved nothing `since` then, and nothing is to be sent.
+def _may_end(request: Request) -> bool:
+    """Whether nothing of an open request of ours is on its way, in either direction.
 
     What is read ahead may wait for long: for a payload that is held nowhere, for instance.
     """
     incoming, outgoing = request.incoming, request.outgoing
     inside = incoming.in_piece or outgoing.in_piece or incoming.sink is not None
     sends = outgoing.queued or outgoing.reading
-    quiet = request.active and request.progress_at <= since
-    return quiet and covers(request) and is_stored(request) and not (inside or sends)
+    moves = inside or sends or not is_stored(request)
+    return request.active and covers(request) and not moves

@@ -94,6 +94,22 @@ def test_logs_that_need_two_requests_take_turns_too(credit: int, needs: str, *, 
     until_alike(pair, seconds=200)
 
 
+def test_logs_that_grow_all_the_time_keep_no_others_out() -> None:
+    giver, taker = store_of(2), Store()
+    pair = Pair(FEW, stores=(giver, taker))
+    wants = Interests(logs=LOGS)
+    pair.connect((wants, wants), configs=(FEW, replace(FEW, requests_max=100)))
+    pair.run()
+    # As many as there is credit for.
+    busy = [log for log in LOGS if taker.height(log) == 2]
+    assert len(busy) == FEW.request_credit
+    while any(taker.height(log) < 2 for log in LOGS):
+        assert pair.now < 900
+        for log in busy:
+            giver.append(AUTHOR, log.log_id, b"new")
+        pair.run(advance_s=1.0)
+
+
 def confirmed(side: Impolite) -> list[Propose]:
     """Confirm what the engine has proposed; returns that."""
     proposals = [each for each in side.messages() if isinstance(each, Propose)]
