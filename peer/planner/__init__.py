@@ -2,6 +2,6 @@
 
 It decides on requests, and cannot break the rules of the protocol, which are the table's. What it
 proposes follows from a look at the store, from what came since, and from one ledger of what came to
-nothing: an event that is missed costs a later look, and nothing else. ARCHITECTURE.md says which
-file answers what.
+nothing: an event that is missed costs a later look, but for what rests until there is one.
+ARCHITECTURE.md says which file answers what.
 """

@@ -6,7 +6,7 @@ The whole sentence is this. A sync is over when
 1. it is known what is wanted (`started`);
 2. nothing is left to plan or to ask: no log waits for its turn, is looked up, or has a request of
    ours (`Turns.any_open`);
-3. no rest ends by itself (rests.py): nothing is to be tried again;
+3. no log has a moment at which it is to be looked at (rests.py): nothing is to be tried again;
 4. nothing came in a request that is over and is not stored yet (progress.py);
 5. nothing is left to serve: no proposal of the other side waits for our look-up, or is confirmed
    and not over (`answers_due`, `serving`);
@@ -21,7 +21,7 @@ The whole sentence is this. A sync is over when
 offering all that it has.
 
 Each side ends for itself. Nothing here makes a sync ask for anything: the planner is the same as
-that of a node which stays, with wants that are frozen.
+that of a node which stays, and fits no request to wants that change meanwhile.
 """
 
 from msgspec import Struct, field

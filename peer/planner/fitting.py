@@ -5,11 +5,12 @@ one request is a formula (`change`, pure); it is carried out for all requests of
 and what the other side is left without by that is noted: it asked for it, and is to be offered it
 later.
 
-A wish that is narrower is an adjust, and what is under way is kept. One that is wider takes a
-cancel 128 and a new proposal, since limits and ends only ever get tighter and nobody leaves "notify
-only" in a request. A scope that is narrower is not an adjust: that is not acknowledged, so that
-whatever was sent before it arrived would be stored. So those requests end, and what still comes in
-them is read past.
+A wish that is narrower is an adjust where that can say it, and what is under way is kept. What it
+cannot say takes a cancel 128 and a new proposal: a wider wish, since limits and ends only ever get
+tighter and nobody leaves "notify only" in a request; a large payload that is not wanted any more;
+and a next entry that is not, since no cursor jumps. A scope that is narrower is not an adjust: that
+is not acknowledged, so that whatever was sent before it arrived would be stored. So those requests
+end, and what still comes in them is read past.
 """
 
 from msgspec import Struct

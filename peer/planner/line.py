@@ -189,7 +189,7 @@ class Room:
 
     @property
     def is_short(self) -> bool:
-        """Whether logs take turns, so that credit is never plenty."""
+        """Whether room was ever made: logs take turns, so that credit is never plenty."""
         return self._at_once > 1
 
     def next_deadline(self) -> float | None:

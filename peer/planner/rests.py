@@ -2,19 +2,24 @@
 
 A plan follows from what is wanted and held. Without a memory of what came of it, the same plan is
 made at the next look, and two sides that keep answering each other never come to rest. So whatever
-is refused, skipped, ended early, told already or left to somebody else is a row here. A row says
-for which entries of a log, since when, until when, and how often that has been so. Who plans takes
-away what rests, and is told when a rest ends.
+is refused, skipped, ended early, told already or left to somebody else is a row here, but for what
+belongs to one mechanism alone and is noted there: offers of what came late (late.py), the book of
+sources, forks, turns. A row says for which entries of a log, since when, until when, and how often
+that has been so. Who plans takes away what rests, and is told when a rest ends.
 
 `_rules` says for each outcome how long it rests, and the `lift_...` what ends that before its time:
 
 - by itself: a pause that doubles each time. The other side may lack what it lacks for years, and
   thousands of logs may be in that state.
 - by a later proposal, of what was refused (section 6, 128): theirs lifts what they refused. At once
-  if they have come further, else after a pause and if they are known to hold it: two sides that
-  answer each proposal by one of their own would never end. Of what they proposed and took back,
-  `WITHDRAWN`, theirs lifts all at once, and ours after a pause.
-- by something that comes, from anybody: it ends no rest, but the next pause is a short one again.
+  if they have come further, else after a pause, a short one if it tells of anything new (`hurry`),
+  and if some of it exists, there or here: two sides that answer each proposal by one of their own
+  would never end. Of what they proposed and took back, `WITHDRAWN`, theirs lifts all at once, and
+  ours after a pause.
+- by something that comes, from anybody: it ends no rest, but the next pause is the second again.
+
+A row with an end wakes its log up by itself (`due`). One without has to be lifted by an event, and
+`lift` and `lift_part` only change the row: whoever calls them marks the log.
 
 `tries` belong to the row, whatever its entries: a growing log is refused at another start each
 time, so that a count for each range would always be the first.
@@ -91,9 +96,9 @@ class Rule(Struct, frozen=True):
     """How long a row of an outcome is in force. Times in seconds.
 
     The first rest takes `first_s`, each further one twice as long as the one before, up to
-    `longest_s`. `later`: it has no end before a later proposal for the log is made (section 6):
-    `REFUSED` one of the other side, `WITHDRAWN` one of either. `tries_max`: after so many in a
-    one-time sync it is not tried again.
+    `longest_s`. `later`: it has no end before a later proposal for the log is made (section 6), for
+    `REFUSED` one of the other side, for `WITHDRAWN` one of either (`lift_by_...`). `tries_max`:
+    after so many in a one-time sync it is not tried again.
     """
 
     first_s: float

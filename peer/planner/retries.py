@@ -47,4 +47,7 @@ class Retries:
         return found
 
     def next_at(self) -> float | None:
+        """The first moment that counts: a one-time sync waits for each that is told."""
+        while self._line and self._at.get(self._line[0][1]) != self._line[0][0]:
+            heappop(self._line)
         return self._line[0][0] if self._line else None

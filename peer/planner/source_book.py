@@ -72,7 +72,7 @@ class SourceBook:
         self._changes: list[tuple[SourceSeat, SourceChanged]] = []
         self._seats = 0
         self.switches = 0
-        """How often a log was taken from a source."""
+        """How often a log was taken from a source that was quiet or slow."""
 
     def join(self, name: str, is_behind: Callable[[], bool]) -> SourceSeat:
         """A place for a new session; `is_behind`: whether what came there waits for this host."""

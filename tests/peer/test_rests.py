@@ -53,6 +53,25 @@ def test_each_rest_is_twice_as_long_as_the_one_before_up_to_a_minute(
     assert delays(Rests(CONFIG), kind, outcome) == doubled(first_s, CONFIG.retry_max_s)
 
 
+def test_where_there_is_no_room_it_is_tried_every_few_minutes() -> None:
+    found = delays(Rests(CONFIG), Kind.LOG, Outcome.NO_ROOM)
+    assert found == doubled(CONFIG.room_first_s, CONFIG.room_max_s)
+
+
+def test_news_shorten_a_rest_that_has_an_end_and_no_other() -> None:
+    rests = Rests(CONFIG)
+    rests.note(LOG, Kind.RANGE, Outcome.REFUSED, 100.0, SOME)
+    rests.hurry(LOG, Kind.RANGE, 101.0)
+    assert rests.left_alone(LOG, Kind.RANGE, 1e9) == SOME
+    rests.lift_by_their_proposal(LOG, 100.0, 7, is_further=False)
+    assert rests.next_at() == 100.0 + CONFIG.stalled_after_s
+    rests.hurry(LOG, Kind.RANGE, 101.0)
+    assert rests.next_at() == 101.0
+    assert rests.due(101.0) == [LOG]
+    # The later moment that was said before is none any more.
+    assert rests.next_at() is None
+
+
 @pytest.mark.parametrize(
     ("outcome", "tries"), [(Outcome.EXHAUSTED, 8), (Outcome.NOT_KEPT, 5), (Outcome.SKIPPED, 0)]
 )
