@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import pairwise
 
@@ -106,6 +106,21 @@ async def test_events_tell_how_far_a_log_has_come_and_of_a_fork() -> None:
         assert fork == {"event": "fork", **name, "seq": 1}
         await running.host.call(lambda: None, also=[author.log])
         assert [event["event"] for event in events.all].count("fork") == 1
+
+
+async def test_who_calls_again_and_again_and_is_no_peer_is_told_of_once_a_minute() -> None:
+    events = Events()
+    async with node(events) as amy:
+        [address] = await amy.listen(ANYWHERE)
+        for _ in range(20):
+            async with await trio.open_tcp_stream(address.host, address.port) as stream:
+                await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+                with suppress(trio.BrokenResourceError):
+                    while await stream.receive_some(100):
+                        pass
+        await until(lambda: len(amy.ended) == 20)
+        await events.wait_for("disconnected")
+    assert len([each for each in events.all if each["event"] == "disconnected"]) == 1
 
 
 async def test_calls_that_come_to_nothing_are_told_once_for_each_reason() -> None:

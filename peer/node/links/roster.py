@@ -217,6 +217,7 @@ class Roster:
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
         self._failures_told = Seldom(trio.current_time)
+        self._strangers_told = Seldom(trio.current_time)
         self.sources = Sources(host.when_payloads_kept)
         self.hits: Counter[str] = Counter()
         """How often limits of single sessions were met, and a connection gave way to a newer one of
@@ -376,10 +377,17 @@ class Roster:
                 member.peer_id,
             )
         )
-        # A call that came to nothing is told by who called.
-        if member.established.is_set() or member.direction is Direction.INCOMING:
+        if self._is_to_be_told(member, member.ending):
             self._tell(member, member.ending)
         return member.ending
+
+    def _is_to_be_told(self, member: Member, ending: Ending) -> bool:
+        """A call that came to nothing is told by who called. Who called here and was no peer would
+        choose by how often he calls how much is written into a log."""
+        if member.established.is_set():
+            return True
+        is_incoming = member.direction is Direction.INCOMING
+        return is_incoming and self._strangers_told.may_say(f"{ending.kind} {ending.reason}")
 
     def fault(self, where: str, error: Exception) -> None:
         """Something failed that never should, in a connection that is not running yet."""
