@@ -23,6 +23,8 @@ cut off, is not used.
 
 Whose it is. Java runs what stands in an archive as it runs a jar. So one is used only from a
 directory that belongs to the user, and that nobody else may change or put another in the place of.
+That can be seen on this machine alone: executors use it on a cluster whose master is on loopback,
+where the second of two on two cores cost more than it brought, and none elsewhere.
 
 Alternatives not taken: making it unasked, at the end of someone's analysis, which would take three
 times as long; a list of classes to make it from (`-XX:SharedClassListFile`), which another Spark
@@ -33,6 +35,7 @@ what the user says.
 
 import fcntl
 import hashlib
+import ipaddress
 import os
 import platform
 import shlex
@@ -48,6 +51,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from .errors import ClassesNotPrepared
 from .extras import require
@@ -56,6 +60,10 @@ from .layout import disk_errors, sync_folder
 
 DEFAULT_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 EXTRA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+EXECUTOR_DEFAULT_OPTIONS: Final = "spark.executor.defaultJavaOptions"
+EXECUTOR_EXTRA_OPTIONS: Final = "spark.executor.extraJavaOptions"
+_DRIVER: Final = (DEFAULT_OPTIONS, EXTRA_OPTIONS)
+_EXECUTORS: Final = (EXECUTOR_DEFAULT_OPTIONS, EXECUTOR_EXTRA_OPTIONS)
 # What Java logs of archives, in any version of it, would be among our results or beside our lines.
 # Errors of all else stay, and go where everybody else's do.
 _QUIET: Final = "-Xlog:disable -Xlog:all=error:stderr -Xlog:cds*=off:stderr"
@@ -130,21 +138,36 @@ def prepare_classes() -> Prepared:
         return Prepared(path, size, time.monotonic() - began, made=True)
 
 
-def archive_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """What makes Spark's driver use the archive, if there is one, beside a user's `settings`.
+def archive_settings(settings: Mapping[str, str], master: str = "local") -> dict[str, str]:
+    """What makes Spark use the archive, if there is one, beside a user's `settings`.
 
-    Nothing where it is not to be trusted, or where the user has chosen one. Java has to have been
-    found.
+    The driver, and the executors of a cluster whose `master` is on loopback: those are on this
+    machine, where it is known whose the archive is. Nothing where it is not to be trusted, or where
+    the user has chosen one. Java has to have been found.
     """
-    said = [settings.get(EXTRA_OPTIONS, ""), *(os.environ.get(name, "") for name in _VARIABLES)]
-    if DEFAULT_OPTIONS in settings or any(map(_chooses, said)):
-        return {}
     folder = cache_folder()
     path = _find(folder)
     if path is None or _untrusted(folder):
         return {}
-    option = shlex.quote(f"-XX:SharedArchiveFile={path}")
-    return {DEFAULT_OPTIONS: f"-Xshare:auto {option} {_QUIET}"}
+    option = f"-Xshare:auto {shlex.quote(f'-XX:SharedArchiveFile={path}')} {_QUIET}"
+    variables = [os.environ.get(name, "") for name in _VARIABLES]
+    found = {}
+    for default, extra in (_DRIVER, *([_EXECUTORS] if _is_here(master) else [])):
+        said = [settings.get(extra, ""), *variables]
+        if default not in settings and not any(map(_chooses, said)):
+            found[default] = option
+    return found
+
+
+def _is_here(master: str) -> bool:
+    """Whether a master's executors are processes of this machine, and others than the driver."""
+    if master.startswith("local-cluster["):
+        return True
+    host = urlsplit(master).hostname if master.startswith("spark://") else None
+    try:
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
 
 
 def writing_settings(path: Path) -> dict[str, str]:

@@ -74,7 +74,7 @@ def start_spark(
     from pyspark.sql import SparkSession
 
     local = master.startswith("local")
-    chosen = _SETTINGS | archive_settings(settings or {})
+    chosen = _SETTINGS | archive_settings(settings or {}, master)
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

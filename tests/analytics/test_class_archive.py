@@ -27,6 +27,8 @@ from analytics import (
 )
 from analytics.class_archive import (
     DEFAULT_OPTIONS,
+    EXECUTOR_DEFAULT_OPTIONS,
+    EXECUTOR_EXTRA_OPTIONS,
     EXTRA_OPTIONS,
     archive_settings,
     cache_folder,
@@ -129,6 +131,31 @@ def test_what_the_user_says_goes_before(cache: Path, monkeypatch: pytest.MonkeyP
                 with pytest.raises(ClassesNotPrepared, match=f"unset {variable}"):
                     prepare_classes()
     assert archive_settings({DEFAULT_OPTIONS: "-Dx=y"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("master", "used"),
+    [
+        ("local[2]", False),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://[::1]:7077", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://192.0.2.7:7077", False),
+        ("spark://localhost.example.org:7077", False),
+        ("k8s://https://127.0.0.1:6443", False),
+        ("yarn", False),
+    ],
+)
+def test_executors_use_it_where_they_are_on_this_machine(
+    cache: Path, master: str, used: bool
+) -> None:
+    made = prepare_classes()
+    options = archive_settings({}, master).get(EXECUTOR_DEFAULT_OPTIONS, "")
+    assert (f"-XX:SharedArchiveFile={made.path}" in shlex.split(options)) is used
+    said = {EXECUTOR_EXTRA_OPTIONS: "-Xshare:off"}
+    assert archive_settings(said, master).keys() == {DEFAULT_OPTIONS}
+    assert archive_settings({EXECUTOR_DEFAULT_OPTIONS: "-Dx=y"}, master).keys() == {DEFAULT_OPTIONS}
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
