@@ -11,15 +11,12 @@ from msgspec import Struct, field
 from bymux import Role
 from logstore import Seldom
 from peer import (
-    Buckets,
     EntriesReceived,
     EntriesSent,
     Event,
     InterestsChanged,
     LimitMet,
-    LogBucket,
     Notice,
-    RefundBucket,
     Session,
     SessionConfig,
     SetUp,
@@ -33,10 +30,10 @@ from wire import LogKey
 
 from .allowance import CREDIT_BYTES_MIN, FILES_MIN, Allowance, files_for_payloads
 from .connection import SEND_BYTES, Connection, Ending, EndKind
-from .gate import place_of
 from .greedy import Greedy, with_greedy
 from .knowledge import Knowledge
 from .limits import Limits
+from .payers import Payers, payer_of
 from .rates import Pacer
 from .records import ConnectionInfo, ConnectionState, Direction, Observer, Terms
 from .scoping import scoped
@@ -44,8 +41,6 @@ from .sources import Place, SourceInfo, Sources, Tell
 from .trace import ConnectionTrace, TraceFile
 
 ENDINGS_MAX: Final = 64
-PAYERS_MAX: Final = 4096
-"""Of so many peers and addresses it is remembered how many logs they have brought of late."""
 PEER_CONNECTIONS: Final = "peer-connections"
 """The limit that stands in a peer's row, beside those of `limits.py`."""
 SYNC_FAILURES_MAX: Final = 3
@@ -209,10 +204,8 @@ class Roster:
         self._trace = trace
         self._host = host
         self._config = self._unlimited = config
-        self._new_logs: dict[bytes | str, LogBucket] = {}
-        """Those who came last are last."""
+        self._payers = Payers(config)
         self.change(limits)
-        self._refunds = RefundBucket.of(self._config)
         self._interests = interests
         self._observer = observer
         self._left = trio.lowlevel.ParkingLot()
@@ -235,8 +228,7 @@ class Roster:
             offered_logs_max=limits.offered_logs_max,
             payload_bytes_max=limits.payload_bytes_max,
         )
-        for logs in self._new_logs.values():
-            logs.change(limits.offered_logs_max)
+        self._payers.change(self._config)
 
     def make(
         self,
@@ -271,9 +263,9 @@ class Roster:
         rates = (None, None) if rule is None else (rule.rate_in, rule.rate_out)
         stream = self.pacer.stream(stream, peer_id or b"", rates)
         now = trio.current_time() if taken_s is None else taken_s
-        payer = self._payer(direction, address, peer_id)
+        payer = payer_of(self._admission, direction, address, peer_id)
         connection = Connection(
-            Session(role, config, now, tracer, claim, self._buckets_of(payer)),
+            Session(role, config, now, tracer, claim, self._payers.buckets_of(payer)),
             stream,
             self._host,
             source=address,
@@ -307,25 +299,6 @@ class Roster:
             place=place,
         )
         return member
-
-    def _payer(self, direction: Direction, address: str, peer_id: bytes | None) -> bytes | str:
-        """Whoever pays is an allowed peer, or an address, since ids cost nothing."""
-        if peer_id is not None and self._admission.knows(peer_id):
-            return peer_id
-        if direction is Direction.OUTGOING:
-            return address  # a name, perhaps, and nobody else's choice
-        return place_of(address.rpartition(":")[0].strip("[]"))
-
-    def _buckets_of(self, payer: bytes | str) -> Buckets:
-        """What the sessions of the node share, and those of whoever pays."""
-        config = self._config
-        logs = self._new_logs.pop(payer, None)
-        if logs is None:
-            logs = LogBucket(config.offered_logs_max, config.offered_logs_per_s)
-        self._new_logs[payer] = logs
-        if len(self._new_logs) > PAYERS_MAX:
-            del self._new_logs[next(iter(self._new_logs))]
-        return Buckets(self._refunds, logs)
 
     def _share(self) -> tuple[SessionConfig, int]:
         """What a connection may have of the node's memory and files, and how many files that is."""
