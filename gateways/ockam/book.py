@@ -5,7 +5,7 @@ Blocks, and may be called from any thread, but for `save`, which only remembers.
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from gateways.ockam.ledger import (
@@ -53,7 +53,6 @@ class Book:
         self._waiting: dict[Asked, int] = {}
         self._taking = threading.Lock()
         self._writing = threading.Lock()
-        self._count: int | None = None
         self._summary_at = SUMMARY_FLOOR_BYTES
 
     # Saves ---------------------------------------------------------------------------------------
@@ -87,7 +86,7 @@ class Book:
                 return
             # Behind what others wrote: an epoch that is stale would lose the save.
             self._catalog.refresh()
-            records = [each for each in map(self._record, taken.items()) if each is not None]
+            records = self._records(taken)
             if records:
                 self._write(records)
             with self._taking:
@@ -96,25 +95,32 @@ class Book:
                         del self._waiting[asked]
             self._summarize_if_due()
 
-    def _record(self, save: tuple[Asked, int]) -> Position | None:
-        """What is to be written of a save, None if it changes nothing."""
-        (client, name, partition), index = save
-        subject = Subject(self._catalog.owner(name), name, partition, client)
-        known = self.position(subject)
-        if known is not None and index <= known.place.index:
-            return None
-        if self._count is None:
-            self._count = self._side.count_positions(self._catalog.own)
-        if known is None or known.saved_by != self._catalog.own:
-            if self._count >= self._positions_max:
-                self._catalog.seldom.warn(
-                    log,
-                    "positions",
-                    f"{self._positions_max} positions are kept, a new one is ignored",
-                )
-                return None
-            self._count += 1
-        return Position(*subject, 0 if known is None else known.place.epoch, index)
+    def _records(self, saves: Mapping[Asked, int]) -> list[Position]:
+        """What is to be written of saves: those that change something, new ones while they fit.
+
+        How many there are is asked of the table, where only what was committed counts: a number
+        beside it would go on counting what a full disk has refused.
+        """
+        room: int | None = None
+        records = []
+        for (client, name, partition), index in saves.items():
+            subject = Subject(self._catalog.owner(name), name, partition, client)
+            known = self.position(subject)
+            if known is not None and index <= known.place.index:
+                continue
+            if self._side.position(subject, (self._catalog.own,)) is None:
+                if room is None:
+                    room = self._positions_max - self._side.count_positions(self._catalog.own)
+                if room <= 0:
+                    self._catalog.seldom.warn(
+                        log,
+                        "positions",
+                        f"{self._positions_max} positions are kept, a new one is ignored",
+                    )
+                    continue
+                room -= 1
+            records.append(Position(*subject, 0 if known is None else known.place.epoch, index))
+        return records
 
     def get(self, asked: Asked) -> int | None:
         """The position that is known, which survives any crash from now on. Raises StoreError."""
