@@ -1,6 +1,7 @@
 """Positions and trims of this node: gathered, written to its ledger, merged with others' (4.3).
 
-Blocks, and may be called from any thread, but for `save`, which only remembers.
+Blocks, but for `save`, which only remembers. For any thread, and nothing here waits for another
+one: who writes may have to wait for the event loop, and that for a thread.
 """
 
 import logging
@@ -29,10 +30,8 @@ from .side import Saved, Stream
 log = logging.getLogger(__name__)
 
 POSITIONS_MAX: Final = 1_000_000
-GATHERED_MAX: Final = 1_000
-"""Positions after which they are stored at once."""
-_WAITING_MAX: Final = 10_000
-"""Positions that wait for a store that fails."""
+WAITING_MAX: Final = 10_000
+"""Positions that wait to be written. Who saves another one is not read from meanwhile."""
 _SUMMARY_BATCH: Final = 200
 _ATTEMPTS: Final = 20
 
@@ -52,21 +51,19 @@ class Book:
         self._positions_max = positions_max
         self._waiting: dict[Asked, int] = {}
         self._taking = threading.Lock()
-        self._writing = threading.Lock()
         self._summary_at = SUMMARY_FLOOR_BYTES
 
     # Saves ---------------------------------------------------------------------------------------
 
-    def save(self, asked: Asked, index: int) -> None:
-        """Remembers a position until `flush`. Does not block."""
+    def save(self, asked: Asked, index: int) -> bool:
+        """Remembers a position until `flush`; False if there is no room. Does not block."""
         with self._taking:
             known = self._waiting.get(asked)
-            if known is None and len(self._waiting) >= _WAITING_MAX:
-                self._catalog.seldom.warn(
-                    log, "waiting", "positions are lost: the ledger cannot be written"
-                )
-            elif known is None or known < index:
+            if known is None and len(self._waiting) >= WAITING_MAX:
+                return False
+            if known is None or known < index:
                 self._waiting[asked] = index
+            return True
 
     @property
     def waiting(self) -> int:
@@ -78,22 +75,24 @@ class Book:
         return asked in self._waiting
 
     def flush(self) -> None:
-        """Writes what was saved. What fails is to be written again. Raises StoreError."""
-        with self._writing:
-            with self._taking:
-                taken = dict(self._waiting)
-            if not taken:
-                return
-            # Behind what others wrote: an epoch that is stale would lose the save.
-            self._catalog.refresh()
-            records = self._records(taken)
-            if records:
-                self._write(records)
-            with self._taking:
-                for asked, index in taken.items():
-                    if self._waiting.get(asked) == index:
-                        del self._waiting[asked]
-            self._summarize_if_due()
+        """Writes what was saved; by one caller at a time. What fails is to be written again.
+
+        Raises StoreError.
+        """
+        with self._taking:
+            taken = dict(self._waiting)
+        if not taken:
+            return
+        # Behind what others wrote: an epoch that is stale would lose the save.
+        self._catalog.refresh()
+        records = self._records(taken)
+        if records:
+            self._write(records)
+        with self._taking:
+            for asked, index in taken.items():
+                if self._waiting.get(asked) == index:
+                    del self._waiting[asked]
+        self._summarize_if_due()
 
     def _records(self, saves: Mapping[Asked, int]) -> list[Position]:
         """What is to be written of saves: those that change something, new ones while they fit.
@@ -123,11 +122,11 @@ class Book:
         return records
 
     def get(self, asked: Asked) -> int | None:
-        """The position that is known, which survives any crash from now on. Raises StoreError."""
-        if self.is_waiting(asked):
-            self.flush()
-        else:
-            self._catalog.refresh()
+        """The position that is known, which survives any crash. Raises StoreError.
+
+        What `is_waiting` is not known yet.
+        """
+        self._catalog.refresh()
         client, name, partition = asked
         found = self.position(Subject(self._catalog.owner(name), name, partition, client))
         return None if found is None else found.place.index
@@ -148,26 +147,24 @@ class Book:
 
         Raises ExplainedError where somebody's ledger says that it is the last one.
         """
-        with self._writing:
-            self._catalog.refresh()
-            known = self.position(subject)
-            epoch = 1 if known is None else known.place.epoch + 1
-            if epoch > EPOCH_MAX:
-                raise ExplainedError(
-                    f"the position has been moved {EPOCH_MAX} times, and cannot be moved again",
-                    f"{subject.name}/{subject.partition} of {subject.client}",
-                    "use another client id",
-                )
-            record = Position(*subject, epoch, index)
-            self._write([record])
-            return record
+        self._catalog.refresh()
+        known = self.position(subject)
+        epoch = 1 if known is None else known.place.epoch + 1
+        if epoch > EPOCH_MAX:
+            raise ExplainedError(
+                f"the position has been moved {EPOCH_MAX} times, and cannot be moved again",
+                f"{subject.name}/{subject.partition} of {subject.client}",
+                "use another client id",
+            )
+        record = Position(*subject, epoch, index)
+        self._write([record])
+        return record
 
     # Trims ---------------------------------------------------------------------------------------
 
     def trim(self, stream: Stream, earliest: int) -> None:
         """Says of an own stream that nothing is kept below an index."""
-        with self._writing:
-            self._write([Trim(stream.key.log_id, earliest)])
+        self._write([Trim(stream.key.log_id, earliest)])
 
     # The ledger ----------------------------------------------------------------------------------
 

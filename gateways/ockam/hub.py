@@ -17,15 +17,15 @@ from logstore import StoreError
 from peer import json_number, log_fields
 from wire import LogKey
 
-from .book import GATHERED_MAX, Book
+from .book import Book
 from .keeping import Keeper, Trimmed
 from .logs import Catalog
+from .saving import Saver
 from .side import Stream
 from .writing import Writer
 
 log = logging.getLogger(__name__)
 
-SAVED_AFTER_S: Final = 1.0
 REFRESH_S: Final = 1.0
 KEEP_EVERY_S: Final = 60.0
 KEEP_AFTER_MESSAGES: Final = 10_000
@@ -55,14 +55,13 @@ class Hub:
     ) -> None:
         self._host = host
         self._catalog = catalog
-        self._book = book
         self._keeper = keeper
         self.observe: Final = observer
         self.writer: Final = Writer(host, catalog, self._stored, host.storage_failed)
+        self.saver: Final = Saver(host, book)
+        self._making = trio.Lock()
         self._holding: set[Puller] = set()
         self._position = 0
-        self._saved = trio.Event()
-        self._many = trio.Event()
         self._pushed: dict[str, int] = {}
         self._keep_now = trio.Event()
         self._told: set[str] = set()
@@ -74,7 +73,7 @@ class Hub:
         """Does what is due now and then, until cancelled. `holds`: whether pulls wait."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
-            nursery.start_soon(self._save)
+            nursery.start_soon(self.saver.run)
             nursery.start_soon(self._refresh)
             nursery.start_soon(self._keep)
             if holds:
@@ -99,9 +98,11 @@ class Hub:
 
     async def make(self, name: str | None, partitions: int, *, may_make: bool) -> Made:
         """`Catalog.make`; tells of each stream once."""
-        made = await self._host.call(
-            partial(self._catalog.make, name, partitions, may_make=may_make)
-        )
+        async with self._making:
+            # One after the other, and who waits for that holds no thread.
+            made = await self._host.call(
+                partial(self._catalog.make, name, partitions, may_make=may_make)
+            )
         self._ends.clear()
         if not all(address in self._told for _, address in made.partitions):
             if len(self._told) > _TOLD_MAX:
@@ -199,38 +200,6 @@ class Hub:
             return set(keys)
 
         await self._host.watch(look, told)
-
-    # Positions -----------------------------------------------------------------------------------
-
-    def save(self, client: str, name: str, partition: int, index: int) -> None:
-        """Remembers a position, to be on disk in a second."""
-        self._book.save((client, name, partition), index)
-        self._saved.set()
-        if self._book.waiting >= GATHERED_MAX:
-            self._many.set()
-
-    async def position(self, client: str, name: str, partition: int) -> int | None:
-        """A position; what was saved of it is on disk. Raises StoreError, which is said."""
-        try:
-            return await self._host.call(partial(self._book.get, (client, name, partition)))
-        except StoreError as error:
-            self._host.storage_failed(error)
-            raise
-
-    async def flush(self) -> None:
-        """Stores positions that were saved."""
-        await self._try(self._book.flush, None)
-
-    async def _save(self) -> None:
-        while True:
-            await self._saved.wait()
-            with trio.move_on_after(SAVED_AFTER_S):
-                await self._many.wait()
-            self._saved, self._many = trio.Event(), trio.Event()
-            await self.flush()
-            if self._book.waiting:
-                # The store has failed, or more has come.
-                self._saved.set()
 
     # What is done now and then -------------------------------------------------------------------
 

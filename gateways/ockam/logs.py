@@ -6,8 +6,8 @@ All of it blocks, and may be called from any thread.
 import itertools
 import logging
 import secrets
-import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from gateways import Sign, create_logs, free_ids, read_to_damage
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 FIRST_LOG: Final = 4_000_000_000_000
 LOGS: Final = 1_000_000_000
 STREAMS_MAX: Final = 100_000
+LEDGER_ATTEMPTS: Final = 100
+"""Logs that somebody else has taken meanwhile before no ledger is made."""
 _FIRST_MESSAGE: Final = INDEX_OF_SEQ
 _READ_ENTRIES: Final = 256
 _ENTRY_BYTES: Final = 400
@@ -86,7 +88,6 @@ class Catalog:
         self.last_log: Final = min(first_log + LOGS - 1, U64_MAX)
         self.sign: Final[Sign] = sign or store.append_many
         self._streams_max = streams_max
-        self._making = threading.Lock()
         self._cache: dict[str, Stream] = {}
         self._closed: set[LogKey] = set()
         self.seldom: Final = side.seldom
@@ -136,13 +137,15 @@ class Catalog:
         return [each for each in found if first[each.name] == each.key.author]
 
     def make(self, name: str | None, partitions: int, *, may_make: bool) -> Made:
-        """Finds partitions 0 to `partitions` - 1, and makes those that lack; never raises."""
-        with self._making:
-            try:
-                return self._make(name, partitions, may_make=may_make)
-            except StoreError as error:
-                self.seldom.warn(log, "make", f"streams cannot be made: {error}")
-                return Made(name or "", (), UNAVAILABLE)
+        """Finds partitions 0 to `partitions` - 1, and makes those that lack; never raises.
+
+        By one caller at a time: two would make two logs of one name.
+        """
+        try:
+            return self._make(name, partitions, may_make=may_make)
+        except StoreError as error:
+            self.seldom.warn(log, "make", f"streams cannot be made: {error}")
+            return Made(name or "", (), UNAVAILABLE)
 
     def _make(self, name: str | None, partitions: int, *, may_make: bool) -> Made:
         self.refresh()
@@ -193,17 +196,17 @@ class Catalog:
     def ledger(self) -> LogKey:
         """The log of this node's ledger, which is made if there is none."""
         found = self.side.ledger(self.own)
-        if found is None:
-            with self._making:
-                self.side.refresh()
-                found = self.side.ledger(self.own)
-                if found is None:
-                    ids = free_ids(self.store, self.first_log)
-                    create_logs(self.sign, [LEDGER_DECLARATION], ids)
-                    self.side.refresh()
-                    found = self.side.ledger(self.own)
-        assert found is not None
-        return found.key
+        if found is not None:
+            return found.key
+        for id_ in itertools.islice(free_ids(self.store, self.first_log), LEDGER_ATTEMPTS):
+            self.side.refresh()
+            found = self.side.ledger(self.own)
+            if found is not None:
+                return found.key
+            # One id at a time: whoever is quicker there may be making the ledger.
+            with suppress(LogClosed):
+                create_logs(self.sign, [LEDGER_DECLARATION], [id_])
+        raise LogClosed("no log is free for the ledger", str(self.first_log), "try again later")
 
     # Appending -----------------------------------------------------------------------------------
 

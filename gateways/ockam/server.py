@@ -110,8 +110,9 @@ class GetPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SavePosition:
-    """Remember a position; not answered."""
+    """Remember a position; `saved` answers once there was room for it."""
 
+    number: int
     client: str
     name: str
     partition: int
@@ -300,7 +301,7 @@ class Connection:
     def _advance(self) -> None:
         """Lets requests take effect, as long as there is room for their replies.
 
-        What is behind a run of pushes, or a create, waits for it.
+        What is behind a run of pushes, or a request about a name, waits for it.
         """
         while self._asked and self._may_answer:
             if isinstance(self._asked[0].request, Push):
@@ -344,8 +345,9 @@ class Connection:
                 self._single[number] = asked
                 self._commands.append(GetPosition(number, client, name, partition or 0))
             case SaveIndex(client, name, index, partition):
-                self._asked_bytes -= asked.size
-                self._commands.append(SavePosition(client, name, partition or 0, index))
+                number = self._next()
+                self._single[number] = asked
+                self._commands.append(SavePosition(number, client, name, partition or 0, index))
             case Push():
                 raise AssertionError("pushes go in runs")
 
@@ -453,6 +455,15 @@ class Connection:
         assert isinstance(request, GetIndex)
         answer = Index(request.client, request.name, index, request.partition)
         self._reply(asked.address, asked.back, answer)
+        self._decode()
+
+    def saved(self, number: int) -> None:
+        """Answers `SavePosition`, of which the client hears nothing.
+
+        Until then nothing behind it takes effect, and the client is not read on when that is much:
+        so what waits for a disk is bounded, and nothing of it is lost.
+        """
+        self._done(number)
         self._decode()
 
     def failed(self, number: int) -> None:

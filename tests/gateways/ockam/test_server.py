@@ -171,7 +171,8 @@ def test_without_a_return_route_a_push_and_a_save_take_effect() -> None:
     [append] = connection.commands()
     assert append == Append(1, [(STREAM, b"x")])
     connection.appended(1, [0])
-    assert connection.commands() == [SavePosition("c", "orders", 0, 2)]
+    assert connection.commands() == [SavePosition(2, "c", "orders", 0, 2)]
+    connection.saved(2)
     assert replies(connection) == []
 
 
@@ -292,11 +293,10 @@ def test_positions(partition: int | None) -> None:
     connection = Connection()
     connection.receive(frame("stream_index", codec.SaveIndex("c", "orders", 9, partition)))
     connection.receive(frame("stream_index_service", codec.GetIndex("c", "orders", partition)))
-    assert connection.commands() == [
-        SavePosition("c", "orders", partition or 0, 9),
-        GetPosition(1, "c", "orders", partition or 0),
-    ]
-    connection.position(1, None)
+    assert connection.commands() == [SavePosition(1, "c", "orders", partition or 0, 9)]
+    connection.saved(1)
+    assert connection.commands() == [GetPosition(2, "c", "orders", partition or 0)]
+    connection.position(2, None)
     [(worker, answer)] = replies(connection)
     assert worker == "stream_index_service"
     assert answer == codec.Index("c", "orders", None, partition)
@@ -332,6 +332,18 @@ def test_requests_that_are_not_answered_are_bounded() -> None:
     [append] = connection.commands()
     assert isinstance(append, Append)
     assert len(append.messages) == 12
+
+
+def test_it_is_not_read_from_once_1000_saves_wait_for_room() -> None:
+    connection = Connection()
+    for number in range(1_001):
+        assert connection.wants_bytes
+        connection.receive(frame("stream_index", codec.SaveIndex(f"c{number}", "orders", 1)))
+    assert not connection.wants_bytes
+    assert connection.commands() == [SavePosition(1, "c0", "orders", 0, 1)]
+    connection.saved(1)
+    assert connection.commands() == [SavePosition(2, "c1", "orders", 0, 1)]
+    assert connection.wants_bytes
 
 
 def test_a_reply_copies_the_route_whatever_is_in_it() -> None:
