@@ -80,14 +80,17 @@ class Hub:
                 nursery.start_soon(self._watch)
 
     def begin(self) -> list[Trimmed]:
-        """Takes in what is stored, and finishes what was begun. Blocks."""
-        self._catalog.refresh()
-        self._position = self._host.store.position()
-        reason = self._host.store.own_logs_read_only
-        if reason is not None:
-            log.warning("own streams are read-only, pushes are refused: %s", reason)
-            return []
+        """Takes in what is stored, and finishes what was begun. Blocks.
+
+        A store that fails is said: what is not taken in now is as soon as it goes on.
+        """
         try:
+            self._catalog.refresh()
+            self._position = self._host.store.position()
+            reason = self._host.store.own_logs_read_only
+            if reason is not None:
+                log.warning("own streams are read-only, pushes are refused: %s", reason)
+                return []
             self._catalog.ledger()
             return self._keeper.finish_trims()
         except StoreError as error:

@@ -1,5 +1,8 @@
 """The frame of all gateways: declarations, locks, log ids, side tables, visible prefixes."""
 
+import errno
+import fcntl
+import os
 import socket
 import subprocess
 import sys
@@ -34,7 +37,16 @@ from gateways.declaration import (
     u64_field,
 )
 from gateways.ockam import OckamServer
-from logstore import Appended, LogClosed, LogMoved, OwnLogsReadOnly, Store, StoreLocked
+from logstore import (
+    Appended,
+    LogClosed,
+    LogMoved,
+    OwnLogsReadOnly,
+    Store,
+    StoreFailed,
+    StoreFull,
+    StoreLocked,
+)
 from peer.api import Address, CannotListenError
 from wire import LogKey
 
@@ -254,6 +266,98 @@ def test_a_failed_transaction_changes_nothing(tmp_path: Path) -> None:
     assert table.look(facts) == ["seen by both"]
     other.close()
     table.close()
+
+
+@pytest.mark.parametrize("what", ["no folder", "a full disk", "no lock for a new file"])
+def test_a_side_table_is_in_memory_until_its_file_can_be_written(
+    tmp_path: Path,
+    what: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "folder"
+    path = folder / "side.sqlite3"
+    if what != "no folder":
+        folder.mkdir()
+    if what == "no lock for a new file":
+        path.write_bytes(b"no database" * 1000)
+        monkeypatch.setattr(os, "open", full_disk)
+
+    def insert_on_full_disk(db: apsw.Connection) -> None:
+        insert("kept")(db)
+        if what == "a full disk" and db.filename:
+            raise apsw.FullError
+
+    table = SideTable(path, 1, TABLES)
+    table.run(insert_on_full_disk)
+    table.run(insert("and more"))
+    assert table.look(facts) == ["kept", "and more"]
+    assert table.in_memory
+    table.close()
+    assert caplog.text.count(str(path)) == 1
+    monkeypatch.undo()
+    folder.mkdir(exist_ok=True)
+    table = SideTable(path, 1, TABLES)
+    table.run(insert("on disk"))
+    assert table.look(facts) == ["on disk"]
+    assert not table.in_memory
+    table.close()
+
+
+def full_disk(*_: object, **__: object) -> None:
+    """A call of the system that finds no room."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_side_table_that_was_written_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = SideTable(tmp_path / "side.sqlite3", 1, TABLES)
+    table.run(insert("before"))
+
+    def fail(_: apsw.Connection) -> None:
+        raise apsw.FullError
+
+    with pytest.raises(StoreFull):
+        table.run(fail)
+    (tmp_path / "side.sqlite3").write_bytes(b"no database" * 1000)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", full_disk)
+        with pytest.raises(StoreFull):
+            table.run(insert("lost"))
+    table.run(insert("after"))
+    assert table.look(facts) == ["after"]
+    table.close()
+
+
+def test_a_lock_is_held_without_the_number_of_its_process_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full_disk)
+        with (
+            WriterLock(tmp_path, "test.lock", "taken"),
+            pytest.raises(StoreLocked, match="process unknown"),
+        ):
+            WriterLock(tmp_path, "test.lock", "taken")
+        patched.setattr(os, "open", full_disk)
+        with pytest.raises(StoreFull):
+            WriterLock(tmp_path, "test.lock", "taken")
+    with WriterLock(tmp_path, "test.lock", "taken"):
+        pass
+
+
+def test_a_lock_that_the_file_system_has_not_leaves_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    before = set(Path("/proc/self/fd").iterdir())
+    with pytest.raises(StoreFailed, match="No locks available"):
+        WriterLock(tmp_path, "test.lock", "taken")
+    assert set(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_a_prefix_ends_where_a_payload_is_missing() -> None:

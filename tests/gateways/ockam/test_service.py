@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateways.ockam import Book, Catalog, OckamServer, Rights, Side, codec
-from logstore import Store
+from logstore import Store, StoreFailed
 
 PATIENCE_S = 120
 """How long anything may take; it takes this long only if it never comes."""
@@ -130,6 +130,27 @@ async def test_a_client_that_takes_nothing_costs_an_end_4_s_and_no_position(
         side = Side(store)
         assert Book(Catalog(store, side)).get(("web", "orders", 0)) == 7
         side.close()
+
+
+async def test_a_hub_starts_whose_side_table_cannot_be_brought_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Store.memory() as store:
+        refresh = Side.refresh
+        failures = [StoreFailed("the side table failed", "here", "look at the disk")]
+
+        def fail_once(side: Side) -> bool:
+            if failures:
+                raise failures.pop()
+            return refresh(side)
+
+        monkeypatch.setattr(Side, "refresh", fail_once)
+        async with OckamServer(store) as server:
+            client = await connected(server)
+            worker = await client.create("orders")
+            await client.ask(worker, codec.Push(1, b"tea"))
+            assert await client.reply() == (worker, codec.Pushed(1, True, 0))
+            await client.stream.aclose()
 
 
 async def test_what_the_block_raises_comes_out_as_itself() -> None:
