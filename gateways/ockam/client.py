@@ -144,6 +144,7 @@ class PublisherEnd(_End):
         self._sent: dict[int, int] = {}
         self._request = 0
         self._token = 0
+        self._confirmed: list[Confirmed] = []
 
     def connected(self, now_s: float) -> None:
         """A new connection: create, then what is unconfirmed, before anything newer."""
@@ -184,18 +185,24 @@ class PublisherEnd(_End):
             self._sent[self._request] = token
             self._ask(self._stream, Push(self._request, push.data))
 
-    def receive(self, data: bytes, now_s: float) -> list[Confirmed]:
+    def receive(self, data: bytes, now_s: float) -> None:
         """Takes bytes of the hub. Raises CodecError; Refused for what the hub refuses for good."""
-        confirmed: list[Confirmed] = []
         for response in self._responses(data):
             self._heard_at_s = now_s
             if isinstance(response, Created):
                 self._send_due(now_s)
             elif isinstance(response, Pushed):
-                confirmed += self._pushed(response, now_s)
+                self._pushed(response, now_s)
+
+    def confirmed(self) -> list[Confirmed]:
+        """What is on the hub's disk, since the last call.
+
+        Also of bytes that end the connection further on: it is not pushed again.
+        """
+        confirmed, self._confirmed = self._confirmed, []
         return confirmed
 
-    def _pushed(self, response: Pushed, now_s: float) -> Iterator[Confirmed]:
+    def _pushed(self, response: Pushed, now_s: float) -> None:
         token = self._sent.pop(response.request, None)
         if token is None:
             return
@@ -203,7 +210,7 @@ class PublisherEnd(_End):
         if response.is_stored:
             del self._unconfirmed[token]
             self._bytes -= len(push.data)
-            yield Confirmed(token, response.index)
+            self._confirmed.append(Confirmed(token, response.index))
             return
         push.refusals += 1
         if push.refusals > REFUSALS_MAX:

@@ -48,8 +48,10 @@ def test_what_is_confirmed_is_told_by_its_token() -> None:
     assert pushes(end) == [(1, b"a"), (2, b"b")]
     data = answer(codec.Pushed(2, True, 8)) + answer(codec.Pushed(1, True, 7))
     unknown = answer(codec.Pushed(99, True, 1))
-    assert end.receive(unknown + data, 1) == [Confirmed(second, 8), Confirmed(first, 7)]
-    assert end.receive(data, 1) == []
+    end.receive(unknown + data, 1)
+    assert end.confirmed() == [Confirmed(second, 8), Confirmed(first, 7)]
+    end.receive(data, 1)
+    assert end.confirmed() == []
     assert end.unconfirmed == 0
 
 
@@ -94,7 +96,8 @@ def test_what_was_refused_goes_again_before_what_was_pushed_after_it() -> None:
     end.tick(2)
     assert pushes(end) == [(3, b"a"), (4, b"b"), (5, b"c")]
     stored = answer(codec.Pushed(3, True, 0)) + answer(codec.Pushed(4, True, 1))
-    assert end.receive(stored, 2) == [Confirmed(first, 0), Confirmed(second, 1)]
+    end.receive(stored, 2)
+    assert end.confirmed() == [Confirmed(first, 0), Confirmed(second, 1)]
 
 
 def test_what_is_new_waits_behind_what_was_refused() -> None:
