@@ -10,17 +10,16 @@ import trio
 
 from gateways import Ended, send_bounded
 from gateways.ockam.bare import CodecError
-from gateways.ockam.server import (
+from gateways.ockam.commands import (
     Append,
     Command,
-    Connection,
     GetPosition,
     MakeStream,
     Read,
-    Rights,
     SavePosition,
     Wait,
 )
+from gateways.ockam.server import Connection, Rights
 from logstore import SAID_EVERY_S, StoreError
 
 from .logs import Push

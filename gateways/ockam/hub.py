@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 import trio
 
 from gateways import LogHost, Observer
-from gateways.ockam.server import Made
+from gateways.ockam.commands import Made
 from logstore import StoreError
 from peer import json_number, log_fields
 from wire import LogKey
@@ -66,6 +66,8 @@ class Hub:
         self._keep_now = trio.Event()
         self._told: set[str] = set()
         self._ends: dict[str, int] = {}
+        """The index at the end of a stream. Another dictionary once anything may have been stored:
+        what a read finds that began before is no end any more."""
         self._version: int | None = None
         self._checked_at_s = -LOOK_S
 
@@ -106,7 +108,7 @@ class Hub:
             made = await self._host.call(
                 partial(self._catalog.make, name, partitions, may_make=may_make)
             )
-        self._ends.clear()
+        self._ends = {}
         if not all(address in self._told for _, address in made.partitions):
             if len(self._told) > _TOLD_MAX:
                 self._told.clear()
@@ -122,14 +124,14 @@ class Hub:
         """Messages; None if there is no such address."""
         if self._ends.get(address) == index and await self._is_unchanged():
             return ()
-        version = self._version
+        ends = self._ends
         try:
             found = await self._host.call(partial(self._read, address, index, limit, room))
         except StoreError as error:
             self._host.storage_failed(error)
             return ()
-        if found is not None and not found and limit and version == self._version:
-            self._ends[address] = index
+        if found is not None and not found and limit:
+            ends[address] = index
         return found
 
     def _read(
@@ -153,21 +155,18 @@ class Hub:
             version = None
         if version is None or version != self._version:
             self._version = version
-            self._ends.clear()
+            self._ends = {}
             return False
         return True
 
     def _stored(self, addresses: Sequence[str]) -> None:
         """Messages are on disk."""
-        for address in addresses:
-            self._ends.pop(address, None)
         if self._keeper.has_rules:
             for address in addresses:
                 count = self._pushed[address] = self._pushed.get(address, 0) + 1
                 if count >= KEEP_AFTER_MESSAGES:
                     self._keep_now.set()
-        if self._holding:
-            self._grown(frozenset(addresses))
+        self._grown(frozenset(addresses))
 
     # Pulls that wait -----------------------------------------------------------------------------
 
@@ -183,6 +182,7 @@ class Hub:
         self._holding.discard(puller)
 
     def _grown(self, addresses: frozenset[str]) -> None:
+        self._ends = {}
         for each in list(self._holding):
             if grown := addresses & each.held:
                 each.grown(grown)

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 from gateways import Sign, create_logs, free_ids, read_to_damage
 from gateways.ockam.codec import DATA_BYTES_MAX
-from gateways.ockam.declared import INDEX_OF_SEQ, LEDGER_DECLARATION, declare_stream
-from gateways.ockam.server import (
+from gateways.ockam.commands import (
     TOO_MANY_STREAMS,
     UNAVAILABLE,
     UNKNOWN_STREAM,
@@ -21,6 +20,7 @@ from gateways.ockam.server import (
     Outcome,
     message_bytes,
 )
+from gateways.ockam.declared import INDEX_OF_SEQ, LEDGER_DECLARATION, declare_stream
 from logstore import (
     FULL,
     LogClosed,

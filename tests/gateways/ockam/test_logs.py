@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from gateways.ockam import Catalog, Side
+from gateways.ockam.commands import Outcome
 from gateways.ockam.logs import Push
-from gateways.ockam.server import Outcome
 from logstore import EntryRejected, LogState, Store
 from tests.logstore.authors import AuthorLog, signing_key
 

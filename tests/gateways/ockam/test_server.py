@@ -6,18 +6,17 @@ import pytest
 
 from gateways.ockam import codec
 from gateways.ockam.bare import CodecError
-from gateways.ockam.server import (
+from gateways.ockam.commands import (
     Append,
-    Connection,
     GetPosition,
     Made,
     MakeStream,
     Outcome,
     Read,
-    Rights,
     SavePosition,
     Wait,
 )
+from gateways.ockam.server import Connection, Rights
 
 from .test_codec import VECTORS
 
@@ -233,6 +232,26 @@ def test_a_held_pull_waits_for_a_message() -> None:
     assert replies(connection) == [(STREAM, codec.Pulled(1, ((0, b"x"),)))]
     connection.waited(2)
     assert replies(connection) == []
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_what_is_stored_while_a_pull_is_read_wakes_it(is_held: bool) -> None:
+    connection = Connection(hold_s=5)
+    connection.receive(frame(STREAM, codec.Pull(1, 0, 10)))
+    if is_held:
+        connection.read(1, [])
+        connection.grown(frozenset((STREAM,)))
+    connection.commands()
+    assert connection.held == {STREAM}
+    # The look that is under way may have been too early for it, and is not repeated each time.
+    connection.grown(frozenset((STREAM,)))
+    connection.grown(frozenset((STREAM,)))
+    assert connection.commands() == []
+    connection.read(1, [])
+    [read] = [each for each in connection.commands() if isinstance(each, Read)]
+    connection.read(read.number, [(0, b"x")])
+    assert replies(connection) == [(STREAM, codec.Pulled(1, ((0, b"x"),)))]
+    assert connection.held == frozenset()
 
 
 def test_a_held_pull_ends_empty_by_time_by_a_newer_one_and_at_the_end() -> None:

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from gateways import LogHost
 from gateways.ockam import Book, Catalog, OckamServer, Rights, Side, codec
 from logstore import Store, StoreFailed
 
@@ -130,6 +132,38 @@ async def test_a_client_that_takes_nothing_costs_an_end_4_s_and_no_position(
         side = Side(store)
         assert Book(Catalog(store, side)).get(("web", "orders", 0)) == 7
         side.close()
+
+
+async def test_a_message_that_is_stored_while_a_pull_is_read_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def watch_nothing(*_: object) -> None:
+        await trio.sleep_forever()
+
+    # Who hears of all commits would hear of this one as well, a moment later.
+    monkeypatch.setattr(LogHost, "watch", watch_nothing)
+    with Store.memory() as store:
+        async with OckamServer(store, hold_s=5) as server:
+            puller, pusher = await connected(server), await connected(server)
+            worker = await puller.create("orders")
+            begun, go_on = trio.Event(), threading.Event()
+            read = Catalog.read
+
+            def read_slowly(*given: Any) -> Any:  # noqa: ANN401 - those of read
+                found = read(*given)
+                trio.from_thread.run_sync(begun.set)
+                assert go_on.wait(PATIENCE_S)
+                return found
+
+            monkeypatch.setattr(Catalog, "read", read_slowly)
+            await puller.ask(worker, codec.Pull(1, 0, 10))
+            await begun.wait()
+            await pusher.ask(worker, codec.Push(1, b"tea"))
+            assert await pusher.reply() == (worker, codec.Pushed(1, True, 0))
+            go_on.set()
+            assert await puller.reply() == (worker, codec.Pulled(1, ((0, b"tea"),)))
+            for each in (puller, pusher):
+                await each.stream.aclose()
 
 
 async def test_a_hub_starts_whose_side_table_cannot_be_brought_on(
