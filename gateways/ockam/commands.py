@@ -24,6 +24,13 @@ class MakeStream(NamedTuple):
     may_make: bool
 
 
+class FindStream(NamedTuple):
+    """Say of a stream by its address what it is; `created` answers, with None if there is none."""
+
+    number: int
+    address: str
+
+
 class Append(NamedTuple):
     """Store messages in this order, (address, data) each; `appended` answers."""
 
@@ -69,7 +76,7 @@ class Wait(NamedTuple):
     seconds: float
 
 
-Command = MakeStream | Append | Read | GetPosition | SavePosition | Wait
+Command = MakeStream | FindStream | Append | Read | GetPosition | SavePosition | Wait
 
 
 class Outcome(Enum):

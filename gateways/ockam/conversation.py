@@ -13,6 +13,7 @@ from gateways.ockam.bare import CodecError
 from gateways.ockam.commands import (
     Append,
     Command,
+    FindStream,
     GetPosition,
     MakeStream,
     Read,
@@ -196,6 +197,8 @@ class Conversation:
                 self._all.start_soon(self._read, command)
             case MakeStream():
                 self._all.start_soon(self._make, command)
+            case FindStream():
+                self._all.start_soon(self._find, command)
             case GetPosition():
                 self._all.start_soon(self._get, command)
             case Wait(number, seconds):
@@ -209,6 +212,10 @@ class Conversation:
 
     async def _make(self, asked: MakeStream) -> None:
         made = await self._hub.make(asked.name, asked.partitions, may_make=asked.may_make)
+        self._event(lambda: self._connection.created(asked.number, made))
+
+    async def _find(self, asked: FindStream) -> None:
+        made = await self._hub.find(asked.address)
         self._event(lambda: self._connection.created(asked.number, made))
 
     async def _save(self, asked: SavePosition) -> None:

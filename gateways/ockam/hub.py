@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 import trio
 
 from gateways import LogHost, Observer
-from gateways.ockam.commands import Made
+from gateways.ockam.commands import UNAVAILABLE, Made
 from logstore import StoreError
 from peer import json_number, log_fields
 from wire import LogKey
@@ -117,6 +117,15 @@ class Hub:
                     self._told.add(stream.address)
                     self.observe({"event": "stream", **stream_fields(stream)})
         return made
+
+    async def find(self, address: str) -> Made | None:
+        """The stream with an address, as if it had just been made; None if there is none."""
+        try:
+            stream = await self._host.call(partial(self._catalog.at, address))
+        except StoreError as error:
+            self._host.storage_failed(error)
+            return Made("", (), UNAVAILABLE)
+        return None if stream is None else Made(stream.name, [(stream.partition, address)])
 
     async def read(
         self, address: str, index: int, limit: int, room: int

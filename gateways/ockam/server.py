@@ -44,6 +44,7 @@ from gateways.ockam.commands import (
     UNAVAILABLE,
     Append,
     Command,
+    FindStream,
     GetPosition,
     Made,
     MakeStream,
@@ -275,6 +276,9 @@ class Connection:
             case Create(name, partitions):
                 number = self._next()
                 self._single[number] = asked
+                if asked.address.startswith(ADDRESS_PREFIX):
+                    self._commands.append(FindStream(number, asked.address))
+                    return
                 may_make = self._rights is Rights.ALL
                 self._commands.append(MakeStream(number, name, partitions or 1, may_make))
             case Pull() as pull:
@@ -309,11 +313,14 @@ class Connection:
 
     # What became of commands ---------------------------------------------------------------------
 
-    def created(self, number: int, made: Made) -> None:
-        """Answers `MakeStream`."""
+    def created(self, number: int, made: Made | None) -> None:
+        """Answers `MakeStream`, and `FindStream`; None: there is no such address."""
         asked = self._done(number)
         request = asked.request
         assert isinstance(request, Create)
+        if made is None:
+            self.note_unknown(asked.address)
+            made = Made("", ())
         for partition, address in made.partitions:
             named = None if request.protocol == CREATE else partition
             created = Created(made.name, named, request.protocol)

@@ -8,6 +8,7 @@ from gateways.ockam import codec
 from gateways.ockam.bare import CodecError
 from gateways.ockam.commands import (
     Append,
+    FindStream,
     GetPosition,
     Made,
     MakeStream,
@@ -100,7 +101,7 @@ def test_what_an_address_does_not_speak_or_cannot_be(worker: str, request_: code
     assert replies(connection) == [(worker, INVALID)]
 
 
-@pytest.mark.parametrize("worker", ["stream", "stream_service", "stream_kafka", STREAM])
+@pytest.mark.parametrize("worker", ["stream", "stream_service", "stream_kafka"])
 def test_who_creates(worker: str) -> None:
     connection = Connection()
     connection.receive(frame(worker, codec.Create("n" * 255, 2, codec.CREATE_PARTITIONS)))
@@ -110,6 +111,29 @@ def test_who_creates(worker: str) -> None:
         (STREAM, codec.Created("n" * 255, 0, codec.CREATE_PARTITIONS)),
         (worker, codec.Failure("Too many streams")),
     ]
+
+
+def test_a_stream_answers_a_create_with_itself() -> None:
+    connection = Connection()
+    create = codec.Create("another", 2, codec.CREATE_PARTITIONED)
+    connection.receive(frame(STREAM, create) + frame(STREAM, codec.Create(None)))
+    assert connection.commands() == [FindStream(1, STREAM)]
+    connection.created(1, Made("orders", [(3, STREAM)]))
+    assert connection.commands() == [FindStream(2, STREAM)]
+    connection.created(2, Made("orders", [(3, STREAM)]))
+    assert replies(connection) == [
+        (STREAM, codec.Created("orders", 3, codec.CREATE_PARTITIONED)),
+        (STREAM, codec.Created("orders")),
+    ]
+
+
+def test_an_unknown_stream_answers_no_create() -> None:
+    connection = Connection()
+    connection.receive(frame(OTHER, codec.Create("orders")))
+    assert connection.commands() == [FindStream(1, OTHER)]
+    connection.created(1, None)
+    assert replies(connection) == []
+    assert connection.take_unknown() == {OTHER: 1}
 
 
 def test_too_many_partitions() -> None:

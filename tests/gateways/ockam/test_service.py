@@ -166,6 +166,20 @@ async def test_a_message_that_is_stored_while_a_pull_is_read_is_not_waited_for(
                 await each.stream.aclose()
 
 
+async def test_a_create_at_a_stream_makes_nothing() -> None:
+    with Store.memory() as store:
+        events: list[Any] = []
+        async with OckamServer(store, observer=events.append) as server:
+            client = await connected(server)
+            worker = await client.create("orders")
+            for name in ("another", None):
+                await client.ask(worker, codec.Create(name, 2, codec.CREATE_PARTITIONED))
+                created = codec.Created("orders", 0, codec.CREATE_PARTITIONED)
+                assert await client.reply() == (worker, created)
+            await client.stream.aclose()
+        assert [each["stream"] for each in events if each["event"] == "stream"] == ["orders"]
+
+
 async def test_a_hub_starts_whose_side_table_cannot_be_brought_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
