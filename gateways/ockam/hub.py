@@ -112,7 +112,9 @@ class Hub:
         if not all(address in self._told for _, address in made.partitions):
             if len(self._told) > _TOLD_MAX:
                 self._told.clear()
-            for stream in await self._host.call(partial(self._catalog.all, made.name)):
+            # Whoever has asked is answered, whether it can be told or not: the streams are there.
+            none: list[Stream] = []
+            for stream in await self._try(partial(self._catalog.all, made.name), none):
                 if stream.address not in self._told:
                     self._told.add(stream.address)
                     self.observe({"event": "stream", **stream_fields(stream)})

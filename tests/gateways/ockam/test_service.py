@@ -180,6 +180,21 @@ async def test_a_create_at_a_stream_makes_nothing() -> None:
         assert [each["stream"] for each in events if each["event"] == "stream"] == ["orders"]
 
 
+async def test_who_makes_a_stream_is_answered_though_it_cannot_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreFailed("the side table failed", "here", "look at the disk")
+
+    monkeypatch.setattr(Catalog, "all", fail)
+    with Store.memory() as store:
+        async with OckamServer(store) as server:
+            client = await connected(server)
+            worker = await client.create("orders")
+            assert await client.create("orders") == worker
+            await client.stream.aclose()
+
+
 async def test_a_hub_starts_whose_side_table_cannot_be_brought_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
