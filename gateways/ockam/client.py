@@ -47,6 +47,8 @@ PULL_LIMIT: Final = 100
 SAVE_EVERY_S: Final = 1.0
 QUIET_S: Final = 0.25
 QUIET_MAX_S: Final = 2.0
+INDEX_END: Final = (1 << 64) - 1
+"""Indexes of messages are below it, since that of the next one has to be a number as well."""
 OWN: Final = local("bamboo")
 CREATOR: Final = (local("stream"),)
 KEEPER: Final = (local("stream_index"),)
@@ -273,7 +275,7 @@ class ConsumerEnd(_End):
         self.settled: int | None = None
         """What the hub has said last of the position."""
         self.at_end = False
-        """Whether the last pull was answered with an empty list."""
+        """Whether the last pull was answered with nothing new."""
         self.paused = False
         """Whether no pull is to be sent: the caller has messages enough."""
         self.messages: deque[tuple[int, bytes]] = deque()
@@ -326,12 +328,15 @@ class ConsumerEnd(_End):
     def _pulled(self, response: Pulled, now_s: float) -> None:
         assert self.next is not None
         self._pulling = None
-        self.at_end = not response.messages
+        # Nothing new is as good as nothing: who is asked again at once would be for ever.
+        self.at_end = True
         for index, data in response.messages:
-            # Never below the one asked for, and never down again within one answer.
-            if index >= self.next:
+            # Never below the one asked for, and never down again within one answer. Behind the last
+            # number that there is nothing could be asked for.
+            if self.next <= index < INDEX_END:
                 self.messages.append((index, data))
                 self.next = index + 1
+                self.at_end = False
         if self.at_end:
             self._pull_at_s = now_s + self._quiet_s
             self._quiet_s = min(2 * self._quiet_s, QUIET_MAX_S)

@@ -182,6 +182,21 @@ def test_a_consumer_goes_on_where_it_was_and_drops_what_it_did_not_ask_for() -> 
     assert requests(end.take()) == [(end.address, codec.Pull(2, 8, 100))]
 
 
+@pytest.mark.parametrize("last", [2**64 - 1, 4])
+def test_a_hub_that_has_nothing_that_can_be_read_is_at_its_end(last: int) -> None:
+    end = consumer()
+    end.receive(answer(codec.Pulled(1, ((6, b"a"),))), 0)
+    end.take()
+    end.receive(answer(codec.Pulled(2, ((last, b"b"),))), 0)
+    assert list(end.messages) == [(6, b"a")]
+    assert end.at_end
+    assert requests(end.take()) == []
+    end.tick(0.25)
+    assert requests(end.take()) == [(end.address, codec.Pull(3, 7, 100))]
+    end.handled(6, 1)
+    assert saves(end) == [7]
+
+
 def test_after_an_empty_list_it_slows_down_to_2_s() -> None:
     end = consumer()
     now = 0.0
