@@ -337,22 +337,28 @@ class Catalog:
         """The entry behind a run that holds no message, None if one of it is on its way."""
         wanted = self._wanted(stream.key)
         standing = _standing_of(info, wanted)
+        first = max(seq, self.side.earliest(stream.key) + INDEX_OF_SEQ)
         run = self.side.run_at(stream, seq, standing)
-        if run is not None:
+        if run is not None and not self._is_fetched(stream.key, first, run.last):
             return run.last + 1
         last = min(info.newest, info.servable)
         following = self.store.next_payload(stream.key, seq) or last + 1
         if following <= seq:
             return None
-        earliest = self.side.earliest(stream.key) + INDEX_OF_SEQ
-        first = max(seq, earliest)
         if first < following and not self._is_passable(
             stream.key, first, following - 1, info.newest, wanted
         ):
             return None
         if following - seq >= _RUN_MIN:
-            self.side.add_run(stream, Run(seq, following - 1), standing)
+            # What cannot be remembered, on a full disk, is found again.
+            with suppress(StoreError):
+                self.side.add_run(stream, Run(seq, following - 1), standing)
         return following
+
+    def _is_fetched(self, key: LogKey, first: int, last: int) -> bool:
+        """Whether entries are asked for once, whatever is followed, and so on their way."""
+        fetched = self.store.wants().get(key, ())
+        return any(low <= last and high >= first for low, high in fetched)
 
     def _wanted(self, key: LogKey) -> Subscription | None:
         if key.author == self.own:
@@ -363,8 +369,7 @@ class Catalog:
         self, key: LogKey, first: int, last: int, newest: int, wanted: Subscription | None
     ) -> bool:
         """Whether nothing of entries without payloads is on its way."""
-        fetched = self.store.wants().get(key, ())
-        if any(low <= last and high >= first for low, high in fetched):
+        if self._is_fetched(key, first, last):
             return False
         if wanted is None:
             return True

@@ -7,6 +7,7 @@ and the ledgers alone, and made anew where it is missing, damaged, or of another
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import apsw
@@ -16,7 +17,7 @@ from gateways.declaration import DeclarationError
 from gateways.ockam.bare import CodecError
 from gateways.ockam.declared import StreamDeclared, address_of, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
-from logstore import PayloadState, Seldom, Store, StoreDamaged, StoredEntry
+from logstore import PayloadState, Seldom, Store, StoreDamaged, StoredEntry, StoreFull
 from wire import LogKey
 
 from . import applied
@@ -462,7 +463,11 @@ class Side:
         if row is None or _unpack(row[0]) > seq:
             return None
         if row[2] != standing:
-            self._table.run(lambda db: db.execute("DELETE FROM runs WHERE log = ?", (stream.id,)))
+            # Whoever reads is not kept from it by a disk that is full.
+            with suppress(StoreFull):
+                self._table.run(
+                    lambda db: db.execute("DELETE FROM runs WHERE log = ?", (stream.id,))
+                )
             return None
         return Run(_unpack(row[0]), _unpack(row[1]))
 
