@@ -194,7 +194,11 @@ class Catalog:
         self.refresh()
 
     def ledger(self) -> LogKey:
-        """The log of this node's ledger, which is made if there is none."""
+        """The log of this node's ledger, which is made if there is none.
+
+        Raises StoreDamaged where one that cannot be read may be it: of two, the other nodes would
+        go on with the one and this one with the other.
+        """
         found = self.side.ledger(self.own)
         if found is not None:
             return found.key
@@ -203,6 +207,13 @@ class Catalog:
             found = self.side.ledger(self.own)
             if found is not None:
                 return found.key
+            unmet = self.side.first_unmet(self.own, self.first_log, id_)
+            if unmet is not None:
+                raise StoreDamaged(
+                    "entry 1 cannot be read, and may be that of the ledger",
+                    str(LogKey(self.own, unmet)),
+                    "fetch it from a peer that holds it, or restore a backup",
+                )
             # One id at a time: whoever is quicker there may be making the ledger.
             with suppress(LogClosed):
                 create_logs(self.sign, [LEDGER_DECLARATION], [id_])

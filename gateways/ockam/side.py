@@ -351,6 +351,20 @@ class Side:
         )
         return None if found is None else _unpack(found)
 
+    def first_unmet(self, author: bytes, first: int, end: int) -> int | None:
+        """The lowest log id of an author in a range, below `end`, that has not said what it is."""
+        rows = self._table.look(
+            lambda db: list(
+                db.execute(
+                    "SELECT log_id FROM logs WHERE author = ? AND log_id >= ? AND log_id < ?"
+                    " ORDER BY log_id",
+                    (author, _pack(first), _pack(end)),
+                )
+            )
+        )
+        met = {_unpack(log_id) for (log_id,) in rows}
+        return next((id_ for id_ in range(first, end) if id_ not in met), None)
+
     # Ledgers -------------------------------------------------------------------------------------
 
     def ledger(self, author: bytes) -> LedgerState | None:

@@ -8,8 +8,10 @@ import pytest
 from gateways.ockam import Book, Catalog, Side
 from gateways.ockam.declared import LEDGER_DECLARATION
 from gateways.ockam.ledger import Position, encode_records
-from logstore import Store, StoreFull
-from tests.logstore.authors import AuthorLog
+from gateways.ockam.logs import Push
+from logstore import EntryRejected, Store, StoreError, StoreFull
+from tests.gateways.failing import damage
+from tests.logstore.authors import AuthorLog, signing_key
 
 
 @contextmanager
@@ -58,3 +60,32 @@ def test_a_client_that_goes_between_two_hubs_is_one_position() -> None:
                 store.put_entries(key, [entry], source="a friend")
                 assert saved(book, "a", index=index + 1) == [index + 1]
             assert saved(book, "b") == [1]
+
+
+@pytest.mark.parametrize("what", ["ended", "forked", "damaged", "dropped"])
+def test_a_ledger_that_cannot_go_on_is_named_and_no_other_is_made(what: str) -> None:
+    with Store.memory(signing_key=signing_key(99)) as store:
+        with book_of(store) as book:
+            assert saved(book, "a") == [1]
+            key = book._catalog.ledger()
+        if what == "ended":
+            store.append([b""], log_id=key.log_id, end_of_log=True)
+        elif what == "forked":
+            elsewhere = AuthorLog(99, key.log_id)
+            with pytest.raises(EntryRejected):
+                store.put_entries(key, [elsewhere.add(1, b"another")], source="a friend")
+            store.confirm_identity()
+        elif what == "damaged":
+            damage(store, key, 1)
+        else:
+            store.drop(key, 1, 1)
+        # Who begins with nothing but the logs.
+        with book_of(store) as book:
+            for _ in range(2):
+                with pytest.raises(StoreError, match=str(key)):
+                    saved(book, "a", "b", index=2)
+            assert book.waiting == 2
+            catalog = book._catalog
+            made = catalog.make("orders", 1, may_make=True)
+            assert catalog.append([Push(made.partitions[0][1], b"tea")]) == ([0], None)
+            assert [each.key.log_id for each in store.logs()] == [key.log_id, key.log_id + 1]
