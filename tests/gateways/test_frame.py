@@ -19,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateways import (
+    LogHost,
+    Reception,
     SideTable,
     Standing,
     WriterLock,
@@ -215,6 +217,55 @@ async def test_an_address_that_is_taken_is_one_clear_line(gateway: str) -> None:
             listen = server.__aenter__ if gateway == "datastream" else partial(hub.listen, taken)
             with pytest.raises(CannotListenError, match=f"on {taken}: Address already in use"):
                 await listen()
+
+
+class Talk:
+    """Says hello, and ends."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+
+    async def run(self) -> None:
+        await self._stream.send_all(b"hello")
+
+    async def finish(self) -> None:
+        """There is nothing to finish."""
+
+
+@pytest.mark.parametrize("where", ["came", "converse", "gone", "storage_failed"])
+async def test_what_fails_with_one_client_takes_in_the_next(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [where]
+
+    def fail_once(here: str) -> None:
+        if here in failures:
+            failures.remove(here)
+            raise KeyError(here)
+
+    def converse(stream: trio.SocketStream, _: str) -> Talk:
+        fail_once("converse")
+        if "storage_failed" in failures:
+            raise StoreFailed("the disk failed", "here", "look at the disk")
+        return Talk(stream)
+
+    with Store.memory() as store:
+        reception = Reception(
+            LogHost(store, observer=lambda _: fail_once("storage_failed")),
+            clients_max=1,
+            came=lambda _: fail_once("came"),
+            gone=lambda *_: fail_once("gone"),
+        )
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(reception.run, listeners, converse)
+            place = listeners[0].socket.getsockname()
+            for said in (b"hello" if where == "gone" else b"", b"hello"):
+                async with await trio.open_tcp_stream(*place[:2]) as client:
+                    assert b"".join([bytes(each) async for each in client]) == said
+            nursery.cancel_scope.cancel()
+    assert caplog.text.count("KeyError") >= 1
+    assert reception.clients == 0
 
 
 def facts(db: apsw.Connection) -> list[str]:
