@@ -24,6 +24,8 @@ T = TypeVar("T")
 Observer = Callable[[Mapping[str, object]], object]
 """Takes an event of a gateway, in the event loop: a mapping that JSON can hold."""
 
+THREADS_MAX: Final = 40
+"""Calls of a store that a gateway makes at once."""
 LOOK_S: Final = 0.001
 """How often the store is asked after its log was written."""
 EAGER_S: Final = 0.1
@@ -51,6 +53,9 @@ class LogHost:
         self._peer = peer_or_store if isinstance(peer_or_store, Peer) else None
         self._observer = observer
         self._seldom = Seldom(trio.current_time)
+        # What runs in these threads may wait for the peer, which needs threads for what it does:
+        # taken from the same ones, the last of them would be waited for by all others.
+        self._threads = trio.CapacityLimiter(THREADS_MAX)
 
     def storage_failed(self, error: StoreError) -> None:
         """Says what ends nothing but what was asked: once a minute for each kind of failure."""
@@ -59,7 +64,7 @@ class LogHost:
 
     async def call(self, work: Callable[[], T]) -> T:
         """Runs `work` in a thread. Cancelled, it waits for it: what was begun is done."""
-        return await trio.to_thread.run_sync(work)
+        return await trio.to_thread.run_sync(work, limiter=self._threads)
 
     async def append(
         self,

@@ -6,17 +6,18 @@ that ends. What it holds is the number of the process, for whoever is refused.
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from logstore import StoreFailed, StoreLocked, StoreReadOnly
+from logstore import StoreLocked, from_os_error
 
 _PID_BYTES_MAX: Final = 20
 
 
 class WriterLock:
-    """Held until `close`. Raises StoreLocked, naming the process that has it.
+    """Held until `close`. Raises StoreLocked, naming the process that has it; StoreError.
 
     `folder`: the store's, None for one in memory, which no other process has. `name`: of the file,
     with the gateway's name first. `what`: for the message, what it is that others are kept from.
@@ -29,10 +30,8 @@ class WriterLock:
         path = folder / name
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except PermissionError:
-            raise StoreReadOnly("no permission", path, "use an account that has it") from None
         except OSError as error:
-            raise StoreFailed(f"no lock ({error.strerror})", path, "look at the disk") from None
+            raise from_os_error(error, path) from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -40,9 +39,14 @@ class WriterLock:
             os.close(fd)
             who = f"process {holder or 'unknown'}"
             raise StoreLocked(f"{what} ({who})", folder, "end it, or wait for it") from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(fd)
+            raise from_os_error(error, path) from None
         self._fd = fd
+        # Held without it as well: a disk that is full keeps nobody from starting.
+        with suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
         """Lets another one in."""

@@ -92,23 +92,35 @@ class Reception:
             await trio.aclose_forcefully(stream)
             self._say_refused(address)
             return
-        self.clients += 1
-        self._came(address)
-        reason = ""
-        conversation = converse(stream, address)
-        self._conversations.add(conversation)
         try:
-            await conversation.run()
+            await self._serve(converse, stream, address)
+        except Exception:
+            # Of whoever is told of it. Let out of here it would end the listener for everybody.
+            log.exception("telling of the connection from %s has failed", address)
+
+    async def _serve(self, converse: Converse, stream: trio.SocketStream, address: str) -> None:
+        self.clients += 1
+        reason = ""
+        try:
+            await self._talk(converse, stream, address)
         except* Exception as failed:  # noqa: BLE001 - one client ends nobody else
             # The first one ended the conversation's other tasks, whose ends say nothing.
             reason = self._why(_first(failed), address)
         finally:
             self.clients -= 1
-            self._conversations.discard(conversation)
             await trio.aclose_forcefully(stream)
             if reason:
                 log.info("the connection from %s has ended: %s", address, reason)
             self._gone(address, reason)
+
+    async def _talk(self, converse: Converse, stream: trio.SocketStream, address: str) -> None:
+        self._came(address)
+        conversation = converse(stream, address)
+        self._conversations.add(conversation)
+        try:
+            await conversation.run()
+        finally:
+            self._conversations.discard(conversation)
 
     def _why(self, error: Exception, address: str) -> str:
         if isinstance(error, Ended):

@@ -10,6 +10,7 @@ goes on filling its own copy: both say the same, since both say what the logs sa
 """
 
 import fcntl
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -19,13 +20,17 @@ from typing import Final, TypeVar
 
 import apsw
 
-from logstore import StoreFailed, StoreFull, StoreLocked
+from logstore import StoreError, StoreFailed, StoreFull, StoreLocked, from_os_error, is_full
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 BUSY_TIMEOUT_MS: Final = 20_000
 CACHE_KIB: Final = 4096
 _DAMAGED: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SchemaChangeError)
+_BUSY: Final = (apsw.BusyError, apsw.LockedError)
+_BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
 
 
 class _Unusable(Exception):  # noqa: N818 - what was found
@@ -35,8 +40,10 @@ class _Unusable(Exception):  # noqa: N818 - what was found
 class SideTable:
     """A derived database. Blocks; may be used from any thread, one call at a time.
 
-    `path`: None, or of a file that cannot be written, is a table in memory. `version`: of the
-    tables; a file of any other, older or newer, is made anew.
+    `path`: None is a table in memory. So is, with a line in the log, one whose file cannot be
+    opened, or not be written before anything was: a disk that is full keeps nobody from starting.
+    Who opens another table tries the file again. `version`: of the tables; a file of any other,
+    older or newer, is made anew.
     """
 
     def __init__(self, path: Path | None, version: int, statements: Sequence[str]) -> None:
@@ -46,13 +53,20 @@ class SideTable:
         self._lock = threading.RLock()
         self._db: apsw.Connection | None = None
         self._closed = False
+        self._is_proven = path is None
+        """Whether a transaction that may write was ever committed where it is kept."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether nobody else sees what is in it."""
+        return self._path is None
 
     def run(self, work: Callable[[apsw.Connection], T]) -> T:
         """Does `work` in one transaction that may write; begun anew if the file has to be.
 
         Raises StoreFull, StoreFailed, StoreLocked, and what `work` raises; then nothing is changed.
         """
-        return self._attempt(work, "BEGIN IMMEDIATE")
+        return self._attempt(work, _BEGIN_WRITING)
 
     def look(self, work: Callable[[apsw.Connection], T]) -> T:
         """Does `work`, which only reads, on one snapshot. Raises as `run` does."""
@@ -67,15 +81,25 @@ class SideTable:
     def _attempt(self, work: Callable[[apsw.Connection], T], begin: str) -> T:
         with self._lock:
             try:
-                return self._transact(work, begin)
-            except (*_DAMAGED, _Unusable):
-                self._make_anew()
-            except apsw.Error as error:
-                raise self._failure(error) from error
-            try:
-                return self._transact(work, begin)
-            except (apsw.Error, _Unusable) as error:
-                raise self._failure(error) from error
+                result = self._transact_anew(work, begin)
+            except (apsw.Error, OSError, _Unusable) as error:
+                # What this connection believes is worth nothing after a failure.
+                self._drop()
+                if self._is_proven or isinstance(error, _BUSY):
+                    raise self._failure(error) from error
+                log.warning("a side table is kept in memory for now: %s", self._failure(error))
+                self._path, self._is_proven = None, True
+                return self._attempt(work, begin)
+            self._is_proven = self._is_proven or begin == _BEGIN_WRITING
+            return result
+
+    def _transact_anew(self, work: Callable[[apsw.Connection], T], begin: str) -> T:
+        """`_transact`, once more with an empty file where it has to be."""
+        try:
+            return self._transact(work, begin)
+        except (*_DAMAGED, _Unusable):
+            self._make_anew()
+        return self._transact(work, begin)
 
     def _transact(self, work: Callable[[apsw.Connection], T], begin: str) -> T:
         db = self._open()
@@ -162,12 +186,12 @@ class SideTable:
                 self._db.close(True)  # noqa: FBT003 (the parameter is positional)
             self._db = None
 
-    def _failure(self, error: Exception) -> Exception:
+    def _failure(self, error: Exception) -> StoreError:
         where = self._path or "memory"
-        # What this connection believes is worth nothing after a failure: the next call opens anew.
-        self._drop()
-        if isinstance(error, apsw.FullError):
+        if is_full(error):
             return StoreFull("the disk is full", where, "free space and try again")
-        if isinstance(error, apsw.BusyError | apsw.LockedError):
+        if isinstance(error, _BUSY):
             return StoreLocked("another process has been writing for too long", where, "end it")
+        if isinstance(error, OSError):
+            return from_os_error(error, where)
         return StoreFailed(f"the side table failed ({error})", where, "look at the disk")

@@ -35,6 +35,8 @@ from .errors import (
     StoreOverQuota,
     StoreReadOnly,
     StoreTooNew,
+    from_os_error,
+    is_full,
 )
 from .files import ArrivingFile, Staged
 from .keyfile import read_key_file, write_key_file
@@ -171,6 +173,8 @@ __all__ = [
     "check_fork",
     "check_name",
     "check_path",
+    "from_os_error",
+    "is_full",
     "is_open_to_others",
     "read_key_file",
     "read_scope",

@@ -118,9 +118,9 @@ LAYERS = {
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"
         " gateways.datastream.sessions gateways.ockam"
-        " gateways.ockam.bare gateways.ockam.client gateways.ockam.codec gateways.ockam.declared"
-        " gateways.ockam.ledger gateways.ockam.server gateways.declaration logstore"
-        " peer peer.api peer.node wire",
+        " gateways.ockam.bare gateways.ockam.client gateways.ockam.codec gateways.ockam.commands"
+        " gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server gateways.declaration"
+        " logstore peer peer.api peer.node wire",
         "apsw msgspec nacl rich trio",
     ),
     "gateways": _layer("gateways.declaration logstore peer peer.api peer.node wire", "apsw trio"),
@@ -134,8 +134,8 @@ LAYERS = {
     "gateways.datastream.sessions": _layer("gateways.datastream.codec", sans_io=True),
     "gateways.ockam": _layer(
         "gateways gateways.declaration gateways.ockam.bare gateways.ockam.client"
-        " gateways.ockam.codec gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server"
-        " logstore peer peer.api peer.node wire",
+        " gateways.ockam.codec gateways.ockam.commands gateways.ockam.declared"
+        " gateways.ockam.ledger gateways.ockam.server logstore peer peer.api peer.node wire",
         "apsw trio",
     ),
     "gateways.ockam.bare": _layer("", sans_io=True),
@@ -144,8 +144,10 @@ LAYERS = {
     "gateways.ockam.ledger": _layer(
         "gateways.ockam.bare gateways.ockam.codec gateways.ockam.declared", sans_io=True
     ),
+    "gateways.ockam.commands": _layer("gateways.ockam.bare", sans_io=True),
     "gateways.ockam.server": _layer(
-        "gateways.ockam.bare gateways.ockam.codec gateways.ockam.declared", sans_io=True
+        "gateways.ockam.bare gateways.ockam.codec gateways.ockam.commands gateways.ockam.declared",
+        sans_io=True,
     ),
     "gateways.ockam.client": _layer("gateways.ockam.bare gateways.ockam.codec", sans_io=True),
     "analytics": _layer(

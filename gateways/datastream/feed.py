@@ -4,9 +4,11 @@ Readers that are at the same number get the same bytes object, and a piece is re
 many wait for it. A reader holds one piece at a time.
 """
 
+from bisect import bisect_right
 from collections import OrderedDict
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -16,6 +18,7 @@ from gateways import LogHost
 from logstore import PayloadUnavailable, StoreDamaged
 from wire import LogKey
 
+from .index import CUTS_KEPT
 from .logs import Piece, State, StreamLog
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ class Feed:
         self.state: State | None = None
         """As of the last look; None before the first one."""
         self._cuts: list[tuple[int, int]] = []
+        """When the stream went back, and to which number, both ascending."""
         self._changed = trio.lowlevel.ParkingLot()
         self.watchers: dict[Callable[[], None], None] = {}
         """Called in the event loop when the stream has changed, in the order in which they came:
@@ -95,7 +99,7 @@ class Feed:
         if self.state is not None and (state.cuts, state.seq) < (self.state.cuts, self.state.seq):
             return  # an older look that came in late
         if cut is not None:
-            self._cuts.append((state.cuts, cut))
+            self._cut(state.cuts, cut)
             self._pieces.clear()
             self._bytes = 0
         if state != self.state:
@@ -106,6 +110,20 @@ class Feed:
             for watcher in list(self.watchers):
                 watcher()
 
+    def _cut(self, when: int, to: int) -> None:
+        """Notes a cut, in place of those that went back less far: whoever was before them is
+        before this one as well.
+
+        Beyond as many as the index keeps, the oldest counts as no older than the next one, so that
+        some are ended who need not be.
+        """
+        while self._cuts and self._cuts[-1][1] >= to:
+            self._cuts.pop()
+        self._cuts.append((when, to))
+        if len(self._cuts) > CUTS_KEPT:
+            (_, lowest), (later, _), *rest = self._cuts
+            self._cuts = [(later, lowest), *rest]
+
     async def wait(self) -> None:
         """Returns once the stream has changed."""
         await self._changed.park()
@@ -113,11 +131,10 @@ class Feed:
     def check(self, cuts: int, number: int) -> int:
         """Raises WentBack if the stream went behind `number` since `cuts`; the cuts now."""
         assert self.state is not None
-        for when, to in reversed(self._cuts):
-            if when <= cuts:
-                break
-            if to < number:
-                raise WentBack(f"the stream was truncated to {to} entries")
+        # The first one since then went back as far as any.
+        first = bisect_right(self._cuts, cuts, key=itemgetter(0))
+        if first < len(self._cuts) and self._cuts[first][1] < number:
+            raise WentBack(f"the stream was truncated to {self._cuts[first][1]} entries")
         return self.state.cuts
 
     def piece_at_hand(self, number: int) -> Piece | None:

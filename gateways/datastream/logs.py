@@ -106,17 +106,20 @@ class StreamLog:
         self.key: Final = key
         path = None if store.path is None or store.readonly else store.path / index.FILE_NAME
         self._table = SideTable(path, index.VERSION, index.STATEMENTS)
-        # Readers of a file do not wait for what is being applied; memory has one connection.
-        self._reads = (
-            self._table if path is None else SideTable(path, index.VERSION, index.STATEMENTS)
-        )
+        self._readers = SideTable(path, index.VERSION, index.STATEMENTS)
         self._updating = threading.Lock()
         self._unreadable = ""
 
     def close(self) -> None:
         """Closes the index."""
         self._table.close()
-        self._reads.close()
+        self._readers.close()
+
+    @property
+    def _reads(self) -> SideTable:
+        """Readers of a file do not wait for what is being applied; memory has one connection."""
+        is_shared = not (self._table.in_memory or self._readers.in_memory)
+        return self._readers if is_shared else self._table
 
     # Applying
 

@@ -28,7 +28,15 @@ from gateways.datastream.sessions import (
     Truncate,
     Wait,
 )
-from logstore import Store, StoreError
+from logstore import (
+    KeyFileError,
+    LogClosed,
+    Store,
+    StoreClosed,
+    StoreError,
+    StoreLocked,
+    StoreReadOnly,
+)
 from peer import json_number
 from peer.api import Address, Peer
 from wire import LogKey
@@ -44,6 +52,8 @@ log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 10.0
 _SESSION_ENDS: Final = (RelayEnds, HistoriesDiffer, DeclaredOtherwise)
+_STORE_ENDS: Final = (KeyFileError, LogClosed, StoreClosed, StoreLocked, StoreReadOnly)
+"""What no time mends. A disk that is full, or a log that moved on, is looked at again."""
 _BACKOFF_FIRST_S: Final = 0.5
 _BACKOFF_MAX_S: Final = 60.0
 
@@ -63,8 +73,10 @@ async def relay(
     """Appends what an upstream server has committed to an own log, until cancelled.
 
     `once`: returns when the log holds what the server said last, and raises ServerFailed when a
-    connection fails. `declared` is called once the log is there. Raises HistoryDiffers unless
-    `follow_truncation`, StreamMismatch, StoreLocked beside a source of the log, StoreError.
+    connection or the store fails. `declared` is called once the log is there. A store that fails is
+    said, and tried again like an upstream that does. Raises HistoryDiffers unless
+    `follow_truncation`, StreamMismatch, StoreLocked beside a source of the log, LogClosed if it has
+    ended, other StoreErrors that no time mends.
     """
     where = Address.parse(address) if isinstance(address, str) else address
     relaying = _Relay(peer_or_store, where, log_id, stream_type, observer, declared)
@@ -80,6 +92,11 @@ async def relay(
         except (ServerFailed, RequestRefused) as error:
             if once:
                 raise
+            reason = str(error)
+        except StoreError as error:
+            if once or isinstance(error, _STORE_ENDS):
+                raise
+            relaying.host.storage_failed(error)
             reason = str(error)
         except RelayEnds as error:
             if once:
@@ -106,7 +123,7 @@ class _Relay:
         declared: Callable[[LogKey], object],
     ) -> None:
         self._over = peer_or_store
-        self.host = LogHost(peer_or_store)
+        self.host = LogHost(peer_or_store, observer)
         self.address = address
         self._log_id = log_id
         self._stream_type = stream_type

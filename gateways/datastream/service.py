@@ -20,7 +20,7 @@ from gateways import (
     unobserved,
 )
 from gateways.datastream.sessions import Question, QuestionKind, ServerSession
-from logstore import PayloadUnavailable, Store
+from logstore import PayloadUnavailable, Store, StoreError
 from peer import json_number
 from peer.api import Address, Peer
 from peer.node import address_of, open_listeners
@@ -28,6 +28,7 @@ from wire import LogKey
 
 from .errors import NotAStream
 from .feed import Feed, WentBack
+from .logs import State
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,8 @@ class DataStreamServer(Running):
     `peer_or_store`: what holds the log. `listen`: `HOST:PORT`, port 0 picks a free one.
     `clients_max`, `write_timeout_s` and `inactivity_timeout_s`: section 7; 0 is no limit.
     `observer` is called in the event loop with events, mappings that JSON can hold. Entering waits
-    until entry 1 is held and all that is held is indexed. Raises NotAStream, CannotListenError,
-    StoreError; ValueError for no address.
+    until entry 1 is held and all that is held is indexed, and for a store that fails until it goes
+    on. Raises NotAStream, CannotListenError, StoreClosed; ValueError for no address.
     """
 
     def __init__(
@@ -103,7 +104,6 @@ class DataStreamServer(Running):
         feed = self._feed = Feed(self._host, self._key)
         try:
             async with outlasting(self._reception.end) as nursery:
-                await feed.refresh()
                 nursery.start_soon(feed.run)
                 await self._wait_for_declaration(feed)
                 listeners = await open_listeners(self._listen)
@@ -124,9 +124,14 @@ class DataStreamServer(Running):
                 raise NotAStream(state.broken, str(self._key), "name another log")
             if not said and state is not None:
                 said = True
-                reason = (await feed.host.call(partial(feed.log.standing, state))).reason
-                self._observer({"event": "waiting", "reason": reason})
+                self._observer({"event": "waiting", "reason": await self._why_waiting(feed, state)})
             await feed.wait()
+
+    async def _why_waiting(self, feed: Feed, state: State) -> str:
+        try:
+            return (await feed.host.call(partial(feed.log.standing, state))).reason
+        except StoreError as error:
+            return str(error)
 
     async def _tell_positions(self, feed: Feed) -> None:
         said_broken = False

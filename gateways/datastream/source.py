@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import BinaryIO, Final, Self, cast
 
@@ -18,7 +18,7 @@ from gateways.datastream.codec import (
     encode_truncation,
 )
 from gateways.datastream.sessions import OpenOperation, OperationError
-from logstore import Appended, LogMoved, Store
+from logstore import Appended, LogMoved, Store, from_os_error
 from peer.api import Peer
 from wire import LogKey
 
@@ -42,7 +42,10 @@ def lock_name(log_id: int) -> str:
 
 
 class Operation:
-    """An operation: open, then committed or rolled back. Made by `DataStreamSource`."""
+    """An operation: open, then committed or rolled back. Made by `DataStreamSource`.
+
+    A disk that cannot hold it (StoreFull, StoreFailed) rolls it back.
+    """
 
     def __init__(self, store: Store, first: int) -> None:
         self._store = store
@@ -75,7 +78,8 @@ class Operation:
     def update(self, number: int, type_: int, data: bytes) -> None:
         """Replaces the data of an entry of this operation and this type. Raises OperationError."""
         if not self._operation.update(number, type_, data):
-            self._update_file(number, type_, data)
+            with self._filing():
+                self._update_file(number, type_, data)
 
     @property
     def _operation(self) -> OpenOperation:
@@ -87,11 +91,23 @@ class Operation:
         operation = self._operation
         if operation.bytes <= MEMORY_BYTES_MAX:
             return
-        if self._file is None:
-            self._file = _unnamed_file(self._store)
-        for encoded in operation.take():
-            self._file.write(encoded)
-            self._file_bytes += len(encoded)
+        with self._filing():
+            if self._file is None:
+                self._file = _unnamed_file(self._store)
+            for encoded in operation.take():
+                self._file.write(encoded)
+                self._file_bytes += len(encoded)
+            # What is still in a buffer is not known to find room.
+            self._file.flush()
+
+    @contextmanager
+    def _filing(self) -> Iterator[None]:
+        """What was written in part is no operation: signed all the same, it would have a hole."""
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            raise from_os_error(error, self._store.path or "memory") from error
 
     def _update_file(self, number: int, type_: int, data: bytes) -> None:
         """Written anew behind the entry if its size is another one: the rest has to move."""
@@ -114,10 +130,14 @@ class Operation:
             self._file.write(encoded)
         else:
             anew = _unnamed_file(self._store)
-            self._copy(anew, 0, offset)
-            anew.write(encoded)
-            self._copy(anew, offset + length, self._file_bytes)
-            self._file.close()
+            try:
+                self._copy(anew, 0, offset)
+                anew.write(encoded)
+                self._copy(anew, offset + length, self._file_bytes)
+            except OSError:
+                _let_go(anew)
+                raise
+            _let_go(self._file)
             self._file = anew
             self._file_bytes += len(encoded) - length
         self._file.seek(self._file_bytes)
@@ -140,16 +160,17 @@ class Operation:
             return 0, None
         if self._file is None:
             return count, rest
-        self._file.write(rest)
-        self._file.flush()
-        self._file.seek(0)
+        with self._filing():
+            self._file.write(rest)
+            self._file.flush()
+            self._file.seek(0)
         return count, self._file
 
     def close(self) -> None:
         """Rolls back if it is open, and lets go of the file."""
         self._open = None
         if self._file is not None:
-            self._file.close()
+            _let_go(self._file)
             self._file = None
 
     def done(self, seq: int | None, count: int) -> None:
@@ -160,6 +181,12 @@ class Operation:
 
 def _unnamed_file(store: Store) -> BinaryIO:
     return cast("BinaryIO", tempfile.TemporaryFile(dir=store.path))
+
+
+def _let_go(file: BinaryIO) -> None:
+    # Closing writes what is left in a buffer, which a full disk does not take either.
+    with suppress(OSError):
+        file.close()
 
 
 class Batch:

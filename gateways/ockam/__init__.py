@@ -1,8 +1,9 @@
 """Ockam streams over our logs: a hub for stream clients, and clients of such hubs.
 
-`bare`, `codec`, `declared` and `ledger` turn bytes into values, `server` and `client` are what a
-connection does, without sockets, clock or store. The rest stands on the store and on Trio. Names
-are loaded when they are first used. docs/ockam.md says what programs and people do with them.
+`bare`, `codec`, `declared` and `ledger` turn bytes into values, `server` with its `commands` and
+`client` are what a connection does, without sockets, clock or store. The rest stands on the store
+and on Trio. Names are loaded when they are first used. docs/ockam.md says what programs and people
+do with them.
 """
 
 from importlib import import_module

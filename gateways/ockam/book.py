@@ -1,11 +1,12 @@
 """Positions and trims of this node: gathered, written to its ledger, merged with others' (4.3).
 
-Blocks, and may be called from any thread, but for `save`, which only remembers.
+Blocks, but for `save`, which only remembers. For any thread, and nothing here waits for another
+one: who writes may have to wait for the event loop, and that for a thread.
 """
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from gateways.ockam.ledger import (
@@ -29,10 +30,8 @@ from .side import Saved, Stream
 log = logging.getLogger(__name__)
 
 POSITIONS_MAX: Final = 1_000_000
-GATHERED_MAX: Final = 1_000
-"""Positions after which they are stored at once."""
-_WAITING_MAX: Final = 10_000
-"""Positions that wait for a store that fails."""
+WAITING_MAX: Final = 10_000
+"""Positions that wait to be written. Who saves another one is not read from meanwhile."""
 _SUMMARY_BATCH: Final = 200
 _ATTEMPTS: Final = 20
 
@@ -52,22 +51,19 @@ class Book:
         self._positions_max = positions_max
         self._waiting: dict[Asked, int] = {}
         self._taking = threading.Lock()
-        self._writing = threading.Lock()
-        self._count: int | None = None
         self._summary_at = SUMMARY_FLOOR_BYTES
 
     # Saves ---------------------------------------------------------------------------------------
 
-    def save(self, asked: Asked, index: int) -> None:
-        """Remembers a position until `flush`. Does not block."""
+    def save(self, asked: Asked, index: int) -> bool:
+        """Remembers a position until `flush`; False if there is no room. Does not block."""
         with self._taking:
             known = self._waiting.get(asked)
-            if known is None and len(self._waiting) >= _WAITING_MAX:
-                self._catalog.seldom.warn(
-                    log, "waiting", "positions are lost: the ledger cannot be written"
-                )
-            elif known is None or known < index:
+            if known is None and len(self._waiting) >= WAITING_MAX:
+                return False
+            if known is None or known < index:
                 self._waiting[asked] = index
+            return True
 
     @property
     def waiting(self) -> int:
@@ -79,49 +75,58 @@ class Book:
         return asked in self._waiting
 
     def flush(self) -> None:
-        """Writes what was saved. What fails is to be written again. Raises StoreError."""
-        with self._writing:
-            with self._taking:
-                taken = dict(self._waiting)
-            if not taken:
-                return
-            # Behind what others wrote: an epoch that is stale would lose the save.
-            self._catalog.refresh()
-            records = [each for each in map(self._record, taken.items()) if each is not None]
-            if records:
-                self._write(records)
-            with self._taking:
-                for asked, index in taken.items():
-                    if self._waiting.get(asked) == index:
-                        del self._waiting[asked]
-            self._summarize_if_due()
+        """Writes what was saved; by one caller at a time. What fails is to be written again.
 
-    def _record(self, save: tuple[Asked, int]) -> Position | None:
-        """What is to be written of a save, None if it changes nothing."""
-        (client, name, partition), index = save
-        subject = Subject(self._catalog.owner(name), name, partition, client)
-        known = self.position(subject)
-        if known is not None and index <= known.place.index:
-            return None
-        if self._count is None:
-            self._count = self._side.count_positions(self._catalog.own)
-        if known is None or known.saved_by != self._catalog.own:
-            if self._count >= self._positions_max:
-                self._catalog.seldom.warn(
-                    log,
-                    "positions",
-                    f"{self._positions_max} positions are kept, a new one is ignored",
-                )
-                return None
-            self._count += 1
-        return Position(*subject, 0 if known is None else known.place.epoch, index)
+        Raises StoreError.
+        """
+        with self._taking:
+            taken = dict(self._waiting)
+        if not taken:
+            return
+        # Behind what others wrote: an epoch that is stale would lose the save.
+        self._catalog.refresh()
+        records = self._records(taken)
+        if records:
+            self._write(records)
+        with self._taking:
+            for asked, index in taken.items():
+                if self._waiting.get(asked) == index:
+                    del self._waiting[asked]
+        self._summarize_if_due()
+
+    def _records(self, saves: Mapping[Asked, int]) -> list[Position]:
+        """What is to be written of saves: those that change something, new ones while they fit.
+
+        How many there are is asked of the table, where only what was committed counts: a number
+        beside it would go on counting what a full disk has refused.
+        """
+        room: int | None = None
+        records = []
+        for (client, name, partition), index in saves.items():
+            subject = Subject(self._catalog.owner(name), name, partition, client)
+            known = self.position(subject)
+            if known is not None and index <= known.place.index:
+                continue
+            if self._side.position(subject, (self._catalog.own,)) is None:
+                if room is None:
+                    room = self._positions_max - self._side.count_positions(self._catalog.own)
+                if room <= 0:
+                    self._catalog.seldom.warn(
+                        log,
+                        "positions",
+                        f"{self._positions_max} positions are kept, a new one is ignored",
+                    )
+                    continue
+                room -= 1
+            records.append(Position(*subject, 0 if known is None else known.place.epoch, index))
+        return records
 
     def get(self, asked: Asked) -> int | None:
-        """The position that is known, which survives any crash from now on. Raises StoreError."""
-        if self.is_waiting(asked):
-            self.flush()
-        else:
-            self._catalog.refresh()
+        """The position that is known, which survives any crash. Raises StoreError.
+
+        What `is_waiting` is not known yet.
+        """
+        self._catalog.refresh()
         client, name, partition = asked
         found = self.position(Subject(self._catalog.owner(name), name, partition, client))
         return None if found is None else found.place.index
@@ -142,26 +147,24 @@ class Book:
 
         Raises ExplainedError where somebody's ledger says that it is the last one.
         """
-        with self._writing:
-            self._catalog.refresh()
-            known = self.position(subject)
-            epoch = 1 if known is None else known.place.epoch + 1
-            if epoch > EPOCH_MAX:
-                raise ExplainedError(
-                    f"the position has been moved {EPOCH_MAX} times, and cannot be moved again",
-                    f"{subject.name}/{subject.partition} of {subject.client}",
-                    "use another client id",
-                )
-            record = Position(*subject, epoch, index)
-            self._write([record])
-            return record
+        self._catalog.refresh()
+        known = self.position(subject)
+        epoch = 1 if known is None else known.place.epoch + 1
+        if epoch > EPOCH_MAX:
+            raise ExplainedError(
+                f"the position has been moved {EPOCH_MAX} times, and cannot be moved again",
+                f"{subject.name}/{subject.partition} of {subject.client}",
+                "use another client id",
+            )
+        record = Position(*subject, epoch, index)
+        self._write([record])
+        return record
 
     # Trims ---------------------------------------------------------------------------------------
 
     def trim(self, stream: Stream, earliest: int) -> None:
         """Says of an own stream that nothing is kept below an index."""
-        with self._writing:
-            self._write([Trim(stream.key.log_id, earliest)])
+        self._write([Trim(stream.key.log_id, earliest)])
 
     # The ledger ----------------------------------------------------------------------------------
 

@@ -47,6 +47,8 @@ PULL_LIMIT: Final = 100
 SAVE_EVERY_S: Final = 1.0
 QUIET_S: Final = 0.25
 QUIET_MAX_S: Final = 2.0
+INDEX_END: Final = (1 << 64) - 1
+"""Indexes of messages are below it, since that of the next one has to be a number as well."""
 OWN: Final = local("bamboo")
 CREATOR: Final = (local("stream"),)
 KEEPER: Final = (local("stream_index"),)
@@ -144,6 +146,7 @@ class PublisherEnd(_End):
         self._sent: dict[int, int] = {}
         self._request = 0
         self._token = 0
+        self._confirmed: list[Confirmed] = []
 
     def connected(self, now_s: float) -> None:
         """A new connection: create, then what is unconfirmed, before anything newer."""
@@ -184,18 +187,24 @@ class PublisherEnd(_End):
             self._sent[self._request] = token
             self._ask(self._stream, Push(self._request, push.data))
 
-    def receive(self, data: bytes, now_s: float) -> list[Confirmed]:
+    def receive(self, data: bytes, now_s: float) -> None:
         """Takes bytes of the hub. Raises CodecError; Refused for what the hub refuses for good."""
-        confirmed: list[Confirmed] = []
         for response in self._responses(data):
             self._heard_at_s = now_s
             if isinstance(response, Created):
                 self._send_due(now_s)
             elif isinstance(response, Pushed):
-                confirmed += self._pushed(response, now_s)
+                self._pushed(response, now_s)
+
+    def confirmed(self) -> list[Confirmed]:
+        """What is on the hub's disk, since the last call.
+
+        Also of bytes that end the connection further on: it is not pushed again.
+        """
+        confirmed, self._confirmed = self._confirmed, []
         return confirmed
 
-    def _pushed(self, response: Pushed, now_s: float) -> Iterator[Confirmed]:
+    def _pushed(self, response: Pushed, now_s: float) -> None:
         token = self._sent.pop(response.request, None)
         if token is None:
             return
@@ -203,7 +212,7 @@ class PublisherEnd(_End):
         if response.is_stored:
             del self._unconfirmed[token]
             self._bytes -= len(push.data)
-            yield Confirmed(token, response.index)
+            self._confirmed.append(Confirmed(token, response.index))
             return
         push.refusals += 1
         if push.refusals > REFUSALS_MAX:
@@ -266,7 +275,7 @@ class ConsumerEnd(_End):
         self.settled: int | None = None
         """What the hub has said last of the position."""
         self.at_end = False
-        """Whether the last pull was answered with an empty list."""
+        """Whether the last pull was answered with nothing new."""
         self.paused = False
         """Whether no pull is to be sent: the caller has messages enough."""
         self.messages: deque[tuple[int, bytes]] = deque()
@@ -319,12 +328,15 @@ class ConsumerEnd(_End):
     def _pulled(self, response: Pulled, now_s: float) -> None:
         assert self.next is not None
         self._pulling = None
-        self.at_end = not response.messages
+        # Nothing new is as good as nothing: who is asked again at once would be for ever.
+        self.at_end = True
         for index, data in response.messages:
-            # Never below the one asked for, and never down again within one answer.
-            if index >= self.next:
+            # Never below the one asked for, and never down again within one answer. Behind the last
+            # number that there is nothing could be asked for.
+            if self.next <= index < INDEX_END:
                 self.messages.append((index, data))
                 self.next = index + 1
+                self.at_end = False
         if self.at_end:
             self._pull_at_s = now_s + self._quiet_s
             self._quiet_s = min(2 * self._quiet_s, QUIET_MAX_S)

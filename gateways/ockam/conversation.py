@@ -10,17 +10,17 @@ import trio
 
 from gateways import Ended, send_bounded
 from gateways.ockam.bare import CodecError
-from gateways.ockam.server import (
+from gateways.ockam.commands import (
     Append,
     Command,
-    Connection,
+    FindStream,
     GetPosition,
     MakeStream,
     Read,
-    Rights,
     SavePosition,
     Wait,
 )
+from gateways.ockam.server import Connection, Rights
 from logstore import SAID_EVERY_S, StoreError
 
 from .logs import Push
@@ -162,15 +162,16 @@ class Conversation:
             return
         try:
             happen()
+            self._settle()
         except CodecError as error:
             self._end(Ended(f"it sent what is no message: {error}"))
-            return
-        self._settle()
 
     def _settle(self) -> None:
         """Begins what the connection has asked for, and wakes whoever waits for a change."""
-        for command in self._connection.commands():
-            self._begin(command)
+        # A save that there is room for is answered at once, and what is behind it begins.
+        while commands := self._connection.commands():
+            for command in commands:
+                self._begin(command)
         self._hub.note_held(self)
         self._tell_unknown()
         changed, self._changed = self._changed, trio.Event()
@@ -187,12 +188,17 @@ class Conversation:
                     [Push(*message) for message in messages],
                     lambda outcomes: self._event(lambda: connection.appended(number, outcomes)),
                 )
-            case SavePosition(client, name, partition, index):
-                self._hub.save(client, name, partition, index)
+            case SavePosition(number, client, name, partition, index):
+                if self._hub.saver.save((client, name, partition), index):
+                    connection.saved(number)
+                else:
+                    self._all.start_soon(self._save, command)
             case Read():
                 self._all.start_soon(self._read, command)
             case MakeStream():
                 self._all.start_soon(self._make, command)
+            case FindStream():
+                self._all.start_soon(self._find, command)
             case GetPosition():
                 self._all.start_soon(self._get, command)
             case Wait(number, seconds):
@@ -208,9 +214,19 @@ class Conversation:
         made = await self._hub.make(asked.name, asked.partitions, may_make=asked.may_make)
         self._event(lambda: self._connection.created(asked.number, made))
 
+    async def _find(self, asked: FindStream) -> None:
+        made = await self._hub.find(asked.address)
+        self._event(lambda: self._connection.created(asked.number, made))
+
+    async def _save(self, asked: SavePosition) -> None:
+        position = asked.client, asked.name, asked.partition
+        while not self._hub.saver.save(position, asked.index):
+            await self._hub.saver.written()
+        self._event(lambda: self._connection.saved(asked.number))
+
     async def _get(self, asked: GetPosition) -> None:
         try:
-            index = await self._hub.position(asked.client, asked.name, asked.partition)
+            index = await self._hub.saver.get((asked.client, asked.name, asked.partition))
         except StoreError:
             self._event(lambda: self._connection.failed(asked.number))
         else:

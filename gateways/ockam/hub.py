@@ -12,20 +12,20 @@ from typing import Final, Protocol, TypeVar
 import trio
 
 from gateways import LogHost, Observer
-from gateways.ockam.server import Made
+from gateways.ockam.commands import UNAVAILABLE, Made
 from logstore import StoreError
 from peer import json_number, log_fields
 from wire import LogKey
 
-from .book import GATHERED_MAX, Book
+from .book import Book
 from .keeping import Keeper, Trimmed
 from .logs import Catalog
+from .saving import Saver
 from .side import Stream
 from .writing import Writer
 
 log = logging.getLogger(__name__)
 
-SAVED_AFTER_S: Final = 1.0
 REFRESH_S: Final = 1.0
 KEEP_EVERY_S: Final = 60.0
 KEEP_AFTER_MESSAGES: Final = 10_000
@@ -55,18 +55,19 @@ class Hub:
     ) -> None:
         self._host = host
         self._catalog = catalog
-        self._book = book
         self._keeper = keeper
         self.observe: Final = observer
         self.writer: Final = Writer(host, catalog, self._stored, host.storage_failed)
+        self.saver: Final = Saver(host, book)
+        self._making = trio.Lock()
         self._holding: set[Puller] = set()
         self._position = 0
-        self._saved = trio.Event()
-        self._many = trio.Event()
         self._pushed: dict[str, int] = {}
         self._keep_now = trio.Event()
         self._told: set[str] = set()
         self._ends: dict[str, int] = {}
+        """The index at the end of a stream. Another dictionary once anything may have been stored:
+        what a read finds that began before is no end any more."""
         self._version: int | None = None
         self._checked_at_s = -LOOK_S
 
@@ -74,21 +75,24 @@ class Hub:
         """Does what is due now and then, until cancelled. `holds`: whether pulls wait."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
-            nursery.start_soon(self._save)
+            nursery.start_soon(self.saver.run)
             nursery.start_soon(self._refresh)
             nursery.start_soon(self._keep)
             if holds:
                 nursery.start_soon(self._watch)
 
     def begin(self) -> list[Trimmed]:
-        """Takes in what is stored, and finishes what was begun. Blocks."""
-        self._catalog.refresh()
-        self._position = self._host.store.position()
-        reason = self._host.store.own_logs_read_only
-        if reason is not None:
-            log.warning("own streams are read-only, pushes are refused: %s", reason)
-            return []
+        """Takes in what is stored, and finishes what was begun. Blocks.
+
+        A store that fails is said: what is not taken in now is as soon as it goes on.
+        """
         try:
+            self._catalog.refresh()
+            self._position = self._host.store.position()
+            reason = self._host.store.own_logs_read_only
+            if reason is not None:
+                log.warning("own streams are read-only, pushes are refused: %s", reason)
+                return []
             self._catalog.ledger()
             return self._keeper.finish_trims()
         except StoreError as error:
@@ -99,18 +103,31 @@ class Hub:
 
     async def make(self, name: str | None, partitions: int, *, may_make: bool) -> Made:
         """`Catalog.make`; tells of each stream once."""
-        made = await self._host.call(
-            partial(self._catalog.make, name, partitions, may_make=may_make)
-        )
-        self._ends.clear()
+        async with self._making:
+            # One after the other, and who waits for that holds no thread.
+            made = await self._host.call(
+                partial(self._catalog.make, name, partitions, may_make=may_make)
+            )
+        self._ends = {}
         if not all(address in self._told for _, address in made.partitions):
             if len(self._told) > _TOLD_MAX:
                 self._told.clear()
-            for stream in await self._host.call(partial(self._catalog.all, made.name)):
+            # Whoever has asked is answered, whether it can be told or not: the streams are there.
+            none: list[Stream] = []
+            for stream in await self._try(partial(self._catalog.all, made.name), none):
                 if stream.address not in self._told:
                     self._told.add(stream.address)
                     self.observe({"event": "stream", **stream_fields(stream)})
         return made
+
+    async def find(self, address: str) -> Made | None:
+        """The stream with an address, as if it had just been made; None if there is none."""
+        try:
+            stream = await self._host.call(partial(self._catalog.at, address))
+        except StoreError as error:
+            self._host.storage_failed(error)
+            return Made("", (), UNAVAILABLE)
+        return None if stream is None else Made(stream.name, [(stream.partition, address)])
 
     async def read(
         self, address: str, index: int, limit: int, room: int
@@ -118,14 +135,14 @@ class Hub:
         """Messages; None if there is no such address."""
         if self._ends.get(address) == index and await self._is_unchanged():
             return ()
-        version = self._version
+        ends = self._ends
         try:
             found = await self._host.call(partial(self._read, address, index, limit, room))
         except StoreError as error:
             self._host.storage_failed(error)
             return ()
-        if found is not None and not found and limit and version == self._version:
-            self._ends[address] = index
+        if found is not None and not found and limit:
+            ends[address] = index
         return found
 
     def _read(
@@ -149,21 +166,18 @@ class Hub:
             version = None
         if version is None or version != self._version:
             self._version = version
-            self._ends.clear()
+            self._ends = {}
             return False
         return True
 
     def _stored(self, addresses: Sequence[str]) -> None:
         """Messages are on disk."""
-        for address in addresses:
-            self._ends.pop(address, None)
         if self._keeper.has_rules:
             for address in addresses:
                 count = self._pushed[address] = self._pushed.get(address, 0) + 1
                 if count >= KEEP_AFTER_MESSAGES:
                     self._keep_now.set()
-        if self._holding:
-            self._grown(frozenset(addresses))
+        self._grown(frozenset(addresses))
 
     # Pulls that wait -----------------------------------------------------------------------------
 
@@ -179,6 +193,7 @@ class Hub:
         self._holding.discard(puller)
 
     def _grown(self, addresses: frozenset[str]) -> None:
+        self._ends = {}
         for each in list(self._holding):
             if grown := addresses & each.held:
                 each.grown(grown)
@@ -199,38 +214,6 @@ class Hub:
             return set(keys)
 
         await self._host.watch(look, told)
-
-    # Positions -----------------------------------------------------------------------------------
-
-    def save(self, client: str, name: str, partition: int, index: int) -> None:
-        """Remembers a position, to be on disk in a second."""
-        self._book.save((client, name, partition), index)
-        self._saved.set()
-        if self._book.waiting >= GATHERED_MAX:
-            self._many.set()
-
-    async def position(self, client: str, name: str, partition: int) -> int | None:
-        """A position; what was saved of it is on disk. Raises StoreError, which is said."""
-        try:
-            return await self._host.call(partial(self._book.get, (client, name, partition)))
-        except StoreError as error:
-            self._host.storage_failed(error)
-            raise
-
-    async def flush(self) -> None:
-        """Stores positions that were saved."""
-        await self._try(self._book.flush, None)
-
-    async def _save(self) -> None:
-        while True:
-            await self._saved.wait()
-            with trio.move_on_after(SAVED_AFTER_S):
-                await self._many.wait()
-            self._saved, self._many = trio.Event(), trio.Event()
-            await self.flush()
-            if self._book.waiting:
-                # The store has failed, or more has come.
-                self._saved.set()
 
     # What is done now and then -------------------------------------------------------------------
 

@@ -3,14 +3,15 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gateways import sound_entries
 from gateways.ockam.declared import INDEX_OF_SEQ
-from logstore import Dropped, PayloadState, StoreError, StoreFull
+from logstore import Dropped, PayloadState, StoreDamaged, StoreError, StoreFull
 
 from .book import Book
 from .logs import Catalog
@@ -24,8 +25,6 @@ _UNITS: Final = {
     "bytes": {"k": 1 << 10, "M": 1 << 20, "G": 1 << 30},
 }
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})([a-zA-Z]?)", re.ASCII)
-_READ_ENTRIES: Final = 1_000
-_READ_BYTES: Final = 4 << 20
 _MICROSECONDS: Final = 1_000_000
 
 
@@ -108,23 +107,25 @@ class Keeper:
 
     def finish_trims(self) -> list[Trimmed]:
         """Drops again what trims say, for a gateway may have been killed before it had dropped."""
-        done = []
-        for stream in self._catalog.side.streams(self._catalog.own):
-            earliest = self._catalog.side.earliest(stream.key)
-            if earliest:
-                dropped = self._drop(stream, earliest)
-                if dropped.count:
-                    done.append(Trimmed(stream, earliest, dropped))
-        return done
+        return self._of_each(self._catalog.side.streams(self._catalog.own), self._finish)
+
+    def _finish(self, stream: Stream) -> Trimmed | None:
+        earliest = self._catalog.side.earliest(stream.key)
+        dropped = self._drop(stream, earliest)
+        return Trimmed(stream, earliest, dropped) if dropped.count else None
 
     def keep_all(self) -> list[Trimmed]:
-        """Applies the rules to all streams. A stream that fails is said, and the others go on."""
+        """Applies the rules to all streams."""
+        return self._of_each(self._catalog.all(), self.keep)
+
+    def _of_each(
+        self, streams: Iterable[Stream], work: Callable[[Stream], Trimmed | None]
+    ) -> list[Trimmed]:
+        """A stream that fails is said, and the others go on."""
         done = []
-        for stream in self._catalog.all():
-            if self.rule(stream.name) is None:
-                continue
+        for stream in streams:
             try:
-                trimmed = self.keep(stream)
+                trimmed = work(stream)
             except StoreError as error:
                 self._catalog.seldom.warn(
                     log, f"keep {stream.key}", f"{stream.name}/{stream.partition}: {error}"
@@ -201,20 +202,23 @@ class Keeper:
     def _walk(self, stream: Stream, lowest: int, excess: int, oldest: int | None) -> int:
         """Goes up from the first message held past those that are too old or too much."""
         store = self._catalog.store
-        seq = store.next_payload(stream.key, INDEX_OF_SEQ)
-        while seq is not None:
-            page = store.read(stream.key, seq, entries_max=_READ_ENTRIES, bytes_max=_READ_BYTES)
-            for entry in page:
-                index = entry.seq - INDEX_OF_SEQ
-                is_excluded = excess > 0 or (oldest is not None and entry.received_at < oldest)
-                if is_excluded:
-                    lowest = max(lowest, index + 1)
-                elif index >= lowest:
-                    return lowest
-                if entry.payload_state is PayloadState.PRESENT:
-                    excess -= entry.payload_bytes
-            seq = page[-1].seq + 1 if page else None
+        first = store.next_payload(stream.key, INDEX_OF_SEQ)
+        # What is damaged is passed by, for it goes with those before and behind it: ended by one
+        # entry, retention would let the stream grow for ever.
+        entries = sound_entries(store, stream.key, first, self._say) if first is not None else ()
+        for entry in entries:
+            index = entry.seq - INDEX_OF_SEQ
+            is_excluded = excess > 0 or (oldest is not None and entry.received_at < oldest)
+            if is_excluded:
+                lowest = max(lowest, index + 1)
+            elif index >= lowest:
+                return lowest
+            if entry.payload_state is PayloadState.PRESENT:
+                excess -= entry.payload_bytes
         return lowest
+
+    def _say(self, error: StoreDamaged) -> None:
+        self._catalog.seldom.warn(log, error.where, f"it is passed by: {error}")
 
     def _count(self, stream: Stream) -> Held:
         """The messages held: those that are new are added to what was counted before.
@@ -233,15 +237,13 @@ class Keeper:
 
     def _count_from(self, stream: Stream, held: Held, newest: int) -> Held:
         seq, size, payloads = held
-        while page := self._catalog.store.read(
-            stream.key,
-            seq + 1,
-            entries_max=_READ_ENTRIES,
-            bytes_max=_READ_BYTES,
-            end=newest,
-        ):
-            seq = page[-1].seq
-            present = [each for each in page if each.payload_state is PayloadState.PRESENT]
-            payloads += len(present)
-            size += sum(each.payload_bytes for each in present if each.seq >= INDEX_OF_SEQ)
-        return Held(seq, size, payloads)
+        damaged: list[StoreDamaged] = []
+        for entry in sound_entries(self._catalog.store, stream.key, seq + 1, damaged.append):
+            if entry.seq > newest:
+                break
+            seq = entry.seq
+            if entry.payload_state is PayloadState.PRESENT:
+                payloads += 1
+                size += entry.payload_bytes if entry.seq >= INDEX_OF_SEQ else 0
+        # The store counts them among its payloads; of what size they are nobody can say.
+        return Held(seq, size, payloads + len(damaged))

@@ -6,14 +6,13 @@ All of it blocks, and may be called from any thread.
 import itertools
 import logging
 import secrets
-import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from gateways import Sign, create_logs, free_ids, read_to_damage
 from gateways.ockam.codec import DATA_BYTES_MAX
-from gateways.ockam.declared import INDEX_OF_SEQ, LEDGER_DECLARATION, declare_stream
-from gateways.ockam.server import (
+from gateways.ockam.commands import (
     TOO_MANY_STREAMS,
     UNAVAILABLE,
     UNKNOWN_STREAM,
@@ -21,6 +20,7 @@ from gateways.ockam.server import (
     Outcome,
     message_bytes,
 )
+from gateways.ockam.declared import INDEX_OF_SEQ, LEDGER_DECLARATION, declare_stream
 from logstore import (
     FULL,
     LogClosed,
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 FIRST_LOG: Final = 4_000_000_000_000
 LOGS: Final = 1_000_000_000
 STREAMS_MAX: Final = 100_000
+LEDGER_ATTEMPTS: Final = 100
+"""Logs that somebody else has taken meanwhile before no ledger is made."""
 _FIRST_MESSAGE: Final = INDEX_OF_SEQ
 _READ_ENTRIES: Final = 256
 _ENTRY_BYTES: Final = 400
@@ -86,7 +88,6 @@ class Catalog:
         self.last_log: Final = min(first_log + LOGS - 1, U64_MAX)
         self.sign: Final[Sign] = sign or store.append_many
         self._streams_max = streams_max
-        self._making = threading.Lock()
         self._cache: dict[str, Stream] = {}
         self._closed: set[LogKey] = set()
         self.seldom: Final = side.seldom
@@ -136,13 +137,15 @@ class Catalog:
         return [each for each in found if first[each.name] == each.key.author]
 
     def make(self, name: str | None, partitions: int, *, may_make: bool) -> Made:
-        """Finds partitions 0 to `partitions` - 1, and makes those that lack; never raises."""
-        with self._making:
-            try:
-                return self._make(name, partitions, may_make=may_make)
-            except StoreError as error:
-                self.seldom.warn(log, "make", f"streams cannot be made: {error}")
-                return Made(name or "", (), UNAVAILABLE)
+        """Finds partitions 0 to `partitions` - 1, and makes those that lack; never raises.
+
+        By one caller at a time: two would make two logs of one name.
+        """
+        try:
+            return self._make(name, partitions, may_make=may_make)
+        except StoreError as error:
+            self.seldom.warn(log, "make", f"streams cannot be made: {error}")
+            return Made(name or "", (), UNAVAILABLE)
 
     def _make(self, name: str | None, partitions: int, *, may_make: bool) -> Made:
         self.refresh()
@@ -191,19 +194,30 @@ class Catalog:
         self.refresh()
 
     def ledger(self) -> LogKey:
-        """The log of this node's ledger, which is made if there is none."""
+        """The log of this node's ledger, which is made if there is none.
+
+        Raises StoreDamaged where one that cannot be read may be it: of two, the other nodes would
+        go on with the one and this one with the other.
+        """
         found = self.side.ledger(self.own)
-        if found is None:
-            with self._making:
-                self.side.refresh()
-                found = self.side.ledger(self.own)
-                if found is None:
-                    ids = free_ids(self.store, self.first_log)
-                    create_logs(self.sign, [LEDGER_DECLARATION], ids)
-                    self.side.refresh()
-                    found = self.side.ledger(self.own)
-        assert found is not None
-        return found.key
+        if found is not None:
+            return found.key
+        for id_ in itertools.islice(free_ids(self.store, self.first_log), LEDGER_ATTEMPTS):
+            self.side.refresh()
+            found = self.side.ledger(self.own)
+            if found is not None:
+                return found.key
+            unmet = self.side.first_unmet(self.own, self.first_log, id_)
+            if unmet is not None:
+                raise StoreDamaged(
+                    "entry 1 cannot be read, and may be that of the ledger",
+                    str(LogKey(self.own, unmet)),
+                    "fetch it from a peer that holds it, or restore a backup",
+                )
+            # One id at a time: whoever is quicker there may be making the ledger.
+            with suppress(LogClosed):
+                create_logs(self.sign, [LEDGER_DECLARATION], [id_])
+        raise LogClosed("no log is free for the ledger", str(self.first_log), "try again later")
 
     # Appending -----------------------------------------------------------------------------------
 
@@ -334,22 +348,28 @@ class Catalog:
         """The entry behind a run that holds no message, None if one of it is on its way."""
         wanted = self._wanted(stream.key)
         standing = _standing_of(info, wanted)
+        first = max(seq, self.side.earliest(stream.key) + INDEX_OF_SEQ)
         run = self.side.run_at(stream, seq, standing)
-        if run is not None:
+        if run is not None and not self._is_fetched(stream.key, first, run.last):
             return run.last + 1
         last = min(info.newest, info.servable)
         following = self.store.next_payload(stream.key, seq) or last + 1
         if following <= seq:
             return None
-        earliest = self.side.earliest(stream.key) + INDEX_OF_SEQ
-        first = max(seq, earliest)
         if first < following and not self._is_passable(
             stream.key, first, following - 1, info.newest, wanted
         ):
             return None
         if following - seq >= _RUN_MIN:
-            self.side.add_run(stream, Run(seq, following - 1), standing)
+            # What cannot be remembered, on a full disk, is found again.
+            with suppress(StoreError):
+                self.side.add_run(stream, Run(seq, following - 1), standing)
         return following
+
+    def _is_fetched(self, key: LogKey, first: int, last: int) -> bool:
+        """Whether entries are asked for once, whatever is followed, and so on their way."""
+        fetched = self.store.wants().get(key, ())
+        return any(low <= last and high >= first for low, high in fetched)
 
     def _wanted(self, key: LogKey) -> Subscription | None:
         if key.author == self.own:
@@ -360,8 +380,7 @@ class Catalog:
         self, key: LogKey, first: int, last: int, newest: int, wanted: Subscription | None
     ) -> bool:
         """Whether nothing of entries without payloads is on its way."""
-        fetched = self.store.wants().get(key, ())
-        if any(low <= last and high >= first for low, high in fetched):
+        if self._is_fetched(key, first, last):
             return False
         if wanted is None:
             return True

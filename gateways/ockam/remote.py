@@ -385,8 +385,11 @@ class Publisher(_Remote):
         return receipt
 
     def _take(self, data: bytes) -> None:
-        for token, index in self._end.receive(data, trio.current_time()):
-            self._receipts.pop(token).index = index
+        try:
+            self._end.receive(data, trio.current_time())
+        finally:
+            for token, index in self._end.confirmed():
+                self._receipts.pop(token).index = index
 
     async def _finish(self) -> None:
         while self._end.unconfirmed:

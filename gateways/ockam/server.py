@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
-from gateways.ockam.bare import CodecError, encode_uint
+from gateways.ockam.bare import CodecError
 from gateways.ockam.codec import (
     CREATE,
     DATA_BYTES_MAX,
@@ -40,6 +40,19 @@ from gateways.ockam.codec import (
     encode_response,
     local,
 )
+from gateways.ockam.commands import (
+    UNAVAILABLE,
+    Append,
+    Command,
+    FindStream,
+    GetPosition,
+    Made,
+    MakeStream,
+    Outcome,
+    Read,
+    SavePosition,
+    Wait,
+)
 from gateways.ockam.declared import ADDRESS_PREFIX, is_name
 
 CREATORS: Final = frozenset((b"stream", b"stream_service", b"stream_kafka"))
@@ -55,9 +68,6 @@ REQUESTS_BYTES_MAX: Final = 1 << 20
 """Requests taken in and not answered yet, with what they carry."""
 INVALID: Final = "Invalid request"
 TOO_MANY_PARTITIONS: Final = "Too many partitions"
-TOO_MANY_STREAMS: Final = "Too many streams"
-UNKNOWN_STREAM: Final = "Unknown stream"
-UNAVAILABLE: Final = "Unavailable"
 _ADDRESS_BYTES: Final = len(ADDRESS_PREFIX) + 16
 
 
@@ -67,85 +77,6 @@ class Rights(Enum):
     ALL = auto()
     NO_CREATE = auto()
     READ_ONLY = auto()
-
-
-# --- commands, which are answered by their number -------------------------------------------------
-
-
-class MakeStream(NamedTuple):
-    """Find or make partitions 0 to `partitions` - 1; `created` answers. No name: a new one."""
-
-    number: int
-    name: str | None
-    partitions: int
-    may_make: bool
-
-
-class Append(NamedTuple):
-    """Store messages in this order, (address, data) each; `appended` answers."""
-
-    number: int
-    messages: list[tuple[str, bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Read messages; `read` answers. `room`: bytes that index, length and data may take."""
-
-    number: int
-    address: str
-    index: int
-    limit: int
-    room: int
-
-
-class GetPosition(NamedTuple):
-    """Make what was saved of it durable, and read it; `position` answers."""
-
-    number: int
-    client: str
-    name: str
-    partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class SavePosition:
-    """Remember a position; not answered."""
-
-    client: str
-    name: str
-    partition: int
-    index: int
-
-
-class Wait(NamedTuple):
-    """Call `waited` after so many seconds."""
-
-    number: int
-    seconds: float
-
-
-Command = MakeStream | Append | Read | GetPosition | SavePosition | Wait
-
-
-class Outcome(Enum):
-    """What became of a push that has no index."""
-
-    REFUSED = auto()
-    UNKNOWN = auto()
-    """There is no such address: nothing is answered."""
-
-
-class Made(NamedTuple):
-    """The partitions there are, and why others are not."""
-
-    name: str
-    partitions: Sequence[tuple[int, str]]
-    """The number and the address of each, ascending."""
-    failure: str = ""
-
-
-# --- the connection -------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -158,6 +89,15 @@ class _Asked:
     size: int
 
 
+class _Look(Enum):
+    """How it stands with what is read for a pull."""
+
+    UNDER_WAY = auto()
+    STALE = auto()
+    """Under way, and more was stored since it began: what it finds may lack that."""
+    OVER = auto()
+
+
 @dataclass(slots=True)
 class _Held:
     """A pull that is being read or waits for a message."""
@@ -165,6 +105,7 @@ class _Held:
     asked: _Asked
     pull: Pull
     is_held: bool = False
+    look: _Look = _Look.UNDER_WAY
 
 
 class Connection:
@@ -300,7 +241,7 @@ class Connection:
     def _advance(self) -> None:
         """Lets requests take effect, as long as there is room for their replies.
 
-        What is behind a run of pushes, or a create, waits for it.
+        What is behind a run of pushes, or a request about a name, waits for it.
         """
         while self._asked and self._may_answer:
             if isinstance(self._asked[0].request, Push):
@@ -335,6 +276,9 @@ class Connection:
             case Create(name, partitions):
                 number = self._next()
                 self._single[number] = asked
+                if asked.address.startswith(ADDRESS_PREFIX):
+                    self._commands.append(FindStream(number, asked.address))
+                    return
                 may_make = self._rights is Rights.ALL
                 self._commands.append(MakeStream(number, name, partitions or 1, may_make))
             case Pull() as pull:
@@ -344,8 +288,9 @@ class Connection:
                 self._single[number] = asked
                 self._commands.append(GetPosition(number, client, name, partition or 0))
             case SaveIndex(client, name, index, partition):
-                self._asked_bytes -= asked.size
-                self._commands.append(SavePosition(client, name, partition or 0, index))
+                number = self._next()
+                self._single[number] = asked
+                self._commands.append(SavePosition(number, client, name, partition or 0, index))
             case Push():
                 raise AssertionError("pushes go in runs")
 
@@ -368,11 +313,14 @@ class Connection:
 
     # What became of commands ---------------------------------------------------------------------
 
-    def created(self, number: int, made: Made) -> None:
-        """Answers `MakeStream`."""
+    def created(self, number: int, made: Made | None) -> None:
+        """Answers `MakeStream`, and `FindStream`; None: there is no such address."""
         asked = self._done(number)
         request = asked.request
         assert isinstance(request, Create)
+        if made is None:
+            self.note_unknown(asked.address)
+            made = Made("", ())
         for partition, address in made.partitions:
             named = None if request.protocol == CREATE else partition
             created = Created(made.name, named, request.protocol)
@@ -410,13 +358,17 @@ class Connection:
     def read(self, number: int, messages: Sequence[tuple[int, bytes]] | None) -> None:
         """Answers `Read`; None: there is no such address."""
         held = self._reads[number]
+        look, held.look = held.look, _Look.OVER
         if messages is None:
             self.note_unknown(held.asked.address)
             self._forget(number)
         elif messages or held.pull.limit == 0 or not self._may_hold(held):
             self._answer_pull(number, messages)
-        elif not held.is_held:
-            self._hold(number, held)
+        else:
+            if not held.is_held:
+                self._hold(number, held)
+            if look is _Look.STALE and self.knows(number):
+                self._look_again(number)
         self._decode()
 
     def _hold(self, number: int, held: _Held) -> None:
@@ -440,11 +392,21 @@ class Connection:
         return held.is_held or len(self._held) < HELD_PULLS_MAX
 
     def grown(self, addresses: frozenset[str] | None = None) -> None:
-        """Streams may have more messages; None: any of them. Held pulls are read again."""
-        for number in list(self._held.values()):
-            held = self._reads[number]
-            if addresses is None or held.asked.address in addresses:
-                self._commands.append(self._read_command(number))
+        """Streams may have more messages; None: any of them. Held pulls are read again.
+
+        One that is being read is read again behind that: it may have passed the place before.
+        """
+        for number, held in list(self._reads.items()):
+            if addresses is not None and held.asked.address not in addresses:
+                continue
+            if held.look is _Look.OVER:
+                self._look_again(number)
+            else:
+                held.look = _Look.STALE
+
+    def _look_again(self, number: int) -> None:
+        self._reads[number].look = _Look.UNDER_WAY
+        self._commands.append(self._read_command(number))
 
     def position(self, number: int, index: int | None) -> None:
         """Answers `GetPosition`."""
@@ -453,6 +415,15 @@ class Connection:
         assert isinstance(request, GetIndex)
         answer = Index(request.client, request.name, index, request.partition)
         self._reply(asked.address, asked.back, answer)
+        self._decode()
+
+    def saved(self, number: int) -> None:
+        """Answers `SavePosition`, of which the client hears nothing.
+
+        Until then nothing behind it takes effect, and the client is not read on when that is much:
+        so what waits for a disk is bounded, and nothing of it is lost.
+        """
+        self._done(number)
         self._decode()
 
     def failed(self, number: int) -> None:
@@ -480,8 +451,10 @@ class Connection:
 
     @property
     def held(self) -> frozenset[str]:
-        """The addresses of the pulls that wait for a message."""
-        return frozenset(address for address, _ in self._held)
+        """The addresses of the pulls that wait for a message, or will if none is found now."""
+        if not self._hold_s:
+            return frozenset()
+        return frozenset(held.asked.address for held in self._reads.values())
 
     @property
     def is_idle(self) -> bool:
@@ -549,11 +522,6 @@ class Connection:
     def knows(self, number: int) -> bool:
         """Whether a read is still wanted: a newer pull may have ended it."""
         return number in self._reads
-
-
-def message_bytes(index: int, data: bytes) -> int:
-    """What a message takes of `Read.room`."""
-    return len(encode_uint(index)) + len(encode_uint(len(data))) + len(data)
 
 
 def _encoded(address: str, back: Route, response: Response) -> bytes:

@@ -1,7 +1,7 @@
 """`OckamServer`: a hub on a store or a peer, over TCP (sections 3 and 5)."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -9,7 +9,7 @@ import trio
 
 from gateways import LogHost, Observer, Reception, Running, WriterLock, outlasting, unobserved
 from gateways.ockam.server import Rights
-from logstore import Store
+from logstore import Store, StoreError
 from peer.api import Address, Peer
 from peer.node import address_of, open_listeners
 
@@ -129,4 +129,6 @@ class OckamServer(Running):
         # A client that does not take its confirms costs nobody the positions.
         with trio.move_on_after(CONFIRMED_WITHIN_S):
             await self._reception.end()
-        await hub.flush()
+        # One that fails was said; the program is not kept from ending by it.
+        with suppress(StoreError):
+            await hub.saver.flush()

@@ -2,11 +2,12 @@
 
 Streams by name and by address, positions by who saved them, trims, runs that hold no message. All
 of it is in the logs too: the table is brought on by the change feed, reading entry 1 of new logs
-and the ledgers alone, and made anew where it is missing, damaged, or ahead of the store.
+and the ledgers alone, and made anew where it is missing, damaged, or of another history.
 """
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import apsw
@@ -16,20 +17,22 @@ from gateways.declaration import DeclarationError
 from gateways.ockam.bare import CodecError
 from gateways.ockam.declared import StreamDeclared, address_of, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
-from logstore import PayloadState, Seldom, Store, StoreDamaged, StoredEntry
+from logstore import PayloadState, Seldom, Store, StoreDamaged, StoredEntry, StoreFull
 from wire import LogKey
+
+from . import applied
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "ockam.sqlite3"
-VERSION: Final = 2
+VERSION: Final = 3
 _NOTHING, _STREAM, _LEDGER = 0, 1, 2
 _CHANGES: Final = 10_000
 
 # Numbers that may take all of u64 are 8 bytes, which sort as the numbers do. `ledgers` has those
 # that count, one of an author: few beside an author's streams, so that joins begin with them.
 _STATEMENTS: Final = (
-    "CREATE TABLE applied(store BLOB NOT NULL, ingest INTEGER NOT NULL)",
+    applied.STATEMENT,
     (
         "CREATE TABLE logs(id INTEGER PRIMARY KEY, author BLOB NOT NULL, log_id BLOB NOT NULL,"
         " kind INTEGER NOT NULL, name TEXT, partition INTEGER, address TEXT)"
@@ -132,25 +135,22 @@ class Side:
     def refresh(self) -> bool:
         """Applies what is new in the store; whether a stream or a ledger was among it."""
         # Asked of the table, not remembered: one that was damaged has been made anew, and is empty.
-        applied: int | None = self._table.look(
+        position: int | None = self._table.look(
             lambda db: db.execute("SELECT ingest FROM applied").get
         )
-        return applied != self._store.position() and self._table.run(self._advance)
+        return position != self._store.position() and self._table.run(self._advance)
 
     def _advance(self, db: apsw.Connection) -> bool:
-        row = db.execute("SELECT store, ingest FROM applied").fetchone()
-        if row is not None and (row[0] != self._store.author or row[1] > self._store.position()):
+        before = applied.load(db, self._store)
+        if before is None:
             for table in _TABLES:
                 db.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
-            row = None
-        if row is None:
-            db.execute("INSERT INTO applied VALUES (?, 0)", (self._store.author,))
-        before = 0 if row is None else row[1]
+            before = 0
         position, changed = self._store.changed_logs(before)
         has_news = False
         for key in changed:
             has_news |= self._look_at(db, key, before)
-        db.execute("UPDATE applied SET ingest = ?", (position,))
+        applied.save(db, self._store, position)
         return has_news
 
     def _look_at(self, db: apsw.Connection, key: LogKey, before: int) -> bool:
@@ -351,6 +351,20 @@ class Side:
         )
         return None if found is None else _unpack(found)
 
+    def first_unmet(self, author: bytes, first: int, end: int) -> int | None:
+        """The lowest log id of an author in a range, below `end`, that has not said what it is."""
+        rows = self._table.look(
+            lambda db: list(
+                db.execute(
+                    "SELECT log_id FROM logs WHERE author = ? AND log_id >= ? AND log_id < ?"
+                    " ORDER BY log_id",
+                    (author, _pack(first), _pack(end)),
+                )
+            )
+        )
+        met = {_unpack(log_id) for (log_id,) in rows}
+        return next((id_ for id_ in range(first, end) if id_ not in met), None)
+
     # Ledgers -------------------------------------------------------------------------------------
 
     def ledger(self, author: bytes) -> LedgerState | None:
@@ -463,7 +477,11 @@ class Side:
         if row is None or _unpack(row[0]) > seq:
             return None
         if row[2] != standing:
-            self._table.run(lambda db: db.execute("DELETE FROM runs WHERE log = ?", (stream.id,)))
+            # Whoever reads is not kept from it by a disk that is full.
+            with suppress(StoreFull):
+                self._table.run(
+                    lambda db: db.execute("DELETE FROM runs WHERE log = ?", (stream.id,))
+                )
             return None
         return Run(_unpack(row[0]), _unpack(row[1]))
 

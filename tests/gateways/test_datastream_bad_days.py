@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import trio
 
-from logstore import Store
+from gateways.datastream.logs import State, StreamLog
+from logstore import Store, StoreFailed
 from wire import LogKey
 
 from .failing import damage, fill_disk_once
@@ -80,6 +81,28 @@ async def test_an_index_that_cannot_be_written_once_is_written_later(
         assert [each.partition(":")[0] for each in reasons(events, "storage_failed")] == [
             "the disk is full"
         ]
+
+
+async def test_a_server_starts_whose_index_cannot_be_written_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Store.memory() as store:
+        model = Model()
+        stream_of(store, model, 2)
+        update = StreamLog.update
+        failures = [StoreFailed("the side table failed", "here", "look at the disk")]
+
+        def fail_once(stream: StreamLog) -> State:
+            if failures:
+                raise failures.pop()
+            return update(stream)
+
+        monkeypatch.setattr(StreamLog, "update", fail_once)
+        events: list[Any] = []
+        async with served(store, observer=events.append) as server, await connect(server) as client:
+            await client.send_all(start(0))
+            assert await receive(client, 11 + len(model.wire)) == OK + model.wire
+        assert len(reasons(events, "storage_failed")) == 1
 
 
 async def test_a_stream_ends_before_what_is_damaged_until_it_comes_anew() -> None:

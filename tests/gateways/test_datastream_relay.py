@@ -28,7 +28,7 @@ from gateways.datastream.codec import (
     encode_result,
 )
 from gateways.datastream.logs import StreamLog
-from logstore import Store
+from logstore import LogClosed, LogMoved, Store, StoreError, StoreFailed, StoreFull
 from wire import LogKey
 
 from .streams import Model, declare, raw
@@ -284,6 +284,51 @@ async def test_a_start_that_is_refused_and_silence_are_tried_again(
             nursery.cancel_scope.cancel()
     assert reasons[0] == "no answer to Header for 0.2 s"
     assert "the server refuses (3 Bad from entry)" in reasons[1]
+
+
+@pytest.mark.parametrize("error", [StoreFull, LogMoved, StoreFailed])
+async def test_a_store_that_fails_is_said_and_tried_again(
+    error: type[StoreError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relaying, "_BACKOFF_FIRST_S", 0.01)
+    model = Model()
+    events: list[Any] = []
+    with Store.memory() as upstream, Store.memory() as store:
+        key = declare(upstream)
+        upstream.append([model.add(1, b"x")])
+        async with (
+            DataStreamServer(upstream, key, listen="127.0.0.1:0") as server,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(partial(relay, store, server.address, observer=events.append))
+            await until(store, model.wire)
+            append = store.append
+            left = [1, 2, 3]
+
+            def fail(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - those of append
+                if left:
+                    left.pop()
+                    raise error("it does not go on", "here", "try again")
+                return append(*given, **named)
+
+            monkeypatch.setattr(store, "append", fail)
+            upstream.append([model.add(2, b"live")])
+            await until(store, model.wire)
+            nursery.cancel_scope.cancel()
+    names = [event["event"] for event in events]
+    assert names.count("storage_failed") == 1
+    assert names.count("disconnected") == 3
+
+
+async def test_a_log_that_has_ended_ends_its_relay() -> None:
+    with Store.memory() as upstream, Store.memory() as store:
+        upstream_key = declare(upstream)
+        upstream.append([Model().add(1, b"x")])
+        declare(store, origin="relay")
+        store.append([b""], end_of_log=True)
+        async with DataStreamServer(upstream, upstream_key, listen="127.0.0.1:0") as server:
+            with pytest.raises(LogClosed):
+                await relay(store, server.address)
 
 
 def test_raw_and_codec_agree() -> None:

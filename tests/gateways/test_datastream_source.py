@@ -1,16 +1,20 @@
 """Sources: operations, rollbacks, updates, batches, the lock, and others who append."""
 
+import errno
+import io
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from gateways.datastream import DataStream, DataStreamSource, StreamBroken
+from gateways.datastream import source as source_module
 from gateways.datastream.logs import StreamLog
 from gateways.datastream.sessions import OperationError
-from logstore import LogMoved, Store, StoreLocked
+from logstore import LogMoved, Store, StoreFull, StoreLocked
 from wire import LogKey
 
 from .streams import declare, raw
@@ -77,6 +81,49 @@ async def test_a_large_operation_is_kept_in_a_file_and_can_be_updated(size: int)
         assert found[1].data == b"q" * size
         assert found[2].data == b"\x02" * 500_000
         assert found[5].data == b"last"
+
+
+class Filling(io.BytesIO):
+    """A file on a disk that is full after some bytes."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self._room = room
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
+        if self.tell() + len(data) > self._room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)
+
+
+@pytest.mark.parametrize("when", ["added", "updated", "committed"])
+async def test_an_operation_that_a_full_disk_takes_in_part_is_rolled_back(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms = {"added": [1_000_000], "updated": [1_200_040, 800_000], "committed": [1_200_040]}[when]
+    with Store.memory() as store:
+        key = await DataStreamSource.create(store)
+        monkeypatch.setattr(source_module, "_unnamed_file", lambda _: Filling(rooms.pop(0)))
+        async with DataStreamSource(store) as source:
+            source.start_atomic_op()
+            source.add_stream_entry(1, bytes(600_000))
+            if when == "added":
+                with pytest.raises(StoreFull):
+                    source.add_stream_entry(2, bytes(600_000))
+            else:
+                source.add_stream_entry(2, bytes(600_000))
+            if when == "updated":
+                with pytest.raises(StoreFull):
+                    source.update_entry_data(0, 1, bytes(500_000))
+            if when == "committed":
+                source.add_stream_entry(3, b"rest")
+            # Whoever has not heard of it, and commits all the same, has nothing signed.
+            with pytest.raises(StoreFull if when == "committed" else OperationError):
+                await source.commit_atomic_op()
+            async with source.atomic() as op:
+                op.event(4, b"next")
+        found = [entry.payload for entry in store.read(key, 2, entries_max=9, bytes_max=9_999)]
+        assert found == [raw(0, 4, b"next")]
 
 
 async def test_a_batch_is_there_whole_or_not_at_all() -> None:

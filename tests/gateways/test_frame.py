@@ -1,5 +1,8 @@
 """The frame of all gateways: declarations, locks, log ids, side tables, visible prefixes."""
 
+import errno
+import fcntl
+import os
 import socket
 import subprocess
 import sys
@@ -16,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateways import (
+    LogHost,
+    Reception,
     SideTable,
     Standing,
     WriterLock,
@@ -34,7 +39,16 @@ from gateways.declaration import (
     u64_field,
 )
 from gateways.ockam import OckamServer
-from logstore import Appended, LogClosed, LogMoved, OwnLogsReadOnly, Store, StoreLocked
+from logstore import (
+    Appended,
+    LogClosed,
+    LogMoved,
+    OwnLogsReadOnly,
+    Store,
+    StoreFailed,
+    StoreFull,
+    StoreLocked,
+)
 from peer.api import Address, CannotListenError
 from wire import LogKey
 
@@ -205,6 +219,55 @@ async def test_an_address_that_is_taken_is_one_clear_line(gateway: str) -> None:
                 await listen()
 
 
+class Talk:
+    """Says hello, and ends."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+
+    async def run(self) -> None:
+        await self._stream.send_all(b"hello")
+
+    async def finish(self) -> None:
+        """There is nothing to finish."""
+
+
+@pytest.mark.parametrize("where", ["came", "converse", "gone", "storage_failed"])
+async def test_what_fails_with_one_client_takes_in_the_next(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [where]
+
+    def fail_once(here: str) -> None:
+        if here in failures:
+            failures.remove(here)
+            raise KeyError(here)
+
+    def converse(stream: trio.SocketStream, _: str) -> Talk:
+        fail_once("converse")
+        if "storage_failed" in failures:
+            raise StoreFailed("the disk failed", "here", "look at the disk")
+        return Talk(stream)
+
+    with Store.memory() as store:
+        reception = Reception(
+            LogHost(store, observer=lambda _: fail_once("storage_failed")),
+            clients_max=1,
+            came=lambda _: fail_once("came"),
+            gone=lambda *_: fail_once("gone"),
+        )
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(reception.run, listeners, converse)
+            place = listeners[0].socket.getsockname()
+            for said in (b"hello" if where == "gone" else b"", b"hello"):
+                async with await trio.open_tcp_stream(*place[:2]) as client:
+                    assert b"".join([bytes(each) async for each in client]) == said
+            nursery.cancel_scope.cancel()
+    assert caplog.text.count("KeyError") >= 1
+    assert reception.clients == 0
+
+
 def facts(db: apsw.Connection) -> list[str]:
     return [name for (name,) in db.execute("SELECT name FROM facts")]
 
@@ -254,6 +317,98 @@ def test_a_failed_transaction_changes_nothing(tmp_path: Path) -> None:
     assert table.look(facts) == ["seen by both"]
     other.close()
     table.close()
+
+
+@pytest.mark.parametrize("what", ["no folder", "a full disk", "no lock for a new file"])
+def test_a_side_table_is_in_memory_until_its_file_can_be_written(
+    tmp_path: Path,
+    what: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "folder"
+    path = folder / "side.sqlite3"
+    if what != "no folder":
+        folder.mkdir()
+    if what == "no lock for a new file":
+        path.write_bytes(b"no database" * 1000)
+        monkeypatch.setattr(os, "open", full_disk)
+
+    def insert_on_full_disk(db: apsw.Connection) -> None:
+        insert("kept")(db)
+        if what == "a full disk" and db.filename:
+            raise apsw.FullError
+
+    table = SideTable(path, 1, TABLES)
+    table.run(insert_on_full_disk)
+    table.run(insert("and more"))
+    assert table.look(facts) == ["kept", "and more"]
+    assert table.in_memory
+    table.close()
+    assert caplog.text.count(str(path)) == 1
+    monkeypatch.undo()
+    folder.mkdir(exist_ok=True)
+    table = SideTable(path, 1, TABLES)
+    table.run(insert("on disk"))
+    assert table.look(facts) == ["on disk"]
+    assert not table.in_memory
+    table.close()
+
+
+def full_disk(*_: object, **__: object) -> None:
+    """A call of the system that finds no room."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_side_table_that_was_written_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = SideTable(tmp_path / "side.sqlite3", 1, TABLES)
+    table.run(insert("before"))
+
+    def fail(_: apsw.Connection) -> None:
+        raise apsw.FullError
+
+    with pytest.raises(StoreFull):
+        table.run(fail)
+    (tmp_path / "side.sqlite3").write_bytes(b"no database" * 1000)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", full_disk)
+        with pytest.raises(StoreFull):
+            table.run(insert("lost"))
+    table.run(insert("after"))
+    assert table.look(facts) == ["after"]
+    table.close()
+
+
+def test_a_lock_is_held_without_the_number_of_its_process_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full_disk)
+        with (
+            WriterLock(tmp_path, "test.lock", "taken"),
+            pytest.raises(StoreLocked, match="process unknown"),
+        ):
+            WriterLock(tmp_path, "test.lock", "taken")
+        patched.setattr(os, "open", full_disk)
+        with pytest.raises(StoreFull):
+            WriterLock(tmp_path, "test.lock", "taken")
+    with WriterLock(tmp_path, "test.lock", "taken"):
+        pass
+
+
+def test_a_lock_that_the_file_system_has_not_leaves_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    before = set(Path("/proc/self/fd").iterdir())
+    with pytest.raises(StoreFailed, match="No locks available"):
+        WriterLock(tmp_path, "test.lock", "taken")
+    assert set(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_a_prefix_ends_where_a_payload_is_missing() -> None:

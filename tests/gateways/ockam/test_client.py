@@ -48,8 +48,10 @@ def test_what_is_confirmed_is_told_by_its_token() -> None:
     assert pushes(end) == [(1, b"a"), (2, b"b")]
     data = answer(codec.Pushed(2, True, 8)) + answer(codec.Pushed(1, True, 7))
     unknown = answer(codec.Pushed(99, True, 1))
-    assert end.receive(unknown + data, 1) == [Confirmed(second, 8), Confirmed(first, 7)]
-    assert end.receive(data, 1) == []
+    end.receive(unknown + data, 1)
+    assert end.confirmed() == [Confirmed(second, 8), Confirmed(first, 7)]
+    end.receive(data, 1)
+    assert end.confirmed() == []
     assert end.unconfirmed == 0
 
 
@@ -94,7 +96,8 @@ def test_what_was_refused_goes_again_before_what_was_pushed_after_it() -> None:
     end.tick(2)
     assert pushes(end) == [(3, b"a"), (4, b"b"), (5, b"c")]
     stored = answer(codec.Pushed(3, True, 0)) + answer(codec.Pushed(4, True, 1))
-    assert end.receive(stored, 2) == [Confirmed(first, 0), Confirmed(second, 1)]
+    end.receive(stored, 2)
+    assert end.confirmed() == [Confirmed(first, 0), Confirmed(second, 1)]
 
 
 def test_what_is_new_waits_behind_what_was_refused() -> None:
@@ -177,6 +180,21 @@ def test_a_consumer_goes_on_where_it_was_and_drops_what_it_did_not_ask_for() -> 
     end.receive(answer(codec.Pulled(1, ((4, b"below"), (5, b"a"), (7, b"b")))), 0)
     assert list(end.messages) == [(5, b"a"), (7, b"b")]
     assert requests(end.take()) == [(end.address, codec.Pull(2, 8, 100))]
+
+
+@pytest.mark.parametrize("last", [2**64 - 1, 4])
+def test_a_hub_that_has_nothing_that_can_be_read_is_at_its_end(last: int) -> None:
+    end = consumer()
+    end.receive(answer(codec.Pulled(1, ((6, b"a"),))), 0)
+    end.take()
+    end.receive(answer(codec.Pulled(2, ((last, b"b"),))), 0)
+    assert list(end.messages) == [(6, b"a")]
+    assert end.at_end
+    assert requests(end.take()) == []
+    end.tick(0.25)
+    assert requests(end.take()) == [(end.address, codec.Pull(3, 7, 100))]
+    end.handled(6, 1)
+    assert saves(end) == [7]
 
 
 def test_after_an_empty_list_it_slows_down_to_2_s() -> None:

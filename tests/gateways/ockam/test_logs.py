@@ -5,10 +5,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateways.ockam import Catalog, Side
+from gateways.ockam import Catalog, Side, Stream
+from gateways.ockam.commands import Outcome
 from gateways.ockam.logs import Push
-from gateways.ockam.server import Outcome
 from logstore import EntryRejected, LogState, Store
+from tests.gateways.failing import fill_disk_once
 from tests.logstore.authors import AuthorLog, signing_key
 
 
@@ -63,3 +64,39 @@ def test_a_stream_that_cannot_go_on_is_left_out(what: str) -> None:
                 transaction.db.execute("UPDATE entries SET hash = zeroblob(66) WHERE ingest = 1")
         for index in range(2):
             assert pushed(catalog, orders, bills) == [Outcome.REFUSED, index]
+
+
+def run_of(catalog: Catalog, messages: int, dropped: int) -> Stream:
+    """A stream of which the first messages were dropped here."""
+    stream = catalog.at(made(catalog, "orders")[0])
+    assert stream is not None
+    catalog.append([Push(stream.address, b"tea")] * messages)
+    catalog.store.drop(stream.key, 2, dropped + 1)
+    return stream
+
+
+@pytest.mark.parametrize("dropped", [10, 90])
+def test_what_is_fetched_is_waited_for(dropped: int) -> None:
+    with Store.memory() as store, catalog_of(store) as catalog:
+        stream = run_of(catalog, 100, dropped)
+        for _ in range(2):
+            assert catalog.read(stream, 0, 1, 1_000) == [(dropped, b"tea")]
+        assert store.want(stream.key, dropped - 1, dropped + 1)
+        assert catalog.read(stream, 0, 1, 1_000) == []
+        assert catalog.read(stream, dropped, 1, 1_000) == [(dropped, b"tea")]
+        for seq in range(dropped - 1, dropped + 2):
+            store.complete_payload(stream.key, seq, b"tea")
+        assert catalog.read(stream, 0, 1, 1_000) == [(dropped - 3, b"tea")]
+
+
+def test_a_full_disk_keeps_nobody_from_what_is_behind_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Store.memory() as store, catalog_of(store) as catalog:
+        stream = run_of(catalog, 100, 90)
+        fill_disk_once(monkeypatch)
+        assert catalog.read(stream, 0, 1, 1_000) == [(90, b"tea")]
+        assert catalog.read(stream, 0, 1, 1_000) == [(90, b"tea")]
+        store.drop(stream.key, 92, 92)
+        fill_disk_once(monkeypatch)
+        assert catalog.read(stream, 0, 1, 1_000) == [(91, b"tea")]

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from gateways.ockam import ask_position, codec, create_stream
+from gateways.ockam import Publisher, ask_position, codec, create_stream
 from peer.api import Address
 
 HEARTBEAT = b"\0\0"
@@ -48,3 +48,18 @@ async def test_a_heartbeat_before_an_answer_is_passed_over() -> None:
     known = HEARTBEAT + answered(codec.Index("web", "orders", 7))
     async with hub(lambda _: known) as address:
         assert await ask_position(address, "orders", "web", timeout_s=60) == 7
+
+
+async def test_what_is_confirmed_before_what_nobody_understands_is_confirmed() -> None:
+    pushes: list[codec.Request] = []
+
+    def answer(request: codec.Request) -> bytes:
+        if not isinstance(request, codec.Push):
+            return answered(codec.Created("orders"))
+        pushes.append(request)
+        return answered(codec.Pushed(request.request, True, 7)) + b"\0\1\xff"
+
+    async with hub(answer) as address, Publisher(address, "orders") as publisher:
+        with trio.fail_after(60):
+            assert await publisher.push(b"tea") == 7
+    assert len(pushes) == 1

@@ -6,18 +6,18 @@ import pytest
 
 from gateways.ockam import codec
 from gateways.ockam.bare import CodecError
-from gateways.ockam.server import (
+from gateways.ockam.commands import (
     Append,
-    Connection,
+    FindStream,
     GetPosition,
     Made,
     MakeStream,
     Outcome,
     Read,
-    Rights,
     SavePosition,
     Wait,
 )
+from gateways.ockam.server import Connection, Rights
 
 from .test_codec import VECTORS
 
@@ -101,7 +101,7 @@ def test_what_an_address_does_not_speak_or_cannot_be(worker: str, request_: code
     assert replies(connection) == [(worker, INVALID)]
 
 
-@pytest.mark.parametrize("worker", ["stream", "stream_service", "stream_kafka", STREAM])
+@pytest.mark.parametrize("worker", ["stream", "stream_service", "stream_kafka"])
 def test_who_creates(worker: str) -> None:
     connection = Connection()
     connection.receive(frame(worker, codec.Create("n" * 255, 2, codec.CREATE_PARTITIONS)))
@@ -111,6 +111,29 @@ def test_who_creates(worker: str) -> None:
         (STREAM, codec.Created("n" * 255, 0, codec.CREATE_PARTITIONS)),
         (worker, codec.Failure("Too many streams")),
     ]
+
+
+def test_a_stream_answers_a_create_with_itself() -> None:
+    connection = Connection()
+    create = codec.Create("another", 2, codec.CREATE_PARTITIONED)
+    connection.receive(frame(STREAM, create) + frame(STREAM, codec.Create(None)))
+    assert connection.commands() == [FindStream(1, STREAM)]
+    connection.created(1, Made("orders", [(3, STREAM)]))
+    assert connection.commands() == [FindStream(2, STREAM)]
+    connection.created(2, Made("orders", [(3, STREAM)]))
+    assert replies(connection) == [
+        (STREAM, codec.Created("orders", 3, codec.CREATE_PARTITIONED)),
+        (STREAM, codec.Created("orders")),
+    ]
+
+
+def test_an_unknown_stream_answers_no_create() -> None:
+    connection = Connection()
+    connection.receive(frame(OTHER, codec.Create("orders")))
+    assert connection.commands() == [FindStream(1, OTHER)]
+    connection.created(1, None)
+    assert replies(connection) == []
+    assert connection.take_unknown() == {OTHER: 1}
 
 
 def test_too_many_partitions() -> None:
@@ -171,7 +194,8 @@ def test_without_a_return_route_a_push_and_a_save_take_effect() -> None:
     [append] = connection.commands()
     assert append == Append(1, [(STREAM, b"x")])
     connection.appended(1, [0])
-    assert connection.commands() == [SavePosition("c", "orders", 0, 2)]
+    assert connection.commands() == [SavePosition(2, "c", "orders", 0, 2)]
+    connection.saved(2)
     assert replies(connection) == []
 
 
@@ -234,6 +258,26 @@ def test_a_held_pull_waits_for_a_message() -> None:
     assert replies(connection) == []
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_what_is_stored_while_a_pull_is_read_wakes_it(is_held: bool) -> None:
+    connection = Connection(hold_s=5)
+    connection.receive(frame(STREAM, codec.Pull(1, 0, 10)))
+    if is_held:
+        connection.read(1, [])
+        connection.grown(frozenset((STREAM,)))
+    connection.commands()
+    assert connection.held == {STREAM}
+    # The look that is under way may have been too early for it, and is not repeated each time.
+    connection.grown(frozenset((STREAM,)))
+    connection.grown(frozenset((STREAM,)))
+    assert connection.commands() == []
+    connection.read(1, [])
+    [read] = [each for each in connection.commands() if isinstance(each, Read)]
+    connection.read(read.number, [(0, b"x")])
+    assert replies(connection) == [(STREAM, codec.Pulled(1, ((0, b"x"),)))]
+    assert connection.held == frozenset()
+
+
 def test_a_held_pull_ends_empty_by_time_by_a_newer_one_and_at_the_end() -> None:
     connection = Connection(hold_s=5)
     connection.receive(frame(STREAM, codec.Pull(1, 0, 10)))
@@ -292,11 +336,10 @@ def test_positions(partition: int | None) -> None:
     connection = Connection()
     connection.receive(frame("stream_index", codec.SaveIndex("c", "orders", 9, partition)))
     connection.receive(frame("stream_index_service", codec.GetIndex("c", "orders", partition)))
-    assert connection.commands() == [
-        SavePosition("c", "orders", partition or 0, 9),
-        GetPosition(1, "c", "orders", partition or 0),
-    ]
-    connection.position(1, None)
+    assert connection.commands() == [SavePosition(1, "c", "orders", partition or 0, 9)]
+    connection.saved(1)
+    assert connection.commands() == [GetPosition(2, "c", "orders", partition or 0)]
+    connection.position(2, None)
     [(worker, answer)] = replies(connection)
     assert worker == "stream_index_service"
     assert answer == codec.Index("c", "orders", None, partition)
@@ -332,6 +375,18 @@ def test_requests_that_are_not_answered_are_bounded() -> None:
     [append] = connection.commands()
     assert isinstance(append, Append)
     assert len(append.messages) == 12
+
+
+def test_it_is_not_read_from_once_1000_saves_wait_for_room() -> None:
+    connection = Connection()
+    for number in range(1_001):
+        assert connection.wants_bytes
+        connection.receive(frame("stream_index", codec.SaveIndex(f"c{number}", "orders", 1)))
+    assert not connection.wants_bytes
+    assert connection.commands() == [SavePosition(1, "c0", "orders", 0, 1)]
+    connection.saved(1)
+    assert connection.commands() == [SavePosition(2, "c1", "orders", 0, 1)]
+    assert connection.wants_bytes
 
 
 def test_a_reply_copies_the_route_whatever_is_in_it() -> None:

@@ -2,13 +2,15 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from gateways import LogHost
 from gateways.ockam import Book, Catalog, OckamServer, Rights, Side, codec
-from logstore import Store
+from logstore import Store, StoreFailed
 
 PATIENCE_S = 120
 """How long anything may take; it takes this long only if it never comes."""
@@ -130,6 +132,88 @@ async def test_a_client_that_takes_nothing_costs_an_end_4_s_and_no_position(
         side = Side(store)
         assert Book(Catalog(store, side)).get(("web", "orders", 0)) == 7
         side.close()
+
+
+async def test_a_message_that_is_stored_while_a_pull_is_read_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def watch_nothing(*_: object) -> None:
+        await trio.sleep_forever()
+
+    # Who hears of all commits would hear of this one as well, a moment later.
+    monkeypatch.setattr(LogHost, "watch", watch_nothing)
+    with Store.memory() as store:
+        async with OckamServer(store, hold_s=5) as server:
+            puller, pusher = await connected(server), await connected(server)
+            worker = await puller.create("orders")
+            begun, go_on = trio.Event(), threading.Event()
+            read = Catalog.read
+
+            def read_slowly(*given: Any) -> Any:  # noqa: ANN401 - those of read
+                found = read(*given)
+                trio.from_thread.run_sync(begun.set)
+                assert go_on.wait(PATIENCE_S)
+                return found
+
+            monkeypatch.setattr(Catalog, "read", read_slowly)
+            await puller.ask(worker, codec.Pull(1, 0, 10))
+            await begun.wait()
+            await pusher.ask(worker, codec.Push(1, b"tea"))
+            assert await pusher.reply() == (worker, codec.Pushed(1, True, 0))
+            go_on.set()
+            assert await puller.reply() == (worker, codec.Pulled(1, ((0, b"tea"),)))
+            for each in (puller, pusher):
+                await each.stream.aclose()
+
+
+async def test_a_create_at_a_stream_makes_nothing() -> None:
+    with Store.memory() as store:
+        events: list[Any] = []
+        async with OckamServer(store, observer=events.append) as server:
+            client = await connected(server)
+            worker = await client.create("orders")
+            for name in ("another", None):
+                await client.ask(worker, codec.Create(name, 2, codec.CREATE_PARTITIONED))
+                created = codec.Created("orders", 0, codec.CREATE_PARTITIONED)
+                assert await client.reply() == (worker, created)
+            await client.stream.aclose()
+        assert [each["stream"] for each in events if each["event"] == "stream"] == ["orders"]
+
+
+async def test_who_makes_a_stream_is_answered_though_it_cannot_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreFailed("the side table failed", "here", "look at the disk")
+
+    monkeypatch.setattr(Catalog, "all", fail)
+    with Store.memory() as store:
+        async with OckamServer(store) as server:
+            client = await connected(server)
+            worker = await client.create("orders")
+            assert await client.create("orders") == worker
+            await client.stream.aclose()
+
+
+async def test_a_hub_starts_whose_side_table_cannot_be_brought_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Store.memory() as store:
+        refresh = Side.refresh
+        failures = [StoreFailed("the side table failed", "here", "look at the disk")]
+
+        def fail_once(side: Side) -> bool:
+            if failures:
+                raise failures.pop()
+            return refresh(side)
+
+        monkeypatch.setattr(Side, "refresh", fail_once)
+        async with OckamServer(store) as server:
+            client = await connected(server)
+            worker = await client.create("orders")
+            await client.ask(worker, codec.Push(1, b"tea"))
+            assert await client.reply() == (worker, codec.Pushed(1, True, 0))
+            await client.stream.aclose()
 
 
 async def test_what_the_block_raises_comes_out_as_itself() -> None:

@@ -1,5 +1,6 @@
 """The side table: what is rolled back is not remembered, and what is damaged is passed over."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from gateways.ockam import Book, Catalog, Side
 from gateways.ockam.declared import LEDGER_DECLARATION, declare_stream
 from gateways.ockam.ledger import Position, Trim, encode_records
+from gateways.ockam.side import FILE_NAME
 from logstore import ExplainedError, Store, StoreFull
 from tests.gateways.failing import damage, fill_disk_once
+from tests.logstore.authors import AuthorLog
 from wire import LogKey
 
 
@@ -25,6 +28,37 @@ def test_a_stream_is_met_again_when_the_transaction_that_met_it_is_rolled_back(
             side.refresh()
         assert side.refresh()
         assert [each.name for each in side.streams(store.author)] == ["earlier", "orders"]
+        side.close()
+
+
+def test_a_side_table_of_another_history_is_made_anew(tmp_path: Path) -> None:
+    path, backup = tmp_path / "store", tmp_path / "backup"
+    with Store.create(path) as store:
+        store.append([declare_stream("kept", 0)], log_id=1)
+    shutil.copytree(path, backup)
+    with Store.open(path) as store:
+        store.append([declare_stream("gone", 0), b"tea"], log_id=2)
+        side = Side(store)
+        side.refresh()
+        side.close()
+    # The store alone is put back, and grows past the place of what was derived from it.
+    shutil.copy(path / FILE_NAME, backup / FILE_NAME)
+    shutil.rmtree(path)
+    backup.rename(path)
+    with Store.open(path) as store:
+        store.confirm_identity()
+        store.append([declare_stream("new", 0), b"a", b"b", b"c"], log_id=3)
+        side = Side(store)
+        assert side.refresh()
+        assert [each.name for each in side.streams(store.author)] == ["kept", "new"]
+        # It is this store's from now on, whatever happens to a log of somebody else.
+        other = AuthorLog(7)
+        store.put_entries(other.key, other.add_all([1, 2]), source="a friend")
+        side.refresh()
+        ids = [each.id for each in side.streams(store.author)]
+        store.put_entries(other.key, [other.make(2, b"another")], source="a friend")
+        assert not side.refresh()
+        assert [each.id for each in side.streams(store.author)] == ids
         side.close()
 
 
