@@ -79,7 +79,13 @@ MUCH_MORE_TIMES: Final = 2.0
 MUCH_MORE_S: Final = 0.25
 """Nobody rests for what a connection costs that has just been set up, nor for what has been read
 ahead for it: that is charged when it is read, and earns once it is sent. With a fifth of this an
-honest sync stood still for a second beside an attack, in one round of five."""
+honest sync stood still for a second beside an attack, in one round of five. Tried, and no better
+beside any attack: a fifth of this, and a quarter of a second ahead for each account, shared by its
+connections."""
+AHEAD_MAX_S: Final = 0.25
+"""So much may be earned before it is charged: what a turn brings is heard of inside of it, and its
+cost is known behind it. Counted from 0, who had wasted nothing lost what he earned, and his work
+was waste. Not without end: who is of use for a minute would flood for a minute."""
 ACCOUNTS_MAX: Final = 4096
 """Beyond these, whoever has spent least is forgotten: strangers with a million addresses take no
 memory, and forgetting a small account gives little away."""
@@ -155,7 +161,7 @@ class Account:
     def earn(self, seconds: float, now: float) -> None:
         """So much of what was charged came to something."""
         self._fade(now)
-        self._wasted_s = max(0.0, self._wasted_s - seconds)
+        self._wasted_s = max(-AHEAD_MAX_S, self._wasted_s - seconds)
         if self._parent is not None:
             self._parent.earn(seconds, now)
 
@@ -170,7 +176,8 @@ class Account:
         """What is not forgotten yet; of what came to something a tenth."""
         if not self._spent_s:
             return 0.0
-        weighed = self._wasted_s + USEFUL_WEIGHT * (self._spent_s - self._wasted_s)
+        wasted_s = max(0.0, self._wasted_s)
+        weighed = wasted_s + USEFUL_WEIGHT * max(0.0, self._spent_s - wasted_s)
         return float(weighed * 0.5 ** ((now - self._at_s) / HALF_LIFE_S))
 
     def _lately(self, now: float) -> float:
@@ -186,7 +193,7 @@ class Account:
 
     def wasted_s(self, now: float) -> float:
         """What came to nothing, and is not forgotten yet."""
-        return float(self._wasted_s * 0.5 ** ((now - self._at_s) / HALF_LIFE_S))
+        return float(max(0.0, self._wasted_s) * 0.5 ** ((now - self._at_s) / HALF_LIFE_S))
 
     def rank(self, now: float) -> tuple[float, float]:
         """The smaller goes first: by the peer or address, then by the connection."""

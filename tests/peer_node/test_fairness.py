@@ -21,10 +21,12 @@ from peer import (
 )
 from peer.node import fairness
 from peer.node.fairness import (
+    AHEAD_MAX_S,
     HALF_LIFE_S,
     LONGEST_WAITING_EVERY,
     REFUSAL_WORTH_S,
     REST_TIMES,
+    USEFUL_WEIGHT,
     Account,
     Accounts,
     Line,
@@ -77,10 +79,23 @@ def test_what_came_to_something_counts_little_and_waste_counts_whole() -> None:
     floods.charge(0.6, 0.0)
     assert copies.rank(0.0) < floods.rank(0.0)
     assert copies.spent_s(0.0) == pytest.approx(0.5)
-    # More than was charged is not earned.
+    # No more is earned than was charged, but for a little that goes ahead.
     copies.earn(100.0, 0.0)
     copies.charge(1.0, HALF_LIFE_S)
-    assert copies.spent_s(HALF_LIFE_S) == pytest.approx(1.25)
+    wasted_s = 1.0 - AHEAD_MAX_S / 2
+    weighed_s = wasted_s + USEFUL_WEIGHT * (2.5 + 1.0 - wasted_s)
+    assert copies.spent_s(HALF_LIFE_S) == pytest.approx(weighed_s)
+
+
+def test_what_a_turn_earns_before_its_cost_is_known_is_no_waste() -> None:
+    account, other = Account(), Account()
+    for turn in range(100):
+        now = 0.01 * turn
+        account.earn(0.01, now)
+        account.charge(0.01, now)
+        other.charge(0.01, now)
+    assert account.wasted_s(1.0) == 0.0
+    assert other.wasted_s(1.0) > 0.9
 
 
 def test_a_connection_earns_by_what_it_moves() -> None:
