@@ -120,7 +120,7 @@ class PeerLog(Struct):
             path if path <= self.planned.stop else 0,
             self.offered,
             watched,
-            self.rests.tried(self.log, Kind.RANGE, Outcome.REFUSED),
+            self.rests.refused(self.log, Kind.RANGE),
         )
 
     # What it proposes

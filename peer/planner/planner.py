@@ -377,7 +377,7 @@ class Planner:
             known.planned.heard = max(known.planned.heard, event.newest)
             told = known.forks.told if known.forks is not None else NEVER
             if event.fork is not None and event.fork < told:
-                self._rests.lift(log, Kind.RANGE, Outcome.REFUSED)
+                self._rests.lift_refused(log, Kind.RANGE)
                 self._turns.mark(log)
             # Soon, and not at once: a log that another session brings changes many times a second.
             # What is fetched once is brought whatever sizes an open request is for.

@@ -70,6 +70,10 @@ class Outcome(Enum):
 
     REFUSED = auto()
     """The other side does not want to be asked (cancel 128)."""
+    LIFTED = auto()
+    """It was refused, and the other side has made a proposal since: it is asked for after a pause.
+    A row of its own, since what is refused meanwhile rests for ever, and would keep this with it.
+    """
     WITHDRAWN = auto()
     """It proposed that, and did not want it any more."""
     STOOD = auto()
@@ -115,6 +119,7 @@ def _rules(config: SessionConfig) -> dict[Outcome, Rule]:
     stalled, most = config.stalled_after_s, config.retry_max_s
     return {
         Outcome.REFUSED: Rule(stalled, most, later=True),
+        Outcome.LIFTED: Rule(stalled, most),
         Outcome.WITHDRAWN: Rule(stalled, most, later=True),
         Outcome.STOOD: Rule(stalled, most),
         Outcome.ENDED: Rule(math.inf, math.inf),
@@ -202,8 +207,11 @@ class Rests:
         row = self._row(log, Kind.PAYLOAD, Outcome.SKIPPED)
         return 0 if row is None else row.asked_up_to
 
-    def tried(self, log: LogKey, kind: Kind, outcome: Outcome) -> Ranges:
-        """The entries of a row, whether they rest still or may be tried again."""
+    def refused(self, log: LogKey, kind: Kind) -> Ranges:
+        """What was refused of late, whether it rests still or may be tried again."""
+        return union(*(self._ranges(log, kind, each) for each in (Outcome.REFUSED, Outcome.LIFTED)))
+
+    def _ranges(self, log: LogKey, kind: Kind, outcome: Outcome) -> Ranges:
         row = self._row(log, kind, outcome)
         return () if row is None else row.ranges
 
@@ -217,7 +225,7 @@ class Rests:
         if rows is None or len(rows) != 1 or log in self._retries:
             return None
         row = rows.get((Kind.RANGE, Outcome.REFUSED))
-        return None if row is None or row.until < math.inf else row.ranges
+        return row.ranges or None if row is not None and row.until == math.inf else None
 
     def _row(self, log: LogKey, kind: Kind, outcome: Outcome) -> Row | None:
         rows = self._rows.get(log)
@@ -246,6 +254,8 @@ class Rests:
             # That rest was over: what it was for may be tried, and only this has come to nothing
             # again.
             row.ranges = ()
+        if outcome is Outcome.REFUSED:
+            self._drop_ended(rows, kind, now)
         exact = outcome is Outcome.WITHDRAWN
         joined = tuple({*row.ranges, *ranges}) if exact else union(row.ranges, ranges)
         row.ranges = _bounded(joined, merge=outcome is Outcome.REFUSED)
@@ -289,7 +299,7 @@ class Rests:
 
     def told(self, log: LogKey) -> Ranges:
         """What the other side was told of, or knows otherwise."""
-        return self.tried(log, Kind.OFFER, Outcome.TOLD)
+        return self._ranges(log, Kind.OFFER, Outcome.TOLD)
 
     def left_long_enough(self, log: LogKey, kind: Kind, seen: object, now: float) -> bool:
         """Whether something was left to others for long enough, as it is now and was then.
@@ -337,8 +347,9 @@ class Rests:
         if rows is None:
             return
         self._drop(log, Kind.RANGE, Outcome.WITHDRAWN)
-        for (_, outcome), row in rows.items():
-            if outcome is not Outcome.REFUSED or row.until < math.inf:
+        lifted: list[tuple[Kind, Row]] = []
+        for (kind, outcome), row in rows.items():
+            if outcome is not Outcome.REFUSED or row.until < math.inf or not row.ranges:
                 # It was lifted already: each further proposal would put the end off.
                 continue
             if is_further:
@@ -346,8 +357,13 @@ class Rests:
                 self._schedule(log, now)
             elif not self._once and meet(row.ranges, up_to(exists)):
                 # A sync does not wait for that, and the next one begins with nothing refused.
-                row.until = now + self._delay(self._rules[outcome], row.tries - 1)
-                self._schedule(log, row.until)
+                lifted.append((kind, row))
+        for kind, row in lifted:
+            pause = rows.setdefault((kind, Outcome.LIFTED), Row((), now, until=now))
+            before = pause.ranges if pause.until > now else ()
+            pause.ranges, row.ranges = union(before, row.ranges), ()
+            pause.until = now + self._delay(self._rules[Outcome.LIFTED], row.tries - 1)
+            self._schedule(log, pause.until)
 
     def lift_by_our_proposal(self, log: LogKey, made_at: float, now: float) -> None:
         """This side made a proposal: what the other one took back before may be asked for again."""
@@ -383,6 +399,11 @@ class Rests:
             if of is kind and outcome in (None, found) and row.since < before:
                 row.until = 0.0
 
+    def lift_refused(self, log: LogKey, kind: Kind) -> None:
+        """What was refused may be tried again at once."""
+        for outcome in (Outcome.REFUSED, Outcome.LIFTED):
+            self.lift(log, kind, outcome)
+
     def lift_part(self, log: LogKey, kind: Kind, ranges: Ranges) -> None:
         """These entries may be tried again at once."""
         for (of, _), row in self._rows.get(log, {}).items():
@@ -395,6 +416,13 @@ class Rests:
             if of is kind and at < row.until < math.inf:
                 row.until = at
                 self._schedule(log, at)
+
+    @staticmethod
+    def _drop_ended(rows: dict[_Key, Row], kind: Kind, now: float) -> None:
+        """What was lifted and may be tried again is refused anew where it is named anew."""
+        lifted = rows.get((kind, Outcome.LIFTED))
+        if lifted is not None and lifted.until <= now:
+            del rows[kind, Outcome.LIFTED]
 
     def _drop(self, log: LogKey, kind: Kind, outcome: Outcome) -> None:
         rows = self._rows.get(log)

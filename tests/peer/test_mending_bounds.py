@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from peer.planner import peer_log, rests
-from peer.planner.rests import Kind, Outcome
+from peer.planner.rests import Kind
 from wire import (
     Adjust,
     Cancel,
@@ -87,7 +87,7 @@ def test_payloads_that_were_refused_rest_until_the_other_side_proposes_something
     assert peer.next_try(skipped=[skipped]) == [skipped]
     assert peer.next_try(given=[skipped]) == [skipped]
     assert peer.next_try() == []
-    refused = peer.engine._planner._rests.tried(LOG, Kind.PAYLOAD, Outcome.REFUSED)
+    refused = peer.engine._planner._rests.refused(LOG, Kind.PAYLOAD)
     assert len(refused) == RANGES_MAX
     assert set(LACKED) - {skipped} <= {n for first, last in refused for n in range(first, last + 1)}
     peer.control(propose(1, LACKED[-1] + 5))

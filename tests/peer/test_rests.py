@@ -58,6 +58,24 @@ def test_where_there_is_no_room_it_is_tried_every_few_minutes() -> None:
     assert found == doubled(CONFIG.room_first_s, CONFIG.room_max_s)
 
 
+def test_what_is_refused_meanwhile_does_not_keep_what_a_proposal_has_lifted() -> None:
+    """As where one side refuses what follows, and the other one lacks what is before that."""
+    rests = Rests(CONFIG)
+    rests.note(LOG, Kind.RANGE, Outcome.REFUSED, 100.0, EVERYTHING)
+    rests.lift_by_their_proposal(LOG, 100.0, 20, is_further=False)
+    later = ((21, EVERYTHING[-1][1]),)
+    rests.note(LOG, Kind.RANGE, Outcome.REFUSED, 101.0, later)
+    assert rests.left_alone(LOG, Kind.RANGE, 101.0) == EVERYTHING
+    ends = 100.0 + CONFIG.stalled_after_s
+    assert rests.next_at() == ends
+    assert rests.due(ends) == [LOG]
+    assert rests.left_alone(LOG, Kind.RANGE, ends) == later
+    assert rests.refused(LOG, Kind.RANGE) == EVERYTHING
+    # Once it is refused again that is all there is to know.
+    rests.note(LOG, Kind.RANGE, Outcome.REFUSED, ends, SOME)
+    assert rests.only_refused(LOG) == (*SOME, *later)
+
+
 def test_news_shorten_a_rest_that_has_an_end_and_no_other() -> None:
     rests = Rests(CONFIG)
     rests.note(LOG, Kind.RANGE, Outcome.REFUSED, 100.0, SOME)

@@ -61,6 +61,8 @@ class Pace:
         self.rng = rng
         self.delay_s = delay_s
         self.slow_until = 0.0
+        self.late_until = 0.0
+        """When the last of what was slow is done, though nothing new has been slow for a while."""
         self.was_slow = False
         self.life = Life()
         self.power_lost: Callable[[], bool] = lambda: False
@@ -71,6 +73,7 @@ class Pace:
         delay_s = self.rng.uniform(0, self.delay_s)
         if self.clock.now < self.slow_until:
             delay_s += self.rng.uniform(0, 3.0)
+            self.late_until = max(self.late_until, self.clock.now + delay_s)
         self.clock.after(delay_s, do, self.life)
 
 

@@ -127,7 +127,7 @@ class OneTimeSync:
                 return
             try:
                 held = taker.world.holdings.of(taker, due.log)
-                if held.info is None and giver.pace.slow_until > self._began_at:
+                if held.info is None and giver.pace.late_until > self._began_at:
                     # It may not have come to speak of a log that the other one does not know.
                     continue
                 what = due.lacks(held, taker.world.holdings.of(giver, due.log))
