@@ -132,6 +132,13 @@ def is_stored(request: Request) -> bool:
     return not request.incoming.pending or request.incoming.discarding
 
 
+def still_comes(request: Request) -> bool:
+    """Whether data is under way in a request that the other side has called complete."""
+    asked_for = request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
+    is_complete = request.cancel_received is CancelReason.COMPLETE
+    return is_complete and asked_for and not (request.end_received or _is_over(request))
+
+
 def covers(request: Request) -> bool:
     """Whether a request will bring, or tell of, everything new of its log."""
     return (

@@ -20,7 +20,7 @@ from peer.protocol.request import Request
 from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
 
 from .answer import goes_on, is_late_offer, is_offer, only_told
-from .coverage import is_stored
+from .coverage import is_stored, still_comes
 
 
 class Claim(Protocol):
@@ -126,8 +126,8 @@ class Fetches:
     def take_ended(self, is_settling: Callable[[LogKey], bool]) -> list[FetchEnded]:
         """The logs of which nothing is fetched at this moment; each is told once.
 
-        Not before all that came is stored, or never will be: another session would bring it again.
-        `is_settling`: whether something is not that came in a request that is over.
+        Not before all has come, and is stored or never will be: another session would bring it
+        again. `is_settling`: whether something is not that came in a request that is over.
         """
         if not self._perhaps_over:
             return []
@@ -138,7 +138,11 @@ class Fetches:
             requests = self._requests_of(log)
             if any(map(fetches, requests)):
                 continue
-            if is_settling(log) or not all(map(is_stored, requests)):
+            if (
+                is_settling(log)
+                or not all(map(is_stored, requests))
+                or any(map(still_comes, requests))
+            ):
                 self._perhaps_over[log] = None
                 self._useless |= useless & {log}
                 continue
@@ -149,3 +153,8 @@ class Fetches:
 
 def _is_open(request: Request) -> bool:
     return request.cancel_sent is None and request.cancel_received is None
+
+
+def _is_under_way(request: Request) -> bool:
+    """Whether something of a request is still to come, or is not stored yet."""
+    return still_comes(request) or not is_stored(request)

@@ -18,9 +18,20 @@ from peer.protocol.notices import (
     PeerHolds,
     RequestCancelled,
 )
-from wire import Cancel, CancelReason, Eagerness, LogKey
+from wire import (
+    Adjust,
+    Cancel,
+    CancelReason,
+    Eagerness,
+    Grant,
+    LogKey,
+    Propose,
+    encode_request_cancelled,
+    encode_switch,
+)
 
-from .impolite import propose
+from .impolite import LOG as THEIRS
+from .impolite import Impolite, entry_packets, log_of, propose
 from .rig import Author, Held, Pair, Store, claim_none
 
 AUTHOR = Author(SigningKey(b"s" * 32))
@@ -228,6 +239,24 @@ def test_a_claim_does_not_end_before_what_came_is_stored() -> None:
     assert fetches.take_ended(lambda _: True) == []
     assert fetches.take_ended(lambda _: False) == [FetchEnded(LOG, listens=False)]
     assert fetches.take_ended(lambda _: False) == []
+
+
+def test_a_claim_does_not_end_before_what_is_complete_has_come() -> None:
+    """That is said on the control channel, and may be ahead of all of it."""
+    logs, held = frozenset((THEIRS, LOG)), log_of(2)
+    side = Impolite(proactive=True, logs=logs)
+    side.control(Grant(3))
+    [asked] = [each for each in side.messages() if isinstance(each, Propose) and each.log == THEIRS]
+    told = Adjust(asked.request, eagerness=Eagerness.NOTIFY, allow_skip=True, end=2)
+    side.control(told, Cancel(asked.request, CancelReason.COMPLETE))
+    ended = FetchEnded(THEIRS, listens=False)
+    assert ended not in side.host.notices
+    side.sent()
+    switch = encode_switch(asked.request)
+    side.data(switch, entry_packets(held, (1, 2), 1), encode_request_cancelled(asked.request))
+    assert side.store.logs[THEIRS].keys() == held.keys()
+    side.sent()
+    assert ended in side.host.notices
 
 
 def test_who_would_ask_if_it_were_the_source_can_be_asked() -> None:

@@ -167,7 +167,10 @@ def short(log: LogKey) -> str:
 
 def notice_line(notice: Notice) -> str:
     """A notice, for traces."""
-    fields = [
-        f"{name}={str(getattr(notice, name))[:12]}" for name in getattr(notice, "__slots__", ())
-    ]
+
+    def written(value: object) -> str:
+        return short(value) if isinstance(value, LogKey) else str(value)[:12]
+
+    names = (*getattr(notice, "__struct_fields__", ()),)
+    fields = [f"{name}={written(getattr(notice, name))}" for name in names]
     return f"{type(notice).__name__}({' '.join(fields)})"
