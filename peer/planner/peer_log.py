@@ -299,7 +299,7 @@ class PeerLog(Struct):
             if only_heard and request.proposal.end is None:
                 # It has told all that it will: asked again at once, the same proposal would go
                 # round for as long as another session fetches the log.
-                self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, EVERYTHING)
+                self.ends_telling(now)
             self.both_have = max(self.both_have, request.lowest_end() or 0)
         if ask is not None:
             # What it sent or passed it holds; where both only notify, it may have been refused it.
@@ -309,6 +309,10 @@ class PeerLog(Struct):
             if ask.kind is AskKind.WATCH and self.wants.is_sparse:
                 # It stops at a gap of its own, and would do so again.
                 self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, up_to(ask.start))
+
+    def ends_telling(self, now: float) -> None:
+        """It tells no more of what is new before it says something else of the log."""
+        self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, EVERYTHING)
 
     def leaves(self, request: Request) -> None:
         """A request is ended from here: of what the other side wants in it, this has not come."""

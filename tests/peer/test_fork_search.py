@@ -3,12 +3,23 @@
 import pytest
 from nacl.signing import SigningKey
 
+from logstore import WriteScope
 from peer.planner.fork_search import differs_at
-from peer.protocol.events import Interests
-from wire import Cancel, Grant, LogKey
+from peer.protocol.events import Interests, InterestsChanged
+from peer.protocol.scope import Scope
+from wire import (
+    Cancel,
+    CancelReason,
+    Eagerness,
+    Grant,
+    LogKey,
+    Propose,
+    encode_request_cancelled,
+    encode_switch,
+)
 
 from . import impolite
-from .impolite import Impolite, propose
+from .impolite import Impolite, log_of, propose
 from .rig import Author, Pair, Store
 
 AUTHOR = Author(SigningKey(b"f" * 32))
@@ -112,3 +123,28 @@ def test_a_sync_finds_a_fork_where_neither_side_has_anything_new(syncs: tuple[st
     for _ in range(40):
         pair.run(advance_s=0.1)
     assert [store.forks[LOG][0] for store in stores] == [8, 8]
+
+
+def test_a_fork_that_was_told_while_nothing_was_taken_in_is_asked_for_later() -> None:
+    """Whoever has told it does not tell it again, and a proof of what is not wanted is not kept."""
+    logs = frozenset((impolite.LOG, LogKey(bytes(32), 0)))
+    side, offers = Impolite(proactive=True, logs=logs), tuple(sorted(logs))
+    closed = Interests(logs=logs, scope=Scope(None, WriteScope.NONE, bytes(32)))
+    side.host.todo.append(InterestsChanged(closed, offers))
+    side.control(Grant(8))
+
+    def asked() -> list[Propose]:
+        found = [each for each in side.messages() if isinstance(each, Propose)]
+        return [each for each in found if each.log == impolite.LOG]
+
+    [watch] = asked()
+    assert watch.eagerness is Eagerness.NOTIFY
+    proof = (log_of(1)[1].encoded, log_of(1, lambda _: b"another")[1].encoded)
+    side.control(Cancel(watch.request, CancelReason.FORKED, entries=proof))
+    side.sent()
+    side.data(encode_switch(watch.request), encode_request_cancelled(watch.request))
+    side.wait(30.0)
+    assert asked() == []
+    side.host.todo.append(InterestsChanged(Interests(logs=logs), offers))
+    [wanted] = asked()
+    assert (wanted.start, wanted.end, wanted.eagerness) == (1, None, Eagerness.ALL)
