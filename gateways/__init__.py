@@ -6,13 +6,17 @@ they stand on. Names are loaded when they are first used, so that sans-io module
 be taken without Trio and SQLite. Nothing below imports `gateways`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from wire import loaded_late
+
 if TYPE_CHECKING:
-    from .hosting import LogHost, Observer, store_of, unobserved
+    from .calling import again, beside
+    from .hosting import LogHost, store_of
     from .locks import WriterLock
     from .log_ids import Sign, create_logs, free_ids
+    from .met import DeclaredRow, Met, MetLog
+    from .newest_state import NewestState, Said
     from .prefix import (
         Prefix,
         Standing,
@@ -25,51 +29,33 @@ if TYPE_CHECKING:
     )
     from .reception import Ended, Reception, receive_some, send_bounded, send_now
     from .running import Running, outlasting
-    from .side_table import SideTable
-
-_HOMES = {
-    "Ended": "reception",
-    "LogHost": "hosting",
-    "Observer": "hosting",
-    "Prefix": "prefix",
-    "Reception": "reception",
-    "Running": "running",
-    "SideTable": "side_table",
-    "Standing": "prefix",
-    "WriterLock": "locks",
-    "Sign": "log_ids",
-    "create_logs": "log_ids",
-    "free_ids": "log_ids",
-    "entries_from": "prefix",
-    "holds_still": "prefix",
-    "outlasting": "running",
-    "read_to_damage": "prefix",
-    "receive_some": "reception",
-    "send_bounded": "reception",
-    "send_now": "reception",
-    "sound_entries": "prefix",
-    "sound_entry": "prefix",
-    "standing_of": "prefix",
-    "store_of": "hosting",
-    "unobserved": "hosting",
-}
+    from .saving import Saver
+    from .side_table import SideTable, pack_u64, unpack_u64
 
 __all__ = [
+    "DeclaredRow",
     "Ended",
     "LogHost",
-    "Observer",
+    "Met",
+    "MetLog",
+    "NewestState",
     "Prefix",
     "Reception",
     "Running",
+    "Said",
+    "Saver",
     "SideTable",
     "Sign",
     "Standing",
     "WriterLock",
+    "again",
+    "beside",
     "create_logs",
     "entries_from",
     "free_ids",
     "holds_still",
     "outlasting",
+    "pack_u64",
     "read_to_damage",
     "receive_some",
     "send_bounded",
@@ -78,14 +64,32 @@ __all__ = [
     "sound_entry",
     "standing_of",
     "store_of",
-    "unobserved",
+    "unpack_u64",
 ]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = value
-        return value
+    __getattr__ = loaded_late(
+        __name__,
+        {
+            "calling": ("again", "beside"),
+            "hosting": ("LogHost", "store_of"),
+            "locks": ("WriterLock",),
+            "log_ids": ("Sign", "create_logs", "free_ids"),
+            "met": ("DeclaredRow", "Met", "MetLog"),
+            "newest_state": ("NewestState", "Said"),
+            "prefix": (
+                "Prefix",
+                "Standing",
+                "entries_from",
+                "holds_still",
+                "read_to_damage",
+                "sound_entries",
+                "sound_entry",
+                "standing_of",
+            ),
+            "reception": ("Ended", "Reception", "receive_some", "send_bounded", "send_now"),
+            "running": ("Running", "outlasting"),
+            "saving": ("Saver",),
+            "side_table": ("SideTable", "pack_u64", "unpack_u64"),
+        },
+    )

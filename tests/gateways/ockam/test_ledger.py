@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateways.declaration import DeclarationError
-from gateways.ockam.bare import CodecError
 from gateways.ockam.declared import (
     LEDGER_DECLARATION,
     LedgerDeclared,
@@ -27,8 +26,8 @@ from gateways.ockam.ledger import (
     encode_records,
     merge_places,
     payloads_of,
-    wants_summary,
 )
+from gateways.reading import CodecError
 
 from .test_codec import U64, VECTORS
 
@@ -107,10 +106,3 @@ def test_payloads_keep_to_their_limits() -> None:
 def test_a_payload_that_is_wrong_in_one_place_counts_not_at_all(payload: str) -> None:
     with pytest.raises(CodecError):
         decode_records(bytes.fromhex(payload))
-
-
-def test_a_summary_is_due_above_1_mib_and_four_times_its_size() -> None:
-    assert not wants_summary(1 << 20, 1)
-    assert wants_summary((1 << 20) + 1, 1)
-    assert not wants_summary(4 << 20, 1 << 20)
-    assert wants_summary((4 << 20) + 1, 1 << 20)

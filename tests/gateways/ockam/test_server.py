@@ -5,19 +5,18 @@ from typing import Any
 import pytest
 
 from gateways.ockam import codec
-from gateways.ockam.bare import CodecError
 from gateways.ockam.commands import (
     Append,
     FindStream,
     GetPosition,
-    Made,
     MakeStream,
-    Outcome,
     Read,
     SavePosition,
     Wait,
 )
+from gateways.ockam.outcomes import Made, Outcome
 from gateways.ockam.server import Connection, Rights
+from gateways.reading import CodecError
 
 from .test_codec import VECTORS
 
