@@ -33,7 +33,8 @@ class Asker:
     """Asks, before each batch that is appended to own logs, unless that was done a moment ago.
 
     `always`: True asks whatever was asked before, and does not let pass that nobody answers; False
-    asks nobody.
+    asks nobody. `following`: logs of which nothing is held here, and that may have been made before
+    this store was put back; it is asked about them as well, and they are named only if they were.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class Asker:
         terminal: "Terminal",
         *,
         always: bool | None,
+        following: Iterable[int] = (),
     ) -> None:
         self._store = store
         self._logs = frozenset(LogKey(store.author, log_id) for log_id in log_ids)
+        self._asked = self._logs | {LogKey(store.author, log_id) for log_id in following}
         self._terminal = terminal
         self._always = always
         self._asked_at = -HOLDS_S
@@ -81,7 +84,7 @@ class Asker:
 
         from .online import run_trio
 
-        return run_trio(partial(ask_peers, self._store, self._logs, addresses))
+        return run_trio(partial(ask_peers, self._store, self._asked, addresses))
 
     def _take(self, asked: "Asked") -> None:
         """What came of it, in words."""
@@ -137,8 +140,8 @@ class Asker:
     @property
     def _memory(self) -> str:
         """Under which name it stands in the store: of these logs together, however many."""
-        numbers = ",".join(str(log.log_id) for log in sorted(self._logs))
-        if len(self._logs) > 1:
+        numbers = ",".join(str(log.log_id) for log in sorted(self._asked))
+        if len(self._asked) > 1:
             numbers = blake2b(numbers.encode(), digest_size=16).hexdigest()
         return f"{_ASKED}{numbers}"
 

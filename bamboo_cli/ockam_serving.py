@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from logstore import Store
 from peer import counted
+from wire import LogKey
 
 from .asking import Asker
 from .errors import DONE, WrongUsage
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 DEFAULT_LISTEN: Final = "127.0.0.1:4000"
+NEXT_ASKED: Final = 16
+"""Logs that are not there and asked about at first, in the same call as those that are."""
 _RIGHTS: Final = {"": "ALL", "no-create": "NO_CREATE", "read-only": "READ_ONLY"}
 
 
@@ -65,10 +69,11 @@ def run_serve(args: "Namespace", terminal: "Terminal") -> int:
 def ask_of_all(store: Store, first_log: int | None, terminal: "Terminal") -> None:
     """Asks peers whether this store has the newest of its ledger and its streams. Raises Problem.
 
-    Nobody is asked about streams that this store does not know: one that was made after a backup,
-    and before it was put back, is met by who syncs with the next one of that number.
+    And about those that it would make next: they may have been made after a backup, and before that
+    was put back. While somebody holds one of them, it is asked about twice as many that follow.
     """
-    from gateways.ockam import Side
+    from gateways import free_ids
+    from gateways.ockam import FIRST_LOG, Side
 
     side = Side(store)
     try:
@@ -77,7 +82,14 @@ def ask_of_all(store: Store, first_log: int | None, terminal: "Terminal") -> Non
         ledger = ledger_id(store, side, first_log)
     finally:
         side.close()
-    Asker(store, [ledger, *streams], terminal, always=None).ask()
+    known, count = [ledger, *streams], NEXT_ASKED
+    while True:
+        free = free_ids(store, FIRST_LOG if first_log is None else first_log)
+        following = [*islice(free, count)]
+        Asker(store, known, terminal, always=None, following=following).ask()
+        if not any(store.log(LogKey(store.author, each)) for each in following):
+            return
+        known, count = following, 2 * count
 
 
 def ledger_id(store: Store, side: "Side", first_log: int | None) -> int:

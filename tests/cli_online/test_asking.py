@@ -179,6 +179,35 @@ def test_a_hub_of_a_machine_that_was_restored_takes_all_its_logs_back_before_it_
     assert not forks(machine)
 
 
+def test_a_hub_of_a_machine_that_was_restored_knows_the_streams_made_since(
+    machine: Machine, friend: Friend, author: str
+) -> None:
+    """It would sign their logs anew, for others."""
+    other, _, address = friend
+
+    def push(where: str, name: str) -> str:
+        return machine.run("ockam", "push", where, name, stdin=b"tea").stdout.strip()
+
+    with hub(machine) as (where, _):
+        machine.run("ockam", "create", where, "orders")
+        assert push(where, "orders") == "0"
+    machine.run("sync", address)
+    files = machine.snapshot()
+    with hub(machine) as (where, _):
+        machine.run("ockam", "create", where, "bills", "--partitions", "30")
+        assert push(where, "bills") == "0"
+    machine.run("sync", address)
+    machine.restore(files)
+    machine.forget_asking()
+    with hub(machine) as (where, _):
+        assert push(where, "bills") == "1"
+        machine.run("ockam", "create", where, "notes")
+        assert push(where, "notes") == "0"
+    machine.run("sync", address)
+    assert not forks(other)
+    assert not forks(machine)
+
+
 def test_nobody_who_answers_is_said_once_in_a_while(
     machine: Machine, friend: Friend, author: str
 ) -> None:
