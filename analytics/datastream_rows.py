@@ -11,12 +11,12 @@ from gateways.datastream.codec import (
     BOOKMARK,
     ENTRY_HEAD,
     HEAD_BYTES,
-    CodecError,
     Found,
     OperationScanner,
     decode_declaration,
     decode_truncation,
 )
+from gateways.reading import CodecError
 from wire import LogKey
 
 from .declared import LOG, check_batch, declared, named

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateways.declaration import DeclarationError
-from gateways.ockam.bare import CodecError
 from gateways.ockam.declared import INDEX_OF_SEQ, StreamDeclared, read_declared
 from gateways.ockam.ledger import Position, decode_records
+from gateways.reading import CodecError
 
 from .declared import LOG, check_batch, declared
 from .reading import latest, read_export

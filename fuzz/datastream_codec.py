@@ -5,7 +5,6 @@ from contextlib import suppress
 
 from fuzz.harness import main
 from gateways.datastream.codec import (
-    CodecError,
     Declaration,
     Entry,
     Header,
@@ -25,6 +24,7 @@ from gateways.datastream.codec import (
     encode_truncation,
 )
 from gateways.datastream.sessions import Question, ServerSession
+from gateways.reading import CodecError
 
 OPERATION = b"".join(
     encode_entry(each)

@@ -10,7 +10,6 @@ from fuzz.harness import main
 from gateways.datastream.codec import (
     BOOKMARK,
     Code,
-    CodecError,
     Command,
     Entry,
     Header,
@@ -37,6 +36,7 @@ from gateways.datastream.sessions import (
     RelaySession,
     Truncate,
 )
+from gateways.reading import CodecError
 
 if TYPE_CHECKING:
     from collections.abc import Generator

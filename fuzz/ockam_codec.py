@@ -1,7 +1,6 @@
 """Ockam's frames mean the same in any pieces; what decodes encodes to the same bytes."""
 
 from fuzz.harness import main
-from gateways.ockam.bare import CodecError
 from gateways.ockam.codec import (
     Content,
     Create,
@@ -30,6 +29,7 @@ from gateways.ockam.codec import (
     local,
 )
 from gateways.ockam.ledger import Position, Trim, decode_records, encode_records
+from gateways.reading import CodecError
 
 _ROUTED = Message((local("echoer"),), (local("app"),), b"\x05msg-0")
 _PAYLOADS = [

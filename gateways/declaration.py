@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Final, NoReturn
 
+from wire import U64_MAX
+
 DECLARATION_BYTES_MAX: Final = 4096
 EXACT_MAX: Final = (1 << 53) - 1
 """The largest number that every reader of JSON keeps."""
-U64_MAX: Final = (1 << 64) - 1
 
 
 class DeclarationError(Exception):

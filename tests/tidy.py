@@ -118,41 +118,46 @@ LAYERS = {
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"
         " gateways.datastream.sessions gateways.ockam"
-        " gateways.ockam.bare gateways.ockam.client gateways.ockam.codec gateways.ockam.commands"
+        " gateways.ockam.client gateways.ockam.codec gateways.ockam.commands"
         " gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server gateways.declaration"
         " logstore peer peer.api peer.node wire",
         "apsw msgspec nacl rich trio",
     ),
     "gateways": _layer("gateways.declaration logstore peer peer.api peer.node wire", "apsw trio"),
-    "gateways.declaration": _layer("", sans_io=True),
+    "gateways.declaration": _layer("wire", sans_io=True),
+    "gateways.reading": _layer("wire", sans_io=True),
     "gateways.datastream": _layer(
         "gateways gateways.declaration gateways.datastream.codec gateways.datastream.sessions"
-        " logstore peer peer.api peer.node wire",
+        " gateways.reading logstore peer peer.api peer.node wire",
         "apsw plyvel trio",
     ),
-    "gateways.datastream.codec": _layer("gateways.declaration", sans_io=True),
-    "gateways.datastream.sessions": _layer("gateways.datastream.codec", sans_io=True),
+    "gateways.datastream.codec": _layer("gateways.declaration gateways.reading", sans_io=True),
+    "gateways.datastream.sessions": _layer(
+        "gateways.datastream.codec gateways.reading", sans_io=True
+    ),
     "gateways.ockam": _layer(
         "gateways gateways.declaration gateways.ockam.bare gateways.ockam.client"
         " gateways.ockam.codec gateways.ockam.commands gateways.ockam.declared"
-        " gateways.ockam.ledger gateways.ockam.server logstore peer peer.api peer.node wire",
+        " gateways.ockam.ledger gateways.ockam.server gateways.reading"
+        " logstore peer peer.api peer.node wire",
         "apsw trio",
     ),
-    "gateways.ockam.bare": _layer("", sans_io=True),
-    "gateways.ockam.codec": _layer("gateways.ockam.bare", sans_io=True),
+    "gateways.ockam.bare": _layer("gateways.reading wire", sans_io=True),
+    "gateways.ockam.codec": _layer("gateways.ockam.bare gateways.reading", sans_io=True),
     "gateways.ockam.declared": _layer("gateways.declaration gateways.ockam.codec", sans_io=True),
     "gateways.ockam.ledger": _layer(
-        "gateways.ockam.bare gateways.ockam.codec gateways.ockam.declared", sans_io=True
+        "gateways.ockam.bare gateways.ockam.codec gateways.ockam.declared gateways.reading",
+        sans_io=True,
     ),
     "gateways.ockam.commands": _layer("gateways.ockam.bare", sans_io=True),
     "gateways.ockam.server": _layer(
-        "gateways.ockam.bare gateways.ockam.codec gateways.ockam.commands gateways.ockam.declared",
+        "gateways.ockam.codec gateways.ockam.commands gateways.ockam.declared gateways.reading",
         sans_io=True,
     ),
-    "gateways.ockam.client": _layer("gateways.ockam.bare gateways.ockam.codec", sans_io=True),
+    "gateways.ockam.client": _layer("gateways.ockam.codec gateways.reading wire", sans_io=True),
     "analytics": _layer(
-        "gateways.declaration gateways.datastream.codec gateways.ockam.bare gateways.ockam.codec"
-        " gateways.ockam.declared gateways.ockam.ledger logstore wire",
+        "gateways.declaration gateways.datastream.codec gateways.ockam.codec"
+        " gateways.ockam.declared gateways.ockam.ledger gateways.reading logstore wire",
         "numpy pandas py4j pyarrow pyspark",
     ),
     "pyspark_bamboo": _layer("analytics logstore wire", "pandas pyarrow pyspark"),

@@ -17,6 +17,7 @@ from gateways.declaration import (
     text_field,
     u64_field,
 )
+from gateways.reading import CodecError
 
 ENTRY_HEAD: Final = struct.Struct(">BIIQ")
 HEAD_BYTES: Final = 17
@@ -46,10 +47,6 @@ REQUEST_BYTES: Final = _REQUEST.size
 STREAM: Final = "datastream"
 VERSION: Final = 1
 ORIGINS: Final = ("source", "relay", "file")
-
-
-class CodecError(Exception):
-    """Bytes that are not what they should be; the text says what is wrong."""
 
 
 class Entry(NamedTuple):

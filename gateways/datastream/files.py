@@ -18,13 +18,13 @@ from gateways.datastream.codec import (
     HEAD_BYTES,
     HEADER_BYTES,
     PAGE_BYTES,
-    CodecError,
     Header,
     check_head,
     decode_header,
     encode_header,
     place,
 )
+from gateways.reading import CodecError
 from logstore import PayloadUnavailable, Store
 from peer.api import Peer
 from wire import LogKey

@@ -26,7 +26,6 @@ from gateways.datastream.codec import (
     ENTRY_HEAD,
     FIRST_PLACE,
     TRUNCATION_BYTES_MAX,
-    CodecError,
     Declaration,
     Entry,
     Header,
@@ -36,6 +35,7 @@ from gateways.datastream.codec import (
     decode_truncation,
     place,
 )
+from gateways.reading import CodecError
 from logstore import PayloadUnavailable, Store, StoreDamaged, StoredEntry
 from wire import LogKey
 from wire import decode_entry as decode_log_entry

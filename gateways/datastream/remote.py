@@ -6,8 +6,9 @@ from typing import Final, Self
 
 import trio
 
-from gateways.datastream.codec import CodecError, Command, Entry, Header, Packet, Response, Result
+from gateways.datastream.codec import Command, Entry, Header, Packet, Response, Result
 from gateways.datastream.sessions import ClientSession
+from gateways.reading import CodecError
 from peer.api import Address
 
 from .errors import RequestRefused, ServerFailed

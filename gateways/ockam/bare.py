@@ -6,13 +6,10 @@ a count is compared with what is left before anything is made of it.
 
 from typing import Final
 
-U64_MAX: Final = (1 << 64) - 1
-UINT_BYTES_MAX: Final = 10
+from gateways import reading
+from wire import U64_MAX
+
 _ONE_BYTE: Final = [bytes((n,)) for n in range(128)]
-
-
-class CodecError(Exception):
-    """Bytes that are not what they are to be; the text says what and where, for people."""
 
 
 def encode_uint(number: int) -> bytes:
@@ -39,57 +36,16 @@ def encode_text(text: str) -> bytes:
     return encode_data(text.encode())
 
 
-class Reader:
+class Reader(reading.Reader):
     """Takes values off the front of some bytes. Every method raises CodecError."""
 
-    __slots__ = ("_at", "_data")
+    __slots__ = ()
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    @property
-    def left(self) -> int:
-        """Bytes that are not taken yet."""
-        return len(self._data) - self._at
-
-    def uint(self) -> int:
-        """An unsigned 64-bit integer in its one encoding."""
-        data, at = self._data, self._at
-        if at >= len(data):
-            raise CodecError(f"a number is missing at byte {at}")
-        byte = data[at]
-        if byte < 128:
-            self._at = at + 1
-            return byte
-        number = byte & 127
-        for shift in range(7, 7 * UINT_BYTES_MAX, 7):
-            at += 1
-            if at >= len(data):
-                raise CodecError(f"a number is cut off at byte {at}")
-            byte = data[at]
-            number |= (byte & 127) << shift
-            if byte < 128:
-                if byte == 0:
-                    raise CodecError(f"the number that ends at byte {at} is longer than needed")
-                if number > U64_MAX:
-                    raise CodecError(f"the number that ends at byte {at} is 2^64 or more")
-                self._at = at + 1
-                return number
-        raise CodecError(f"a number goes on behind its tenth byte, at byte {at}")
+    uint = reading.Reader.leb128
 
     def data(self) -> bytes:
         """A length and as many bytes."""
-        length = self.uint()
-        return self.take(length)
-
-    def take(self, length: int) -> bytes:
-        """As many bytes."""
-        start = self._at
-        if length > len(self._data) - start:
-            raise CodecError(f"{length} bytes are claimed at byte {start}, {self.left} are left")
-        self._at = start + length
-        return self._data[start : self._at]
+        return self.take(self.leb128())
 
     def text(self) -> str:
         """A length and UTF-8."""
@@ -97,30 +53,32 @@ class Reader:
         try:
             return self.data().decode()
         except UnicodeDecodeError:
-            raise CodecError(f"the text at byte {start} is no UTF-8") from None
+            raise self.refused("a text", start, "it is no UTF-8") from None
 
     def flag(self) -> bool:
         """Whether an optional value follows."""
+        start = self._at
         byte = self.take(1)[0]
         if byte > 1:
-            raise CodecError(f"an optional byte is {byte} before byte {self._at}")
+            raise self.refused("whether a value follows", start, f"{byte} is neither 0 nor 1")
         return byte == 1
 
     def tag(self, count: int) -> int:
         """Of an enumeration or a union with so many cases."""
-        tag = self.uint()
+        start = self._at
+        tag = self.leb128()
         if tag >= count:
-            raise CodecError(f"the tag before byte {self._at} is {tag}, {count - 1} is the last")
+            raise self.refused("a tag", start, f"it is {tag}, {count - 1} is the last")
         return tag
 
     def count(self, element_bytes_min: int = 2) -> int:
         """Of a list whose elements take at least so many bytes each."""
-        count = self.uint()
+        start = self._at
+        count = self.leb128()
         if count * element_bytes_min > self.left:
-            raise CodecError(f"{count} elements are claimed in {self.left} bytes")
+            raise self.refused(
+                f"a list of {count} elements",
+                start,
+                f"so many are claimed in {self.left} bytes",
+            )
         return count
-
-    def end(self) -> None:
-        """Nothing may be left."""
-        if self.left:
-            raise CodecError(f"{self.left} bytes are left over")

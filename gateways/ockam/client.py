@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from gateways.ockam.bare import CodecError
 from gateways.ockam.codec import (
     CREATE_PARTITIONED,
     Address,
@@ -37,6 +36,8 @@ from gateways.ockam.codec import (
     encode_request,
     local,
 )
+from gateways.reading import CodecError
+from wire import U64_MAX
 
 UNCONFIRMED_MAX: Final = 256
 UNCONFIRMED_BYTES_MAX: Final = 1 << 20
@@ -47,7 +48,7 @@ PULL_LIMIT: Final = 100
 SAVE_EVERY_S: Final = 1.0
 QUIET_S: Final = 0.25
 QUIET_MAX_S: Final = 2.0
-INDEX_END: Final = (1 << 64) - 1
+INDEX_END: Final = U64_MAX
 """Indexes of messages are below it, since that of the next one has to be a number as well."""
 OWN: Final = local("bamboo")
 CREATOR: Final = (local("stream"),)

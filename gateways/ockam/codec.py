@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gateways.ockam.bare import CodecError, Reader, encode_data, encode_text, encode_uint
+from gateways.ockam.bare import Reader, encode_data, encode_text, encode_uint
+from gateways.reading import CodecError
 
 FRAME_BYTES_MAX: Final = 65_535
 """The largest frame that is taken."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from gateways import Ended, send_bounded
-from gateways.ockam.bare import CodecError
 from gateways.ockam.commands import (
     Append,
     Command,
@@ -21,6 +20,7 @@ from gateways.ockam.commands import (
     Wait,
 )
 from gateways.ockam.server import Connection, Rights
+from gateways.reading import CodecError
 from logstore import SAID_EVERY_S, StoreError
 
 from .logs import Push

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gateways.ockam.bare import CodecError, Reader, encode_text, encode_uint
+from gateways.ockam.bare import Reader, encode_text, encode_uint
 from gateways.ockam.codec import PARTITIONS_MAX
 from gateways.ockam.declared import is_name
+from gateways.reading import CodecError
 
 RECORDS_MAX: Final = 1_000
 PAYLOAD_BYTES_MAX: Final = 60_000

@@ -12,7 +12,6 @@ from typing import Final, Self
 import trio
 
 from gateways import Running
-from gateways.ockam.bare import CodecError
 from gateways.ockam.client import (
     ANSWER_S,
     CREATOR,
@@ -45,6 +44,7 @@ from gateways.ockam.codec import (
     encode_request,
 )
 from gateways.ockam.codec import Message as RoutingMessage
+from gateways.reading import CodecError
 from logstore import ExplainedError
 from peer.api import Address
 

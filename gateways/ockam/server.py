@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from gateways.ockam.bare import CodecError
 from gateways.ockam.codec import (
     CREATE,
     DATA_BYTES_MAX,
@@ -54,6 +53,7 @@ from gateways.ockam.commands import (
     Wait,
 )
 from gateways.ockam.declared import ADDRESS_PREFIX, is_name
+from gateways.reading import CodecError
 
 CREATORS: Final = frozenset((b"stream", b"stream_service", b"stream_kafka"))
 KEEPERS: Final = frozenset((b"stream_index", b"stream_index_service", b"stream_kafka_index"))

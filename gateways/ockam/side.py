@@ -14,9 +14,9 @@ import apsw
 
 from gateways import SideTable, sound_entries, sound_entry
 from gateways.declaration import DeclarationError
-from gateways.ockam.bare import CodecError
 from gateways.ockam.declared import StreamDeclared, address_of, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
+from gateways.reading import CodecError
 from logstore import PayloadState, Seldom, Store, StoreDamaged, StoredEntry, StoreFull
 from wire import LogKey
 

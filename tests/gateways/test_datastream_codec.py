@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from gateways.datastream.codec import (
     FIRST_PLACE,
     Code,
-    CodecError,
     Declaration,
     Entry,
     Header,
@@ -33,6 +32,7 @@ from gateways.datastream.codec import (
     encode_truncation,
     place,
 )
+from gateways.reading import CodecError
 
 from .streams import VECTORS, Model, data_of
 

@@ -3,7 +3,6 @@
 from collections import deque
 
 from gateways.datastream.codec import (
-    CodecError,
     Command,
     Entry,
     Header,
@@ -14,6 +13,7 @@ from gateways.datastream.codec import (
     Result,
     encode_request,
 )
+from gateways.reading import CodecError
 
 _ANSWERED = {Command.HEADER: Header, Command.ENTRY: Response, Command.BOOKMARK: Response}
 

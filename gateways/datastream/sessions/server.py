@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 from gateways.datastream.codec import (
     BOOKMARK_BYTES_MAX,
     Code,
-    CodecError,
     Command,
     Entry,
     Header,
@@ -16,6 +15,7 @@ from gateways.datastream.codec import (
     encode_response,
     encode_result,
 )
+from gateways.reading import CodecError
 
 UNREAD_BYTES_MAX: Final = 65_536 + 20
 """The largest request that is read; nothing more is taken from the socket meanwhile."""

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from fuzz import harness, ockam_codec
 from gateways.ockam import codec
-from gateways.ockam.bare import CodecError, Reader, encode_data, encode_uint
+from gateways.ockam.bare import Reader, encode_data, encode_uint
 from gateways.ockam.codec import Address, Content, Form, Message
+from gateways.reading import CodecError
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
 U64 = st.integers(0, 2**64 - 1)
@@ -191,9 +192,9 @@ def test_a_number_has_one_encoding(data: str, what: str) -> None:
 def test_nothing_is_made_of_what_is_only_claimed() -> None:
     with pytest.raises(CodecError, match="are claimed"):
         Reader(encode_uint(2**60) + b"ab").data()
-    with pytest.raises(CodecError, match="elements are claimed"):
+    with pytest.raises(CodecError, match="2 elements at byte 0: so many are claimed in 3 bytes"):
         Reader(encode_uint(2) + b"abc").count()
-    with pytest.raises(CodecError, match="elements are claimed"):
+    with pytest.raises(CodecError, match="elements at byte 1: so many are claimed"):
         codec.decode_response("stream_pull", b"\x01" + encode_uint(2**62) + b"\x00\x00")
     with pytest.raises(CodecError, match="no UTF-8"):
         Reader(encode_data(b"\xff")).text()

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateways.declaration import DeclarationError
-from gateways.ockam.bare import CodecError
 from gateways.ockam.declared import (
     LEDGER_DECLARATION,
     LedgerDeclared,
@@ -29,6 +28,7 @@ from gateways.ockam.ledger import (
     payloads_of,
     wants_summary,
 )
+from gateways.reading import CodecError
 
 from .test_codec import U64, VECTORS
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from gateways.ockam import codec
-from gateways.ockam.bare import CodecError
 from gateways.ockam.commands import (
     Append,
     FindStream,
@@ -18,6 +17,7 @@ from gateways.ockam.commands import (
     Wait,
 )
 from gateways.ockam.server import Connection, Rights
+from gateways.reading import CodecError
 
 from .test_codec import VECTORS
 
