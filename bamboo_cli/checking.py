@@ -1,6 +1,5 @@
 """`check`: one line and an exit status for monitors: whether the node is as it should be."""
 
-import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from .errors import DONE, FAILED, NO_ANSWER
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import u64
+from .values import seconds, u64
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -31,7 +30,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "--max-lag",
         metavar="S",
-        type=_seconds,
+        type=seconds,
         help="fail where something has been missing for more than S seconds that a peer was known"
         " to hold",
     )
@@ -49,17 +48,6 @@ def _arguments(parser: Parser) -> None:
         action="store_true",
         help="fail where a log that is held or followed is known to be forked",
     )
-
-
-def _seconds(text: str) -> float:
-    """A number of seconds from 0 on. Raises ValueError."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"{text[:40]!r} is no number of seconds")
-    return seconds
 
 
 def _check(args: "Namespace", terminal: "Terminal") -> int:

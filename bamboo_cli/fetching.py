@@ -15,8 +15,7 @@ from .online import CALLED, called, run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .sync import seconds
-from .values import LOG_HELP, SeqRange, log_key, seq_range
+from .values import LOG_HELP, SeqRange, log_key, seq_range, some_seconds
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -55,7 +54,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "--timeout",
         metavar="S",
-        type=seconds,
+        type=some_seconds,
         default=TIMEOUT_S,
         help="give up when nothing has come for S seconds, exit status 1 (default: 60)",
     )

@@ -32,7 +32,7 @@ from .registry import Definition
 from .session_flags import session_arguments, session_config
 from .settings import Parser
 from .tracing import trace_argument
-from .values import size
+from .values import size, some_seconds
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -48,17 +48,6 @@ FORKS_NAMED = 5
 """How many forked logs a sync names; `forks` lists all."""
 
 
-def seconds(text: str) -> float:
-    """A positive number of seconds. Raises ValueError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise ValueError(f"{text[:40]!r} is no number of seconds above 0")
-    return value
-
-
 def _arguments(parser: Parser) -> None:
     parser.add_argument("address", metavar="PEER", type=called, help=f"whom to call: {CALLED}")
     door_arguments(parser, listens=False)
@@ -72,7 +61,7 @@ def _arguments(parser: Parser) -> None:
         help="try again until --timeout when the peer cannot be reached or the connection is lost",
     )
     parser.add_argument(
-        "--timeout", metavar="S", type=seconds, help="give up after S seconds, exit status 1"
+        "--timeout", metavar="S", type=some_seconds, help="give up after S seconds, exit status 1"
     )
 
 

@@ -1,5 +1,6 @@
 """What people type and scripts read: logs, ranges, times, 64-bit numbers."""
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -83,13 +84,21 @@ def byte_size(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds, fractions included. Raises ValueError."""
+    """A number of seconds from 0 on, fractions included. Raises ValueError."""
     try:
         number = float(text)
     except ValueError:
-        number = -1
-    if not 0 <= number < 1e9:
+        number = math.nan
+    if not 0 <= number < math.inf:
         raise ValueError(f"{text[:40]!r} is no number of seconds")
+    return number
+
+
+def some_seconds(text: str) -> float:
+    """A number of seconds above 0. Raises ValueError."""
+    number = seconds(text)
+    if not number:
+        raise ValueError(f"{text[:40]!r} is no number of seconds above 0")
     return number
 
 

@@ -17,8 +17,7 @@ from .online import run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .sync import seconds
-from .values import log_key, seq
+from .values import log_key, seq, some_seconds
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -45,7 +44,7 @@ def _arguments(parser: Parser) -> None:
     )
     parser.add_argument("--payloads", action="store_true", help="wait for payloads too")
     parser.add_argument(
-        "--timeout", metavar="S", type=seconds, help="give up after S seconds, exit status 1"
+        "--timeout", metavar="S", type=some_seconds, help="give up after S seconds, exit status 1"
     )
 
 

@@ -6,11 +6,12 @@ they stand on. Names are loaded when they are first used, so that sans-io module
 be taken without Trio and SQLite. Nothing below imports `gateways`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from wire import loaded_late
+
 if TYPE_CHECKING:
-    from .hosting import LogHost, Observer, store_of, unobserved
+    from .hosting import LogHost, store_of
     from .locks import WriterLock
     from .log_ids import Sign, create_logs, free_ids
     from .prefix import (
@@ -27,37 +28,9 @@ if TYPE_CHECKING:
     from .running import Running, outlasting
     from .side_table import SideTable
 
-_HOMES = {
-    "Ended": "reception",
-    "LogHost": "hosting",
-    "Observer": "hosting",
-    "Prefix": "prefix",
-    "Reception": "reception",
-    "Running": "running",
-    "SideTable": "side_table",
-    "Standing": "prefix",
-    "WriterLock": "locks",
-    "Sign": "log_ids",
-    "create_logs": "log_ids",
-    "free_ids": "log_ids",
-    "entries_from": "prefix",
-    "holds_still": "prefix",
-    "outlasting": "running",
-    "read_to_damage": "prefix",
-    "receive_some": "reception",
-    "send_bounded": "reception",
-    "send_now": "reception",
-    "sound_entries": "prefix",
-    "sound_entry": "prefix",
-    "standing_of": "prefix",
-    "store_of": "hosting",
-    "unobserved": "hosting",
-}
-
 __all__ = [
     "Ended",
     "LogHost",
-    "Observer",
     "Prefix",
     "Reception",
     "Running",
@@ -78,14 +51,27 @@ __all__ = [
     "sound_entry",
     "standing_of",
     "store_of",
-    "unobserved",
 ]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = value
-        return value
+    __getattr__ = loaded_late(
+        __name__,
+        {
+            "hosting": ("LogHost", "store_of"),
+            "locks": ("WriterLock",),
+            "log_ids": ("Sign", "create_logs", "free_ids"),
+            "prefix": (
+                "Prefix",
+                "Standing",
+                "entries_from",
+                "holds_still",
+                "read_to_damage",
+                "sound_entries",
+                "sound_entry",
+                "standing_of",
+            ),
+            "reception": ("Ended", "Reception", "receive_some", "send_bounded", "send_now"),
+            "running": ("Running", "outlasting"),
+            "side_table": ("SideTable",),
+        },
+    )

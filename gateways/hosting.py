@@ -6,7 +6,7 @@ the store is asked every few milliseconds. Else it is asked seldom.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,11 @@ import trio
 
 from logstore import Appended, Seldom, Store, StoreClosed, StoreError
 from peer.api import Peer
-from peer.node import Commits, news_of
+from peer.node import Commits, Observer, news_of, unobserved
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Observer = Callable[[Mapping[str, object]], object]
-"""Takes an event of a gateway, in the event loop: a mapping that JSON can hold."""
 
 THREADS_MAX: Final = 40
 """Calls of a store that a gateway makes at once."""
@@ -39,10 +37,6 @@ SELDOM_S: Final = 1.0
 def store_of(peer_or_store: Peer | Store) -> Store:
     """The store of either."""
     return peer_or_store.store if isinstance(peer_or_store, Peer) else peer_or_store
-
-
-def unobserved(_: Mapping[str, object]) -> None:
-    """Takes events, and does nothing with them."""
 
 
 class LogHost:

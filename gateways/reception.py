@@ -12,14 +12,13 @@ from typing import Final, Protocol
 
 import trio
 
-from logstore import StoreError
+from logstore import Seldom, StoreError
 
 from .hosting import LogHost
 
 log = logging.getLogger(__name__)
 
 SEND_BYTES: Final = 1 << 18
-REFUSALS_SAID_EVERY_S: Final = 1.0
 
 
 class Ended(Exception):  # noqa: N818 - what happened
@@ -64,7 +63,7 @@ class Reception:
         self._conversations: set[Conversation] = set()
         self._is_ending = False
         self._refused = 0
-        self._said_at_s = -REFUSALS_SAID_EVERY_S
+        self._seldom = Seldom(trio.current_time)
         self.clients = 0
         """Connections that are open now."""
 
@@ -135,18 +134,12 @@ class Reception:
 
     def _say_refused(self, address: str) -> None:
         self._refused += 1
-        now = trio.current_time()
-        if now - self._said_at_s < REFUSALS_SAID_EVERY_S:
-            return
-        self._said_at_s = now
-        log.warning(
-            "%d connections were closed, the last one from %s: %d clients are connected,"
-            " as many as are allowed",
-            self._refused,
-            address,
-            self.clients,
+        text = (
+            f"{self._refused} connections were closed, the last one from {address}:"
+            f" {self.clients} clients are connected, as many as are allowed"
         )
-        self._refused = 0
+        if self._seldom.warn(log, "too many clients", text):
+            self._refused = 0
 
 
 def _first(error: Exception) -> Exception:

@@ -5,8 +5,9 @@ is what programs embed. Names are loaded when they are first used, so that comma
 `import peer` loads neither the engine nor Trio.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from wire import loaded_late
 
 if TYPE_CHECKING:
     from peer.planner.log_table import LogTable
@@ -74,25 +75,6 @@ if TYPE_CHECKING:
     from peer.protocol.tracing import Tracer
 
     from .session import Allowances, Session, SessionStatistics
-
-_HOMES = (
-    "protocol.buckets",
-    "protocol.plain",
-    "protocol.commands",
-    "protocol.config",
-    "protocol.errors",
-    "protocol.events",
-    "planner.log_table",
-    "protocol.notices",
-    "protocol.refunds",
-    "protocol.scope",
-    "session",
-    "planner.source_book",
-    "planner.source_records",
-    "planner.sourcing",
-    "protocol.tracing",
-)
-_IN_API = frozenset(("Peer", "sync"))
 
 __all__ = [
     "Allowances",
@@ -167,12 +149,74 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        homes = ("api",) if name in _IN_API else _HOMES
-        for home in homes if name in _IN_API or name in __all__ else ():
-            value = getattr(import_module(f".{home}", __name__), name, None)
-            if value is not None:
-                globals()[name] = value
-                return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__ = loaded_late(
+        __name__,
+        {
+            # Not among those of the engine, which come without Trio.
+            "api": ("Peer", "sync"),
+            "planner.log_table": ("LogTable",),
+            "planner.source_book": ("SourceBook",),
+            "planner.source_records": ("SourceSeat",),
+            "planner.sourcing": ("claim_all",),
+            "protocol.buckets": ("Buckets", "LogBucket"),
+            "protocol.commands": (
+                "CheckEvidence",
+                "ClosePayload",
+                "Command",
+                "FinishPayload",
+                "Ingest",
+                "IngestItem",
+                "LookUp",
+                "OpenPayload",
+                "ReadEntries",
+                "ReadPayload",
+                "StopReading",
+                "WritePayload",
+            ),
+            "protocol.config": ("Compression", "SessionConfig", "default_setup"),
+            "protocol.errors": ("LocalMisuse", "RemoteViolation", "SessionTimeout", "Violation"),
+            "protocol.events": (
+                "ArrivalChanged",
+                "EntriesRead",
+                "Event",
+                "HeldEntry",
+                "IngestFailed",
+                "Ingested",
+                "Interests",
+                "InterestsChanged",
+                "LogChanged",
+                "LogView",
+                "LookedUp",
+                "PayloadFinished",
+                "PayloadRead",
+                "PayloadWithdrawn",
+                "PayloadWritten",
+                "Refusal",
+                "SourceChanged",
+                "StorageFailed",
+                "Verdict",
+            ),
+            "protocol.notices": (
+                "Arriving",
+                "EntriesReceived",
+                "EntriesSent",
+                "FetchEnded",
+                "Limit",
+                "LimitMet",
+                "NewestLearned",
+                "Notice",
+                "PayloadReceived",
+                "PeerHolds",
+                "RequestCancelled",
+                "RequestConfirmed",
+                "RequestGivenUp",
+                "SetUp",
+                "SyncFinished",
+            ),
+            "protocol.plain": ("counted", "json_number", "log_fields", "seq_span"),
+            "protocol.refunds": ("RefundBucket",),
+            "protocol.scope": ("Scope",),
+            "protocol.tracing": ("Tracer",),
+            "session": ("Allowances", "Session", "SessionStatistics"),
+        },
+    )

@@ -118,7 +118,7 @@ LAYERS = {
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"
         " gateways.datastream.sessions gateways.ockam"
-        " gateways.ockam.client gateways.ockam.codec gateways.ockam.commands"
+        " gateways.ockam.client gateways.ockam.codec"
         " gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server gateways.declaration"
         " logstore peer peer.api peer.node wire",
         "apsw msgspec nacl rich trio",
@@ -138,7 +138,7 @@ LAYERS = {
     "gateways.ockam": _layer(
         "gateways gateways.declaration gateways.ockam.bare gateways.ockam.client"
         " gateways.ockam.codec gateways.ockam.commands gateways.ockam.declared"
-        " gateways.ockam.ledger gateways.ockam.server gateways.reading"
+        " gateways.ockam.ledger gateways.ockam.outcomes gateways.ockam.server gateways.reading"
         " logstore peer peer.api peer.node wire",
         "apsw trio",
     ),
@@ -149,9 +149,11 @@ LAYERS = {
         "gateways.ockam.bare gateways.ockam.codec gateways.ockam.declared gateways.reading",
         sans_io=True,
     ),
-    "gateways.ockam.commands": _layer("gateways.ockam.bare", sans_io=True),
+    "gateways.ockam.commands": _layer("", sans_io=True),
+    "gateways.ockam.outcomes": _layer("gateways.ockam.bare", sans_io=True),
     "gateways.ockam.server": _layer(
-        "gateways.ockam.codec gateways.ockam.commands gateways.ockam.declared gateways.reading",
+        "gateways.ockam.codec gateways.ockam.commands gateways.ockam.declared"
+        " gateways.ockam.outcomes gateways.reading",
         sans_io=True,
     ),
     "gateways.ockam.client": _layer("gateways.ockam.codec gateways.reading wire", sans_io=True),

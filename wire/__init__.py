@@ -1,9 +1,10 @@
 """Bamboo's bytes: encodings, entries, certificate pools and the messages of replication.
 
 This layer turns bytes into values and back, and knows nothing else: it does no input or output,
-reads no clock, keeps no log, and imports none of the other packages. Functions that take bytes of
-a peer raise only the errors of this package, and allocate in proportion to the bytes given, never
-to a length that these claim.
+reads no clock, keeps no log, and imports none of the other packages. (How those load their names
+late is here too: nothing else is below all of them.) Functions that take bytes of a peer raise only
+the errors of this package, and allocate in proportion to the bytes given, never to a length that
+these claim.
 
 Specifications: encodings.md, bamboo.md, and the byte layouts of point2point.md 1, 2 and 4. What a
 message means for the requests of a session is judged by the layer above.
@@ -54,6 +55,7 @@ from .entry import (
     verify_links,
 )
 from .errors import EntryError, LZFooError, NeedMore, SignatureLibraryError, Violation
+from .late import loaded_late
 from .lzfoo_decoder import LZFooDecoder
 from .lzfoo_encoder import LZFooEncoder
 from .native import NATIVE, NATIVE_STATE, NativeCore, NativeState, VerifyPool
@@ -151,6 +153,7 @@ __all__ = [
     "in_lower_pool",
     "in_upper_pool",
     "lipmaa",
+    "loaded_late",
     "lower_pool",
     "negotiate",
     "python_signature_is_valid",

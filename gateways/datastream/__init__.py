@@ -4,8 +4,9 @@ Names are loaded when they are first used: `codec` and `sessions`, which are san
 Trio and SQLite. docs/datastream.md says what programs and people do with them.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from wire import loaded_late
 
 if TYPE_CHECKING:
     from .errors import (
@@ -25,30 +26,6 @@ if TYPE_CHECKING:
     from .service import DataStreamServer
     from .source import Batch, DataStreamSource, Operation
     from .stream import DataStream
-
-_HOMES = {
-    "Batch": "source",
-    "DataStream": "stream",
-    "DataStreamClient": "remote",
-    "DataStreamServer": "service",
-    "DataStreamSource": "source",
-    "ExportedFile": "files",
-    "FileRefused": "errors",
-    "HistoryDiffers": "errors",
-    "ImportedFile": "files",
-    "NotAStream": "errors",
-    "Operation": "source",
-    "RequestRefused": "errors",
-    "ServerFailed": "errors",
-    "State": "logs",
-    "StreamBroken": "errors",
-    "StreamError": "errors",
-    "StreamLog": "logs",
-    "StreamMismatch": "errors",
-    "export_file": "files",
-    "import_file": "files",
-    "relay": "relaying",
-}
 
 __all__ = [
     "Batch",
@@ -75,10 +52,25 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = value
-        return value
+    __getattr__ = loaded_late(
+        __name__,
+        {
+            "errors": (
+                "FileRefused",
+                "HistoryDiffers",
+                "NotAStream",
+                "RequestRefused",
+                "ServerFailed",
+                "StreamBroken",
+                "StreamError",
+                "StreamMismatch",
+            ),
+            "files": ("ExportedFile", "ImportedFile", "export_file", "import_file"),
+            "logs": ("State", "StreamLog"),
+            "relaying": ("relay",),
+            "remote": ("DataStreamClient",),
+            "service": ("DataStreamServer",),
+            "source": ("Batch", "DataStreamSource", "Operation"),
+            "stream": ("DataStream",),
+        },
+    )

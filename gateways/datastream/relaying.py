@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from gateways import LogHost, Observer, unobserved
+from gateways import LogHost
 from gateways.datastream.codec import Declaration, Entry, encode_entry
 from gateways.datastream.sessions import (
     Answer,
@@ -39,6 +39,7 @@ from logstore import (
 )
 from peer import json_number
 from peer.api import Address, Peer
+from peer.node import Observer, unobserved
 from wire import LogKey
 
 from .errors import HistoryDiffers, RequestRefused, ServerFailed, StreamError, StreamMismatch

@@ -8,22 +8,12 @@ from typing import Final
 
 import trio
 
-from gateways import (
-    Ended,
-    LogHost,
-    Observer,
-    Reception,
-    Running,
-    outlasting,
-    send_bounded,
-    send_now,
-    unobserved,
-)
+from gateways import Ended, LogHost, Reception, Running, outlasting, send_bounded, send_now
 from gateways.datastream.sessions import Question, QuestionKind, ServerSession
 from logstore import PayloadUnavailable, Store, StoreError
 from peer import json_number
 from peer.api import Address, Peer
-from peer.node import address_of, open_listeners
+from peer.node import Observer, address_of, open_listeners, unobserved
 from wire import LogKey
 
 from .errors import NotAStream

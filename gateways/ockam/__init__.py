@@ -1,13 +1,14 @@
 """Ockam streams over our logs: a hub for stream clients, and clients of such hubs.
 
-`bare`, `codec`, `declared` and `ledger` turn bytes into values, `server` with its `commands` and
-`client` are what a connection does, without sockets, clock or store. The rest stands on the store
-and on Trio. Names are loaded when they are first used. docs/ockam.md says what programs and people
-do with them.
+`bare`, `codec`, `declared` and `ledger` turn bytes into values; `server`, with its `commands` and
+`outcomes`, and `client` are what a connection does, without sockets, clock or store. The rest
+stands on the store and on Trio. Names are loaded when they are first used. docs/ockam.md says what
+programs and people do with them.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from wire import loaded_late
 
 if TYPE_CHECKING:
     from gateways.ockam.server import Rights
@@ -29,31 +30,6 @@ if TYPE_CHECKING:
     )
     from .service import OckamServer
     from .side import Side, Stream
-
-_HOMES = {
-    "Book": "book",
-    "Catalog": "logs",
-    "Consumer": "remote",
-    "FIRST_LOG": "logs",
-    "HubError": "remote",
-    "HubRefused": "remote",
-    "HubUnreachable": "remote",
-    "Keeper": "keeping",
-    "Message": "remote",
-    "OckamServer": "service",
-    "Publisher": "remote",
-    "Receipt": "remote",
-    "Rights": "server",
-    "Rule": "keeping",
-    "STREAMS_MAX": "logs",
-    "Side": "side",
-    "Stream": "side",
-    "Trimmed": "keeping",
-    "ask_position": "remote",
-    "create_stream": "remote",
-    "hub_address": "remote",
-    "next_index": "logs",
-}
 
 __all__ = [
     "FIRST_LOG",
@@ -81,10 +57,26 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = value
-        return value
+    __getattr__ = loaded_late(
+        __name__,
+        {
+            "book": ("Book",),
+            "keeping": ("Keeper", "Rule", "Trimmed"),
+            "logs": ("Catalog", "FIRST_LOG", "STREAMS_MAX", "next_index"),
+            "remote": (
+                "Consumer",
+                "HubError",
+                "HubRefused",
+                "HubUnreachable",
+                "Message",
+                "Publisher",
+                "Receipt",
+                "ask_position",
+                "create_stream",
+                "hub_address",
+            ),
+            "server": ("Rights",),
+            "service": ("OckamServer",),
+            "side": ("Side", "Stream"),
+        },
+    )

@@ -1,18 +1,10 @@
-"""What a connection of a hub has done, by whoever has a store and a clock; and what came of it.
+"""What a connection of a hub has done, by whoever has a store and a clock.
 
 Each command but `Wait` names what is asked of the streams of a store; it is answered by its number.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Final, NamedTuple
-
-from gateways.ockam.bare import encode_uint
-
-TOO_MANY_STREAMS: Final = "Too many streams"
-UNKNOWN_STREAM: Final = "Unknown stream"
-UNAVAILABLE: Final = "Unavailable"
+from typing import NamedTuple
 
 
 class MakeStream(NamedTuple):
@@ -77,25 +69,3 @@ class Wait(NamedTuple):
 
 
 Command = MakeStream | FindStream | Append | Read | GetPosition | SavePosition | Wait
-
-
-class Outcome(Enum):
-    """What became of a push that has no index."""
-
-    REFUSED = auto()
-    UNKNOWN = auto()
-    """There is no such address: nothing is answered."""
-
-
-class Made(NamedTuple):
-    """The partitions there are, and why others are not."""
-
-    name: str
-    partitions: Sequence[tuple[int, str]]
-    """The number and the address of each, ascending."""
-    failure: str = ""
-
-
-def message_bytes(index: int, data: bytes) -> int:
-    """What a message takes of `Read.room`."""
-    return len(encode_uint(index)) + len(encode_uint(len(data))) + len(data)

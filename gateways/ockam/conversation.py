@@ -21,7 +21,7 @@ from gateways.ockam.commands import (
 )
 from gateways.ockam.server import Connection, Rights
 from gateways.reading import CodecError
-from logstore import SAID_EVERY_S, StoreError
+from logstore import Seldom, StoreError
 
 from .logs import Push
 
@@ -50,7 +50,7 @@ class Conversation:
         self._ending = trio.CancelScope()
         self._all: trio.Nursery | None = None
         self._reason: BaseException | None = None
-        self._unknown_at_s = 0.0
+        self._seldom = Seldom(trio.current_time)
         self._timers: list[tuple[float, int]] = []
         """When which `Wait` is over, a heap."""
         self._timed = trio.Event()
@@ -244,13 +244,11 @@ class Conversation:
                 self._event(partial(self._connection.waited, number))
 
     def _tell_unknown(self, *, is_last: bool = False) -> None:
-        now = trio.current_time()
-        if now < self._unknown_at_s and not is_last:
+        if not self._connection.has_unknown:
+            return
+        if not (is_last or self._seldom.may_say("unknown addresses")):
             return
         unknown = self._connection.take_unknown()
-        if not unknown:
-            return
-        self._unknown_at_s = now + SAID_EVERY_S
         names = ", ".join(f"{each!a} ({count})" for each, count in unknown.items())
         log.warning("%s has sent to addresses that there are not: %s", self._name, names)
         self._hub.observe(

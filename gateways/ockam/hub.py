@@ -11,10 +11,11 @@ from typing import Final, Protocol, TypeVar
 
 import trio
 
-from gateways import LogHost, Observer
-from gateways.ockam.commands import UNAVAILABLE, Made
+from gateways import LogHost
+from gateways.ockam.outcomes import UNAVAILABLE, Made
 from logstore import StoreError
 from peer import json_number, log_fields
+from peer.node import Observer
 from wire import LogKey
 
 from .book import Book

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from gateways import Sign, create_logs, free_ids, read_to_damage
 from gateways.ockam.codec import DATA_BYTES_MAX
-from gateways.ockam.commands import (
+from gateways.ockam.declared import INDEX_OF_SEQ, LEDGER_DECLARATION, declare_stream
+from gateways.ockam.outcomes import (
     TOO_MANY_STREAMS,
     UNAVAILABLE,
     UNKNOWN_STREAM,
@@ -20,7 +21,6 @@ from gateways.ockam.commands import (
     Outcome,
     message_bytes,
 )
-from gateways.ockam.declared import INDEX_OF_SEQ, LEDGER_DECLARATION, declare_stream
 from logstore import (
     FULL,
     LogClosed,
@@ -347,9 +347,9 @@ class Catalog:
     def _step_over(self, stream: Stream, info: LogInfo, seq: int) -> int | None:
         """The entry behind a run that holds no message, None if one of it is on its way."""
         wanted = self._wanted(stream.key)
-        standing = _standing_of(info, wanted)
+        lack = _lack_of(info, wanted)
         first = max(seq, self.side.earliest(stream.key) + INDEX_OF_SEQ)
-        run = self.side.run_at(stream, seq, standing)
+        run = self.side.run_at(stream, seq, lack)
         if run is not None and not self._is_fetched(stream.key, first, run.last):
             return run.last + 1
         last = min(info.newest, info.servable)
@@ -363,7 +363,7 @@ class Catalog:
         if following - seq >= _RUN_MIN:
             # What cannot be remembered, on a full disk, is found again.
             with suppress(StoreError):
-                self.side.add_run(stream, Run(seq, following - 1), standing)
+                self.side.add_run(stream, Run(seq, following - 1), lack)
         return following
 
     def _is_fetched(self, key: LogKey, first: int, last: int) -> bool:
@@ -445,7 +445,8 @@ def _take(
     return seq, room, False
 
 
-def _standing_of(info: LogInfo, wanted: Subscription | None) -> str:
+def _lack_of(info: LogInfo, wanted: Subscription | None) -> str:
+    """What a log lacks and what is wanted of it: while that is the same, so are its gaps."""
     deleted = info.entries - info.payloads - info.missing_payloads
     absent = info.newest - info.entries
     limits = "" if wanted is None else f"{wanted} {wanted.payload_limits}"

@@ -40,19 +40,17 @@ from gateways.ockam.codec import (
     local,
 )
 from gateways.ockam.commands import (
-    UNAVAILABLE,
     Append,
     Command,
     FindStream,
     GetPosition,
-    Made,
     MakeStream,
-    Outcome,
     Read,
     SavePosition,
     Wait,
 )
 from gateways.ockam.declared import ADDRESS_PREFIX, is_name
+from gateways.ockam.outcomes import UNAVAILABLE, Made, Outcome
 from gateways.reading import CodecError
 
 CREATORS: Final = frozenset((b"stream", b"stream_service", b"stream_kafka"))
@@ -230,6 +228,11 @@ class Connection:
         """Counts an address that there is not."""
         if len(self._unknown) < REPLIES_MAX or address in self._unknown:
             self._unknown[address] = self._unknown.get(address, 0) + 1
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether `take_unknown` has any."""
+        return bool(self._unknown)
 
     def take_unknown(self) -> dict[str, int]:
         """The unknown addresses since the last call, and how often each was named."""

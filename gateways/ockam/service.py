@@ -7,11 +7,11 @@ from typing import Final
 
 import trio
 
-from gateways import LogHost, Observer, Reception, Running, WriterLock, outlasting, unobserved
+from gateways import LogHost, Reception, Running, WriterLock, outlasting
 from gateways.ockam.server import Rights
 from logstore import Store, StoreError
 from peer.api import Address, Peer
-from peer.node import address_of, open_listeners
+from peer.node import Observer, address_of, open_listeners, unobserved
 
 from .book import Book
 from .conversation import Conversation

@@ -25,7 +25,7 @@ from . import applied
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "ockam.sqlite3"
-VERSION: Final = 3
+VERSION: Final = 4
 _NOTHING, _STREAM, _LEDGER = 0, 1, 2
 _CHANGES: Final = 10_000
 
@@ -57,7 +57,7 @@ _STATEMENTS: Final = (
     ),
     (
         "CREATE TABLE runs(log INTEGER NOT NULL, last BLOB NOT NULL, first BLOB NOT NULL,"
-        " standing TEXT NOT NULL, PRIMARY KEY (log, last)) WITHOUT ROWID"
+        " lack TEXT NOT NULL, PRIMARY KEY (log, last)) WITHOUT ROWID"
     ),
     (
         "CREATE TABLE held(log INTEGER PRIMARY KEY, seq INTEGER NOT NULL, bytes INTEGER NOT NULL,"
@@ -461,22 +461,22 @@ class Side:
 
     # Runs and sizes ------------------------------------------------------------------------------
 
-    def run_at(self, stream: Stream, seq: int, standing: str) -> Run | None:
+    def run_at(self, stream: Stream, seq: int, lack: str) -> Run | None:
         """The run without messages that an entry is in.
 
-        `standing`: what the log lacks, and what is wanted of it. A run that was found when that was
+        `lack`: what the log lacks, and what is wanted of it. A run that was found when that was
         another may hold what has come since, or what is to come, and is forgotten.
         """
         row = self._table.look(
             lambda db: db.execute(
-                "SELECT first, last, standing FROM runs WHERE log = ? AND last >= ?"
+                "SELECT first, last, lack FROM runs WHERE log = ? AND last >= ?"
                 " ORDER BY last LIMIT 1",
                 (stream.id, _pack(seq)),
             ).fetchone()
         )
         if row is None or _unpack(row[0]) > seq:
             return None
-        if row[2] != standing:
+        if row[2] != lack:
             # Whoever reads is not kept from it by a disk that is full.
             with suppress(StoreFull):
                 self._table.run(
@@ -485,7 +485,7 @@ class Side:
             return None
         return Run(_unpack(row[0]), _unpack(row[1]))
 
-    def add_run(self, stream: Stream, run: Run, standing: str) -> None:
+    def add_run(self, stream: Stream, run: Run, lack: str) -> None:
         """Remembers a run, in place of those in it."""
 
         def save(db: apsw.Connection) -> None:
@@ -495,7 +495,7 @@ class Side:
             )
             db.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, ?)",
-                (stream.id, _pack(run.last), _pack(run.first), standing),
+                (stream.id, _pack(run.last), _pack(run.first), lack),
             )
 
         self._table.run(save)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import trio
 
 from gateways import LogHost
-from gateways.ockam.commands import Outcome
+from gateways.ockam.outcomes import Outcome
 from logstore import StoreError
 
 from .logs import Catalog, Push

@@ -76,7 +76,7 @@ class NodeConfig:
 
 
 def unobserved(_: Mapping[str, object]) -> None:
-    """The observer of a node whose events interest nobody."""
+    """The observer of a node or a gateway whose events interest nobody."""
 
 
 class _Teller:

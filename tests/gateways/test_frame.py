@@ -17,6 +17,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from gateways import (
     LogHost,
@@ -266,6 +267,50 @@ async def test_what_fails_with_one_client_takes_in_the_next(
             nursery.cancel_scope.cancel()
     assert caplog.text.count("KeyError") >= 1
     assert reception.clients == 0
+
+
+class Waits:
+    """Says that it is there, and is for ever."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+
+    async def run(self) -> None:
+        await self.stream.send_all(b"here")
+        await trio.sleep_forever()
+
+    async def finish(self) -> None:
+        """Nothing is under way."""
+
+
+async def test_clients_that_are_too_many_are_closed_and_said_once_a_minute(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> list[str]:
+        texts = [each.getMessage().partition(" connections")[0] for each in caplog.records]
+        caplog.clear()
+        return texts
+
+    with Store.memory() as store:
+        reception = Reception(LogHost(store), clients_max=1)
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(reception.run, listeners, lambda stream, _: Waits(stream))
+            place = listeners[0].socket.getsockname()[:2]
+
+            async def refused() -> None:
+                async with await trio.open_tcp_stream(*place) as client:
+                    assert await client.receive_some() == b""
+
+            async with await trio.open_tcp_stream(*place) as client:
+                assert await client.receive_some() == b"here"
+                for _ in range(5):
+                    await refused()
+                assert said() == ["1"]
+                mock_clock.jump(60)
+                await refused()
+                assert said() == ["5"]
+            nursery.cancel_scope.cancel()
 
 
 def facts(db: apsw.Connection) -> list[str]:

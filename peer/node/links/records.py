@@ -7,8 +7,9 @@ from msgspec import Struct
 
 from peer import Allowances
 
-Observer = Callable[[Mapping[str, object]], None]
-"""Takes an event of a node: a name under "event" and values that JSON has."""
+Observer = Callable[[Mapping[str, object]], object]
+"""Takes an event of a node or a gateway, in the event loop: a name under "event" and values that
+JSON has."""
 
 
 class Direction(StrEnum):

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from gateways.ockam import Catalog, Side, Stream
-from gateways.ockam.commands import Outcome
 from gateways.ockam.logs import Push
+from gateways.ockam.outcomes import Outcome
 from logstore import EntryRejected, LogState, Store
 from tests.gateways.failing import fill_disk_once
 from tests.logstore.authors import AuthorLog, signing_key

@@ -9,13 +9,12 @@ from gateways.ockam.commands import (
     Append,
     FindStream,
     GetPosition,
-    Made,
     MakeStream,
-    Outcome,
     Read,
     SavePosition,
     Wait,
 )
+from gateways.ockam.outcomes import Made, Outcome
 from gateways.ockam.server import Connection, Rights
 from gateways.reading import CodecError
 
