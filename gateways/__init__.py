@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from wire import loaded_late
 
 if TYPE_CHECKING:
+    from .calling import again, beside
     from .hosting import LogHost, store_of
     from .locks import WriterLock
     from .log_ids import Sign, create_logs, free_ids
@@ -38,6 +39,8 @@ __all__ = [
     "Sign",
     "Standing",
     "WriterLock",
+    "again",
+    "beside",
     "create_logs",
     "entries_from",
     "free_ids",
@@ -57,6 +60,7 @@ if not TYPE_CHECKING:
     __getattr__ = loaded_late(
         __name__,
         {
+            "calling": ("again", "beside"),
             "hosting": ("LogHost", "store_of"),
             "locks": ("WriterLock",),
             "log_ids": ("Sign", "create_logs", "free_ids"),

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from gateways import LogHost
+from gateways import LogHost, again, beside
 from gateways.datastream.codec import Declaration, Entry, encode_entry
 from gateways.datastream.sessions import (
     Answer,
@@ -39,10 +39,10 @@ from logstore import (
 )
 from peer import json_number
 from peer.api import Address, Peer
-from peer.node import Observer, unobserved
+from peer.node import Backoff, CannotConnectError, Observer, unobserved
 from wire import LogKey
 
-from .errors import HistoryDiffers, RequestRefused, ServerFailed, StreamError, StreamMismatch
+from .errors import HistoryDiffers, RequestRefused, ServerFailed, StreamMismatch
 from .files import Gathered
 from .remote import DataStreamClient
 from .source import DataStreamSource
@@ -52,11 +52,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 10.0
-_SESSION_ENDS: Final = (RelayEnds, HistoriesDiffer, DeclaredOtherwise)
 _STORE_ENDS: Final = (KeyFileError, LogClosed, StoreClosed, StoreLocked, StoreReadOnly)
 """What no time mends. A disk that is full, or a log that moved on, is looked at again."""
-_BACKOFF_FIRST_S: Final = 0.5
-_BACKOFF_MAX_S: Final = 60.0
 
 
 async def relay(
@@ -82,33 +79,12 @@ async def relay(
     where = Address.parse(address) if isinstance(address, str) else address
     relaying = _Relay(peer_or_store, where, log_id, stream_type, observer, declared)
     relaying.once, relaying.follow_truncation = once, follow_truncation
-    random_ = rng or random.Random()  # noqa: S311 - jitter
-    step_s = _BACKOFF_FIRST_S
-    while True:
-        reason = ""
-        moved = relaying.moved
-        try:
-            if await relaying.run():
-                return
-        except (ServerFailed, RequestRefused) as error:
-            if once:
-                raise
-            reason = str(error)
-        except StoreError as error:
-            if once or isinstance(error, _STORE_ENDS):
-                raise
-            relaying.host.storage_failed(error)
-            reason = str(error)
-        except RelayEnds as error:
-            if once:
-                raise ServerFailed(str(error), str(where), "try again") from None
-            reason = str(error)
-        log.info("%s: %s", where, reason)
-        observer({"event": "disconnected", "address": str(where), "reason": reason})
-        if relaying.moved > moved:
-            step_s = _BACKOFF_FIRST_S
-        await trio.sleep(step_s * random_.uniform(0.5, 1.0))
-        step_s = min(_BACKOFF_MAX_S, step_s * 2)
+    if not once:
+        await again(relaying.connect, relaying.talk, Backoff(rng or random.Random()))  # noqa: S311
+    try:
+        await relaying.run(await relaying.opened())
+    except RelayEnds as error:
+        raise ServerFailed(str(error), str(where), "try again") from None
 
 
 class _Relay:
@@ -140,22 +116,56 @@ class _Relay:
         self._declared(key)
         self.observer({"event": "connected", "address": str(self.address)})
 
-    async def run(self) -> bool:
-        """One pair of connections; True if that is all.
+    async def opened(self) -> "_Pair":
+        """A pair of connections. Raises ServerFailed."""
+        async with AsyncExitStack() as stack:
+            control, data = [
+                await stack.enter_async_context(
+                    DataStreamClient(self.address, stream_type=self._stream_type)
+                )
+                for _ in range(2)
+            ]
+            return _Pair(self, control, data, stack.pop_all())
+
+    async def run(self, pair: "_Pair") -> None:
+        """One pair of connections until it is lost, or `once` is content.
 
         Raises RelayEnds, ServerFailed, RequestRefused, StreamMismatch, HistoryDiffers, StoreError.
         """
-        clients = [DataStreamClient(self.address, stream_type=self._stream_type) for _ in range(2)]
-        async with clients[0] as control, clients[1] as data, AsyncExitStack() as stack:
-            try:
-                await _Pair(self, control, data, stack).run()
-            except HistoriesDiffer as found:
-                raise HistoryDiffers(found.number, str(self.address)) from None
-            except DeclaredOtherwise as found:
-                raise StreamMismatch(
-                    str(found), str(self.address), "relay it into another log (--log-id)"
-                ) from None
-        return True
+        try:
+            await pair.run()
+        except HistoriesDiffer as found:
+            raise HistoryDiffers(found.number, str(self.address)) from None
+        except DeclaredOtherwise as found:
+            raise StreamMismatch(
+                str(found), str(self.address), "relay it into another log (--log-id)"
+            ) from None
+
+    async def connect(self) -> "_Pair":
+        """`opened`, for `again`: that nobody answers is told."""
+        try:
+            return await self.opened()
+        except ServerFailed as error:
+            self._tell_lost(error)
+            raise CannotConnectError(str(error)) from None
+
+    async def talk(self, pair: "_Pair") -> bool:
+        """`run`, for `again`: what time mends is told. Whether anything was appended."""
+        moved = self.moved
+        try:
+            await self.run(pair)
+        except (ServerFailed, RequestRefused, RelayEnds, StoreError) as error:
+            if isinstance(error, _STORE_ENDS):
+                raise
+            if isinstance(error, StoreError):
+                self.host.storage_failed(error)
+            log.info("%s: %s", self.address, error)
+            self._tell_lost(error)
+        return self.moved > moved
+
+    def _tell_lost(self, error: Exception) -> None:
+        where = str(self.address)
+        self.observer({"event": "disconnected", "address": where, "reason": str(error)})
 
     async def open_log(self, wanted: Declaration, stack: AsyncExitStack) -> DataStreamSource:
         """The source of the log, which is declared if it has no entries."""
@@ -189,22 +199,11 @@ class _Pair:
         self._started = trio.Event()
 
     async def run(self) -> None:
-        """Until `once` is content. Raises what the session does, StreamError, StoreError."""
-        failures: list[Exception] = []
-        async with trio.open_nursery() as nursery:
-
-            async def guarded(task: Callable[[], Awaitable[None]]) -> None:
-                # What ends one task ends both, as itself and not in a group.
-                try:
-                    await task()
-                except (*_SESSION_ENDS, StreamError, StoreError) as error:
-                    failures.append(error)
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(guarded, self._receive)
-            nursery.start_soon(guarded, self._act)
-        if failures:
-            raise failures[0]
+        """Until `once` is content; then it is closed. Raises what `_Relay.run` does, and what the
+        session raises.
+        """
+        async with self._stack:
+            await beside(self._receive, self._act)
 
     async def _receive(self) -> None:
         await self._started.wait()

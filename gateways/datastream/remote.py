@@ -10,11 +10,11 @@ from gateways.datastream.codec import Command, Entry, Header, Packet, Response, 
 from gateways.datastream.sessions import ClientSession
 from gateways.reading import CodecError
 from peer.api import Address
+from peer.node import CannotConnectError, open_stream
 
 from .errors import RequestRefused, ServerFailed
 
 _READ_BYTES: Final = 1 << 18
-CONNECT_TIMEOUT_S: Final = 10.0
 
 
 class DataStreamClient:
@@ -30,16 +30,11 @@ class DataStreamClient:
         self._stream: trio.SocketStream | None = None
 
     async def __aenter__(self) -> Self:
-        where = str(self._address)
         try:
-            with trio.fail_after(CONNECT_TIMEOUT_S):
-                self._stream = await trio.open_tcp_stream(self._address.host, self._address.port)
-        except trio.TooSlowError:
-            raise ServerFailed("no answer", where, "see whether a server runs there") from None
-        except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or "nobody answers"
+            self._stream = await open_stream(self._address)
+        except CannotConnectError as error:
             raise ServerFailed(
-                f"no connection ({why})", where, "see whether a server runs there"
+                "no connection", str(error), "see whether a server runs there"
             ) from None
         return self
 

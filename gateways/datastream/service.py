@@ -1,14 +1,14 @@
 """Serves a stream to any number of clients, at the pace of each (3.1, 4.4)."""
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
 import trio
 
-from gateways import Ended, LogHost, Reception, Running, outlasting, send_bounded, send_now
+from gateways import Ended, LogHost, Reception, Running, beside, outlasting, send_bounded, send_now
 from gateways.datastream.sessions import Question, QuestionKind, ServerSession
 from logstore import PayloadUnavailable, Store, StoreError
 from peer import json_number
@@ -175,46 +175,25 @@ class _Conversation:
         """Of a piece that was begun to be sent: nothing else leaves before it."""
         self._is_ending = False
         self._is_over = trio.Event()
+        self._went_back: WentBack | None = None
+        self._is_back = trio.Event()
 
     async def run(self) -> None:
         """Until the client closes. Raises Ended, OSError and Trio's stream errors."""
-        reason: list[BaseException] = []
-        async with trio.open_nursery() as nursery:
-            for task in (self._read, self._answer, self._keep_time):
-                nursery.start_soon(self._guarded, task, reason, nursery.cancel_scope)
-
-            def changed() -> None:
-                self._hear_of_change(reason, nursery.cancel_scope)
-
-            self._feed.watchers[changed] = None
-            try:
-                await trio.Event().wait()
-            finally:
-                del self._feed.watchers[changed]
-                self._is_over.set()
-        if reason:
-            raise reason[0]
+        self._feed.watchers[self._hear_of_change] = None
+        try:
+            await beside(self._read, self._answer, self._keep_time)
+        except WentBack as error:
+            raise Ended(str(error)) from None
+        finally:
+            del self._feed.watchers[self._hear_of_change]
+            self._is_over.set()
 
     async def finish(self) -> None:
         """Returns once what was begun to be sent has been, and `run` ends: no entry ends half."""
         self._is_ending = True
         self._wake.set()
         await self._is_over.wait()
-
-    async def _guarded(
-        self,
-        task: Callable[[], object],
-        reason: list[BaseException],
-        scope: trio.CancelScope,
-    ) -> None:
-        """What ends one task ends the connection, as itself and not in a group."""
-        try:
-            await task()  # type: ignore[misc]
-        except (Ended, OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            reason.append(error)
-        except WentBack as error:
-            reason.append(Ended(str(error)))
-        scope.cancel()
 
     async def _read(self) -> None:
         session = self._session
@@ -229,7 +208,7 @@ class _Conversation:
             session.receive(data)
             self._wake.set()
 
-    def _hear_of_change(self, reason: list[BaseException], scope: trio.CancelScope) -> None:
+    def _hear_of_change(self) -> None:
         """The stream has changed, perhaps while a piece is being sent to who takes its time."""
         position = self._session.position
         try:
@@ -240,8 +219,8 @@ class _Conversation:
                     if self._send_at_once(position):
                         return
         except WentBack as error:
-            reason.append(Ended(str(error)))
-            scope.cancel()
+            self._went_back = error
+            self._is_back.set()
         self._wake.set()
 
     def _send_at_once(self, position: int) -> bool:
@@ -259,12 +238,14 @@ class _Conversation:
         return not self._rest and piece.end == feed.state.total_entries
 
     async def _keep_time(self) -> None:
-        limit = self._inactivity_timeout_s
-        if not limit:
-            await trio.sleep_forever()
+        """Ends who is silent for too long, and who was sent what the stream has no more."""
+        limit = self._inactivity_timeout_s or float("inf")
+        session = self._session
         while True:
-            await trio.sleep_until(self._heard_at_s + limit)
-            session = self._session
+            with trio.move_on_at(self._heard_at_s + limit):
+                await self._is_back.wait()
+            if self._went_back is not None:
+                raise self._went_back
             late = trio.current_time() >= self._heard_at_s + limit
             if late and session.unfinished:
                 raise Ended(f"a request was begun and not finished for {limit:g} s")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateways import Ended, send_bounded
+from gateways import Ended, beside, send_bounded
 from gateways.ockam.commands import (
     Append,
     Command,
@@ -49,7 +49,7 @@ class Conversation:
         self._changed = trio.Event()
         self._ending = trio.CancelScope()
         self._all: trio.Nursery | None = None
-        self._reason: BaseException | None = None
+        self._reason: Exception | None = None
         self._seldom = Seldom(trio.current_time)
         self._timers: list[tuple[float, int]] = []
         """When which `Wait` is over, a heap."""
@@ -63,9 +63,10 @@ class Conversation:
         try:
             async with trio.open_nursery() as nursery:
                 self._all = nursery
-                nursery.start_soon(self._guarded, self._send)
-                nursery.start_soon(self._keep_time)
-                await self._guarded(self._receive)
+                try:
+                    await beside(self._receive, self._send, self._keep_time)
+                except Exception as error:  # noqa: BLE001 - it is raised below, and not in a group
+                    self._end(error)
                 nursery.cancel_scope.cancel()
         finally:
             # What was put into the next append is stored all the same.
@@ -97,23 +98,13 @@ class Conversation:
         is_sent = not self._connection.has_frames and not self._is_sending
         return is_sent and self._connection.is_idle
 
-    def _cancel(self) -> None:
+    def _end(self, reason: Exception) -> None:
+        """What was first is the reason of all that ends with it."""
+        if self._reason is None:
+            is_nonsense = isinstance(reason, CodecError)
+            self._reason = Ended(f"it sent what is no message: {reason}") if is_nonsense else reason
         if self._all is not None:
             self._all.cancel_scope.cancel()
-
-    def _end(self, reason: BaseException) -> None:
-        if self._reason is None:
-            self._reason = reason
-        self._cancel()
-
-    async def _guarded(self, task: Callable[[], object]) -> None:
-        """What ends one task ends the connection, as itself and not in a group."""
-        try:
-            await task()  # type: ignore[misc]
-        except (Ended, OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._end(error)
-        except CodecError as error:
-            self._end(Ended(f"it sent what is no message: {error}"))
 
     # In and out ----------------------------------------------------------------------------------
 
@@ -164,7 +155,7 @@ class Conversation:
             happen()
             self._settle()
         except CodecError as error:
-            self._end(Ended(f"it sent what is no message: {error}"))
+            self._end(error)
 
     def _settle(self) -> None:
         """Begins what the connection has asked for, and wakes whoever waits for a change."""

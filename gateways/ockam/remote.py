@@ -1,17 +1,17 @@
 """`Publisher` and `Consumer`: clients of any hub, over TCP (section 3.7)."""
 
 import logging
-import os
 import random
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self
 
 import trio
 
-from gateways import Running
+from gateways import Running, again, beside
 from gateways.ockam.client import (
     ANSWER_S,
     CREATOR,
@@ -47,13 +47,12 @@ from gateways.ockam.codec import Message as RoutingMessage
 from gateways.reading import CodecError
 from logstore import ExplainedError
 from peer.api import Address
+from peer.node import Backoff, CannotConnectError, open_stream, words_of
 
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT: Final = 4000
-RETRY_S: Final = 0.5
 RETRY_MAX_S: Final = 30.0
-_CONNECT_S: Final = 10.0
 _SEND_S: Final = 30.0
 _READ_BYTES: Final = 1 << 16
 _LOST: Final = (
@@ -100,7 +99,6 @@ class _Remote(Running):
         self._failure: Exception | None = None
         self._wake = trio.Event()
         self._news = trio.Event()
-        self._lost_at_s: float | None = None
         self._answered = False
         self._connections = 0
 
@@ -119,68 +117,39 @@ class _Remote(Running):
             nursery.cancel_scope.cancel()
 
     async def _stay_connected(self, stream: trio.SocketStream) -> None:
+        first = [stream]
+
+        async def connect() -> trio.SocketStream:
+            return first.pop() if first else await open_stream(self._hub)
+
+        backoff = Backoff(random.Random(), RETRY_MAX_S)  # noqa: S311 - jitter
+        where = str(self._hub)
         try:
-            await self._talk_and_retry(stream)
-        except (Refused, HubError) as error:
-            failure: Exception = error
-            if isinstance(error, Refused):
-                failure = HubRefused(str(error), str(self._hub), "look at the hub's log")
-            self._failure = failure
-            self._tell()
-
-    async def _talk_and_retry(self, stream: trio.SocketStream) -> None:
-        delay_s = RETRY_S
-        connected: trio.SocketStream | None = stream
-        while True:
-            if connected is not None:
-                self._answered = False
-                async with connected:
-                    why = await self._talk(connected)
-                if self._answered:
-                    delay_s = RETRY_S
-                log.info("the connection to %s was lost: %s", self._hub, why)
-            now = trio.current_time()
-            if self._lost_at_s is None:
-                self._lost_at_s = now
-            if self._timeout_s is not None and now >= self._lost_at_s + self._timeout_s:
-                raise HubUnreachable(
-                    f"no answer in {self._timeout_s:g} s", str(self._hub), "try again later"
-                )
-            # Not all clients of a hub that was started again are to come at once.
-            await trio.sleep(delay_s * random.uniform(0.5, 1))  # noqa: S311
-            delay_s = min(2 * delay_s, RETRY_MAX_S)
-            try:
-                connected = await _connect(self._hub)
-            except HubUnreachable as error:
-                connected = None
-                log.info("%s", error)
-
-    async def _talk(self, stream: trio.SocketStream) -> str:
-        """Until the connection is lost; says why. Raises Refused."""
-        end = self._remote_end
-        end.connected(trio.current_time())
-        self._connections += 1
-        failures: list[BaseException] = []
-
-        async def guarded(task: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
-            try:
-                await task(stream)
-            except (*_LOST, Refused) as error:
-                failures.append(error)
-            nursery.cancel_scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(guarded, self._read)
-            nursery.start_soon(guarded, self._write)
+            await again(connect, self._talk, backoff, timeout_s=self._timeout_s)
+        except CannotConnectError as error:
+            self._failure = HubUnreachable(str(error), where, "try again later")
+        except Refused as error:
+            self._failure = HubRefused(str(error), where, "look at the hub's log")
         self._tell()
-        failure = failures[0] if failures else OSError("the hub has closed it")
-        if isinstance(failure, Refused):
-            raise failure
-        return _why(failure)
+
+    async def _talk(self, stream: trio.SocketStream) -> bool:
+        """Until the connection is lost; whether the hub has said anything. Raises Refused."""
+        self._remote_end.connected(trio.current_time())
+        self._connections += 1
+        self._answered = False
+        why = "the hub has closed it"
+        try:
+            async with stream:
+                await beside(partial(self._read, stream), partial(self._write, stream))
+        except _LOST as error:
+            why = words_of(error)
+        self._tell()
+        log.info("the connection to %s was lost: %s", self._hub, why)
+        return self._answered
 
     async def _read(self, stream: trio.SocketStream) -> None:
         while data := await stream.receive_some(_READ_BYTES):
-            self._answered, self._lost_at_s = True, None
+            self._answered = True
             self._take(bytes(data))
             self._tell()
 
@@ -216,18 +185,6 @@ class _Remote(Running):
 
     @abstractmethod
     async def _finish(self) -> None: ...
-
-
-def _why(error: BaseException) -> str:
-    """The reason for people; Trio puts those of several addresses into groups."""
-    cause = error.__cause__
-    if isinstance(cause, BaseExceptionGroup):
-        return "; ".join(dict.fromkeys(_why(each) for each in cause.exceptions))
-    if isinstance(cause, OSError):
-        return _why(cause)
-    if isinstance(error, OSError):
-        return str(error) if error.errno is None else os.strerror(error.errno)
-    return str(error) or type(error).__name__
 
 
 async def create_stream(
@@ -300,7 +257,7 @@ async def _exchange(
                         return
                 why = "the hub has closed the connection"
             except _LOST as error:
-                why = _why(error)
+                why = words_of(error)
     raise HubUnreachable(f"no answer ({why})", str(where), "look whether it is a hub of streams")
 
 
@@ -320,18 +277,12 @@ def _take_frames(
 
 async def _connect(address: Address) -> trio.SocketStream:
     """Raises HubUnreachable."""
-    why = f"nobody answers within {_CONNECT_S:g} s"
-    with trio.move_on_after(_CONNECT_S):
-        try:
-            stream = await trio.open_tcp_stream(address.host, address.port)
-        except OSError as error:
-            why = _why(error)
-        else:
-            stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, 1)
-            return stream
-    raise HubUnreachable(
-        f"cannot connect ({why})", str(address), "look at the address, and whether a hub runs"
-    )
+    try:
+        return await open_stream(address)
+    except CannotConnectError as error:
+        raise HubUnreachable(
+            "cannot connect", str(error), "look at the address, and whether a hub runs"
+        ) from None
 
 
 class Receipt:

@@ -9,8 +9,9 @@ from peer.node.host.held import held_up_to
 from peer.node.host.staging import stage
 from peer.node.host.store_host import StoreHost
 from peer.node.links.addresses import DEFAULT_PORT, Address, PeerAddress, called_at
+from peer.node.links.backoff import Backoff
 from peer.node.links.calls import addresses_reached, forget_reached
-from peer.node.links.connection import Ending, EndKind
+from peer.node.links.connection import Ending, EndKind, words_of
 from peer.node.links.dialling import CannotConnectError, Dialler, open_stream
 from peer.node.links.entrance import UnknownNameError, expected_peer
 from peer.node.links.greedy import Greedy, parse_greedy, with_greedy
@@ -48,6 +49,7 @@ __all__ = [
     "DEFAULT_PORT",
     "Address",
     "Asked",
+    "Backoff",
     "CannotConnectError",
     "CannotListenError",
     "CannotTraceError",
@@ -117,4 +119,5 @@ __all__ = [
     "why_log",
     "why_peer",
     "with_greedy",
+    "words_of",
 ]

@@ -1,5 +1,6 @@
 """The relay against our server, and against an upstream that does each of the wrong things."""
 
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -286,11 +287,17 @@ async def test_a_start_that_is_refused_and_silence_are_tried_again(
     assert "the server refuses (3 Bad from entry)" in reasons[1]
 
 
+class _Hurried(random.Random):
+    """Draws delays of a hundredth of their step."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return super().uniform(a, b) / 100
+
+
 @pytest.mark.parametrize("error", [StoreFull, LogMoved, StoreFailed])
 async def test_a_store_that_fails_is_said_and_tried_again(
     error: type[StoreError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relaying, "_BACKOFF_FIRST_S", 0.01)
     model = Model()
     events: list[Any] = []
     with Store.memory() as upstream, Store.memory() as store:
@@ -300,7 +307,9 @@ async def test_a_store_that_fails_is_said_and_tried_again(
             DataStreamServer(upstream, key, listen="127.0.0.1:0") as server,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(partial(relay, store, server.address, observer=events.append))
+            nursery.start_soon(
+                partial(relay, store, server.address, observer=events.append, rng=_Hurried())
+            )
             await until(store, model.wire)
             append = store.append
             left = [1, 2, 3]

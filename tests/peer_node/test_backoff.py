@@ -14,6 +14,14 @@ def test_each_delay_lies_in_the_upper_half_of_its_step() -> None:
             assert step / 2 <= backoff.next_delay_s() <= step
 
 
+def test_no_step_is_above_the_most_that_is_wanted() -> None:
+    backoff = Backoff(random.Random(1), 3)
+    for step in (0.5, 1, 2, 3, 3):
+        assert step / 2 <= backoff.next_delay_s() <= step
+    backoff.begin_anew()
+    assert backoff.next_delay_s() <= 0.5
+
+
 def test_peers_do_not_come_back_in_step() -> None:
     delays = {Backoff(random.Random(seed)).next_delay_s() for seed in range(100)}
     assert len(delays) == 100
