@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .hosting import LogHost, store_of
     from .locks import WriterLock
     from .log_ids import Sign, create_logs, free_ids
+    from .met import DeclaredRow, Met, MetLog
     from .prefix import (
         Prefix,
         Standing,
@@ -27,11 +28,14 @@ if TYPE_CHECKING:
     )
     from .reception import Ended, Reception, receive_some, send_bounded, send_now
     from .running import Running, outlasting
-    from .side_table import SideTable
+    from .side_table import SideTable, pack_u64, unpack_u64
 
 __all__ = [
+    "DeclaredRow",
     "Ended",
     "LogHost",
+    "Met",
+    "MetLog",
     "Prefix",
     "Reception",
     "Running",
@@ -46,6 +50,7 @@ __all__ = [
     "free_ids",
     "holds_still",
     "outlasting",
+    "pack_u64",
     "read_to_damage",
     "receive_some",
     "send_bounded",
@@ -54,6 +59,7 @@ __all__ = [
     "sound_entry",
     "standing_of",
     "store_of",
+    "unpack_u64",
 ]
 
 if not TYPE_CHECKING:
@@ -64,6 +70,7 @@ if not TYPE_CHECKING:
             "hosting": ("LogHost", "store_of"),
             "locks": ("WriterLock",),
             "log_ids": ("Sign", "create_logs", "free_ids"),
+            "met": ("DeclaredRow", "Met", "MetLog"),
             "prefix": (
                 "Prefix",
                 "Standing",
@@ -76,6 +83,6 @@ if not TYPE_CHECKING:
             ),
             "reception": ("Ended", "Reception", "receive_some", "send_bounded", "send_now"),
             "running": ("Running", "outlasting"),
-            "side_table": ("SideTable",),
+            "side_table": ("SideTable", "pack_u64", "unpack_u64"),
         },
     )

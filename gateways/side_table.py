@@ -33,6 +33,16 @@ _BUSY: Final = (apsw.BusyError, apsw.LockedError)
 _BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
 
 
+def pack_u64(number: int) -> bytes:
+    """A number that may take all of u64, for a column: such columns sort as their numbers do."""
+    return number.to_bytes(8, "big")
+
+
+def unpack_u64(column: bytes) -> int:
+    """The number of such a column."""
+    return int.from_bytes(column, "big")
+
+
 class _Unusable(Exception):  # noqa: N818 - what was found
     """The file is to be made anew."""
 

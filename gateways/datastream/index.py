@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import apsw
 
+from gateways import pack_u64
 from wire import LogKey
 
 FILE_NAME: Final = "datastream.sqlite3"
@@ -93,7 +94,7 @@ def load_stream(db: apsw.Connection, key: LogKey) -> StreamRow | None:
     found = db.execute(
         "SELECT id, declaration, seq, hash, entries, length, broken, cuts FROM streams"
         " WHERE author = ? AND log_id = ?",
-        (key.author, key.log_id.to_bytes(8, "big")),
+        (key.author, pack_u64(key.log_id)),
     ).fetchone()
     return None if found is None else StreamRow(*found)
 
@@ -103,7 +104,7 @@ def create_stream(db: apsw.Connection, key: LogKey, length: int) -> StreamRow:
     db.execute(
         "INSERT INTO streams(author, log_id, declaration, seq, hash, entries, length, broken, cuts)"
         " VALUES (?, ?, x'', 0, x'', 0, ?, '', 0)",
-        (key.author, key.log_id.to_bytes(8, "big"), length),
+        (key.author, pack_u64(key.log_id), length),
     )
     row = load_stream(db, key)
     assert row is not None

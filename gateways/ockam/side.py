@@ -1,49 +1,38 @@
 """What is derived from the logs of all Ockam streams: `ockam.sqlite3` in the store (section 4.5).
 
 Streams by name and by address, positions by who saved them, trims, runs that hold no message. All
-of it is in the logs too: the table is brought on by the change feed, reading entry 1 of new logs
-and the ledgers alone, and made anew where it is missing, damaged, or of another history.
+of it is in the logs too: of new logs entry 1 is read, of ledgers all, and of the others nothing.
 """
 
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Final, NamedTuple
 
 import apsw
 
-from gateways import SideTable, sound_entries, sound_entry
+from gateways import DeclaredRow, Met, MetLog, SideTable, pack_u64, unpack_u64
 from gateways.declaration import DeclarationError
 from gateways.ockam.declared import StreamDeclared, address_of, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
 from gateways.reading import CodecError
-from logstore import PayloadState, Seldom, Store, StoreDamaged, StoredEntry, StoreFull
+from logstore import Seldom, Store, StoredEntry, StoreFull
 from wire import LogKey
-
-from . import applied
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "ockam.sqlite3"
-VERSION: Final = 4
-_NOTHING, _STREAM, _LEDGER = 0, 1, 2
-_CHANGES: Final = 10_000
+VERSION: Final = 5
+_STREAM, _LEDGER = 1, 2
+_COLUMNS: Final = ("name TEXT", "partition INTEGER", "address TEXT")
 
 # Numbers that may take all of u64 are 8 bytes, which sort as the numbers do. `ledgers` has those
 # that count, one of an author: few beside an author's streams, so that joins begin with them.
 _STATEMENTS: Final = (
-    applied.STATEMENT,
-    (
-        "CREATE TABLE logs(id INTEGER PRIMARY KEY, author BLOB NOT NULL, log_id BLOB NOT NULL,"
-        " kind INTEGER NOT NULL, name TEXT, partition INTEGER, address TEXT)"
-    ),
-    "CREATE UNIQUE INDEX logs_by_key ON logs(author, log_id)",
     "CREATE INDEX streams_by_name ON logs(author, name, partition, log_id) WHERE kind = 1",
     "CREATE INDEX streams_by_address ON logs(address) WHERE kind = 1",
-    (
-        "CREATE TABLE ledgers(log INTEGER PRIMARY KEY, seq INTEGER NOT NULL,"
-        " bytes INTEGER NOT NULL, gaps INTEGER NOT NULL)"
-    ),
+    "CREATE TABLE ledgers(log INTEGER PRIMARY KEY, bytes INTEGER NOT NULL)",
     (
         "CREATE TABLE positions(author BLOB NOT NULL, name TEXT NOT NULL,"
         " partition INTEGER NOT NULL, client TEXT NOT NULL, saved_by BLOB NOT NULL,"
@@ -64,7 +53,7 @@ _STATEMENTS: Final = (
         " payloads INTEGER NOT NULL)"
     ),
 )
-_TABLES: Final = ("applied", "logs", "ledgers", "positions", "trims", "runs", "held")
+_TABLES: Final = ("ledgers", "positions", "trims", "runs", "held")
 
 
 class Stream(NamedTuple):
@@ -113,18 +102,21 @@ class Held(NamedTuple):
 
 
 class Side:
-    """The side table of one store. Blocks; for any thread. Raises StoreError throughout.
-
-    An entry that is damaged counts as one that is not held, until it or another of its log has come
-    anew: it keeps nobody from the other logs.
-    """
+    """The side table of one store. Blocks; for any thread. Raises StoreError throughout."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
         self.seldom: Final = Seldom()
         """Says what goes on being wrong with this store's streams."""
+        self._met = Met(
+            store,
+            self.seldom,
+            _COLUMNS,
+            declare=_declared,
+            news=_take_news,
+            forgotten=_forget,
+        )
         path = None if store.path is None or store.readonly else store.path / FILE_NAME
-        self._table = SideTable(path, VERSION, _STATEMENTS)
+        self._table = SideTable(path, VERSION, (*self._met.statements, *_STATEMENTS))
 
     def close(self) -> None:
         """Closes the file."""
@@ -134,137 +126,7 @@ class Side:
 
     def refresh(self) -> bool:
         """Applies what is new in the store; whether a stream or a ledger was among it."""
-        # Asked of the table, not remembered: one that was damaged has been made anew, and is empty.
-        position: int | None = self._table.look(
-            lambda db: db.execute("SELECT ingest FROM applied").get
-        )
-        return position != self._store.position() and self._table.run(self._advance)
-
-    def _advance(self, db: apsw.Connection) -> bool:
-        before = applied.load(db, self._store)
-        if before is None:
-            for table in _TABLES:
-                db.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
-            before = 0
-        position, changed = self._store.changed_logs(before)
-        has_news = False
-        for key in changed:
-            has_news |= self._look_at(db, key, before)
-        applied.save(db, self._store, position)
-        return has_news
-
-    def _look_at(self, db: apsw.Connection, key: LogKey, before: int) -> bool:
-        """Whether the log is a new stream or a ledger."""
-        # Which logs were met is asked of the table each time: what a process remembered of them
-        # would outlive a transaction that is rolled back, and those logs would never be met.
-        row = _load_log(db, key)
-        is_new = row is None
-        if row is None:
-            row = self._meet(db, key)
-        if row is None:
-            return False
-        id_, kind = row
-        if kind != _LEDGER:
-            return is_new and kind == _STREAM
-        self._apply_ledger(db, id_, key, before)
-        return True
-
-    def _meet(self, db: apsw.Connection, key: LogKey) -> tuple[int, int] | None:
-        """Records what a log says it is; None while entry 1 or its payload is not here."""
-        entry = sound_entry(self._store, key, 1, self._say_damaged)
-        if entry is None or entry.payload_state is not PayloadState.PRESENT:
-            return None
-        kind, name, partition, address = _NOTHING, None, None, None
-        try:
-            declared = read_declared(entry.payload or b"")
-        except DeclarationError:
-            pass
-        else:
-            kind = _LEDGER
-            if isinstance(declared, StreamDeclared):
-                kind, address = _STREAM, address_of(entry.hash)
-                name, partition = declared
-                self._say_if_twice(db, key, declared)
-        db.execute(
-            "INSERT INTO logs(author, log_id, kind, name, partition, address)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (key.author, _pack(key.log_id), kind, name, partition, address),
-        )
-        id_ = db.last_insert_rowid()
-        if kind == _LEDGER:
-            self._count_ledger(db, id_, key)
-        return id_, kind
-
-    def _count_ledger(self, db: apsw.Connection, id_: int, key: LogKey) -> None:
-        """Has a new ledger count, unless the author has a lower one: the lowest is the one.
-
-        That is all that two replicas can agree on, whichever of them they have met first.
-        """
-        other = db.execute(
-            "SELECT id, log_id FROM ledgers CROSS JOIN logs ON log = id WHERE author = ?",
-            (key.author,),
-        ).fetchone()
-        if other is not None:
-            lower, higher = sorted((_unpack(other[1]), key.log_id))
-            log.warning(
-                "%s has two ledgers, %d and %d: the lower one counts",
-                key.author.hex(),
-                lower,
-                higher,
-            )
-            if higher == key.log_id:
-                return
-            # What the higher one says is forgotten, and the lower one is read from its beginning.
-            db.execute("DELETE FROM ledgers WHERE log = ?", (other[0],))
-            db.execute("DELETE FROM positions WHERE saved_by = ?", (key.author,))
-            db.execute("DELETE FROM trims WHERE author = ?", (key.author,))
-        db.execute("INSERT INTO ledgers VALUES (?, 1, 0, 0)", (id_,))
-
-    def _say_if_twice(self, db: apsw.Connection, key: LogKey, declared: StreamDeclared) -> None:
-        other = db.execute(
-            "SELECT log_id FROM logs WHERE kind = 1 AND author = ? AND name = ? AND partition = ?",
-            (key.author, *declared),
-        ).fetchone()
-        if other is not None:
-            log.warning(
-                "%s/%d is declared by two logs of %s, %d and %d: the lower one counts",
-                *declared,
-                key.author.hex(),
-                *sorted((_unpack(other[0]), key.log_id)),
-            )
-
-    def _apply_ledger(self, db: apsw.Connection, id_: int, key: LogKey, before: int) -> None:
-        row = db.execute("SELECT seq, bytes, gaps FROM ledgers WHERE log = ?", (id_,)).fetchone()
-        if row is None:  # the author has a lower one
-            return
-        seq, size, gaps = row
-        if gaps:
-            for late in self._late(key, before, seq):
-                size += _apply_payload(db, key, late)
-        for entry in sound_entries(self._store, key, seq + 1, self._say_damaged):
-            is_here = entry.payload_state is PayloadState.PRESENT
-            gaps = gaps or entry.seq != seq + 1 or not is_here
-            seq = entry.seq
-            if is_here:
-                size += _apply_payload(db, key, entry)
-        db.execute(
-            "UPDATE ledgers SET seq = ?, bytes = ?, gaps = ? WHERE log = ?",
-            (seq, size, int(gaps), id_),
-        )
-
-    def _late(self, key: LogKey, before: int, last: int) -> Iterator[StoredEntry]:
-        """Entries of a ledger that have come, or whose payloads have, behind later ones."""
-        while changes := self._store.changes(before, _CHANGES):
-            before = changes[-1].ingest
-            for change in changes:
-                is_here = change.payload_state is PayloadState.PRESENT
-                if change.key == key and 1 < change.seq <= last and is_here:
-                    entry = sound_entry(self._store, key, change.seq, self._say_damaged)
-                    if entry is not None and entry.payload_state is PayloadState.PRESENT:
-                        yield entry
-
-    def _say_damaged(self, error: StoreDamaged) -> None:
-        self.seldom.warn(log, error.where, f"it is passed over: {error}")
+        return self._met.bring_on(self._table)
 
     # Streams -------------------------------------------------------------------------------------
 
@@ -345,11 +207,11 @@ class Side:
             lambda db: (
                 db.execute(
                     "SELECT max(log_id) FROM logs WHERE author = ? AND log_id BETWEEN ? AND ?",
-                    (author, _pack(first), _pack(last)),
+                    (author, pack_u64(first), pack_u64(last)),
                 ).get
             )
         )
-        return None if found is None else _unpack(found)
+        return None if found is None else unpack_u64(found)
 
     def first_unmet(self, author: bytes, first: int, end: int) -> int | None:
         """The lowest log id of an author in a range, below `end`, that has not said what it is."""
@@ -358,11 +220,11 @@ class Side:
                 db.execute(
                     "SELECT log_id FROM logs WHERE author = ? AND log_id >= ? AND log_id < ?"
                     " ORDER BY log_id",
-                    (author, _pack(first), _pack(end)),
+                    (author, pack_u64(first), pack_u64(end)),
                 )
             )
         )
-        met = {_unpack(log_id) for (log_id,) in rows}
+        met = {unpack_u64(log_id) for (log_id,) in rows}
         return next((id_ for id_ in range(first, end) if id_ not in met), None)
 
     # Ledgers -------------------------------------------------------------------------------------
@@ -376,7 +238,10 @@ class Side:
                 (author,),
             ).fetchone()
         )
-        return None if row is None else LedgerState(LogKey(author, _unpack(row[0])), *row[1:])
+        if row is None:
+            return None
+        log_id, seq, size = row
+        return LedgerState(LogKey(author, unpack_u64(log_id)), unpack_u64(seq), size)
 
     def count_down(self, key: LogKey, dropped_bytes: int) -> None:
         """Payloads of a ledger were dropped."""
@@ -384,7 +249,7 @@ class Side:
             lambda db: db.execute(
                 "UPDATE ledgers SET bytes = max(0, bytes - ?) WHERE log ="
                 " (SELECT id FROM logs WHERE author = ? AND log_id = ?)",
-                (dropped_bytes, key.author, _pack(key.log_id)),
+                (dropped_bytes, key.author, pack_u64(key.log_id)),
             )
         )
 
@@ -433,7 +298,7 @@ class Side:
             for log_id, earliest in db.execute(
                 "SELECT log_id, earliest FROM trims WHERE author = ?", (author,)
             ):
-                records.append(Trim(_unpack(log_id), _unpack(earliest)))
+                records.append(Trim(unpack_u64(log_id), unpack_u64(earliest)))
             return records
 
         return self._table.look(load)
@@ -453,11 +318,11 @@ class Side:
             lambda db: (
                 db.execute(
                     "SELECT earliest FROM trims WHERE author = ? AND log_id = ?",
-                    (key.author, _pack(key.log_id)),
+                    (key.author, pack_u64(key.log_id)),
                 ).get
             )
         )
-        return 0 if found is None else _unpack(found)
+        return 0 if found is None else unpack_u64(found)
 
     # Runs and sizes ------------------------------------------------------------------------------
 
@@ -471,10 +336,10 @@ class Side:
             lambda db: db.execute(
                 "SELECT first, last, lack FROM runs WHERE log = ? AND last >= ?"
                 " ORDER BY last LIMIT 1",
-                (stream.id, _pack(seq)),
+                (stream.id, pack_u64(seq)),
             ).fetchone()
         )
-        if row is None or _unpack(row[0]) > seq:
+        if row is None or unpack_u64(row[0]) > seq:
             return None
         if row[2] != lack:
             # Whoever reads is not kept from it by a disk that is full.
@@ -483,7 +348,7 @@ class Side:
                     lambda db: db.execute("DELETE FROM runs WHERE log = ?", (stream.id,))
                 )
             return None
-        return Run(_unpack(row[0]), _unpack(row[1]))
+        return Run(unpack_u64(row[0]), unpack_u64(row[1]))
 
     def add_run(self, stream: Stream, run: Run, lack: str) -> None:
         """Remembers a run, in place of those in it."""
@@ -491,11 +356,11 @@ class Side:
         def save(db: apsw.Connection) -> None:
             db.execute(
                 "DELETE FROM runs WHERE log = ? AND last BETWEEN ? AND ?",
-                (stream.id, _pack(run.first), _pack(run.last)),
+                (stream.id, pack_u64(run.first), pack_u64(run.last)),
             )
             db.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, ?)",
-                (stream.id, _pack(run.last), _pack(run.first), lack),
+                (stream.id, pack_u64(run.last), pack_u64(run.first), lack),
             )
 
         self._table.run(save)
@@ -526,30 +391,87 @@ _SELECT_POSITION: Final = (
 )
 
 
-def _pack(number: int) -> bytes:
-    return number.to_bytes(8, "big")
-
-
-def _unpack(blob: bytes) -> int:
-    return int.from_bytes(blob, "big")
-
-
 def _stream(row: tuple[int, bytes, bytes, str, int, str]) -> Stream:
     id_, author, log_id, name, partition, address = row
-    return Stream(id_, LogKey(author, _unpack(log_id)), name, partition, address)
+    return Stream(id_, LogKey(author, unpack_u64(log_id)), name, partition, address)
 
 
 def _saved(row: tuple[bytes, str, int, str, bytes, bytes, bytes, int]) -> Saved:
     author, name, partition, client, epoch, place, saved_by, saved_at = row
     subject = Subject(author, name, partition, client)
-    return Saved(subject, Place(_unpack(epoch), _unpack(place)), saved_by, saved_at)
+    return Saved(subject, Place(unpack_u64(epoch), unpack_u64(place)), saved_by, saved_at)
 
 
-def _load_log(db: apsw.Connection, key: LogKey) -> tuple[int, int] | None:
-    row: tuple[int, int] | None = db.execute(
-        "SELECT id, kind FROM logs WHERE author = ? AND log_id = ?", (key.author, _pack(key.log_id))
+def _declared(entry: StoredEntry) -> DeclaredRow | None:
+    try:
+        declared = read_declared(entry.payload or b"")
+    except DeclarationError:
+        return None
+    if isinstance(declared, StreamDeclared):
+        return _STREAM, *declared, address_of(entry.hash)
+    return _LEDGER, None, None, None
+
+
+def _forget(db: apsw.Connection) -> None:
+    for table in _TABLES:
+        db.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
+
+
+def _take_news(
+    db: apsw.Connection, of: MetLog, late: Iterator[StoredEntry], fresh: Iterator[StoredEntry]
+) -> bool:
+    """Whether the log is a new stream or a ledger; what a ledger says is applied if it counts."""
+    if of.kind == _STREAM:
+        if of.is_new:
+            _say_if_twice(db, of)
+        return of.is_new
+    if of.is_new:
+        _count_ledger(db, of)
+    if db.execute("SELECT 1 FROM ledgers WHERE log = ?", (of.id,)).get is not None:
+        size = sum(_apply_payload(db, of.key, entry) for entry in chain(late, fresh))
+        db.execute("UPDATE ledgers SET bytes = bytes + ? WHERE log = ?", (size, of.id))
+    return True
+
+
+def _count_ledger(db: apsw.Connection, of: MetLog) -> None:
+    """Has a new ledger count, unless the author has a lower one: the lowest is the one.
+
+    That is all that two replicas can agree on, whichever of them they have met first.
+    """
+    author, log_id = of.key.author, of.key.log_id
+    other = db.execute(
+        "SELECT id, log_id FROM ledgers CROSS JOIN logs ON log = id WHERE author = ?", (author,)
     ).fetchone()
-    return row
+    if other is not None:
+        lower, higher = sorted((unpack_u64(other[1]), log_id))
+        log.warning(
+            "%s has two ledgers, %d and %d: the lower one counts", author.hex(), lower, higher
+        )
+        if higher == log_id:
+            return
+        # What the higher one says is forgotten, and the lower one is read from its beginning.
+        db.execute("DELETE FROM ledgers WHERE log = ?", (other[0],))
+        db.execute("DELETE FROM positions WHERE saved_by = ?", (author,))
+        db.execute("DELETE FROM trims WHERE author = ?", (author,))
+    db.execute("INSERT INTO ledgers VALUES (?, 0)", (of.id,))
+
+
+def _say_if_twice(db: apsw.Connection, of: MetLog) -> None:
+    other = db.execute(
+        "SELECT other.name, other.partition, other.log_id FROM logs AS own JOIN logs AS other"
+        " ON other.kind = 1 AND other.author = own.author AND other.name = own.name"
+        " AND other.partition = own.partition WHERE own.id = ? AND other.id < own.id",
+        (of.id,),
+    ).fetchone()
+    if other is not None:
+        name, partition, log_id = other
+        log.warning(
+            "%s/%d is declared by two logs of %s, %d and %d: the lower one counts",
+            name,
+            partition,
+            of.key.author.hex(),
+            *sorted((unpack_u64(log_id), of.key.log_id)),
+        )
 
 
 def _apply_payload(db: apsw.Connection, key: LogKey, entry: StoredEntry) -> int:
@@ -567,7 +489,7 @@ def _apply_payload(db: apsw.Connection, key: LogKey, entry: StoredEntry) -> int:
             db.execute(
                 "INSERT INTO trims VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
                 " SET earliest = max(earliest, excluded.earliest)",
-                (key.author, _pack(record.log), _pack(record.earliest)),
+                (key.author, pack_u64(record.log), pack_u64(record.earliest)),
             )
         elif record.counts:
             db.execute(
@@ -577,8 +499,8 @@ def _apply_payload(db: apsw.Connection, key: LogKey, entry: StoredEntry) -> int:
                 (
                     *record.subject,
                     key.author,
-                    _pack(record.epoch),
-                    _pack(record.index),
+                    pack_u64(record.epoch),
+                    pack_u64(record.index),
                     entry.received_at,
                 ),
             )
