@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .locks import WriterLock
     from .log_ids import Sign, create_logs, free_ids
     from .met import DeclaredRow, Met, MetLog
+    from .newest_state import NewestState, Said
     from .prefix import (
         Prefix,
         Standing,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     )
     from .reception import Ended, Reception, receive_some, send_bounded, send_now
     from .running import Running, outlasting
+    from .saving import Saver
     from .side_table import SideTable, pack_u64, unpack_u64
 
 __all__ = [
@@ -36,9 +38,12 @@ __all__ = [
     "LogHost",
     "Met",
     "MetLog",
+    "NewestState",
     "Prefix",
     "Reception",
     "Running",
+    "Said",
+    "Saver",
     "SideTable",
     "Sign",
     "Standing",
@@ -71,6 +76,7 @@ if not TYPE_CHECKING:
             "locks": ("WriterLock",),
             "log_ids": ("Sign", "create_logs", "free_ids"),
             "met": ("DeclaredRow", "Met", "MetLog"),
+            "newest_state": ("NewestState", "Said"),
             "prefix": (
                 "Prefix",
                 "Standing",
@@ -83,6 +89,7 @@ if not TYPE_CHECKING:
             ),
             "reception": ("Ended", "Reception", "receive_some", "send_bounded", "send_now"),
             "running": ("Running", "outlasting"),
+            "saving": ("Saver",),
             "side_table": ("SideTable", "pack_u64", "unpack_u64"),
         },
     )

@@ -217,7 +217,7 @@ class Conversation:
 
     async def _get(self, asked: GetPosition) -> None:
         try:
-            index = await self._hub.saver.get((asked.client, asked.name, asked.partition))
+            index = await self._hub.position((asked.client, asked.name, asked.partition))
         except StoreError:
             self._event(lambda: self._connection.failed(asked.number))
         else:

@@ -11,17 +11,16 @@ from typing import Final, Protocol, TypeVar
 
 import trio
 
-from gateways import LogHost
+from gateways import LogHost, Saver
 from gateways.ockam.outcomes import UNAVAILABLE, Made
 from logstore import StoreError
 from peer import json_number, log_fields
 from peer.node import Observer
 from wire import LogKey
 
-from .book import Book
+from .book import Asked, Book
 from .keeping import Keeper, Trimmed
 from .logs import Catalog
-from .saving import Saver
 from .side import Stream
 from .writing import Writer
 
@@ -56,6 +55,7 @@ class Hub:
     ) -> None:
         self._host = host
         self._catalog = catalog
+        self._book = book
         self._keeper = keeper
         self.observe: Final = observer
         self.writer: Final = Writer(host, catalog, self._stored, host.storage_failed)
@@ -179,6 +179,15 @@ class Hub:
                 if count >= KEEP_AFTER_MESSAGES:
                     self._keep_now.set()
         self._grown(frozenset(addresses))
+
+    async def position(self, asked: Asked) -> int | None:
+        """A position; what was saved of it is on disk. Raises StoreError, which is said."""
+        await self.saver.settled(asked)
+        try:
+            return await self._host.call(partial(self._book.get, asked))
+        except StoreError as error:
+            self._host.storage_failed(error)
+            raise
 
     # Pulls that wait -----------------------------------------------------------------------------
 

@@ -18,8 +18,6 @@ PAYLOAD_BYTES_MAX: Final = 60_000
 AUTHOR_BYTES: Final = 32
 EPOCH_MAX: Final = (1 << 63) - 1
 """The largest that Spark's rows can hold; one above it would count here and not there."""
-SUMMARY_FLOOR_BYTES: Final = 1 << 20
-SUMMARY_FACTOR: Final = 4
 
 
 class Subject(NamedTuple):
@@ -139,8 +137,3 @@ def _read_record(reader: Reader) -> Record:
 def merge_places(one: Place | None, other: Place) -> Place:
     """The greater of two positions."""
     return other if one is None else max(one, other)
-
-
-def wants_summary(held_bytes: int, summary_bytes: int) -> bool:
-    """Whether a ledger's payloads are to be written anew as the state known from them."""
-    return held_bytes > max(SUMMARY_FLOOR_BYTES, SUMMARY_FACTOR * summary_bytes)

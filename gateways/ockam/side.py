@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from gateways import DeclaredRow, Met, MetLog, SideTable, pack_u64, unpack_u64
+from gateways import DeclaredRow, Met, MetLog, Said, SideTable, pack_u64, unpack_u64
 from gateways.declaration import DeclarationError
 from gateways.ockam.declared import StreamDeclared, address_of, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
@@ -76,14 +76,6 @@ class Saved(NamedTuple):
     """The author of the ledger that says so."""
     saved_at: int
     """Microseconds since 1970, when its entry was stored here."""
-
-
-class LedgerState(NamedTuple):
-    """How far a ledger was applied, and the bytes of its payloads that are held."""
-
-    key: LogKey
-    seq: int
-    bytes: int
 
 
 class Run(NamedTuple):
@@ -229,7 +221,7 @@ class Side:
 
     # Ledgers -------------------------------------------------------------------------------------
 
-    def ledger(self, author: bytes) -> LedgerState | None:
+    def ledger(self, author: bytes) -> Said | None:
         """An author's ledger that counts: the one with the lowest log id."""
         row = self._table.look(
             lambda db: db.execute(
@@ -241,7 +233,7 @@ class Side:
         if row is None:
             return None
         log_id, seq, size = row
-        return LedgerState(LogKey(author, unpack_u64(log_id)), unpack_u64(seq), size)
+        return Said(LogKey(author, unpack_u64(log_id)), unpack_u64(seq), size)
 
     def count_down(self, key: LogKey, dropped_bytes: int) -> None:
         """Payloads of a ledger were dropped."""

@@ -102,6 +102,19 @@ def test_a_number_has_one_form(value: object) -> None:
         u64_field({"n": value}, "n")
 
 
+@pytest.mark.parametrize(
+    "names",
+    ["gateways.ockam import Book, Catalog, Keeper, Side", "gateways.datastream import StreamLog"],
+)
+def test_what_commands_do_with_a_store_alone_loads_no_network(names: str) -> None:
+    code = (
+        f"import sys; from {names};"
+        " print(sorted({'trio', 'ssl', 'OpenSSL', 'peer.api'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout == "[]\n"
+
+
 def test_two_writers_of_one_thing_are_told_of_each_other(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from gateways import WriterLock;"

@@ -26,7 +26,6 @@ from gateways.ockam.ledger import (
     encode_records,
     merge_places,
     payloads_of,
-    wants_summary,
 )
 from gateways.reading import CodecError
 
@@ -107,10 +106,3 @@ def test_payloads_keep_to_their_limits() -> None:
 def test_a_payload_that_is_wrong_in_one_place_counts_not_at_all(payload: str) -> None:
     with pytest.raises(CodecError):
         decode_records(bytes.fromhex(payload))
-
-
-def test_a_summary_is_due_above_1_mib_and_four_times_its_size() -> None:
-    assert not wants_summary(1 << 20, 1)
-    assert wants_summary((1 << 20) + 1, 1)
-    assert not wants_summary(4 << 20, 1 << 20)
-    assert wants_summary((4 << 20) + 1, 1 << 20)

@@ -1,23 +1,27 @@
-"""Positions of all connections, gathered, and written by one task.
+"""What many save, gathered, and written by one task within a second: the state of a log.
 
-Whoever asks for one waits here, in the event loop, until it is written. Where there is a peer,
-what is written is asked of other peers first, and that needs threads: a thread that waited for its
-turn to write would be one that whoever has the turn waits for.
+Sooner where somebody waits for it, or where much has come together. Whoever asks whether it is on
+disk waits here, in the event loop, and so does who saves more than is written. Where there is a
+peer, what is written is asked of other peers first, and that needs threads: a thread that waited
+for its turn to write would be one that whoever has the turn waits for.
 """
 
-from functools import partial
-from typing import Final
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
 
 import trio
 
-from gateways import LogHost
 from logstore import StoreError
 
-from .book import Asked, Book
+from .hosting import LogHost
+from .newest_state import NewestState
 
 SAVED_AFTER_S: Final = 1.0
 GATHERED_MAX: Final = 1_000
-"""Positions after which they are written at once."""
+"""Values after which they are written at once."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class _Round:
@@ -30,12 +34,12 @@ class _Round:
         self.error: StoreError | None = None
 
 
-class Saver:
-    """Writes what is saved at most a second later. `run` has to be running."""
+class Saver(Generic[K, V]):
+    """Has a state written at most a second after anything was saved. `run` has to be running."""
 
-    def __init__(self, host: LogHost, book: Book) -> None:
+    def __init__(self, host: LogHost, state: NewestState[K, V]) -> None:
         self._host = host
-        self._book = book
+        self._state = state
         self._some = trio.Event()
         """Something waits to be written."""
         self._next = _Round()
@@ -49,22 +53,22 @@ class Saver:
             # What is saved from here on may be too late for this one.
             this, self._next, self._some = self._next, _Round(), trio.Event()
             try:
-                await self._host.call(self._book.flush)
+                await self._host.call(self._state.flush)
             except StoreError as error:
                 self._host.storage_failed(error)
                 this.error = error
             this.over.set()
-            if self._book.waiting:
+            if self._state.waiting:
                 self._some.set()
             if this.error is not None:
                 # Whoever waits for room would have it written again at once, and for ever.
                 await trio.sleep(SAVED_AFTER_S)
 
-    def save(self, asked: Asked, index: int) -> bool:
-        """Remembers a position; False if too many wait to be written (`written`)."""
-        has_room = self._book.save(asked, index)
+    def save(self, key: K, value: V) -> bool:
+        """Remembers a value; False if too many wait to be written (`written`)."""
+        has_room = self._state.save(key, value)
         self._some.set()
-        if not has_room or self._book.waiting >= GATHERED_MAX:
+        if not has_room or self._state.waiting >= GATHERED_MAX:
             self._next.due.set()
         return has_room
 
@@ -81,12 +85,7 @@ class Saver:
         if this.error is not None:
             raise this.error
 
-    async def get(self, asked: Asked) -> int | None:
-        """A position; what was saved of it is on disk. Raises StoreError, which is said."""
-        if self._book.is_waiting(asked):
+    async def settled(self, key: K) -> None:
+        """Returns once what was saved of a key is on disk. Raises StoreError, which is said."""
+        if self._state.is_waiting(key):
             await self.flush()
-        try:
-            return await self._host.call(partial(self._book.get, asked))
-        except StoreError as error:
-            self._host.storage_failed(error)
-            raise
