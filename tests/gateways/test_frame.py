@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -50,7 +51,7 @@ from logstore import (
     StoreFull,
     StoreLocked,
 )
-from peer.api import Address, CannotListenError
+from peer.api import Address, CannotListenError, Peer
 from wire import LogKey
 
 from .streams import declare
@@ -150,7 +151,7 @@ def test_log_ids_are_given_out_once() -> None:
     with Store.memory() as store:
         store.append([b"taken"], log_id=8)
 
-        def made(begins: Iterable[int], logs: int = 1, last: int = 20) -> list[int]:
+        def made(begins: int | Iterable[int], logs: int = 1, last: int = 20) -> list[int]:
             created = create_logs(store.append_many, [b"{}"] * logs, begins, last=last)
             return [each.key.log_id for each in created]
 
@@ -164,6 +165,28 @@ def test_log_ids_are_given_out_once() -> None:
         assert store.log(LogKey(store.author, 14)) is None
         with pytest.raises(LogClosed):
             made([8])
+        # As given: it is that run or none, and which log keeps it from that is said.
+        assert made(15, 2) == [15, 16]
+        with pytest.raises(LogMoved) as refused:
+            made(14, 2)
+        assert refused.value.log == LogKey(store.author, 15)
+        assert store.log(LogKey(store.author, 14)) is None
+
+
+@pytest.mark.parametrize("over", ["store", "peer"])
+async def test_several_logs_are_appended_to_from_the_event_loop_and_from_threads(over: str) -> None:
+    with Store.memory() as store:
+        async with AsyncExitStack() as stack:
+            peer = await stack.enter_async_context(Peer(store)) if over == "peer" else None
+            host = LogHost(peer or store)
+            batches = [(1, [b"a", b"b"]), (2, [b"c"])]
+            found = await host.append_many(batches, expected_seqs=[1, 1])
+            assert [[each.seq for each in entries] for entries in found] == [[1, 2], [1]]
+            ending = partial(host.sign, [(1, [b""]), (2, [b"d"])], ending=[1])
+            found = await host.call(ending)
+            assert [[each.seq for each in entries] for entries in found] == [[3], [2]]
+            with pytest.raises(LogClosed):
+                await host.append_many(batches)
 
 
 def test_who_creates_logs_through_a_peer_is_told_what_keeps_it_from_that() -> None:
