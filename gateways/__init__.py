@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .reception import Ended, Reception, receive_some, send_bounded, send_now
     from .running import Running, outlasting
     from .saving import Saver
-    from .side_table import SideTable, pack_u64, unpack_u64
+    from .side_table import SideTable, pack_u64, side_path, unpack_u64
 
 __all__ = [
     "DeclaredRow",
@@ -60,6 +60,7 @@ __all__ = [
     "receive_some",
     "send_bounded",
     "send_now",
+    "side_path",
     "sound_entries",
     "sound_entry",
     "standing_of",
@@ -90,6 +91,6 @@ if not TYPE_CHECKING:
             "reception": ("Ended", "Reception", "receive_some", "send_bounded", "send_now"),
             "running": ("Running", "outlasting"),
             "saving": ("Saver",),
-            "side_table": ("SideTable", "pack_u64", "unpack_u64"),
+            "side_table": ("SideTable", "pack_u64", "side_path", "unpack_u64"),
         },
     )

@@ -18,6 +18,8 @@ from logstore import Appended, Seldom, Store, StoreClosed, StoreError
 from peer.api import Peer
 from peer.node import Commits, Observer, news_of, unobserved
 
+from .log_ids import Batches
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -82,19 +84,34 @@ class LogHost:
         )
         return await trio.to_thread.run_sync(append)
 
-    def append_many(
+    async def append_many(
         self,
-        batches: Sequence[tuple[int, Sequence[bytes]]],
+        batches: Batches,
         *,
         expected_seqs: Sequence[int | None] | None = None,
         ending: Collection[int] = (),
     ) -> list[list[Appended]]:
-        """`Store.append_many`, through the peer where there is one. To be called in a thread."""
+        """`Store.append_many`, through the peer where there is one, which asks other peers first.
+
+        Who is in a thread calls `sign`.
+        """
+        if self._peer is None:
+            return await self.call(
+                partial(self.sign, batches, expected_seqs=expected_seqs, ending=ending)
+            )
+        return await self._peer.append_many(batches, expected_seqs=expected_seqs, ending=ending)
+
+    def sign(
+        self,
+        batches: Batches,
+        *,
+        expected_seqs: Sequence[int | None] | None = None,
+        ending: Collection[int] = (),
+    ) -> list[list[Appended]]:
+        """`append_many` for a thread that `call` has begun: what it does blocks there."""
         if self._peer is None:
             return self.store.append_many(batches, expected_seqs=expected_seqs, ending=ending)
-        append = partial(
-            self._peer.append_many, batches, expected_seqs=expected_seqs, ending=ending
-        )
+        append = partial(self.append_many, batches, expected_seqs=expected_seqs, ending=ending)
         return trio.from_thread.run(append)
 
     async def watch(

@@ -20,7 +20,7 @@ Batches = Sequence[tuple[int, Sequence[bytes]]]
 
 
 class Sign(Protocol):
-    """`Store.append_many`, or `LogHost.append_many`, which goes through a peer."""
+    """`Store.append_many`, or `LogHost.sign`, which goes through a peer."""
 
     def __call__(
         self,
@@ -33,23 +33,30 @@ class Sign(Protocol):
 
 
 def create_logs(
-    sign: Sign, declarations: Sequence[bytes], begins: Iterable[int], *, last: int = U64_MAX
+    sign: Sign, declarations: Sequence[bytes], begins: int | Iterable[int], *, last: int = U64_MAX
 ) -> list[Appended]:
     """Signs entry 1 of as many own logs as there are declarations, with ids in a row, up to `last`.
 
-    `begins`: where the run may begin; the first place where all its logs have no entry is taken,
-    in one transaction. Blocks. Raises LogClosed if there is none, and what `Store.append` raises.
+    All in one transaction. `begins`: where the run begins, or may begin; of several places the
+    first one is taken where none of its logs has an entry. Blocks. Raises LogMoved or LogClosed for
+    a place that is the only one, LogClosed if none of several is free, and what `Store.append`
+    raises.
     """
+    if isinstance(begins, int):
+        return _create_at(sign, declarations, begins)
     for first in islice(begins, ATTEMPTS):
-        ids = range(first, first + len(declarations))
-        if ids[-1] > last:
+        if first + len(declarations) - 1 > last:
             break
-        batches = [(id_, [each]) for id_, each in zip(ids, declarations, strict=True)]
         try:
-            return [entries[0] for entries in sign(batches, expected_seqs=[1] * len(batches))]
+            return _create_at(sign, declarations, first)
         except (LogMoved, LogClosed):
             continue
     raise LogClosed("no run of log ids is free", f"up to {last}", "choose where it begins")
+
+
+def _create_at(sign: Sign, declarations: Sequence[bytes], first: int) -> list[Appended]:
+    batches = [(id_, [each]) for id_, each in enumerate(declarations, first)]
+    return [entries[0] for entries in sign(batches, expected_seqs=[1] * len(batches))]
 
 
 def free_ids(store: Store, first: int = 0) -> Iterator[int]:

@@ -5,6 +5,10 @@ another version, or no database is removed and filled again, by whoever finds it
 processes may use it; each transaction begins by reading how far the file has come. It is not
 synced: after a power cut it may be damaged, and is made anew.
 
+Who only reads the store may bring its table on as well: else each reading command would derive all
+of it again. Only as the user whose store it is, though: a file that root has made would be one that
+the node cannot write.
+
 A file that is removed while another process has it open lives on for that process alone, which
 goes on filling its own copy: both say the same, since both say what the logs say.
 """
@@ -20,7 +24,7 @@ from typing import Final, TypeVar
 
 import apsw
 
-from logstore import StoreError, StoreFailed, StoreFull, StoreLocked, from_os_error, is_full
+from logstore import Store, StoreError, StoreFailed, StoreFull, StoreLocked, from_os_error, is_full
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,20 @@ def pack_u64(number: int) -> bytes:
 def unpack_u64(column: bytes) -> int:
     """The number of such a column."""
     return int.from_bytes(column, "big")
+
+
+def side_path(store: Store, name: str) -> Path | None:
+    """Where a side table of a store is kept, None: in memory. `name`: of the file."""
+    folder = store.path
+    if folder is None or (store.readonly and not _may_write(folder)):
+        return None
+    return folder / name
+
+
+def _may_write(folder: Path) -> bool:
+    with suppress(OSError):
+        return folder.stat().st_uid == os.geteuid() and os.access(folder, os.W_OK)
+    return False
 
 
 class _Unusable(Exception):  # noqa: N818 - what was found

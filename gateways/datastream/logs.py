@@ -18,6 +18,7 @@ from gateways import (
     entries_from,
     holds_still,
     read_to_damage,
+    side_path,
     standing_of,
 )
 from gateways.datastream.codec import (
@@ -104,7 +105,7 @@ class StreamLog:
     def __init__(self, store: Store, key: LogKey) -> None:
         self.store: Final = store
         self.key: Final = key
-        path = None if store.path is None or store.readonly else store.path / index.FILE_NAME
+        path = side_path(store, index.FILE_NAME)
         self._table = SideTable(path, index.VERSION, index.STATEMENTS)
         self._readers = SideTable(path, index.VERSION, index.STATEMENTS)
         self._updating = threading.Lock()

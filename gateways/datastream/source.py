@@ -3,10 +3,11 @@
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import BinaryIO, Final, Self, cast
 
-from gateways import LogHost, WriterLock
+from gateways import LogHost, WriterLock, create_logs
 from gateways.datastream.codec import (
     ENTRY_HEAD,
     HEAD_BYTES,
@@ -300,8 +301,9 @@ class DataStreamSource:
         """Declares a stream in an own log without entries. Raises LogMoved if it has some."""
         declared = Declaration(stream_type, system_id, file_version, origin)
         payload = encode_declaration(declared)
-        signed = await LogHost(peer_or_store).append([payload], log_id=log_id, expected_seq=1)
-        return signed[0].key
+        host = LogHost(peer_or_store)
+        (signed,) = await host.call(partial(create_logs, host.sign, [payload], log_id))
+        return signed.key
 
     async def __aenter__(self) -> Self:
         store = self._host.store

@@ -49,7 +49,7 @@ class Reader(reading.Reader):
 
     def text(self) -> str:
         """A length and UTF-8."""
-        start = self.at
+        start = self._at
         try:
             return self.data().decode()
         except UnicodeDecodeError:
@@ -57,7 +57,7 @@ class Reader(reading.Reader):
 
     def flag(self) -> bool:
         """Whether an optional value follows."""
-        start = self.at
+        start = self._at
         byte = self.take(1)[0]
         if byte > 1:
             raise self.refused("whether a value follows", start, f"{byte} is neither 0 nor 1")
@@ -65,7 +65,7 @@ class Reader(reading.Reader):
 
     def tag(self, count: int) -> int:
         """Of an enumeration or a union with so many cases."""
-        start = self.at
+        start = self._at
         tag = self.leb128()
         if tag >= count:
             raise self.refused("a tag", start, f"it is {tag}, {count - 1} is the last")
@@ -73,7 +73,7 @@ class Reader(reading.Reader):
 
     def count(self, element_bytes_min: int = 2) -> int:
         """Of a list whose elements take at least so many bytes each."""
-        start = self.at
+        start = self._at
         count = self.leb128()
         if count * element_bytes_min > self.left:
             raise self.refused(

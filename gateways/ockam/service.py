@@ -116,7 +116,7 @@ class OckamServer(Running):
             self._host.store,
             side,
             of=self._of,
-            sign=self._host.append_many,
+            sign=self._host.sign,
             streams_max=self._streams_max,
             first_log=self._first_log,
         )

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from gateways import DeclaredRow, Met, MetLog, Said, SideTable, pack_u64, unpack_u64
+from gateways import DeclaredRow, Met, MetLog, Said, SideTable, pack_u64, side_path, unpack_u64
 from gateways.declaration import DeclarationError
 from gateways.ockam.declared import StreamDeclared, address_of, read_declared
 from gateways.ockam.ledger import Place, Position, Subject, Trim, decode_records
@@ -107,8 +107,8 @@ class Side:
             news=_take_news,
             forgotten=_forget,
         )
-        path = None if store.path is None or store.readonly else store.path / FILE_NAME
-        self._table = SideTable(path, VERSION, (*self._met.statements, *_STATEMENTS))
+        statements = (*self._met.statements, *_STATEMENTS)
+        self._table = SideTable(side_path(store, FILE_NAME), VERSION, statements)
 
     def close(self) -> None:
         """Closes the file."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateways import side_table
+from gateways.datastream.logs import StreamLog
 from tests.cli.conftest import cli, own  # noqa: F401 - fixtures
 from tests.cli.harness import CommandLine
 
@@ -63,14 +65,20 @@ def test_what_is_there_is_shown(stream: CommandLine) -> None:
     )
 
 
-def test_what_only_reads_writes_nothing(stream: CommandLine, tmp_path: Path) -> None:
-    (stream.store / "datastream.sqlite3").unlink()
+@pytest.mark.parametrize("may_write", [True, False])
+def test_what_only_reads_writes_nothing_but_what_is_derived(
+    may_write: bool, stream: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = stream.store / "datastream.sqlite3"
+    index.unlink()
 
     def files() -> dict[Path, bytes]:
         # Whoever reads a database makes files for its locks.
-        found = [path for path in stream.store.rglob("*") if path.is_file()]
+        found = [path for path in stream.store.rglob("*") if path.is_file() and path != index]
         return {path: path.read_bytes() for path in found if path.name[-4:] not in ("-shm", "-wal")}
 
+    if not may_write:
+        monkeypatch.setattr(side_table, "_may_write", lambda _: False)
     before = files()
     for argv in (
         ("header", stream.author),
@@ -78,8 +86,39 @@ def test_what_only_reads_writes_nothing(stream: CommandLine, tmp_path: Path) -> 
         ("bookmark", stream.author, MARK),
         ("export-file", stream.author, tmp_path / "s.bin", "--no-bookmarks"),
     ):
-        assert stream("datastream", *argv).status == 0
+        result = stream("datastream", *argv)
+        assert (result.status, result.err) == (0, "")
     assert files() == before
+    assert index.exists() == may_write
+
+
+def test_a_long_stream_is_indexed_by_the_first_who_reads_it(
+    stream: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [operation({"type": 1, "data": f"{number:04x}"}) for number in range(1_000)]
+    assert stream("datastream", "append", stdin=lines(*entries)).status == 0
+    (stream.store / "datastream.sqlite3").unlink()
+    applied: list[int] = []
+    apply = StreamLog._apply
+
+    def counted(log: StreamLog, db: Any, row: Any, entry: Any) -> Any:  # noqa: ANN401
+        applied.append(entry.seq)
+        return apply(log, db, row, entry)
+
+    monkeypatch.setattr(StreamLog, "_apply", counted)
+    commands = (
+        ("entries", stream.author, "1000..1002"),
+        ("bookmark", stream.author, MARK),
+        ("header", stream.author),
+    )
+    for argv in commands:
+        assert stream("datastream", *argv).status == 0
+    assert applied == list(range(1, 1_003))
+    stream("datastream", "append", stdin=lines(operation({"type": 1, "data": "ff"})))
+    del applied[:]
+    rows = stream("--json", "datastream", "entries", stream.author, "1003..").records
+    assert [row["data"] for row in rows] == ["ff"]
+    assert applied in ([], [1_003])
 
 
 def test_operations_step_by_step_and_whole_ones(stream: CommandLine) -> None:

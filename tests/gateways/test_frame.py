@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from gateways import (
     LogHost,
@@ -49,7 +51,7 @@ from logstore import (
     StoreFull,
     StoreLocked,
 )
-from peer.api import Address, CannotListenError
+from peer.api import Address, CannotListenError, Peer
 from wire import LogKey
 
 from .streams import declare
@@ -149,7 +151,7 @@ def test_log_ids_are_given_out_once() -> None:
     with Store.memory() as store:
         store.append([b"taken"], log_id=8)
 
-        def made(begins: Iterable[int], logs: int = 1, last: int = 20) -> list[int]:
+        def made(begins: int | Iterable[int], logs: int = 1, last: int = 20) -> list[int]:
             created = create_logs(store.append_many, [b"{}"] * logs, begins, last=last)
             return [each.key.log_id for each in created]
 
@@ -163,6 +165,28 @@ def test_log_ids_are_given_out_once() -> None:
         assert store.log(LogKey(store.author, 14)) is None
         with pytest.raises(LogClosed):
             made([8])
+        # As given: it is that run or none, and which log keeps it from that is said.
+        assert made(15, 2) == [15, 16]
+        with pytest.raises(LogMoved) as refused:
+            made(14, 2)
+        assert refused.value.log == LogKey(store.author, 15)
+        assert store.log(LogKey(store.author, 14)) is None
+
+
+@pytest.mark.parametrize("over", ["store", "peer"])
+async def test_several_logs_are_appended_to_from_the_event_loop_and_from_threads(over: str) -> None:
+    with Store.memory() as store:
+        async with AsyncExitStack() as stack:
+            peer = await stack.enter_async_context(Peer(store)) if over == "peer" else None
+            host = LogHost(peer or store)
+            batches = [(1, [b"a", b"b"]), (2, [b"c"])]
+            found = await host.append_many(batches, expected_seqs=[1, 1])
+            assert [[each.seq for each in entries] for entries in found] == [[1, 2], [1]]
+            ending = partial(host.sign, [(1, [b""]), (2, [b"d"])], ending=[1])
+            found = await host.call(ending)
+            assert [[each.seq for each in entries] for entries in found] == [[3], [2]]
+            with pytest.raises(LogClosed):
+                await host.append_many(batches)
 
 
 def test_who_creates_logs_through_a_peer_is_told_what_keeps_it_from_that() -> None:
@@ -279,6 +303,50 @@ async def test_what_fails_with_one_client_takes_in_the_next(
             nursery.cancel_scope.cancel()
     assert caplog.text.count("KeyError") >= 1
     assert reception.clients == 0
+
+
+class Waits:
+    """Says that it is there, and is for ever."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+
+    async def run(self) -> None:
+        await self.stream.send_all(b"here")
+        await trio.sleep_forever()
+
+    async def finish(self) -> None:
+        """Nothing is under way."""
+
+
+async def test_clients_that_are_too_many_are_closed_and_said_once_a_minute(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> list[str]:
+        texts = [each.getMessage().partition(" connections")[0] for each in caplog.records]
+        caplog.clear()
+        return texts
+
+    with Store.memory() as store:
+        reception = Reception(LogHost(store), clients_max=1)
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(reception.run, listeners, lambda stream, _: Waits(stream))
+            place = listeners[0].socket.getsockname()[:2]
+
+            async def refused() -> None:
+                async with await trio.open_tcp_stream(*place) as client:
+                    assert await client.receive_some() == b""
+
+            async with await trio.open_tcp_stream(*place) as client:
+                assert await client.receive_some() == b"here"
+                for _ in range(5):
+                    await refused()
+                assert said() == ["1"]
+                mock_clock.jump(60)
+                await refused()
+                assert said() == ["5"]
+            nursery.cancel_scope.cancel()
 
 
 def facts(db: apsw.Connection) -> list[str]:
