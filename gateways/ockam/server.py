@@ -5,6 +5,7 @@ its number; frames to be sent go out by `frames`. Requests take effect in the or
 pushes that follow each other are one run, and whatever is behind a run waits for it.
 """
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ REQUESTS_BYTES_MAX: Final = 1 << 20
 """Requests taken in and not answered yet, with what they carry."""
 INVALID: Final = "Invalid request"
 TOO_MANY_PARTITIONS: Final = "Too many partitions"
-_ADDRESS_BYTES: Final = len(ADDRESS_PREFIX) + 16
+_STREAM_ADDRESS: Final = re.compile(ADDRESS_PREFIX.encode() + rb"[0-9a-f]{16}")
 
 
 class Rights(Enum):
@@ -205,7 +206,8 @@ class Connection:
     def _is_known(type_: int, worker: bytes) -> bool:
         if type_ != 0:
             return False
-        is_stream = len(worker) == _ADDRESS_BYTES and worker.startswith(ADDRESS_PREFIX.encode())
+        # By its digits too: a reply could not name a worker that is no text.
+        is_stream = _STREAM_ADDRESS.fullmatch(worker) is not None
         return is_stream or worker in CREATORS or worker in KEEPERS
 
     @staticmethod

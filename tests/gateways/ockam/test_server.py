@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fuzz import harness, ockam_connection
 from gateways.ockam import codec
 from gateways.ockam.commands import (
     Append,
@@ -400,3 +401,25 @@ def test_a_reply_copies_the_route_whatever_is_in_it() -> None:
     taken = decoder.next_frame()
     assert taken is not None
     assert codec.decode_message(taken).onward == back
+
+
+@pytest.mark.parametrize(
+    "digits", [b"0c127aefd2ce91\xff\xfe", b"0C127AEFD2CE913B", b"0c127aefd2ce913"]
+)
+def test_what_no_stream_can_be_called_is_unknown(digits: bytes) -> None:
+    connection = Connection(Rights.READ_ONLY)
+    payload = codec.encode_request(codec.Push(1, b"x"))
+    onward = (codec.Address(0, b"ST_S_" + digits),)
+    connection.receive(codec.encode_frame(codec.encode_message(onward, onward, payload)))
+    assert connection.commands() == []
+    assert replies(connection) == []
+    assert len(connection.take_unknown()) == 1
+
+
+def test_the_fuzz_target_holds() -> None:
+    harness.run_seeded(ockam_connection.check, ockam_connection.CORPUS, runs=200, seed=1)
+
+
+@pytest.mark.long
+def test_the_fuzz_target_holds_for_100_000_mutations() -> None:
+    harness.run_seeded(ockam_connection.check, ockam_connection.CORPUS, runs=100_000, seed=2)
