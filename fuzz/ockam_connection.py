@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from fuzz.harness import main
-from gateways.ockam.bare import CodecError
 from gateways.ockam.codec import (
     CREATE_PARTITIONED,
     FRAME_BYTES_MAX,
@@ -37,15 +36,14 @@ from gateways.ockam.commands import (
     Command,
     FindStream,
     GetPosition,
-    Made,
     MakeStream,
-    Outcome,
     Read,
     SavePosition,
     Wait,
-    message_bytes,
 )
+from gateways.ockam.outcomes import Made, Outcome, message_bytes
 from gateways.ockam.server import REPLIES_BYTES_MAX, REQUESTS_BYTES_MAX, Connection, Rights
+from gateways.reading import CodecError
 
 EVENTS = 0xEE
 STREAM = "ST_S_0c127aefd2ce913b"
