@@ -125,6 +125,9 @@ class Side:
         """Says what goes on being wrong with this store's streams."""
         path = None if store.path is None or store.readonly else store.path / FILE_NAME
         self._table = SideTable(path, VERSION, _STATEMENTS)
+        self._is_ours = False
+        """Whether the table was found to be this store's: a number that is the same may be, in a
+        file that was there, that of another history."""
 
     def close(self) -> None:
         """Closes the file."""
@@ -136,9 +139,15 @@ class Side:
         """Applies what is new in the store; whether a stream or a ledger was among it."""
         # Asked of the table, not remembered: one that was damaged has been made anew, and is empty.
         position: int | None = self._table.look(
-            lambda db: db.execute("SELECT ingest FROM applied").get
+            lambda db: (
+                db.execute("SELECT ingest FROM applied").get
+                if self._is_ours
+                else applied.load(db, self._store)
+            )
         )
-        return position != self._store.position() and self._table.run(self._advance)
+        has_news = position != self._store.position() and self._table.run(self._advance)
+        self._is_ours = True
+        return has_news
 
     def _advance(self, db: apsw.Connection) -> bool:
         before = applied.load(db, self._store)
