@@ -85,6 +85,9 @@ class Met:
         self._declare = declare
         self._news = news
         self._forgotten = forgotten
+        self._is_ours = False
+        """Whether the table was found to be this store's: a number that is the same may be, in a
+        file that was there, that of another history."""
         own = "".join(f", {column}" for column in columns)
         self.statements: Final = (
             (
@@ -112,8 +115,14 @@ class Met:
         Raises StoreError.
         """
         # Asked of the table, not remembered: one that was damaged has been made anew, and is empty.
-        position: int | None = table.look(lambda db: db.execute("SELECT ingest FROM applied").get)
-        return position != self._store.position() and table.run(self._advance)
+        position: int | None = table.look(
+            lambda db: (
+                db.execute("SELECT ingest FROM applied").get if self._is_ours else self._applied(db)
+            )
+        )
+        has_news = position != self._store.position() and table.run(self._advance)
+        self._is_ours = True
+        return has_news
 
     def _advance(self, db: apsw.Connection) -> bool:
         before = self._applied(db)

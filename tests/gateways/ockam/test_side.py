@@ -62,6 +62,20 @@ def test_a_side_table_of_another_history_is_made_anew(tmp_path: Path) -> None:
         side.close()
 
 
+def test_a_side_table_of_another_store_is_made_anew_though_the_numbers_are_the_same(
+    tmp_path: Path,
+) -> None:
+    for name in ("one", "other"):
+        with Store.create(tmp_path / name) as store:
+            store.append([declare_stream(name, 0)], log_id=1)
+            if name == "other":
+                shutil.copy(tmp_path / "one" / FILE_NAME, tmp_path / "other" / FILE_NAME)
+            side = Side(store)
+            assert side.refresh()
+            assert [each.name for each in side.streams(store.author)] == [name]
+            side.close()
+
+
 def test_a_log_whose_first_entry_is_damaged_keeps_nobody_from_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
