@@ -80,7 +80,8 @@ class World:
         found = Side(self.store)
         # Beside the store in memory, which has no folder to keep it in.
         found._table.close()
-        found._table = SideTable(self.path, side.VERSION, side._STATEMENTS)
+        statements = (*found._met.statements, *side._STATEMENTS)
+        found._table = SideTable(self.path, side.VERSION, statements)
         return found
 
     def entry(self, number: int, id_: int, payload: bytes | list[Record], *, held: bool) -> None:
