@@ -4,9 +4,8 @@ Below it are `logstore` and `wire`; pyarrow and pyspark are extras that are impo
 only when they are used. Names are loaded when they are first used too.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from wire import loaded_late
 
 if TYPE_CHECKING:
     from .auditing import KINDS, Audit, audit
@@ -50,6 +49,36 @@ if TYPE_CHECKING:
         write_stream,
     )
     from .systems import SYSTEMS
+
+# What is loaded for a name: nothing but the module that it is in. Not by `wire.loaded_late`: Spark's
+# workers load this package before anybody knows whether they have what `wire` needs.
+_HOMES = {
+    "stages": ("Stage", "analyze"),
+    "auditing": ("KINDS", "Audit", "audit"),
+    "class_archive": ("Prepared", "cache_folder", "prepare_classes"),
+    "continuous": ("ContinuousExport",),
+    "datastream_rows": ("datastream_current", "datastream_entries", "datastreams"),
+    "describe": ("Payloads", "activity", "entries", "logs", "payloads", "replication_delay"),
+    "export": ("Exporter",),
+    "inputs": ("check_exports",),
+    "java": ("ensure_java",),
+    "manifest": ("LeftOut", "Manifest", "Settings", "WrittenFile", "load_all"),
+    "ockam_rows": ("ockam_lag", "ockam_messages", "ockam_positions", "write_ockam_messages"),
+    "progress": ("StageProgress",),
+    "ranges": ("ExportResult", "Progress"),
+    "reading": ("latest", "read_export", "read_log_states", "register_views"),
+    "schema": ("SCHEMA_VERSION", "spark_ddl", "spark_schema"),
+    "session": ("ensure_spark", "ship_packages", "start_spark"),
+    "source": ("BambooDataSource",),
+    "systems": ("SYSTEMS",),
+    "streaming": (
+        "read_export_stream",
+        "stream_entries",
+        "stream_windows",
+        "sum_windows",
+        "write_stream",
+    ),
+}
 
 __all__ = [
     "KINDS",
@@ -119,61 +148,10 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = loaded_late(
-        __name__,
-        {
-            "auditing": ("Audit", "KINDS", "audit"),
-            "class_archive": ("Prepared", "cache_folder", "prepare_classes"),
-            "continuous": ("ContinuousExport",),
-            "datastream_rows": ("datastream_current", "datastream_entries", "datastreams"),
-            "describe": (
-                "Payloads",
-                "activity",
-                "entries",
-                "logs",
-                "payloads",
-                "replication_delay",
-            ),
-            "errors": (
-                "AnalyticsError",
-                "BadInput",
-                "BadOption",
-                "ClassesNotPrepared",
-                "ExportBusy",
-                "ExportDamaged",
-                "ExportFailed",
-                "ExportTooNew",
-                "JavaMissing",
-                "MissingExtra",
-                "NotAnExport",
-                "OffsetRefused",
-                "OtherExport",
-                "SparkFailed",
-            ),
-            "export": ("Exporter",),
-            "inputs": ("check_exports",),
-            "java": ("ensure_java",),
-            "manifest": ("LeftOut", "Manifest", "Settings", "WrittenFile", "load_all"),
-            "ockam_rows": (
-                "ockam_lag",
-                "ockam_messages",
-                "ockam_positions",
-                "write_ockam_messages",
-            ),
-            "progress": ("StageProgress",),
-            "ranges": ("ExportResult", "Progress"),
-            "reading": ("latest", "read_export", "read_log_states", "register_views"),
-            "schema": ("SCHEMA_VERSION", "spark_ddl", "spark_schema"),
-            "session": ("ensure_spark", "ship_packages", "start_spark"),
-            "source": ("BambooDataSource",),
-            "stages": ("Stage", "analyze"),
-            "streaming": (
-                "read_export_stream",
-                "stream_entries",
-                "stream_windows",
-                "sum_windows",
-                "write_stream",
-            ),
-            "systems": ("SYSTEMS",),
-        },
-    )
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = next((home for home, names in _HOMES.items() if name in names), "errors")
+        value = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+        return value
