@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     )
     from .systems import SYSTEMS
 
-# What is loaded for a name: nothing but the module that it is in. Not by `wire.loaded_late`: Spark's
-# workers load this package before anybody knows whether they have what `wire` needs.
+# What is loaded for a name: nothing but the module that it is in. Not by `wire.loaded_late`: Spark
+# loads this package in workers before anybody knows whether they have what `wire` needs.
 _HOMES = {
     "stages": ("Stage", "analyze"),
     "auditing": ("KINDS", "Audit", "audit"),
