@@ -115,7 +115,7 @@ class Session:
         self._role = role
         self._tracer = tracer
         self._claim = claim
-        self._buckets = buckets or Buckets.of(config)
+        self._buckets = buckets
         self._config = config
         self._now = now
         self._out = bytearray(encode_setup(config.setup))

@@ -209,6 +209,9 @@ class Rests:
 
     def refused(self, log: LogKey, kind: Kind) -> Ranges:
         """What was refused of late, whether it rests still or may be tried again."""
+        if not self._rows.get(log):
+            # As of nearly all logs, and this is asked for each plan.
+            return ()
         return union(*(self._ranges(log, kind, each) for each in (Outcome.REFUSED, Outcome.LIFTED)))
 
     def _ranges(self, log: LogKey, kind: Kind, outcome: Outcome) -> Ranges:
