@@ -20,6 +20,11 @@ class LogBucket:
         self._per_s = logs_per_s
         self._at: float | None = None
 
+    @classmethod
+    def of(cls, config: SessionConfig) -> "LogBucket":
+        """As a session's configuration says."""
+        return cls(config.offered_logs_max, config.offered_logs_per_s)
+
     def take(self, now: float) -> bool:
         """Whether one more may come now; it counts as taken."""
         if self._at is not None:
@@ -45,5 +50,4 @@ class Buckets(Struct, frozen=True):
     @classmethod
     def of(cls, config: SessionConfig) -> "Buckets":
         """For a session that is set up like this, and shares them with nobody."""
-        logs = LogBucket(config.offered_logs_max, config.offered_logs_per_s)
-        return cls(RefundBucket.of(config), logs)
+        return cls(RefundBucket.of(config), LogBucket.of(config))

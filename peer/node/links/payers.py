@@ -40,10 +40,9 @@ class Payers:
 
     def buckets_of(self, payer: bytes | str) -> Buckets:
         """Those of a new session."""
-        config = self._config
         logs = self._new_logs.pop(payer, None)
         if logs is None:
-            logs = LogBucket(config.offered_logs_max, config.offered_logs_per_s)
+            logs = LogBucket.of(self._config)
         self._new_logs[payer] = logs
         if len(self._new_logs) > PAYERS_MAX:
             del self._new_logs[next(iter(self._new_logs))]
