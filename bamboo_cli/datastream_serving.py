@@ -11,7 +11,7 @@ from wire import LogKey
 from .asking import Asker
 from .errors import DONE, WrongUsage
 from .gateway_serving import run_serving, until_signal, warn_beyond_loopback
-from .online import collect_seldom, tcp_address
+from .online import tcp_address
 from .opening import opened_store
 from .values import log_key
 
@@ -46,7 +46,6 @@ def _limits(args: "Namespace") -> dict[str, Any]:
 
 def run_serve(args: "Namespace", terminal: "Terminal") -> int:
     key = log_of(args)
-    collect_seldom()
     with opened_store(args) as store:
         run_serving(partial(_serve_until_signal, store, key, args, terminal))
     return DONE

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from .errors import Problem
-from .online import run_trio
+from .online import allow_open_files, collect_seldom, run_trio
 from .terminal import OutputClosed
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ def run_serving(main: Callable[[], Awaitable[None]]) -> None:
     """`run_trio` of what listens. Raises Problem where that cannot be."""
     from peer.node import CannotListenError
 
+    collect_seldom()
+    # As many clients as a gateway takes are above what processes are usually allowed to open.
+    allow_open_files()
     try:
         run_trio(main)
     except CannotListenError as error:

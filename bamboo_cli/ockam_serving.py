@@ -12,7 +12,7 @@ from wire import LogKey
 from .asking import Asker
 from .errors import DONE, WrongUsage
 from .gateway_serving import run_serving, until_signal, warn_beyond_loopback
-from .online import collect_seldom, tcp_address
+from .online import tcp_address
 from .opening import opened_store
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ def server_options(args: "Namespace") -> dict[str, Any]:
 
 def run_serve(args: "Namespace", terminal: "Terminal") -> int:
     options = server_options(args)
-    collect_seldom()
     with opened_store(args) as store:
         ask_of_all(store, args.first_log, terminal)
         run_serving(partial(_serve_until_signal, store, args, options, terminal))

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from analytics import ockam_lag, ockam_messages, read_export, write_ockam_messages
 from tests.cli.conftest import cli, own  # noqa: F401 - fixtures
 from tests.cli.harness import CommandLine
-from tests.gateways.test_ockam_cli import hub
+from tests.gateways.hubs import hub
 
 STREAMS = {"orders": 2, "bills": 1}
 LAG = ("author", "stream", "partition", "client", "index", "next", "lag")

@@ -1,18 +1,12 @@
 """`ockam VERB`: what is printed, and what is refused, with a hub as a process of its own."""
 
-import json
-import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 import pytest
 
 from gateways.ockam import client
 from tests.cli.conftest import cli, own  # noqa: F401 - fixtures
 from tests.cli.harness import CommandLine
-from tests.cli_online.running import EXECUTABLE
+
+from .hubs import hub
 
 
 @pytest.fixture
@@ -20,24 +14,6 @@ def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Publishers are refused twice, and not six times with a second before each next one."""
     monkeypatch.setattr(client, "REFUSALS_MAX", 1)
     monkeypatch.setattr(client, "REPEAT_AFTER_S", 0.1)
-
-
-@contextmanager
-def hub(store: Path, *flags: str) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """A hub on a store, and where it listens; it is interrupted at the end."""
-    argv = [EXECUTABLE, "--store", str(store), "--json", "ockam", "serve", *flags]
-    if "--listen" not in flags:
-        argv += ["--listen", "127.0.0.1:0"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            event = json.loads(process.stdout.readline())
-            assert event["event"] == "listening"
-            yield event["address"], process
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.communicate()
-    assert process.returncode == 0
 
 
 @pytest.mark.usefixtures("gives_up_soon")
@@ -110,7 +86,6 @@ def test_a_hub_that_is_killed_has_what_it_confirmed(own: CommandLine) -> None:  
         own("ockam", "pull", where, "orders", "--client", "billing", "--limit", 1)
         process.kill()
         process.wait()
-        process.returncode = 0
     with hub(own.store) as (where, _):
         assert own("ockam", "pull", where, "orders").text == "tea\ncoffee"
         assert own("ockam", "pull", where, "orders", "--client", "billing").text == "coffee"
