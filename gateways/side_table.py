@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 
 import apsw
 
-from logstore import Store, StoreError, StoreFailed, StoreFull, StoreLocked, from_os_error, is_full
+from logstore import Store, StoreBusy, StoreError, StoreFailed, StoreFull, from_os_error, is_full
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class SideTable:
     def run(self, work: Callable[[apsw.Connection], T]) -> T:
         """Does `work` in one transaction that may write; begun anew if the file has to be.
 
-        Raises StoreFull, StoreFailed, StoreLocked, and what `work` raises; then nothing is changed.
+        Raises StoreFull, StoreFailed, StoreBusy, and what `work` raises; then nothing is changed.
         """
         return self._attempt(work, _BEGIN_WRITING)
 
@@ -219,7 +219,7 @@ class SideTable:
         if is_full(error):
             return StoreFull("the disk is full", where, "free space and try again")
         if isinstance(error, _BUSY):
-            return StoreLocked("another process has been writing for too long", where, "end it")
+            return StoreBusy("another process has been writing for too long", where, "end it")
         if isinstance(error, OSError):
             return from_os_error(error, where)
         return StoreFailed(f"the side table failed ({error})", where, "look at the disk")

@@ -64,6 +64,10 @@ class StoreLocked(StoreError):
     """Another process holds what can be held by one only, or has been writing for too long."""
 
 
+class StoreBusy(StoreLocked):
+    """The second of these: it passes by itself, and whoever goes on by himself may try again."""
+
+
 class StoreFull(StoreError):
     """The disk, or the quota, is full. What was acknowledged is kept."""
 
@@ -244,7 +248,7 @@ def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:
         case _ if is_full(error):
             return StoreFull("the disk is full", where, "free space and try again")
         case apsw.BusyError() | apsw.LockedError():
-            return StoreLocked(
+            return StoreBusy(
                 "another process has been writing for too long", where, "wait for it or end it"
             )
         case _ if _is_not_writable(error, where):

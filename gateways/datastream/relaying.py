@@ -32,6 +32,7 @@ from logstore import (
     KeyFileError,
     LogClosed,
     Store,
+    StoreBusy,
     StoreClosed,
     StoreError,
     StoreLocked,
@@ -155,7 +156,8 @@ class _Relay:
         try:
             await self.run(pair)
         except (ServerFailed, RequestRefused, RelayEnds, StoreError) as error:
-            if isinstance(error, _STORE_ENDS):
+            # Locked by a source of the log, it is so for as long as that runs; busy, for a moment.
+            if isinstance(error, _STORE_ENDS) and not isinstance(error, StoreBusy):
                 raise
             if isinstance(error, StoreError):
                 self.host.storage_failed(error)

@@ -29,7 +29,7 @@ from gateways.datastream.codec import (
     encode_result,
 )
 from gateways.datastream.logs import StreamLog
-from logstore import LogClosed, LogMoved, Store, StoreError, StoreFailed, StoreFull
+from logstore import LogClosed, LogMoved, Store, StoreBusy, StoreError, StoreFailed, StoreFull
 from wire import LogKey
 
 from .streams import Model, declare, raw
@@ -294,7 +294,7 @@ class _Hurried(random.Random):
         return super().uniform(a, b) / 100
 
 
-@pytest.mark.parametrize("error", [StoreFull, LogMoved, StoreFailed])
+@pytest.mark.parametrize("error", [StoreFull, LogMoved, StoreFailed, StoreBusy])
 async def test_a_store_that_fails_is_said_and_tried_again(
     error: type[StoreError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
