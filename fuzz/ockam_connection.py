@@ -181,7 +181,7 @@ class _Client:
                 is_there = how == 1 and address == STREAM
                 connection.created(number, Made("orders", [(0, address)]) if is_there else None)
             case Append(number, messages):
-                connection.appended(number, [self.place(each, how) for each, _ in messages])
+                connection.appended(number, [self.place(*each, how) for each in messages])
             case Read():
                 self.read(command, how)
             case GetPosition(number) if how == 3:
@@ -193,11 +193,11 @@ class _Client:
             case Wait():
                 raise AssertionError("a timer is no command of a store")
 
-    def place(self, address: str, how: int) -> int | Outcome:
+    def place(self, address: str, data: bytes | None, how: int) -> int | Outcome:
         """What becomes of a push."""
         if address != STREAM or how == 2:
             return Outcome.UNKNOWN
-        if how == 3:
+        if how == 3 or data is None:
             return Outcome.REFUSED
         self.stored += 1
         return self.stored - 1

@@ -24,10 +24,13 @@ class FindStream(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Store messages in this order, (address, data) each; `appended` answers."""
+    """Store messages in this order, (address, data) each; `appended` answers.
+
+    Without data: one that is refused, where there is such an address at all.
+    """
 
     number: int
-    messages: list[tuple[str, bytes]]
+    messages: list[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)

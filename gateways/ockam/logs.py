@@ -56,10 +56,10 @@ _CACHED_MAX: Final = 100_000
 
 
 class Push(NamedTuple):
-    """A message for a stream."""
+    """A message for a stream; None: one that is refused, if there is such a stream."""
 
     address: str
-    data: bytes
+    data: bytes | None
 
 
 class Catalog:
@@ -247,7 +247,8 @@ class Catalog:
             if stream is None:
                 continue
             outcomes[at] = Outcome.REFUSED
-            if stream.key.author == self.own and stream.key not in self._closed:
+            is_ours = stream.key.author == self.own and stream.key not in self._closed
+            if is_ours and push.data is not None:
                 places.setdefault(stream.key, []).append(at)
         return places, outcomes
 
@@ -259,7 +260,8 @@ class Catalog:
     ) -> None:
         while places:
             batches = [
-                (key.log_id, [pushes[at].data for at in found]) for key, found in places.items()
+                (key.log_id, [data for at in found if (data := pushes[at].data) is not None])
+                for key, found in places.items()
             ]
             try:
                 appended = self.sign(batches)

@@ -84,7 +84,8 @@ class _Asked:
 
     address: str
     back: Route
-    request: Request
+    request: Request | Failure
+    """What is asked for; what does not decode is told once it is known that somebody is there."""
     size: int
 
 
@@ -188,14 +189,9 @@ class Connection:
             protocol, inner = decode_payload(message.payload)
             if protocol == "error":
                 return
-            request = decode_request(protocol, inner)
-            self._check(worker, request)
+            request = self._checked(worker, decode_request(protocol, inner))
         except CodecError:
-            self._reply(address, message.back, Failure(INVALID))
-            return
-        if isinstance(request, Create) and (request.partitions or 0) > PARTITIONS_MAX:
-            self._reply(address, message.back, Failure(TOO_MANY_PARTITIONS))
-            return
+            request = Failure(INVALID)
         if not message.back and not isinstance(request, Push | SaveIndex):
             return
         size = len(frame)
@@ -211,20 +207,21 @@ class Connection:
         return is_stream or worker in CREATORS or worker in KEEPERS
 
     @staticmethod
-    def _check(worker: bytes, request: Request) -> None:
-        """Raises CodecError for what this address does not speak, and for what cannot be."""
+    def _checked(worker: bytes, request: Request) -> Request | Failure:
+        """The request, or what is said of one that this address does not speak, or cannot be."""
         is_right = False
         match request:
             case Create(name, partitions):
                 is_right = worker not in KEEPERS
                 is_right = is_right and (name is None or is_name(name)) and partitions != 0
+                if is_right and (partitions or 0) > PARTITIONS_MAX:
+                    return Failure(TOO_MANY_PARTITIONS)
             case Push() | Pull():
                 is_right = worker not in KEEPERS and worker not in CREATORS
             case GetIndex(client, name, partition) | SaveIndex(client, name, _, partition):
                 is_right = worker in KEEPERS and is_name(client) and is_name(name)
                 is_right = is_right and (partition or 0) < PARTITIONS_MAX
-        if not is_right:
-            raise CodecError(INVALID)
+        return request if is_right else Failure(INVALID)
 
     def note_unknown(self, address: str) -> None:
         """Counts an address that there is not."""
@@ -260,30 +257,43 @@ class Connection:
                 self._begin(asked)
 
     def _append_run(self) -> None:
+        """Has a run of pushes stored, those that are refused among them.
+
+        Only who has the streams knows whether there is an address: where there is none, nothing is
+        answered, not even a refusal (3.1).
+        """
         run: list[_Asked] = []
+        messages: list[tuple[str, bytes | None]] = []
         while self._asked and self._may_answer and isinstance(self._asked[0].request, Push):
             asked = self._asked.popleft()
             assert isinstance(asked.request, Push)
-            if self._rights is Rights.READ_ONLY or len(asked.request.data) > DATA_BYTES_MAX:
-                self._refuse(asked)
-            else:
-                run.append(asked)
-        if run:
-            number = self._next()
-            self._appending[number] = run
-            messages = [
-                (each.address, each.request.data) for each in run if isinstance(each.request, Push)
-            ]
-            self._commands.append(Append(number, messages))
+            is_refused = self._is_refused(asked.request)
+            # Its place among the ERRORs that wait, or a run of a thousand would all be let wait.
+            self._errors += is_refused
+            run.append(asked)
+            messages.append((asked.address, None if is_refused else asked.request.data))
+        number = self._next()
+        self._appending[number] = run
+        self._commands.append(Append(number, messages))
+
+    def _is_refused(self, push: Push) -> bool:
+        return self._rights is Rights.READ_ONLY or len(push.data) > DATA_BYTES_MAX
 
     def _begin(self, asked: _Asked) -> None:
-        match asked.request:
+        request = asked.request
+        if isinstance(request, Failure | Create) and asked.address.startswith(ADDRESS_PREFIX):
+            number = self._next()
+            self._single[number] = asked
+            self._commands.append(FindStream(number, asked.address))
+            return
+        if isinstance(request, Failure):
+            self._asked_bytes -= asked.size
+            self._reply(asked.address, asked.back, request)
+            return
+        match request:
             case Create(name, partitions):
                 number = self._next()
                 self._single[number] = asked
-                if asked.address.startswith(ADDRESS_PREFIX):
-                    self._commands.append(FindStream(number, asked.address))
-                    return
                 may_make = self._rights is Rights.ALL
                 self._commands.append(MakeStream(number, name, partitions or 1, may_make))
             case Pull() as pull:
@@ -319,13 +329,21 @@ class Connection:
     # What became of commands ---------------------------------------------------------------------
 
     def created(self, number: int, made: Made | None) -> None:
-        """Answers `MakeStream`, and `FindStream`; None: there is no such address."""
+        """Answers `MakeStream`, and `FindStream`; None: there is no such address.
+
+        Where a store cannot say whether there is one, what is no request gets no answer.
+        """
         asked = self._done(number)
         request = asked.request
-        assert isinstance(request, Create)
         if made is None:
             self.note_unknown(asked.address)
             made = Made("", ())
+        if isinstance(request, Failure):
+            if made.partitions:
+                self._reply(asked.address, asked.back, request)
+            self._decode()
+            return
+        assert isinstance(request, Create)
         for partition, address in made.partitions:
             named = None if request.protocol == CREATE else partition
             created = Created(made.name, named, request.protocol)
@@ -338,24 +356,22 @@ class Connection:
         """Answers `Append`: an index for each message, or why it has none."""
         for asked, outcome in zip(self._appending.pop(number), outcomes, strict=True):
             assert isinstance(asked.request, Push)
-            if outcome is Outcome.REFUSED:
-                self._refuse(asked)
-                continue
             self._asked_bytes -= asked.size
-            if outcome is Outcome.UNKNOWN:
+            self._errors -= self._is_refused(asked.request)
+            if outcome is Outcome.REFUSED:
+                self._refuse(asked, asked.request)
+            elif outcome is Outcome.UNKNOWN:
                 self.note_unknown(asked.address)
             else:
                 pushed = Pushed(asked.request.request, is_stored=True, index=int(outcome))
                 self._reply(asked.address, asked.back, pushed)
         self._decode()
 
-    def _refuse(self, asked: _Asked) -> None:
-        assert isinstance(asked.request, Push)
-        self._asked_bytes -= asked.size
+    def _refuse(self, asked: _Asked, push: Push) -> None:
         if not asked.back:
             return
         number = self._next()
-        refusal = Pushed(asked.request.request, is_stored=False, index=0)
+        refusal = Pushed(push.request, is_stored=False, index=0)
         self._waits[number] = _encoded(asked.address, asked.back, refusal)
         self._errors += 1
         self._commands.append(Wait(number, ERROR_WAITS_S))

@@ -88,4 +88,4 @@ class Writer:
 
 
 def _size(job: _Job) -> int:
-    return sum(len(push.data) for push in job.pushes)
+    return sum(len(push.data or b"") for push in job.pushes)

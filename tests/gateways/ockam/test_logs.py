@@ -53,6 +53,14 @@ def test_a_contested_stream_is_left_out_and_the_rest_is_stored() -> None:
             assert pushed(catalog, orders, bills) == [Outcome.REFUSED, index]
 
 
+def test_what_is_refused_in_advance_is_only_looked_for() -> None:
+    with Store.memory() as store, catalog_of(store) as catalog:
+        [orders] = made(catalog, "orders")
+        pushes = [Push(orders, None), Push(orders, b"tea"), Push("ST_S_" + "f" * 16, None)]
+        outcomes, error = catalog.append(pushes)
+        assert (outcomes, error) == ([Outcome.REFUSED, 0, Outcome.UNKNOWN], None)
+
+
 @pytest.mark.parametrize("what", ["ended", "damaged"])
 def test_a_stream_that_cannot_go_on_is_left_out(what: str) -> None:
     with Store.memory() as store, catalog_of(store) as catalog:

@@ -84,7 +84,6 @@ def test_any_pieces_mean_the_same() -> None:
         ("stream", codec.GetIndex("c", "orders")),
         ("stream_index", codec.Create("orders")),
         ("stream_index", codec.Pull(1, 0, 1)),
-        (STREAM, codec.GetIndex("c", "orders")),
         ("stream", codec.Create("")),
         ("stream", codec.Create("n" * 256)),
         ("stream", codec.Create("orders", 0, codec.CREATE_PARTITIONED)),
@@ -99,6 +98,42 @@ def test_what_an_address_does_not_speak_or_cannot_be(worker: str, request_: code
     connection.receive(frame(worker, request_))
     assert connection.commands() == []
     assert replies(connection) == [(worker, INVALID)]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (frame(STREAM, codec.GetIndex("c", "orders")), INVALID),
+        (frame(STREAM, codec.Create("orders", 0, codec.CREATE_PARTITIONED)), INVALID),
+        (
+            frame(STREAM, codec.Create("orders", 1_025, codec.CREATE_PARTITIONED)),
+            codec.Failure("Too many partitions"),
+        ),
+        (
+            codec.encode_frame(
+                codec.encode_message((codec.local(STREAM),), (codec.local("app"),), b"\x01\x00")
+            ),
+            INVALID,
+        ),
+    ],
+)
+def test_a_stream_says_what_it_does_not_speak_and_nobody_says_it_where_there_is_none(
+    data: bytes, said: codec.Failure
+) -> None:
+    connection = Connection()
+    for made, expected in (
+        (Made("orders", [(0, STREAM)]), [(STREAM, said)]),
+        (None, []),
+        (Made("", (), "Unavailable"), []),
+    ):
+        connection.receive(data)
+        [find] = connection.commands()
+        assert isinstance(find, FindStream)
+        assert find.address == STREAM
+        connection.created(find.number, made)
+        assert replies(connection) == expected
+        assert connection.is_idle
+    assert connection.take_unknown() == {STREAM: 1}
 
 
 @pytest.mark.parametrize("worker", ["stream", "stream_service", "stream_kafka"])
@@ -172,8 +207,18 @@ def test_confirms_leave_in_the_order_of_the_pushes_and_an_error_a_second_later()
 def test_a_push_that_is_refused_here(rights: Rights, size: int) -> None:
     connection = Connection(rights)
     connection.receive(frame(STREAM, codec.Push(1, bytes(size))))
-    assert connection.commands() == [Wait(1, 1.0)]
+    assert connection.commands() == [Append(1, [(STREAM, None)])]
+    connection.appended(1, [Outcome.REFUSED])
+    assert connection.commands() == [Wait(2, 1.0)]
     assert replies(connection) == []
+    connection.waited(2)
+    assert replies(connection) == [(STREAM, codec.Pushed(1, is_stored=False, index=0))]
+    # To an address that there is not nothing is ever answered.
+    connection.receive(frame(STREAM, codec.Push(1, bytes(size))))
+    connection.appended(3, [Outcome.UNKNOWN])
+    assert connection.commands() == [Append(3, [(STREAM, None)])]
+    assert replies(connection) == []
+    assert connection.take_unknown() == {STREAM: 1}
 
 
 def test_the_largest_data_is_taken() -> None:
@@ -358,9 +403,18 @@ def test_it_is_not_read_from_once_64_replies_wait() -> None:
 
 def test_it_is_not_read_from_once_64_errors_wait() -> None:
     connection = Connection(Rights.READ_ONLY)
-    connection.receive(frame(STREAM, codec.Push(1, b"")) * 64)
+    connection.receive(frame(STREAM, codec.Push(1, b"")) * 70)
+    assert connection.commands() == [Append(1, [(STREAM, None)] * 64)]
     assert not connection.wants_bytes
-    connection.waited(1)
+    # One went to nobody: its place is free for another one.
+    connection.appended(1, [Outcome.UNKNOWN] + [Outcome.REFUSED] * 63)
+    *waits, append = connection.commands()
+    assert len(waits) == 63
+    assert append == Append(65, [(STREAM, None)])
+    connection.appended(65, [Outcome.REFUSED])
+    assert not connection.wants_bytes
+    for wait in waits[:6]:
+        connection.waited(wait.number)
     assert connection.wants_bytes
 
 
