@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native java demo test check lint format types soak fuzz bench siege coverage conformance lock clean
+.PHONY: help setup native java demo test check lint format types soak fuzz bench siege coverage interop conformance lock clean
 
 help:  ## lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -96,6 +96,11 @@ siege: setup  ## attacks a node in every way there is, about ten minutes; docs/s
 
 coverage: setup java  ## the default tests with branch coverage
 	$(BIN)/pytest -n $(WORKERS) --cov --cov-report=term --cov-report=html $(ARGS)
+
+# Upstream's crate and what it needs, as its index has it on that day: no other target needs it.
+interop: setup  ## programs of other systems against ours, built here: Ockam's nodes, where Rust is
+	cd tests/interop/ockam-rust && cargo build --release
+	$(BIN)/pytest tests/interop $(ARGS)
 
 conformance: setup  ## writes docs/conformance.md from the catalogue and the tests
 	$(BIN)/python scripts/conformance.py

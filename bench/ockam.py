@@ -5,24 +5,30 @@
 One JSON object a line, payloads of 256 bytes. The hub is `bamboo-peer ockam serve` in a process of
 its own on a store on disk, with a fresh store for each figure; its client is here, on one
 connection unless another number is named. `value` and `yardstick` are the best of the rounds, each
-of which has all of them; `ratio` is that of the two, and `floor` what it has to reach. Where there
-is no yardstick, `at_most` is what the value may come to:
+of which has all of them; `ratio` is that of the two, `floor` what it has to reach, and `ceiling`
+what it may come to. Where there is no yardstick, `at_most` is what the value may come to:
 
 - push, pipelined: beside `Store.append` in batches of 1,000;
 - the same over 1,000 streams: beside that to one;
 - push, one at a time: beside `Store.append`, one at a time;
 - pull, 100 at a time: beside `Store.read` of the same entries;
 - the most memory of a hub with 10,000 streams, after a million pushes;
-- the share of a core that 1,000 consumers cost who find nothing each 2 s.
+- how long such a hub takes until it listens, with its side table and when that is gone, and then to
+  make a stream, push to it and pull from it, once each;
+- the share of a core that 1,000 consumers cost who find nothing each 2 s;
+- where `make interop` has built them: two nodes of the crate `ockam`, messages to an echo and back,
+  beside the same through a hub that has nothing but lists in memory.
 
 `--quick` does all of it with a few of each, which shows that it works and not how fast.
 """
 
 import argparse
 import json
+import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -72,9 +78,12 @@ class Sizes:
     many_messages: int = 1_000_000
     consumers: int = 1_000
     quiet_s: float = 20.0
+    echoed: int = 400
 
 
-QUICK = Sizes(1_000, 20, 50, 100, 500, 20, 1.0)
+QUICK = Sizes(1_000, 20, 50, 100, 500, 20, 1.0, 8)
+ROOT = Path(__file__).resolve().parents[1]
+RUST_NODE = ROOT / "tests" / "interop" / "ockam-rust" / "target" / "release" / "ockam-rust"
 
 
 class Client:
@@ -153,8 +162,9 @@ def frame(worker: str, request: Request) -> bytes:
 
 @contextmanager
 def hub(path: Path) -> Iterator[tuple[int, int]]:
-    """Port and process id of a hub on a new store."""
-    Store.create(path).close()
+    """Port and process id of a hub, on a new store if there is none."""
+    if not path.exists():
+        Store.create(path).close()
     command = [*BAMBOO_PEER, "--store", str(path), "--json", "ockam", "serve"]
     with subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
@@ -221,15 +231,66 @@ def one_round(folder: Path, sizes: Sizes) -> dict[str, float]:
     return found
 
 
-def memory_mb(folder: Path, sizes: Sizes) -> float:
-    """The most memory that a hub of many streams has had."""
-    with hub(folder / "memory") as (port, pid), connected(port) as client:
+def many_streams(folder: Path, sizes: Sizes) -> dict[str, float]:
+    """A hub of many streams: the most memory that it has had, and how it starts again."""
+    path = folder / "memory"
+    found = {}
+    with hub(path) as (port, pid), connected(port) as client:
         addresses: list[str] = []
         while (lacking := sizes.many_streams - len(addresses)) > 0:
             count = min(lacking, PARTITIONS_MAX)
             addresses += client.streams(f"orders {len(addresses)}", count)
         client.push(addresses, sizes.many_messages)
-        return peak_bytes(pid) / 1e6
+        found["memory"] = peak_bytes(pid) / 1e6
+    for name in ("start", "start without its side table"):
+        if name != "start":
+            for each in path.glob("ockam.sqlite3*"):
+                each.unlink()
+        begun = time.perf_counter()
+        with hub(path) as (port, _), connected(port) as client:
+            found[name] = time.perf_counter() - begun
+            begun = time.perf_counter()
+            [address] = client.streams(f"new after {name}", 1)
+            client.push([address], 1)
+            client.pull(address, 1)
+            found["create, push, pull"] = (time.perf_counter() - begun) * 1e3
+    return found
+
+
+@contextmanager
+def memory_hub() -> Iterator[int]:
+    """The port of a hub that has nothing but lists in memory."""
+    command = [sys.executable, "-m", "tests.gateways.ockam.memory_hub"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline().rpartition(":")[2])
+        finally:
+            process.kill()
+
+
+def echoed_s(port: int, count: int) -> float:
+    """How long two nodes take for messages to an echo and back."""
+    where, silent = f"127.0.0.1:{port}", {**os.environ, "OCKAM_LOG": "off"}
+    begun = time.perf_counter()
+    with subprocess.Popen(
+        [RUST_NODE, "echo", where, "beta", "back", "forth"],
+        stdout=subprocess.DEVNULL,
+        env=silent,
+    ) as echo:
+        try:
+            subprocess.run(
+                [RUST_NODE, "talk", where, "alpha", "forth", "back", "0", str(count)],
+                stdout=subprocess.DEVNULL,
+                env=silent,
+                check=True,
+                timeout=PATIENCE_S,
+            )
+        finally:
+            echo.kill()
+    return time.perf_counter() - begun
 
 
 def quiet_share(folder: Path, sizes: Sizes) -> float:
@@ -262,15 +323,21 @@ def main() -> None:
     options = parser.parse_args()
     sizes, rounds = (QUICK, 1) if options.quick else (Sizes(), options.rounds)
     best: dict[str, float] = {}
-    memory, share = [], []
+    least: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as scratch:
         for number in range(rounds):
             folder = Path(scratch, str(number))
             folder.mkdir()
             for name, value in one_round(folder, sizes).items():
                 best[name] = max(value, best.get(name, 0.0))
-            memory.append(memory_mb(folder, sizes))
-            share.append(quiet_share(folder, sizes))
+            costs = {**many_streams(folder, sizes), "share": quiet_share(folder, sizes)}
+            if RUST_NODE.exists():
+                with hub(folder / "rust") as (port, _):
+                    costs["echo"] = echoed_s(port, sizes.echoed)
+                with memory_hub() as port:
+                    costs["echo in memory"] = echoed_s(port, sizes.echoed)
+            for name, value in costs.items():
+                least[name] = min(value, least.get(name, value))
     for name, ours, yardstick, floor in (
         ("push, pipelined", "push", "append", 0.25),
         (f"push to {sizes.streams} streams, pipelined", "push to many", "push", 0.6),
@@ -285,9 +352,21 @@ def main() -> None:
             ratio=round(best[ours] / best[yardstick], 3),
             floor=floor,
         )
-    what = f"memory with {sizes.many_streams} streams after {sizes.many_messages} pushes"
-    report(what, min(memory), "MB", at_most=150)
-    report(f"{sizes.consumers} quiet consumers", min(share), "cores", at_most=0.15)
+    of = f"{sizes.many_streams} streams, {sizes.many_messages} messages"
+    report(f"memory, {of}", least["memory"], "MB", at_most=150)
+    report(f"start, {of}", least["start"], "s")
+    report(f"start without its side table, {of}", least["start without its side table"], "s")
+    report(f"create, push and pull once, {of}", least["create, push, pull"], "ms")
+    report(f"{sizes.consumers} quiet consumers", least["share"], "cores", at_most=0.15)
+    if "echo" in least:
+        report(
+            f"{sizes.echoed} messages of two Rust nodes, there and back",
+            least["echo"],
+            "s",
+            yardstick=round(least["echo in memory"], 3),
+            ratio=round(least["echo"] / least["echo in memory"], 3),
+            ceiling=1.3,
+        )
 
 
 if __name__ == "__main__":
