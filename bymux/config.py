@@ -51,7 +51,7 @@ class Limits:
     # peer that granted a byte at a time kept a whole node from its other connections.
     credits_free: int = 64
     small_write_bytes: int = 16
-    """Writes below this are counted (`Connection.take_small_writes`)."""
+    """Writes below this, by a side that may write more, are counted (`take_small_writes`)."""
 
 
 @dataclass(frozen=True, slots=True)

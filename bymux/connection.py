@@ -123,7 +123,7 @@ class Connection:
         return self._inbox.has_unread and self._failure is None
 
     def take_small_writes(self) -> int:
-        """How many Writes of a few bytes have come since the last call (`small_write_bytes`).
+        """How many Writes of a few bytes, and not of all the credit, have come since the last call.
 
         They are legal, and whether they are of any use only the application can tell.
         """

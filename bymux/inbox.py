@@ -169,7 +169,9 @@ class Inbox:
         if amount == 0:
             self.idle.spend("Write of 0 bytes", stream.id)
             return
-        if amount < self._config.limits.small_write_bytes:
+        # Who has nothing left was given no more than that: while most of a small window is kept for
+        # data that wait, the rest goes to and fro, and by the rule of restoring it has to.
+        if amount < self._config.limits.small_write_bytes and receive.left:
             self.small_writes += 1
         self._body_left = amount
         self._body_stream = stream

@@ -420,3 +420,21 @@ def test_one_byte_at_a_time_gives_the_same_events_and_answers() -> None:
     events = [event for byte in SESSION for event in piecewise.receive_data(bytes((byte,)))]
     assert merged(events) == expected
     assert set(parse(everything_from(piecewise))) == set(parse(everything_from(whole)))
+
+
+def test_writes_of_a_few_bytes_are_counted_of_a_side_that_may_write_more() -> None:
+    connection = Connection(Role.REACTIVE, CONTROL_AND_DATA)
+    # As much as there is credit for: it goes to and fro as it is restored.
+    connection.grant(1, 9)
+    connection.data_to_send()
+    for _ in range(50):
+        connection.receive_data(write(1, b"x" * 9))
+        connection.consumed(1, 9)
+        connection.data_to_send()
+    assert connection.take_small_writes() == 0
+    connection.grant(1, 100)
+    connection.data_to_send()
+    for length in (1, 15, 16):
+        connection.receive_data(write(1, b"x" * length))
+    assert connection.take_small_writes() == 2
+    assert connection.take_small_writes() == 0
