@@ -71,9 +71,10 @@ def _sign(
     author = bytes(key.verify_key)
     appended = []
     last = {log_id: place for place, (log_id, _) in enumerate(batches) if log_id in ending}
+    # Once for all of them: to ask for each costs a tenth of what it costs to sign an entry of each.
+    check_uncontested(transaction.db, author, {log_id for log_id, _ in batches}, where)
     for place, (log_id, payloads) in enumerate(batches):
         try:
-            check_uncontested(transaction.db, author, log_id, where)
             entries = append_entries(
                 transaction,
                 key,

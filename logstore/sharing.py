@@ -6,6 +6,7 @@ above that is not recorded as a fork, whose proof would be passed on and end the
 the log is *contested* here instead, and whoever holds the other entries notices nothing.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -93,14 +94,18 @@ def why_contested(db: "apsw.Connection", author: bytes, where: object) -> OwnLog
     return None
 
 
-def check_uncontested(db: "apsw.Connection", author: bytes, log_id: int, where: object) -> None:
-    """To be called in the transaction that signs. Raises OwnLogsReadOnly, LogClosed."""
+def check_uncontested(
+    db: "apsw.Connection", author: bytes, log_ids: Collection[int], where: object
+) -> None:
+    """To be called in the transaction that signs. Raises OwnLogsReadOnly; LogClosed of its log."""
     reason = why_contested(db, author, where)
     if reason is not None:
         raise reason
     for each in load_contested(db, author):
-        if each.key.log_id == log_id:
-            raise LogClosed(each.what, str(each.key), "use another log id")
+        if each.key.log_id in log_ids:
+            error = LogClosed(each.what, str(each.key), "use another log id")
+            error.log = each.key
+            raise error
 
 
 def _spread_of(contested: Contested) -> str:

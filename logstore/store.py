@@ -235,7 +235,7 @@ class Store(StoreView):
         expected_seq: int | None,
     ) -> list[Appended]:
         where = self.path or "memory"
-        sharing.check_uncontested(transaction.db, self.author, log_id, where)
+        sharing.check_uncontested(transaction.db, self.author, (log_id,), where)
         return append_entries(
             transaction,
             signing_key,
