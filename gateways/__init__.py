@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         sound_entry,
         standing_of,
     )
-    from .reception import Ended, Reception, receive_some, send_bounded, send_now
+    from .reception import Ended, Reception, receive_later, receive_some, send_bounded, send_now
     from .running import Running, outlasting
     from .saving import Saver
     from .side_table import SideTable, pack_u64, side_path, unpack_u64
@@ -57,6 +57,7 @@ __all__ = [
     "outlasting",
     "pack_u64",
     "read_to_damage",
+    "receive_later",
     "receive_some",
     "send_bounded",
     "send_now",
@@ -88,7 +89,14 @@ if not TYPE_CHECKING:
                 "sound_entry",
                 "standing_of",
             ),
-            "reception": ("Ended", "Reception", "receive_some", "send_bounded", "send_now"),
+            "reception": (
+                "Ended",
+                "Reception",
+                "receive_later",
+                "receive_some",
+                "send_bounded",
+                "send_now",
+            ),
             "running": ("Running", "outlasting"),
             "saving": ("Saver",),
             "side_table": ("SideTable", "pack_u64", "side_path", "unpack_u64"),

@@ -184,6 +184,21 @@ def send_now(stream: trio.SocketStream, data: bytes) -> int:
         return 0
 
 
+async def receive_later(stream: trio.SocketStream, bytes_max: int) -> bytes:
+    """What comes, b"" at the end, of a client that is waited for nearly always.
+
+    Trio's own way asks the system in vain each time before it waits. Raises BrokenResourceError.
+    """
+    while True:
+        await trio.lowlevel.wait_readable(stream.socket)
+        try:
+            return os.read(stream.socket.fileno(), bytes_max)
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+
 async def receive_some(
     stream: trio.SocketStream, bytes_max: int, timeout_s: float, why: str
 ) -> bytes:

@@ -152,8 +152,8 @@ LAYERS = {
     "gateways.ockam.commands": _layer("", sans_io=True),
     "gateways.ockam.outcomes": _layer("gateways.ockam.bare", sans_io=True),
     "gateways.ockam.server": _layer(
-        "gateways.ockam.codec gateways.ockam.commands gateways.ockam.declared"
-        " gateways.ockam.outcomes gateways.reading",
+        "gateways.ockam.bare gateways.ockam.codec gateways.ockam.commands"
+        " gateways.ockam.declared gateways.ockam.outcomes gateways.reading",
         sans_io=True,
     ),
     "gateways.ockam.client": _layer("gateways.ockam.codec gateways.reading wire", sans_io=True),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateways import Ended, beside, send_bounded
+from gateways import Ended, beside, receive_later, send_bounded, send_now
 from gateways.ockam.commands import (
     Append,
     Command,
@@ -34,6 +34,8 @@ NOTHING_SENT_S: Final = 30.0
 SEEN_OFF_S: Final = 1.0
 """How long a client may go on sending to a hub that ends."""
 _READ_BYTES: Final = 1 << 16
+_AT_ONCE_MAX: Final = 16
+"""Pulls that are answered before others have their turn."""
 
 
 class Conversation:
@@ -46,7 +48,8 @@ class Conversation:
         self._stream = stream
         self._name = name
         self._connection = Connection(rights, hold_s=hold_s)
-        self._changed = trio.Event()
+        self._changed: trio.Event | None = None
+        """Where somebody waits for one."""
         self._ending = trio.CancelScope()
         self._all: trio.Nursery | None = None
         self._reason: Exception | None = None
@@ -54,7 +57,10 @@ class Conversation:
         self._timers: list[tuple[float, int]] = []
         """When which `Wait` is over, a heap."""
         self._timed = trio.Event()
-        self._is_sending = False
+        self._rest = b""
+        """Of what is sent, as much as the socket has not taken."""
+        self._stuck = trio.Event()
+        self._at_once = 0
         self._is_over = False
 
     async def run(self) -> None:
@@ -71,7 +77,7 @@ class Conversation:
         finally:
             # What was put into the next append is stored all the same.
             self._is_over = True
-            self._changed.set()
+            self._tell_changed()
             self._tell_unknown(is_last=True)
             self._hub.forget(self)
         if self._reason is not None:
@@ -82,7 +88,7 @@ class Conversation:
         self._ending.cancel()
         self._event(self._connection.end)
         while not self._is_over:
-            await self._changed.wait()
+            await self._change()
 
     @property
     def held(self) -> frozenset[str]:
@@ -95,7 +101,7 @@ class Conversation:
 
     @property
     def _is_done(self) -> bool:
-        is_sent = not self._connection.has_frames and not self._is_sending
+        is_sent = not self._connection.has_frames and not self._rest
         return is_sent and self._connection.is_idle
 
     def _end(self, reason: Exception) -> None:
@@ -106,6 +112,17 @@ class Conversation:
         if self._all is not None:
             self._all.cancel_scope.cancel()
 
+    async def _change(self) -> None:
+        """Returns once anything has happened."""
+        if self._changed is None:
+            self._changed = trio.Event()
+        await self._changed.wait()
+
+    def _tell_changed(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
     # In and out ----------------------------------------------------------------------------------
 
     async def _receive(self) -> None:
@@ -113,15 +130,15 @@ class Conversation:
         with self._ending:
             while True:
                 while not connection.wants_bytes:
-                    await self._changed.wait()
-                data = await self._stream.receive_some(_READ_BYTES)
+                    await self._change()
+                data = await receive_later(self._stream, _READ_BYTES)
                 if not data:
                     break
                 connection.receive(data)
                 self._settle()
         # Who has closed, or sends nothing more, may still want the replies to what it has asked.
         while not self._is_done:
-            await self._changed.wait()
+            await self._change()
         if self._ending.cancel_called:
             await self._see_off()
 
@@ -137,15 +154,31 @@ class Conversation:
                 pass
 
     async def _send(self) -> None:
-        connection = self._connection
+        """Sends what the socket did not take at once."""
         while True:
-            while not connection.has_frames:
-                await self._changed.wait()
-            self._is_sending = True
-            await send_bounded(self._stream, connection.frames(), NOTHING_SENT_S)
-            self._is_sending = False
-            connection.sent()
+            while not self._rest:
+                self._stuck = trio.Event()
+                await self._stuck.wait()
+            await send_bounded(self._stream, self._rest, NOTHING_SENT_S)
+            self._rest = b""
+            self._connection.sent()
             self._settle()
+
+    def _send_at_once(self) -> bool:
+        """Whether there was anything to send, and the socket has taken all of it.
+
+        Nearly always it does. To have each reply sent by a task of its own doubles what it costs to
+        answer clients who poll.
+        """
+        if self._rest or not self._connection.has_frames:
+            return False
+        data = self._connection.frames()
+        self._rest = data[send_now(self._stream, data) :]
+        if self._rest:
+            self._stuck.set()
+            return False
+        self._connection.sent()
+        return True
 
     def _event(self, happen: Callable[[], None]) -> None:
         """Tells the connection what has happened; what that leads to is begun."""
@@ -159,14 +192,18 @@ class Conversation:
 
     def _settle(self) -> None:
         """Begins what the connection has asked for, and wakes whoever waits for a change."""
-        # A save that there is room for is answered at once, and what is behind it begins.
-        while commands := self._connection.commands():
-            for command in commands:
-                self._begin(command)
+        # A save that there is room for is answered at once, and what is behind it begins; so does
+        # what waited for the room of a reply that has left.
+        self._at_once = 0
+        while True:
+            while commands := self._connection.commands():
+                for command in commands:
+                    self._begin(command)
+            if not self._send_at_once():
+                break
         self._hub.note_held(self)
         self._tell_unknown()
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+        self._tell_changed()
 
     # Commands ------------------------------------------------------------------------------------
 
@@ -184,8 +221,13 @@ class Conversation:
                     connection.saved(number)
                 else:
                     self._all.start_soon(self._save, command)
-            case Read():
-                self._all.start_soon(self._read, command)
+            case Read(number, address, index):
+                # Of many who poll most find nothing, which is known.
+                if self._at_once < _AT_ONCE_MAX and self._hub.is_at_end(address, index):
+                    self._at_once += 1
+                    connection.read(number, ())
+                else:
+                    self._all.start_soon(self._read, command)
             case MakeStream():
                 self._all.start_soon(self._make, command)
             case FindStream():

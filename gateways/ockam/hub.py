@@ -134,6 +134,8 @@ class Hub:
         self, address: str, index: int, limit: int, room: int
     ) -> Sequence[tuple[int, bytes]] | None:
         """Messages; None if there is no such address."""
+        if self.is_at_end(address, index):
+            return ()
         if self._ends.get(address) == index and await self._is_unchanged():
             return ()
         ends = self._ends
@@ -146,6 +148,11 @@ class Hub:
             ends[address] = index
         return found
 
+    def is_at_end(self, address: str, index: int) -> bool:
+        """Whether a stream ended there a moment ago, and nothing was stored since."""
+        is_fresh = trio.current_time() < self._checked_at_s + LOOK_S
+        return is_fresh and self._ends.get(address) == index
+
     def _read(
         self, address: str, index: int, limit: int, room: int
     ) -> list[tuple[int, bytes]] | None:
@@ -157,10 +164,7 @@ class Hub:
 
         Asked once in 50 ms, however many consumers poll.
         """
-        now = trio.current_time()
-        if now < self._checked_at_s + LOOK_S:
-            return True
-        self._checked_at_s = now
+        self._checked_at_s = trio.current_time()
         try:
             version = await self._host.call(self._host.store.data_version)
         except StoreError:

@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final
 
+from gateways.ockam.bare import encode_uint
 from gateways.ockam.codec import (
     CREATE,
     DATA_BYTES_MAX,
@@ -127,6 +129,8 @@ class Connection:
         self._waits: dict[int, bytes | int] = {}
         self._held: dict[tuple[str, Route], int] = {}
         self._errors = 0
+        # Who polls asks with the same routes each time.
+        self._rooms = lru_cache(maxsize=1)(_room)
         self._unknown: dict[str, int] = {}
         self._ending = False
 
@@ -144,13 +148,17 @@ class Connection:
 
     @property
     def _has_room(self) -> bool:
-        under_way = len(self._asked) + sum(map(len, self._appending.values())) + self._reading
         return (
-            under_way < REQUESTS_MAX
-            and self._asked_bytes < REQUESTS_BYTES_MAX
+            self._asked_bytes < REQUESTS_BYTES_MAX
             and self._may_answer
+            and self._under_way < REQUESTS_MAX
             and not self._ending
         )
+
+    @property
+    def _under_way(self) -> int:
+        appending = sum(map(len, self._appending.values())) if self._appending else 0
+        return len(self._asked) + appending + self._reading
 
     @property
     def _reading(self) -> int:
@@ -319,10 +327,9 @@ class Connection:
 
     def _read_command(self, number: int) -> Read:
         held = self._reads[number]
-        pull, back = held.pull, (local(held.asked.address),)
-        empty = encode_message(held.asked.back, back, encode_response(Pulled(pull.request, ())))
+        pull = held.pull
         # The lengths before payload, inner message and list grow by at most two bytes each.
-        room = SENT_BYTES_MAX - len(empty) - 6
+        room = self._rooms(held.asked.address, held.asked.back) - len(encode_uint(pull.request)) - 6
         limit = min(pull.limit, PULL_MESSAGES_MAX)
         return Read(number, held.asked.address, pull.index, limit, room)
 
@@ -543,6 +550,12 @@ class Connection:
     def knows(self, number: int) -> bool:
         """Whether a read is still wanted: a newer pull may have ended it."""
         return number in self._reads
+
+
+def _room(address: str, back: Route) -> int:
+    """What the number of the request and the messages may take in the answer to a pull."""
+    empty = encode_message(back, (local(address),), encode_response(Pulled(0, ())))
+    return SENT_BYTES_MAX - len(empty) + len(encode_uint(0))
 
 
 def _encoded(address: str, back: Route, response: Response) -> bytes:
