@@ -157,6 +157,16 @@ LAYERS = {
         sans_io=True,
     ),
     "gateways.ockam.client": _layer("gateways.ockam.codec gateways.reading wire", sans_io=True),
+    "gateways.cardinal": _layer(""),
+    "gateways.cardinal.codec": _layer("gateways.reading", sans_io=True),
+    "gateways.cardinal.frames": _layer("gateways.declaration gateways.reading wire", sans_io=True),
+    "gateways.cardinal.declared": _layer(
+        "gateways.cardinal.codec gateways.declaration", sans_io=True
+    ),
+    "gateways.cardinal.producing": _layer(
+        "gateways.cardinal.codec gateways.cardinal.declared", sans_io=True
+    ),
+    "gateways.cardinal.ordering": _layer("", sans_io=True),
     "analytics": _layer(
         "gateways.declaration gateways.datastream.codec gateways.ockam.codec"
         " gateways.ockam.declared gateways.ockam.ledger gateways.reading logstore wire",

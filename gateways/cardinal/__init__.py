@@ -1,0 +1,5 @@
+"""Cardinal streams over our logs: blocks of a chain that may fork, from producers to consumers.
+
+`codec`, `frames` and `declared` turn bytes into values, `producing` blocks into messages, and
+`ordering` says which blocks are the chain: without sockets, clock or store.
+"""

@@ -1,0 +1,489 @@
+"""The order of blocks: which of them are the chain, and every change of that (spec 3.4, 3.5).
+
+Complete blocks come in any order; what comes out are steps, each from one head to another: blocks
+to take back, blocks to add. Only headers are held here, of the last 2T numbers. Sans-io.
+
+The blocks known make trees. Each tree hangs on a hash that is not here, the parent of its first
+block: once that comes, all that hangs on it is *below* it, and its tree becomes part of another
+one. A tree has its leaves in a heap, and of two trees that become one the smaller heap goes into
+the larger. So neither what is heaviest below a block nor whether two blocks have a way to each
+other is ever walked for: 100,000 blocks that come backwards cost 100,000 look-ups.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple, Protocol
+
+THRESHOLD: Final = 128
+WAITING_MAX: Final = 65_536
+"""Complete blocks that wait for a parent; above it the lowest leave memory."""
+_CLEAN_MIN: Final = 10_000
+
+
+class Header(NamedTuple):
+    """A block without what is in it."""
+
+    hash: bytes
+    number: int
+    weight: int
+    parent: bytes
+
+
+class Head(NamedTuple):
+    """The newest block given out, or what is begun behind."""
+
+    number: int
+    hash: bytes
+    weight: int
+
+
+class Step(NamedTuple):
+    """Undo `removed` from its end, then apply `added`: both are oldest first."""
+
+    added: tuple[bytes, ...]
+    removed: tuple[bytes, ...]
+    head: Head
+
+
+class TooDeep(NamedTuple):
+    """A branch is heavier, and is not followed: more than T blocks would be taken back."""
+
+    number: int
+    hash: bytes
+
+
+Outcome = Step | TooDeep
+
+
+class Index(Protocol):
+    """Complete blocks that have left memory."""
+
+    def header(self, hash_: bytes) -> Header | None:
+        """Of a block."""
+
+    def children(self, hash_: bytes) -> Iterable[Header]:
+        """Of the blocks with this parent."""
+
+
+class _NoIndex:
+    def header(self, _: bytes) -> Header | None:
+        return None
+
+    def children(self, _: bytes) -> Iterable[Header]:
+        return ()
+
+
+@dataclass(slots=True)
+class _Tree:
+    """Blocks that hang on one hash. Its heap may have some that are no leaves any more."""
+
+    root: bytes
+    leaves: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """Weight, negative, then which was complete first."""
+
+
+class Ordering:
+    """The order of the blocks of one chain.
+
+    `start`: behind which block it begins; without one the first that is complete is given out.
+    `threshold`: how many blocks are taken back at most. `allowed`: the only hash that a number may
+    have. `index`: where blocks are found again that have left memory, of which `waiting_max` that
+    are no part of the chain stay.
+    """
+
+    def __init__(
+        self,
+        start: Head | None = None,
+        *,
+        threshold: int = THRESHOLD,
+        allowed: Mapping[int, bytes] | None = None,
+        index: Index | None = None,
+        waiting_max: int = WAITING_MAX,
+    ) -> None:
+        self.head = start
+        self._threshold = threshold
+        self._allowed = dict(allowed or {})
+        self._index = index or _NoIndex()
+        self._waiting_max = waiting_max
+        self._known: dict[bytes, Header] = {}
+        self._children: dict[bytes, list[bytes]] = {}
+        self._refused: dict[bytes, int] = {}
+        """Blocks that can be no part of the chain, and their numbers."""
+        self._barred: dict[bytes, int] = {}
+        """Blocks that a Reorg has taken back, and what is below them."""
+        self._completed: dict[bytes, int] = {}
+        self._count = 0
+        self._trees: dict[bytes, _Tree] = {}
+        self._above: dict[bytes, bytes] = {}
+        """Of each hash in a tree one that is nearer to its root: union and find."""
+        self._too_deep: set[bytes] = set()
+        """On the branches that were found to be too deep, as long as the head only goes on."""
+        self._numbers: list[tuple[int, bytes]] = []
+        """Of the blocks known, lowest first; some may be gone."""
+        self._has_forgotten = False
+        self._clean_at = _CLEAN_MIN
+
+    # What happens -------------------------------------------------------------------------------
+
+    def complete(self, block: Header) -> list[Outcome]:
+        """A block is complete, for the first time or again."""
+        outcomes = self._arrive(block)
+        pending = [self.head.hash] if self._has_forgotten and self.head is not None else []
+        while pending:
+            # What hangs on the new head may have left memory while it waited, and so on behind it.
+            for child in self._index.children(pending.pop()):
+                outcomes += self._arrive(child)
+                if self.head is not None and self.head.hash == child.hash:
+                    pending.append(child.hash)
+        return outcomes
+
+    def _arrive(self, block: Header) -> list[Outcome]:
+        if block.hash in self._known or block.hash in self._refused:
+            return []
+        # Whoever came before its parent was known could not be compared with it.
+        for child in [*self._children.get(block.hash, ())]:
+            if self._known[child].number <= block.number:
+                self._refuse(child, self._known[child].number)
+        if self._has_forgotten:
+            self._recall_above(block)
+        if not self._is_possible(block):
+            self._refuse(block.hash, block.number)
+            return []
+        self._keep(block)
+        if self._has_forgotten and self._is_connected(block.parent):
+            self._recall_below(block.hash)
+        best = self._heaviest_below(block)
+        self._unite(block)
+        if self.head is None:
+            self.head = Head(block.number, block.hash, block.weight)
+            return [Step((block.hash,), (), self.head)]
+        outcomes = self._choose(block, best, self.head)
+        self._forget(self.head.number - 2 * self._threshold)
+        return outcomes
+
+    def recall(self, blocks: Iterable[Header]) -> None:
+        """Blocks that were complete before: they are known again, and nothing comes of it."""
+        for block in blocks:
+            if block.hash not in self._known and self._is_possible(block):
+                self._keep(block)
+                self._unite(block)
+
+    def _is_connected(self, hash_: bytes) -> bool:
+        """Whether there is a way from a hash to the head."""
+        return self.head is not None and self._find(hash_) == self._find(self.head.hash)
+
+    def _recall_below(self, hash_: bytes) -> None:
+        """What hangs on a block and has left memory, as much as there is room for."""
+        pending = [hash_]
+        while pending and len(self._known) < self._known_max:
+            children = [*self._index.children(pending.pop())]
+            self.recall(children)
+            pending += [each.hash for each in children if self.knows(each.hash)]
+
+    def _recall_above(self, block: Header) -> None:
+        """What a block hangs on and has left memory."""
+        number, hash_ = block.number, block.parent
+        while hash_ not in self._known and (above := self._index.header(hash_)) is not None:
+            if above.number >= number or not self._is_recent(above.number):
+                return
+            self.recall((above,))
+            number, hash_ = above.number, above.parent
+
+    def _is_recent(self, number: int) -> bool:
+        return self.head is not None and number >= self.head.number - 2 * self._threshold
+
+    @property
+    def _known_max(self) -> int:
+        return self._waiting_max + 2 * self._threshold
+
+    def _is_possible(self, block: Header) -> bool:
+        """Whether a block may be part of the chain at all."""
+        parent = self._known.get(block.parent)
+        return (
+            self._allowed.get(block.number, block.hash) == block.hash
+            and block.hash not in self._refused
+            and block.parent not in self._refused
+            and (parent is None or parent.number < block.number)
+        )
+
+    def reorg(self, number: int, hash_: bytes) -> Step:
+        """The head becomes this ancestor; what is above it is taken back, as far as it is known.
+
+        Those blocks and all below them are not chosen any more, until a later one goes below them.
+        """
+        for barred, barred_at in list(self._barred.items()):
+            if barred_at > number:
+                del self._barred[barred]
+                self._offer(barred)
+        removed: list[bytes] = []
+        at = self.head.hash if self.head is not None else hash_
+        while at != hash_ and (block := self._known.get(at)) is not None and block.number > number:
+            removed.append(at)
+            at = block.parent
+        for each in removed:
+            self._barred.update((below.hash, below.number) for below in self._subtree(each))
+        known = self._known.get(hash_)
+        self.head = Head(number, hash_, 0 if known is None else known.weight)
+        self._too_deep.clear()
+        removed.reverse()
+        return Step((), tuple(removed), self.head)
+
+    # What is known ------------------------------------------------------------------------------
+
+    def knows(self, hash_: bytes) -> bool:
+        """Whether the block is complete, and not too old to be remembered."""
+        return hash_ in self._known
+
+    def header(self, hash_: bytes) -> Header | None:
+        """Of a block that is known."""
+        return self._known.get(hash_)
+
+    def is_refused(self, hash_: bytes) -> bool:
+        """Whether the block can be no part of the chain."""
+        return hash_ in self._refused
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def _keep(self, block: Header) -> None:
+        self._known[block.hash] = block
+        self._count += 1
+        self._completed[block.hash] = self._count
+        self._children.setdefault(block.parent, []).append(block.hash)
+        heappush(self._numbers, (block.number, block.hash))
+        if block.parent in self._barred:
+            self._barred.update((each.hash, each.number) for each in self._subtree(block.hash))
+
+    def _refuse(self, hash_: bytes, number: int) -> None:
+        """A block, and what waits below it, is no part of the chain."""
+        self._refused[hash_] = number
+        for below in [*self._subtree(hash_)]:
+            self._refused[below.hash] = below.number
+            self._drop(below.hash)
+
+    def _drop(self, hash_: bytes) -> None:
+        block = self._known.pop(hash_, None)
+        if block is None:
+            return
+        self._completed.pop(hash_, None)
+        self._barred.pop(hash_, None)
+        siblings = self._children.get(block.parent)
+        if siblings is not None and hash_ in siblings:
+            siblings.remove(hash_)
+            if not siblings:
+                del self._children[block.parent]
+                self._offer(block.parent)
+
+    def _subtree(self, hash_: bytes) -> Iterator[Header]:
+        """A block, if it is known, and all below it."""
+        pending = [hash_]
+        while pending:
+            at = pending.pop()
+            pending += self._children.get(at, ())
+            block = self._known.get(at)
+            if block is not None:
+                yield block
+
+    # Trees --------------------------------------------------------------------------------------
+
+    def _find(self, hash_: bytes) -> bytes:
+        """The hash that a tree hangs on."""
+        above = self._above
+        root = hash_
+        while (nearer := above.get(root)) is not None:
+            root = nearer
+        while (nearer := above.get(hash_)) is not None:
+            above[hash_] = root
+            hash_ = nearer
+        return root
+
+    def _tree(self, root: bytes) -> _Tree:
+        tree = self._trees.get(root)
+        if tree is None:
+            tree = self._trees[root] = _Tree(root)
+        return tree
+
+    def _heaviest_below(self, block: Header) -> Header | None:
+        """The heaviest leaf of what hangs on a block that is not part of another tree yet."""
+        tree = self._trees.get(block.hash)
+        if tree is None or not self._children.get(block.hash):
+            return block if block.hash not in self._barred else None
+        return self._top(tree)
+
+    def _unite(self, block: Header) -> None:
+        """A block's tree becomes part of its parent's."""
+        root = self._find(block.parent)
+        if root == block.hash:
+            # Its parents lead back to it: somebody lies. The tree hangs on a block that is here.
+            return
+        tree = self._trees.pop(block.hash, None) or _Tree(block.hash)
+        if not self._children.get(block.hash):
+            self._push(tree, block.hash)
+        other = self._tree(root)
+        self._above[block.hash] = root
+        if len(other.leaves) < len(tree.leaves):
+            other.leaves, tree.leaves = tree.leaves, other.leaves
+        for each in tree.leaves:
+            heappush(other.leaves, each)
+
+    def _push(self, tree: _Tree, hash_: bytes) -> None:
+        block = self._known[hash_]
+        heappush(tree.leaves, (-block.weight, self._completed[hash_], hash_))
+
+    def _offer(self, hash_: bytes) -> None:
+        """A block may be a leaf again that was thrown out of its heap."""
+        if hash_ in self._known and not self._children.get(hash_):
+            self._push(self._tree(self._find(hash_)), hash_)
+
+    def _is_leaf(self, hash_: bytes, completed: int) -> bool:
+        is_same = self._completed.get(hash_) == completed
+        return is_same and not self._children.get(hash_) and hash_ not in self._barred
+
+    def _top(self, tree: _Tree) -> Header | None:
+        """The heaviest leaf; of equal ones that which was complete first."""
+        leaves = tree.leaves
+        while leaves:
+            _, completed, hash_ = leaves[0]
+            if self._is_leaf(hash_, completed):
+                return self._known[hash_]
+            heappop(leaves)
+        return None
+
+    # The choice ---------------------------------------------------------------------------------
+
+    def _choose(self, block: Header, best: Header | None, head: Head) -> list[Outcome]:
+        """Rules 2 to 5."""
+        is_ancestor = block.hash == head.hash or self._is_ancestor(block, head)
+        if block.number < head.number - self._threshold and not is_ancestor:
+            return []
+        if block.parent == head.hash:
+            candidates = [best] if best is not None else []
+        elif is_ancestor:
+            candidates = self._heavier(head)
+        else:
+            candidates = [best] if best is not None and best.weight > head.weight else []
+        found: list[Outcome] = []
+        for candidate in candidates:
+            outcome = self._plan(candidate, head)
+            if outcome is not None:
+                found.append(outcome)
+            if isinstance(outcome, Step):
+                self._go(outcome)
+                break
+        return found
+
+    def _heavier(self, head: Head) -> list[Header]:
+        """All leaves that are heavier than the head and have a way to it, heaviest first."""
+        tree = self._trees.get(self._find(head.hash))
+        leaves = sorted(set(tree.leaves)) if tree is not None else ()
+        return [
+            self._known[hash_]
+            for weight, completed, hash_ in leaves
+            if -weight > head.weight and self._is_leaf(hash_, completed)
+        ]
+
+    def _is_ancestor(self, block: Header, head: Head) -> bool:
+        at = self._known.get(head.hash)
+        while at is not None and at.number > block.number:
+            if at.parent == block.hash:
+                return True
+            at = self._known.get(at.parent)
+        return False
+
+    def _plan(self, candidate: Header, head: Head) -> Outcome | None:
+        """The step to a candidate; None where a block is missing on the way."""
+        if self._find(candidate.hash) != self._find(head.hash):
+            return None
+        bottom = -1
+        added: list[bytes] = []
+        removed: list[bytes] = []
+        ours, theirs = head.hash, candidate.hash
+        while ours != theirs:
+            mine, other = self._found(ours), self._found(theirs)
+            if mine is None and other is None:
+                return None
+            if theirs in self._too_deep:
+                # So is whatever goes on behind it, which need not walk so far again.
+                self._too_deep.update(added)
+                return None
+            mine_at = bottom if mine is None else mine.number
+            if other is None or mine_at > other.number:
+                assert mine is not None
+                removed.append(ours)
+                ours = mine.parent
+                if len(removed) > self._threshold:
+                    return self._note_too_deep(candidate, added)
+            else:
+                added.append(theirs)
+                theirs = other.parent
+        added.reverse()
+        removed.reverse()
+        to = Head(candidate.number, candidate.hash, candidate.weight)
+        return Step(tuple(added), tuple(removed), to)
+
+    def _found(self, hash_: bytes) -> Header | None:
+        """A block on the way, in memory or not any more."""
+        block = self._known.get(hash_)
+        if block is None and self._has_forgotten:
+            block = self._index.header(hash_)
+        return block
+
+    def _note_too_deep(self, candidate: Header, branch: list[bytes]) -> TooDeep:
+        # Whoever goes on with this branch comes upon one of these, and is not told of again.
+        self._too_deep.update(branch or [candidate.hash])
+        return TooDeep(candidate.number, candidate.hash)
+
+    def _go(self, step: Step) -> None:
+        self.head = step.head
+        if step.removed:
+            self._too_deep.clear()
+
+    # What is forgotten --------------------------------------------------------------------------
+
+    def _forget(self, lowest: int) -> None:
+        """What is too old, and the lowest of too many that are no part of the chain."""
+        numbers = self._numbers
+        while numbers and numbers[0][0] < lowest:
+            self._drop(heappop(numbers)[1])
+        if len(self._known) > self._known_max:
+            self._forget_many(self._waiting_max * 7 // 8)
+        if len(self._above) + len(self._refused) > self._clean_at:
+            self._build_anew(lowest)
+            self._clean_at = 2 * (len(self._above) + len(self._refused)) + _CLEAN_MIN
+
+    def _forget_many(self, left: int) -> None:
+        """An eighth at a time: each look at all there is has many to come before the next."""
+        self._has_forgotten = True
+        chain = self._chain()
+        kept = []
+        while self._numbers and len(self._known) > left + len(chain):
+            number, hash_ = heappop(self._numbers)
+            if hash_ in chain:
+                kept.append((number, hash_))
+            else:
+                self._drop(hash_)
+        for each in kept:
+            heappush(self._numbers, each)
+
+    def _chain(self) -> set[bytes]:
+        """The blocks from the head down, as far as they are known."""
+        found: set[bytes] = set()
+        at = self._known.get(self.head.hash) if self.head is not None else None
+        while at is not None:
+            found.add(at.hash)
+            at = self._known.get(at.parent)
+        return found
+
+    def _build_anew(self, lowest: int) -> None:
+        """Trees of what is known alone."""
+        self._above.clear()
+        self._trees.clear()
+        for hash_ in sorted(self._known, key=self._completed.__getitem__):
+            self._unite(self._known[hash_])
+        for old in (self._refused, self._barred):
+            for hash_ in [each for each, number in old.items() if number < lowest]:
+                del old[hash_]
+        self._too_deep &= self._known.keys()
+        self._numbers = [(block.number, hash_) for hash_, block in self._known.items()]
+        heapify(self._numbers)

@@ -1,0 +1,287 @@
+"""The order of blocks: upstream's tests, vectors, and a model that walks for everything."""
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateways.cardinal.ordering import Head, Header, Ordering, Outcome, Step, TooDeep
+
+from .vectors import VECTORS
+
+FAR = 1 << 40
+LETTERS = VECTORS["letters"]
+
+
+def hash_of(number: int) -> bytes:
+    return number.to_bytes(32, "big", signed=True)
+
+
+def steps(outcomes: Iterable[Outcome]) -> list[Step]:
+    return [each for each in outcomes if isinstance(each, Step)]
+
+
+@pytest.mark.parametrize("letters", LETTERS["cases"])
+def test_the_cases_of_upstream(letters: str) -> None:
+    parents = LETTERS["parents"]
+
+    def number(letter: str) -> int:
+        return 0 if letter == "a" else number(parents[letter]) + 1
+
+    ordering, said = Ordering(Head(0, b"a", 0)), []
+    for each in letters:
+        at = number(each)
+        parent = parents.get(each, "?").encode()
+        for step in steps(ordering.complete(Header(each.encode(), at, at, parent))):
+            removed = b"".join(step.removed).decode()
+            said.append(f"+{b''.join(step.added).decode()}" + (f" -{removed}" if removed else ""))
+    assert said == LETTERS["cases"][letters]
+
+
+@pytest.mark.parametrize("case", VECTORS["ordering"])
+def test_the_vectors(case: dict[str, Any]) -> None:
+    blocks = {
+        each["id"]: Header(
+            hash_of(each["id"]), each["number"], each["weight"], hash_of(each["parent"])
+        )
+        for each in case["blocks"]
+    }
+    start = blocks[case["start"]]
+    ordering = Ordering(Head(start.number, start.hash, start.weight))
+    found = [
+        [
+            [int.from_bytes(each) for each in step.added],
+            [int.from_bytes(each) for each in step.removed],
+        ]
+        for arrival in case["arrivals"]
+        for step in steps(ordering.complete(blocks[arrival]))
+    ]
+    assert found == case["updates"]
+
+
+class Model:
+    """Section 3.4 by the letter: nothing is remembered but blocks, and everything is walked for."""
+
+    def __init__(self, start: Head | None, threshold: int) -> None:
+        self.head = start
+        self.threshold = threshold
+        self.blocks: dict[bytes, Header] = {}
+        self.blacklist: set[bytes] = set()
+
+    def below(self, hash_: bytes) -> set[bytes]:
+        found = {hash_}
+        while more := {
+            each.hash
+            for each in self.blocks.values()
+            if each.parent in found and each.hash not in found
+        }:
+            found |= more
+        return found
+
+    def leaves(self, among: Iterable[bytes]) -> list[Header]:
+        """Heaviest first, of equal ones that which was complete first."""
+        parents = {each.parent for each in self.blocks.values()}
+        found = [each for each in self.blocks.values() if each.hash in set(among) - parents]
+        return sorted(found, key=lambda each: -each.weight)
+
+    def refuse(self, hash_: bytes) -> None:
+        for each in self.below(hash_):
+            self.blacklist.add(each)
+            self.blocks.pop(each, None)
+
+    def complete(self, block: Header) -> Step | None:
+        if block.hash in self.blocks or block.hash in self.blacklist:
+            return None
+        for child in [each for each in self.blocks.values() if each.parent == block.hash]:
+            if child.number <= block.number:
+                self.refuse(child.hash)
+        parent = self.blocks.get(block.parent)
+        if block.parent in self.blacklist or (parent and parent.number >= block.number):
+            self.refuse(block.hash)
+            return None
+        self.blocks[block.hash] = block
+        if self.head is None:
+            self.head = Head(block.number, block.hash, block.weight)
+            return Step((block.hash,), (), self.head)
+        is_ancestor = block.hash in self.path(self.head.hash)
+        if block.number < self.head.number - self.threshold and not is_ancestor:
+            return None
+        heaviest = self.leaves(self.below(block.hash))[:1]
+        weight = self.head.weight
+        if block.parent == self.head.hash:
+            candidates = heaviest
+        elif is_ancestor:
+            candidates = [each for each in self.leaves(self.blocks) if each.weight > weight]
+        else:
+            candidates = [each for each in heaviest if each.weight > weight]
+        for each in candidates:
+            step = self.plan(each)
+            if step is not None:
+                self.head = step.head
+                return step
+        return None
+
+    def path(self, hash_: bytes) -> list[bytes]:
+        """From a hash down to the first that is missing, included."""
+        found = [hash_]
+        while (block := self.blocks.get(found[-1])) is not None:
+            found.append(block.parent)
+        return found
+
+    def plan(self, candidate: Header) -> Step | None:
+        assert self.head is not None
+        ours, theirs = self.path(self.head.hash), self.path(candidate.hash)
+        common = next((each for each in ours if each in theirs), None)
+        if common is None or ours.index(common) > self.threshold:
+            return None
+        added, removed = theirs[: theirs.index(common)], ours[: ours.index(common)]
+        head = Head(candidate.number, candidate.hash, candidate.weight)
+        return Step(tuple(reversed(added)), tuple(reversed(removed)), head)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Head | None, int, list[Header]]:
+    """A start or none, a threshold, and blocks in the order they come; some come twice."""
+    count = draw(st.integers(1, 24))
+    blocks = [Header(hash_of(0), 0, 0, hash_of(-1))]
+    for number in range(1, count):
+        parent = blocks[
+            draw(st.integers(max(0, number - draw(st.sampled_from((1, 3, 24)))), number - 1))
+        ]
+        jump = draw(st.sampled_from((1, 1, 1, 2, 0)))
+        weight = parent.weight + draw(st.integers(0, 3))
+        blocks.append(Header(hash_of(number), parent.number + jump, weight, parent.hash))
+    arrivals = [*blocks, *draw(st.lists(st.sampled_from(blocks), max_size=4))]
+    arrivals = draw(st.permutations(arrivals))
+    first = blocks[draw(st.integers(0, min(3, count - 1)))]
+    start = draw(st.sampled_from((None, Head(first.number, first.hash, first.weight))))
+    return start, draw(st.sampled_from((0, 1, 2, 3, FAR))), arrivals
+
+
+@given(histories())
+def test_it_does_what_the_model_does(history: tuple[Head | None, int, list[Header]]) -> None:
+    start, threshold, arrivals = history
+    # What is forgotten is asked for by nobody here: numbers stay below twice any threshold but 0.
+    ordering, model = Ordering(start, threshold=threshold), Model(start, threshold)
+    ordering._forget = lambda _: None  # type: ignore[method-assign, assignment]
+    chain: list[bytes] = []
+    for block in arrivals:
+        found = steps(ordering.complete(block))
+        expected = model.complete(block)
+        assert found == ([] if expected is None else [expected])
+        for step in found:
+            chain = applied(chain, step)
+        assert ordering.head == model.head
+
+
+def applied(chain: Sequence[bytes], step: Step) -> list[bytes]:
+    """A chain behind a step, which has to fit: what is taken back is its end, or more."""
+    here = min(len(chain), len(step.removed))
+    assert list(chain[len(chain) - here :]) == list(step.removed[len(step.removed) - here :])
+    return [*chain[: len(chain) - here], *step.added]
+
+
+def chain_of(count: int, first: int = 1, *, parent: int = 0, heavier: int = 0) -> list[Header]:
+    """Blocks one behind the other; `first` is the hash of the first."""
+    blocks = []
+    number = parent + 1
+    for at in range(first, first + count):
+        blocks.append(Header(hash_of(at), number, number + heavier, hash_of(parent)))
+        parent, number = at, number + 1
+    return blocks
+
+
+@pytest.mark.parametrize("order", ["backwards", "shuffled", "forwards"])
+def test_many_blocks_are_ordered_in_one_step_or_many(order: str) -> None:
+    blocks = chain_of(30_000)
+    if order == "backwards":
+        blocks.reverse()
+    elif order == "shuffled":
+        random.Random(1).shuffle(blocks)
+    ordering = Ordering(Head(0, hash_of(0), 0))
+    added = [
+        each for block in blocks for step in steps(ordering.complete(block)) for each in step.added
+    ]
+    assert added == [hash_of(number) for number in range(1, 30_001)]
+    # The headers of the last 256 numbers are left.
+    assert len(ordering) <= 257
+
+
+def test_a_branch_that_is_too_deep_is_told_once_and_costs_no_walk_each_time() -> None:
+    ordering = Ordering(Head(0, hash_of(0), 0), threshold=8)
+    for block in chain_of(12):
+        ordering.complete(block)
+    told = [
+        outcome
+        for block in chain_of(20_000, 1_000, parent=0, heavier=1)
+        for outcome in ordering.complete(Header(*block[:3], block.parent))
+    ]
+    # Its beginning is below what is followed, and not heavier for long.
+    assert [type(each) for each in told] == [TooDeep]
+    assert ordering.head == Head(12, hash_of(12), 12)
+
+
+def test_too_many_that_wait_are_found_again_in_the_index() -> None:
+    blocks = chain_of(3_000)
+
+    class Held:
+        """Everything that was ever complete."""
+
+        def __init__(self) -> None:
+            self.headers: dict[bytes, Header] = {}
+
+        def header(self, hash_: bytes) -> Header | None:
+            return self.headers.get(hash_)
+
+        def children(self, hash_: bytes) -> list[Header]:
+            return [each for each in self.headers.values() if each.parent == hash_]
+
+    held = Held()
+    ordering = Ordering(Head(0, hash_of(0), 0), threshold=8, index=held, waiting_max=100)
+    most, added = 0, []
+    for block in reversed(blocks):
+        held.headers[block.hash] = block
+        added += [each for step in steps(ordering.complete(block)) for each in step.added]
+        most = max(most, len(ordering))
+    assert most <= 117
+    assert added == [each.hash for each in blocks]
+
+
+def test_a_reorg_bars_what_it_takes_back_until_one_goes_below_it() -> None:
+    ordering = Ordering(Head(0, hash_of(0), 0))
+    for block in chain_of(6):
+        ordering.complete(block)
+    assert ordering.reorg(2, hash_of(2)) == Step(
+        (), tuple(map(hash_of, (3, 4, 5, 6))), Head(2, hash_of(2), 2)
+    )
+    # What goes on with a branch that was taken back is no candidate, however heavy.
+    assert ordering.complete(Header(hash_of(7), 7, 100, hash_of(6))) == []
+    assert steps(ordering.complete(Header(hash_of(13), 3, 3, hash_of(2)))) == [
+        Step((hash_of(13),), (), Head(3, hash_of(13), 3))
+    ]
+    # Below it: the first branch may be chosen again, the second may not.
+    assert ordering.reorg(1, hash_of(1)).removed == (hash_of(2), hash_of(13))
+    assert ordering.complete(Header(hash_of(14), 4, 200, hash_of(13))) == []
+    [step] = steps(ordering.complete(Header(hash_of(22), 2, 1, hash_of(1))))
+    assert step.added == (hash_of(22),)
+
+
+def test_a_producer_that_lies_about_parents_makes_no_circle() -> None:
+    ordering = Ordering(Head(0, hash_of(0), 0), threshold=2)
+    for number, parent, own in ((5, 2, 1), (3, 1, 2), (9, 2, 3), (8, 3, 2), (1, 0, 4), (2, 2, 2)):
+        ordering.complete(Header(hash_of(own), number, number, hash_of(parent)))
+    for block in chain_of(40, 100):
+        ordering.complete(block)
+    assert ordering.head is not None
+    assert ordering.head.number == 40
+
+
+def test_a_number_that_may_have_one_hash_only() -> None:
+    ordering = Ordering(Head(0, hash_of(0), 0), allowed={1: hash_of(7)})
+    assert ordering.complete(Header(hash_of(1), 1, 1, hash_of(0))) == []
+    assert ordering.is_refused(hash_of(1))
+    assert ordering.complete(Header(hash_of(2), 2, 2, hash_of(1))) == []
+    assert steps(ordering.complete(Header(hash_of(7), 1, 1, hash_of(0)))) != []
