@@ -167,6 +167,11 @@ LAYERS = {
         "gateways.cardinal.codec gateways.cardinal.declared", sans_io=True
     ),
     "gateways.cardinal.ordering": _layer("", sans_io=True),
+    "gateways.cardinal.assembly": _layer(
+        "gateways.cardinal.codec gateways.cardinal.ordering gateways.cardinal.producing"
+        " gateways.reading",
+        sans_io=True,
+    ),
     "analytics": _layer(
         "gateways.declaration gateways.datastream.codec gateways.ockam.codec"
         " gateways.ockam.declared gateways.ockam.ledger gateways.reading logstore wire",

@@ -4,7 +4,7 @@ Everything about a block is checked before its first message is made: a producer
 later would have to take back what it has signed.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -114,16 +114,18 @@ def sub_batch(
     return [_encoded(each) for each in (SubBatchHeader(hash_, batch, len(parts)), *parts)]
 
 
-def choose(key: bytes, prefixes: Iterable[bytes] | Mapping[bytes, int]) -> bytes | None:
-    """Under which prefix a key is counted (3.2), or None."""
-    if key in prefixes:
-        return key
+def choose(key: bytes, prefixes: Collection[bytes]) -> bytes | None:
+    """Under which of some prefixes a key is counted (3.2), or None."""
+    return next((each for each in prefixes_of(key) if each in prefixes), None)
+
+
+def prefixes_of(key: bytes) -> Iterator[bytes]:
+    """What a key may be counted under: itself, then its beginnings up to a slash, longest first."""
+    yield key
     at = key.rfind(b"/", 0, len(key) - 1)
     while at >= 0:
-        if key[: at + 1] in prefixes:
-            return key[: at + 1]
+        yield key[: at + 1]
         at = key.rfind(b"/", 0, at)
-    return None
 
 
 def _encoded(message: Message) -> tuple[bytes, bytes]:
