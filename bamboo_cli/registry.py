@@ -106,6 +106,12 @@ _TABLE = (
         INTERRUPTED,
     ),
     Command(
+        "cardinal",
+        "cardinal",
+        "keep blocks of a chain that may fork in logs, and print their messages",
+        INTERRUPTED,
+    ),
+    Command(
         "trace",
         "tracing",
         "show what `--trace` wrote: every message of every connection",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .calling import again, beside
     from .hosting import LogHost, store_of
     from .locks import WriterLock
-    from .log_ids import Sign, create_logs, free_ids
+    from .log_ids import Sign, create_logs, free_ids, free_runs
     from .met import DeclaredRow, Met, MetLog
     from .newest_state import NewestState, Said
     from .prefix import (
@@ -53,6 +53,7 @@ __all__ = [
     "create_logs",
     "entries_from",
     "free_ids",
+    "free_runs",
     "holds_still",
     "outlasting",
     "pack_u64",
@@ -76,7 +77,7 @@ if not TYPE_CHECKING:
             "calling": ("again", "beside"),
             "hosting": ("LogHost", "store_of"),
             "locks": ("WriterLock",),
-            "log_ids": ("Sign", "create_logs", "free_ids"),
+            "log_ids": ("Sign", "create_logs", "free_ids", "free_runs"),
             "met": ("DeclaredRow", "Met", "MetLog"),
             "newest_state": ("NewestState", "Said"),
             "prefix": (

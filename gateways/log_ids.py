@@ -5,7 +5,7 @@ are compared where entry 1 is signed, so that two gateways, in whatever processe
 id. Where a run of ids may begin is a hint, and whoever is quicker is met by the append.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -17,6 +17,8 @@ ATTEMPTS: Final = 100
 
 Batches = Sequence[tuple[int, Sequence[bytes]]]
 """A log id, and payloads."""
+Declarations = Sequence[bytes] | Callable[[int], Sequence[bytes]]
+"""Of some logs; where they name each other, made of the id of the first of them."""
 
 
 class Sign(Protocol):
@@ -33,7 +35,7 @@ class Sign(Protocol):
 
 
 def create_logs(
-    sign: Sign, declarations: Sequence[bytes], begins: int | Iterable[int], *, last: int = U64_MAX
+    sign: Sign, declarations: Declarations, begins: int | Iterable[int], *, last: int = U64_MAX
 ) -> list[Appended]:
     """Signs entry 1 of as many own logs as there are declarations, with ids in a row, up to `last`.
 
@@ -43,20 +45,37 @@ def create_logs(
     raises.
     """
     if isinstance(begins, int):
-        return _create_at(sign, declarations, begins)
+        return _create_at(sign, _made(declarations, begins), begins)
     for first in islice(begins, ATTEMPTS):
-        if first + len(declarations) - 1 > last:
+        made = _made(declarations, first)
+        if first + len(made) - 1 > last:
             break
         try:
-            return _create_at(sign, declarations, first)
+            return _create_at(sign, made, first)
         except (LogMoved, LogClosed):
             continue
     raise LogClosed("no run of log ids is free", f"up to {last}", "choose where it begins")
 
 
+def _made(declarations: Declarations, first: int) -> Sequence[bytes]:
+    return declarations(first) if callable(declarations) else declarations
+
+
 def _create_at(sign: Sign, declarations: Sequence[bytes], first: int) -> list[Appended]:
     batches = [(id_, [each]) for id_, each in enumerate(declarations, first)]
     return [entries[0] for entries in sign(batches, expected_seqs=[1] * len(batches))]
+
+
+def free_runs(store: Store, count: int, first: int = 0) -> Iterator[int]:
+    """Where so many ids in a row are free, from `first` on, as far as is known now."""
+    begin, length = first, 0
+    for id_ in free_ids(store, first):
+        if id_ != begin + length:
+            begin, length = id_, 0
+        length += 1
+        if length == count:
+            yield begin
+            begin, length = begin + 1, length - 1
 
 
 def free_ids(store: Store, first: int = 0) -> Iterator[int]:

@@ -117,6 +117,7 @@ LAYERS = {
     "peer.api": _layer("bymux logstore peer peer.node wire", "nacl trio"),
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"
+        " gateways.cardinal gateways.cardinal.declared"
         " gateways.datastream.sessions gateways.ockam"
         " gateways.ockam.client gateways.ockam.codec"
         " gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server gateways.declaration"
@@ -157,7 +158,10 @@ LAYERS = {
         sans_io=True,
     ),
     "gateways.ockam.client": _layer("gateways.ockam.codec gateways.reading wire", sans_io=True),
-    "gateways.cardinal": _layer(""),
+    "gateways.cardinal": _layer(
+        "gateways gateways.cardinal.codec gateways.cardinal.declared gateways.cardinal.frames"
+        " gateways.cardinal.ordering gateways.declaration gateways.reading logstore wire"
+    ),
     "gateways.cardinal.codec": _layer("gateways.reading", sans_io=True),
     "gateways.cardinal.frames": _layer("gateways.declaration gateways.reading wire", sans_io=True),
     "gateways.cardinal.declared": _layer(
