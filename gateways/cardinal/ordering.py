@@ -10,6 +10,7 @@ the larger. So neither what is heaviest below a block nor whether two blocks hav
 other is ever walked for: 100,000 blocks that come backwards cost 100,000 look-ups.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -75,6 +76,14 @@ class _NoIndex:
 
 
 @dataclass(slots=True)
+class _Bar:
+    """What a Reorg has taken back, and what is below it: no candidates."""
+
+    ancestor: bytes
+    hashes: set[bytes] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class _Tree:
     """Blocks that hang on one hash. Its heap may have some that are no leaves any more."""
 
@@ -107,11 +116,12 @@ class Ordering:
         self._index = index or _NoIndex()
         self._waiting_max = waiting_max
         self._known: dict[bytes, Header] = {}
-        self._children: dict[bytes, list[bytes]] = {}
+        self._children: dict[bytes, dict[bytes, None]] = {}
+        """In the order in which they were complete."""
         self._refused: dict[bytes, int] = {}
         """Blocks that can be no part of the chain, and their numbers."""
-        self._barred: dict[bytes, int] = {}
-        """Blocks that a Reorg has taken back, and what is below them."""
+        self._barred: dict[bytes, _Bar] = {}
+        """Blocks, in memory or not, that are no candidates."""
         self._completed: dict[bytes, int] = {}
         self._count = 0
         self._trees: dict[bytes, _Tree] = {}
@@ -129,27 +139,42 @@ class Ordering:
     def complete(self, block: Header) -> list[Outcome]:
         """A block is complete, for the first time or again."""
         outcomes = self._arrive(block)
-        pending = [self.head.hash] if self._has_forgotten and self.head is not None else []
-        while pending:
-            # What hangs on the new head may have left memory while it waited, and so on behind it.
-            for child in self._index.children(pending.pop()):
-                outcomes += self._arrive(child)
-                if self.head is not None and self.head.hash == child.hash:
-                    pending.append(child.hash)
+        while self._has_forgotten and (more := self._go_on()):
+            outcomes += more
         return outcomes
+
+    def _go_on(self) -> list[Outcome]:
+        """What hangs on the head may have left memory while it waited, and is here by parts."""
+        head = self.head
+        assert head is not None
+        outcomes = []
+        for child in self._index.children(head.hash):
+            outcomes += self._arrive(child)
+        if self.head is head:
+            below = [
+                each
+                for each in self._subtree(head.hash)
+                if each.hash != head.hash and self._is_leaf(each.hash, self._completed[each.hash])
+            ]
+            if below:
+                best = min(below, key=lambda each: (-each.weight, self._completed[each.hash]))
+                outcomes += self._follow([best], head)
+        return outcomes if self.head is not head else []
 
     def _arrive(self, block: Header) -> list[Outcome]:
         if block.hash in self._known or block.hash in self._refused:
+            return []
+        if self._has_forgotten:
+            self._recall_above(block)
+        if not self._fits_head(block):
+            return []
+        if not self._is_possible(block):
+            self._refuse(block.hash, block.number)
             return []
         # Whoever came before its parent was known could not be compared with it.
         for child in [*self._children.get(block.hash, ())]:
             if self._known[child].number <= block.number:
                 self._refuse(child, self._known[child].number)
-        if self._has_forgotten:
-            self._recall_above(block)
-        if not self._is_possible(block):
-            self._refuse(block.hash, block.number)
-            return []
         self._keep(block)
         if self._has_forgotten and self._is_connected(block.parent):
             self._recall_below(block.hash)
@@ -165,7 +190,8 @@ class Ordering:
     def recall(self, blocks: Iterable[Header]) -> None:
         """Blocks that were complete before: they are known again, and nothing comes of it."""
         for block in blocks:
-            if block.hash not in self._known and self._is_possible(block):
+            is_new = block.hash not in self._known
+            if is_new and self._fits_head(block) and self._is_possible(block):
                 self._keep(block)
                 self._unite(block)
 
@@ -175,11 +201,14 @@ class Ordering:
 
     def _recall_below(self, hash_: bytes) -> None:
         """What hangs on a block and has left memory, as much as there is room for."""
-        pending = [hash_]
+        pending, seen = [hash_], {hash_}
         while pending and len(self._known) < self._known_max:
             children = [*self._index.children(pending.pop())]
             self.recall(children)
-            pending += [each.hash for each in children if self.knows(each.hash)]
+            for child in children:
+                if child.hash not in seen and self.knows(child.hash):
+                    seen.add(child.hash)
+                    pending.append(child.hash)
 
     def _recall_above(self, block: Header) -> None:
         """What a block hangs on and has left memory."""
@@ -204,30 +233,95 @@ class Ordering:
             self._allowed.get(block.number, block.hash) == block.hash
             and block.hash not in self._refused
             and block.parent not in self._refused
+            and block.parent != block.hash
             and (parent is None or parent.number < block.number)
+            and not (
+                self.head is not None
+                and block.parent == self.head.hash
+                and block.number <= self.head.number
+            )
         )
+
+    def _fits_head(self, block: Header) -> bool:
+        """Whether what was given out stays possible.
+
+        Who says later that it cannot be lies about its head, or an ancestor of that. He is passed
+        over, and not refused: his block has the hash of a true one, on which the chain hangs.
+        """
+        head = self.head
+        if head is None:
+            return True
+        if block.hash == head.hash:
+            return block.number == head.number and block.parent != block.hash
+        too_low = {
+            each
+            for each in self._children.get(block.hash, ())
+            if self._known[each].number <= block.number
+        }
+        return not (too_low and any(each.hash in too_low for each in self._path(head.hash)))
+
+    def _path(self, hash_: bytes) -> Iterator[Header]:
+        """A block and what it hangs on, as far as that is in memory. Numbers fall on the way."""
+        block = self._known.get(hash_)
+        while block is not None:
+            yield block
+            parent = self._known.get(block.parent)
+            block = parent if parent is not None and parent.number < block.number else None
 
     def reorg(self, number: int, hash_: bytes) -> Step:
         """The head becomes this ancestor; what is above it is taken back, as far as it is known.
 
-        Those blocks and all below them are not chosen any more, until a later one goes below them.
+        Those blocks and all below them are not chosen any more, until a later one goes below them,
+        or among them.
         """
-        for barred, barred_at in list(self._barred.items()):
-            if barred_at > number:
-                del self._barred[barred]
-                self._offer(barred)
         removed: list[bytes] = []
         at = self.head.hash if self.head is not None else hash_
-        while at != hash_ and (block := self._known.get(at)) is not None and block.number > number:
+        highest = None
+        while at != hash_ and (block := self._found(at)) is not None and block.number > number:
+            if highest is not None and block.number >= highest:
+                break
             removed.append(at)
-            at = block.parent
-        for each in removed:
-            self._barred.update((below.hash, below.number) for below in self._subtree(each))
-        known = self._known.get(hash_)
+            at, highest = block.parent, block.number
+        if removed:
+            self._lift(hash_)
+            bar = _Bar(hash_)
+            for each in removed:
+                bar.hashes.add(each)
+                self._bar(bar, each)
+        known = self._found(hash_)
         self.head = Head(number, hash_, 0 if known is None else known.weight)
         self._too_deep.clear()
         removed.reverse()
         return Step((), tuple(removed), self.head)
+
+    def _lift(self, ancestor: bytes) -> None:
+        """What hangs on an ancestor, near or far, may be chosen again, as may that it is among."""
+        for bar in {id(each): each for each in self._barred.values()}.values():
+            if ancestor in bar.hashes or self._is_below(bar.ancestor, ancestor):
+                for hash_ in bar.hashes:
+                    self._barred.pop(hash_, None)
+                    self._offer(hash_)
+
+    def _is_below(self, hash_: bytes, ancestor: bytes) -> bool:
+        """Whether a block hangs on another one, or is it."""
+        block, number = self._found(hash_), None
+        while hash_ != ancestor:
+            if block is None or (number is not None and block.number >= number):
+                return False
+            hash_, number = block.parent, block.number
+            block = self._found(hash_)
+        return True
+
+    def _bar(self, bar: _Bar, hash_: bytes) -> None:
+        """A block, and all below it that is in memory, is no candidate."""
+        self._barred[hash_] = bar
+        pending = [hash_]
+        while pending:
+            for child in self._children.get(pending.pop(), ()):
+                if child not in self._barred:
+                    self._barred[child] = bar
+                    bar.hashes.add(child)
+                    pending.append(child)
 
     # What is known ------------------------------------------------------------------------------
 
@@ -250,14 +344,19 @@ class Ordering:
         self._known[block.hash] = block
         self._count += 1
         self._completed[block.hash] = self._count
-        self._children.setdefault(block.parent, []).append(block.hash)
+        self._children.setdefault(block.parent, {})[block.hash] = None
         heappush(self._numbers, (block.number, block.hash))
-        if block.parent in self._barred:
-            self._barred.update((each.hash, each.number) for each in self._subtree(block.hash))
+        bar = self._barred.get(block.parent)
+        if bar is not None:
+            bar.hashes.add(block.hash)
+            self._bar(bar, block.hash)
 
     def _refuse(self, hash_: bytes, number: int) -> None:
         """A block, and what waits below it, is no part of the chain."""
         self._refused[hash_] = number
+        if len(self._refused) > self._waiting_max:
+            # The oldest: what it keeps out would come again as a block that waits for its parent.
+            del self._refused[next(iter(self._refused))]
         for below in [*self._subtree(hash_)]:
             self._refused[below.hash] = below.number
             self._drop(below.hash)
@@ -267,23 +366,25 @@ class Ordering:
         if block is None:
             return
         self._completed.pop(hash_, None)
-        self._barred.pop(hash_, None)
         siblings = self._children.get(block.parent)
         if siblings is not None and hash_ in siblings:
-            siblings.remove(hash_)
+            del siblings[hash_]
             if not siblings:
                 del self._children[block.parent]
                 self._offer(block.parent)
 
     def _subtree(self, hash_: bytes) -> Iterator[Header]:
         """A block, if it is known, and all below it."""
-        pending = [hash_]
+        pending, seen = [hash_], {hash_}
         while pending:
             at = pending.pop()
-            pending += self._children.get(at, ())
             block = self._known.get(at)
             if block is not None:
                 yield block
+            for child in self._children.get(at, ()):
+                if child not in seen:
+                    seen.add(child)
+                    pending.append(child)
 
     # Trees --------------------------------------------------------------------------------------
 
@@ -363,6 +464,10 @@ class Ordering:
             candidates = self._heavier(head)
         else:
             candidates = [best] if best is not None and best.weight > head.weight else []
+        return self._follow(candidates, head)
+
+    def _follow(self, candidates: Iterable[Header], head: Head) -> list[Outcome]:
+        """The step to the first candidate to which there is one."""
         found: list[Outcome] = []
         for candidate in candidates:
             outcome = self._plan(candidate, head)
@@ -384,12 +489,12 @@ class Ordering:
         ]
 
     def _is_ancestor(self, block: Header, head: Head) -> bool:
-        at = self._known.get(head.hash)
-        while at is not None and at.number > block.number:
-            if at.parent == block.hash:
-                return True
-            at = self._known.get(at.parent)
-        return False
+        return any(
+            each.parent == block.hash
+            for each in itertools.takewhile(
+                lambda each: each.number > block.number, self._path(head.hash)
+            )
+        )
 
     def _plan(self, candidate: Header, head: Head) -> Outcome | None:
         """The step to a candidate; None where a block is missing on the way."""
@@ -424,10 +529,7 @@ class Ordering:
 
     def _found(self, hash_: bytes) -> Header | None:
         """A block on the way, in memory or not any more."""
-        block = self._known.get(hash_)
-        if block is None and self._has_forgotten:
-            block = self._index.header(hash_)
-        return block
+        return self._known.get(hash_) or self._index.header(hash_)
 
     def _note_too_deep(self, candidate: Header, branch: list[bytes]) -> TooDeep:
         # Whoever goes on with this branch comes upon one of these, and is not told of again.
@@ -447,15 +549,17 @@ class Ordering:
         while numbers and numbers[0][0] < lowest:
             self._drop(heappop(numbers)[1])
         if len(self._known) > self._known_max:
-            self._forget_many(self._waiting_max * 7 // 8)
+            self._forget_many(self._waiting_max * 7 // 8, lowest)
         if len(self._above) + len(self._refused) > self._clean_at:
             self._build_anew(lowest)
             self._clean_at = 2 * (len(self._above) + len(self._refused)) + _CLEAN_MIN
 
-    def _forget_many(self, left: int) -> None:
+    def _forget_many(self, left: int, lowest: int) -> None:
         """An eighth at a time: each look at all there is has many to come before the next."""
         self._has_forgotten = True
-        chain = self._chain()
+        chain = (
+            {each.hash for each in self._path(self.head.hash)} if self.head is not None else set()
+        )
         kept = []
         while self._numbers and len(self._known) > left + len(chain):
             number, hash_ = heappop(self._numbers)
@@ -465,15 +569,8 @@ class Ordering:
                 self._drop(hash_)
         for each in kept:
             heappush(self._numbers, each)
-
-    def _chain(self) -> set[bytes]:
-        """The blocks from the head down, as far as they are known."""
-        found: set[bytes] = set()
-        at = self._known.get(self.head.hash) if self.head is not None else None
-        while at is not None:
-            found.add(at.hash)
-            at = self._known.get(at.parent)
-        return found
+        # What is gone hangs on nothing here: where it comes again, it is a block like any other.
+        self._build_anew(lowest)
 
     def _build_anew(self, lowest: int) -> None:
         """Trees of what is known alone."""
@@ -481,9 +578,8 @@ class Ordering:
         self._trees.clear()
         for hash_ in sorted(self._known, key=self._completed.__getitem__):
             self._unite(self._known[hash_])
-        for old in (self._refused, self._barred):
-            for hash_ in [each for each, number in old.items() if number < lowest]:
-                del old[hash_]
+        for hash_ in [each for each, number in self._refused.items() if number < lowest]:
+            del self._refused[hash_]
         self._too_deep &= self._known.keys()
         self._numbers = [(block.number, hash_) for hash_, block in self._known.items()]
         heapify(self._numbers)

@@ -95,13 +95,17 @@ class Model:
     def complete(self, block: Header) -> Step | None:
         if block.hash in self.blocks or block.hash in self.blacklist:
             return None
+        parent = self.blocks.get(block.parent)
+        if self.contradicts_head(block):
+            return None
+        head = self.head
+        is_low = head is not None and block.parent == head.hash and block.number <= head.number
+        if block.parent in self.blacklist or is_low or (parent and parent.number >= block.number):
+            self.refuse(block.hash)
+            return None
         for child in [each for each in self.blocks.values() if each.parent == block.hash]:
             if child.number <= block.number:
                 self.refuse(child.hash)
-        parent = self.blocks.get(block.parent)
-        if block.parent in self.blacklist or (parent and parent.number >= block.number):
-            self.refuse(block.hash)
-            return None
         self.blocks[block.hash] = block
         if self.head is None:
             self.head = Head(block.number, block.hash, block.weight)
@@ -123,6 +127,14 @@ class Model:
                 self.head = step.head
                 return step
         return None
+
+    def contradicts_head(self, block: Header) -> bool:
+        """What was given out stays possible."""
+        if self.head is None:
+            return False
+        *path, missing = self.path(self.head.hash)
+        lowest = self.blocks[path[-1]] if path else None
+        return missing == block.hash and lowest is not None and lowest.number <= block.number
 
     def path(self, hash_: bytes) -> list[bytes]:
         """From a hash down to the first that is missing, included."""
@@ -212,61 +224,150 @@ def test_many_blocks_are_ordered_in_one_step_or_many(order: str) -> None:
 
 def test_a_branch_that_is_too_deep_is_told_once_and_costs_no_walk_each_time() -> None:
     ordering = Ordering(Head(0, hash_of(0), 0), threshold=8)
-    for block in chain_of(12):
-        ordering.complete(block)
+    for each in chain_of(12):
+        ordering.complete(each)
     told = [
         outcome
-        for block in chain_of(20_000, 1_000, parent=0, heavier=1)
-        for outcome in ordering.complete(Header(*block[:3], block.parent))
+        for each in chain_of(20_000, 1_000, parent=0, heavier=1)
+        for outcome in ordering.complete(each)
     ]
     # Its beginning is below what is followed, and not heavier for long.
     assert [type(each) for each in told] == [TooDeep]
     assert ordering.head == Head(12, hash_of(12), 12)
 
 
-def test_too_many_that_wait_are_found_again_in_the_index() -> None:
-    blocks = chain_of(3_000)
+class Held:
+    """Everything that was ever complete."""
 
-    class Held:
-        """Everything that was ever complete."""
+    def __init__(self) -> None:
+        self.headers: dict[bytes, Header] = {}
 
-        def __init__(self) -> None:
-            self.headers: dict[bytes, Header] = {}
+    def header(self, hash_: bytes) -> Header | None:
+        return self.headers.get(hash_)
 
-        def header(self, hash_: bytes) -> Header | None:
-            return self.headers.get(hash_)
+    def children(self, hash_: bytes) -> list[Header]:
+        return [each for each in self.headers.values() if each.parent == hash_]
 
-        def children(self, hash_: bytes) -> list[Header]:
-            return [each for each in self.headers.values() if each.parent == hash_]
 
-    held = Held()
-    ordering = Ordering(Head(0, hash_of(0), 0), threshold=8, index=held, waiting_max=100)
-    most, added = 0, []
-    for block in reversed(blocks):
+def fed(ordering: Ordering, held: Held, blocks: Iterable[Header]) -> list[Step]:
+    """What comes of blocks that are put into the index, each before it is ordered."""
+    found = []
+    for block in blocks:
         held.headers[block.hash] = block
-        added += [each for step in steps(ordering.complete(block)) for each in step.added]
-        most = max(most, len(ordering))
-    assert most <= 117
-    assert added == [each.hash for each in blocks]
+        found += steps(ordering.complete(block))
+    return found
 
 
-def test_a_reorg_bars_what_it_takes_back_until_one_goes_below_it() -> None:
+def block(own: int, number: int, weight: int, parent: int) -> Header:
+    return Header(hash_of(own), number, weight, hash_of(parent))
+
+
+@pytest.mark.parametrize("weights", ["growing", "equal"])
+@pytest.mark.parametrize("order", ["backwards", *range(8)])
+def test_too_many_that_wait_are_found_again_in_the_index(order: str | int, weights: str) -> None:
+    blocks = [each if weights == "growing" else each._replace(weight=0) for each in chain_of(200)]
+    expected = [each.hash for each in blocks]
+    if order == "backwards":
+        blocks.reverse()
+    else:
+        random.Random(order).shuffle(blocks)
+    held = Held()
+    ordering = Ordering(Head(0, hash_of(0), 0), threshold=8, index=held, waiting_max=20)
+    added = []
+    for each in blocks:
+        added += [hash_ for step in fed(ordering, held, [each]) for hash_ in step.added]
+        assert len(ordering) <= 37
+    assert added == expected
+
+
+def test_a_block_that_is_its_own_parent_and_a_circle_of_them_stop_nothing() -> None:
+    ordering = Ordering(Head(10, hash_of(10), 10))
+    for each in (block(10, 10, 10, 10), block(9, 9, 9, 8), block(5, 5, 1, 5)):
+        assert ordering.complete(each) == []
+    assert steps(ordering.complete(block(11, 11, 11, 10))) != []
+    held = Held()
+    ordering = Ordering(Head(5, hash_of(5), 5), threshold=2, index=held, waiting_max=50)
+    fed(ordering, held, [block(6, 6, 6, 5), block(5, 5, 5, 4), *chain_of(20, 7, parent=6)])
+    fed(ordering, held, [block(1_000 + n, 9_000, 1, 5_000 + n) for n in range(80)])
+    fed(ordering, held, [block(4, 3, 3, 5)])
+    assert ordering.head == Head(26, hash_of(26), 26)
+
+
+@pytest.mark.parametrize("start", [None, Head(10, hash_of(10), 10)])
+def test_a_late_lie_about_what_was_given_out_is_refused_itself(start: Head | None) -> None:
+    ordering = Ordering(start)
+    for number in range(10 if start is None else 11, 21):
+        ordering.complete(block(number, number, number, number - 1))
+    for lie in (block(9, 10, 1, 8), block(10, 15, 1, 8)):
+        assert ordering.complete(lie) == []
+    assert not ordering.is_refused(hash_of(20))
+    [step] = steps(ordering.complete(block(21, 21, 21, 20)))
+    assert step.added == (hash_of(21),)
+    # A child of the head with a lower number.
+    assert ordering.complete(block(22, 3, 0, 21)) == []
+
+
+def test_a_reorg_bars_what_it_takes_back_and_what_is_below_it() -> None:
     ordering = Ordering(Head(0, hash_of(0), 0))
-    for block in chain_of(6):
-        ordering.complete(block)
+    for each in chain_of(6):
+        ordering.complete(each)
     assert ordering.reorg(2, hash_of(2)) == Step(
         (), tuple(map(hash_of, (3, 4, 5, 6))), Head(2, hash_of(2), 2)
     )
     # What goes on with a branch that was taken back is no candidate, however heavy.
-    assert ordering.complete(Header(hash_of(7), 7, 100, hash_of(6))) == []
-    assert steps(ordering.complete(Header(hash_of(13), 3, 3, hash_of(2)))) == [
-        Step((hash_of(13),), (), Head(3, hash_of(13), 3))
-    ]
-    # Below it: the first branch may be chosen again, the second may not.
-    assert ordering.reorg(1, hash_of(1)).removed == (hash_of(2), hash_of(13))
-    assert ordering.complete(Header(hash_of(14), 4, 200, hash_of(13))) == []
-    [step] = steps(ordering.complete(Header(hash_of(22), 2, 1, hash_of(1))))
-    assert step.added == (hash_of(22),)
+    assert ordering.complete(block(7, 7, 100, 6)) == []
+    # The same once more takes nothing back, and so lifts nothing.
+    assert ordering.reorg(2, hash_of(2)).removed == ()
+    assert ordering.complete(block(8, 8, 200, 7)) == []
+    [step] = steps(ordering.complete(block(13, 3, 3, 2)))
+    assert step == Step((hash_of(13),), (), Head(3, hash_of(13), 3))
+
+
+def test_a_later_reorg_below_or_among_them_lifts_the_bar_and_no_other_does() -> None:
+    def begun() -> Ordering:
+        """1 and 2, and 3 to 6 that were taken back; then 13 to 15 on 2."""
+        ordering = Ordering(Head(0, hash_of(0), 0))
+        for each in chain_of(6):
+            ordering.complete(each)
+        ordering.reorg(2, hash_of(2))
+        for number in (3, 4, 5):
+            ordering.complete(block(10 + number, number, number, 2 if number == 3 else 9 + number))
+        return ordering
+
+    # Among the new ones: those that were taken back before hang elsewhere.
+    ordering = begun()
+    assert ordering.reorg(4, hash_of(14)).removed == (hash_of(15),)
+    assert ordering.complete(block(7, 7, 100, 6)) == []
+    # At the same ancestor again, with blocks to take back: it goes below the first ones, too.
+    ordering = begun()
+    assert ordering.reorg(2, hash_of(2)).removed == tuple(map(hash_of, (13, 14, 15)))
+    [step] = steps(ordering.complete(block(7, 7, 100, 6)))
+    assert step.added == tuple(map(hash_of, (3, 4, 5, 6, 7)))
+    # To one of them.
+    ordering = begun()
+    ordering.reorg(4, hash_of(4))
+    [step] = steps(ordering.complete(block(25, 5, 5, 4)))
+    assert step.added == (hash_of(25),)
+
+
+def test_what_is_barred_stays_so_when_it_has_left_memory() -> None:
+    held = Held()
+    ordering = Ordering(Head(0, hash_of(0), 0), threshold=4, index=held, waiting_max=20)
+    fed(ordering, held, chain_of(10))
+    ordering.reorg(7, hash_of(7))
+    flood = [block(1_000 + number, 9_000, 1, 5_000 + number) for number in range(60)]
+    assert fed(ordering, held, flood) == []
+    assert fed(ordering, held, [block(11, 11, 11, 10)]) == []
+    # Deeper than what is in memory: as far as the index has it.
+    ordering = Ordering(Head(0, hash_of(0), 0), threshold=4, index=held, waiting_max=20)
+    held.headers.clear()
+    fed(ordering, held, chain_of(40))
+    fed(ordering, held, flood)
+    step = ordering.reorg(20, hash_of(20))
+    assert step.removed == tuple(map(hash_of, range(21, 41)))
+    assert step.head == Head(20, hash_of(20), 20)
+    more = [block(2_000 + number, 9_000, 1, 7_000 + number) for number in range(60)]
+    assert fed(ordering, held, more) == []
 
 
 def test_a_producer_that_lies_about_parents_makes_no_circle() -> None:
