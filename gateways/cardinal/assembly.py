@@ -13,8 +13,9 @@ then on there are as many copies as producers, and the block is that of the firs
 order given, who has all of it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from gateways.cardinal.codec import (
@@ -30,7 +31,6 @@ from gateways.cardinal.codec import (
     kind_of,
 )
 from gateways.cardinal.ordering import Header
-from gateways.cardinal.producing import prefixes_of
 from gateways.reading import CodecError
 
 INCOMPLETE_MAX: Final = 4_096
@@ -40,6 +40,8 @@ COMPLETE_KEYS_MAX: Final = 200_000
 """Of blocks that are complete, so that what comes later can be compared with them."""
 _FACTS_MASK: Final = (1 << 44) - 1
 """Of a hash of what a message says: with who says it, it is one integer of 32 bytes."""
+_SLASH: Final = ord("/")
+_TOLD_MAX: Final = 10_000
 _PRODUCER_BITS: Final = 16
 _PRODUCER_MASK: Final = (1 << _PRODUCER_BITS) - 1
 
@@ -147,7 +149,13 @@ class _Copy:
     tracked: set[bytes] = field(default_factory=set)
     left: int = 0
     """Under those that are tracked."""
+    lengths: list[int] = field(default_factory=list)
+    """Of the prefixes, longest first: a key of slashes has as many beginnings as bytes."""
     owed: dict[bytes, _Owed] = field(default_factory=dict)
+    unfinished: int = 0
+    """Sub-batches that are not whole."""
+    is_given_up: bool = False
+    """It has more keys than one may have."""
     waiting: list[bytes | _PartKey] = field(default_factory=list)
     """What came before the Batch."""
     seen: dict[int, int] = field(default_factory=dict)
@@ -165,6 +173,8 @@ class _Copy:
             self.left += item.owed
             if item.batch != ZEROS:
                 self.owed[item.batch] = _Owed()
+        self.lengths = sorted({len(key) for key in self.counts}, reverse=True)
+        self.unfinished = len(self.owed)
         is_surplus = False
         waiting, self.waiting = self.waiting, []
         for each in waiting:
@@ -182,20 +192,20 @@ class _Copy:
         elif isinstance(what, bytes):
             self._count_key(what)
         elif (owed := self.owed.get(what.batch)) is not None:
-            if what.parts is None:
-                owed.add(what.part)
-            else:
-                owed.begin(what.parts)
+            was_whole = owed.is_whole
+            try:
+                if what.parts is None:
+                    owed.add(what.part)
+                else:
+                    owed.begin(what.parts)
+            finally:
+                self.unfinished += was_whole - owed.is_whole
 
     def _count_key(self, key: bytes) -> None:
-        counts = self.counts
         is_tracked = False
-        for prefix in prefixes_of(key):
-            left = counts.get(prefix)
-            if left is None:
-                continue
-            if left:
-                counts[prefix] = left - 1
+        for prefix in self.prefixes(key):
+            if self.counts[prefix]:
+                self.counts[prefix] -= 1
                 if prefix in self.tracked:
                     self.left -= 1
                 return
@@ -203,10 +213,27 @@ class _Copy:
         if is_tracked:
             raise _Surplus
 
+    def prefixes(self, key: bytes) -> Iterator[bytes]:
+        """Under which a key may be counted: itself, or what it begins with up to a slash."""
+        size = len(key)
+        for length in self.lengths:
+            if length == size or (length < size and key[length - 1] == _SLASH):
+                prefix = key[:length]
+                if prefix in self.counts:
+                    yield prefix
+
+    def counts_for_nothing(self, what: bytes | _PartKey) -> bool:
+        """Whether a message is nobody's, as far as is known: no key of it is remembered."""
+        if self.batch is None:
+            return False
+        if isinstance(what, bytes):
+            return next(self.prefixes(what), None) is None
+        return what.batch not in self.owed
+
     @property
     def is_complete(self) -> bool:
-        is_whole = not self.left and self.batch is not None
-        return is_whole and all(each.is_whole for each in self.owed.values())
+        is_whole = self.batch is not None and not (self.left or self.unfinished)
+        return is_whole and not self.is_given_up
 
 
 @dataclass(slots=True)
@@ -216,10 +243,9 @@ class _Block:
     hash: bytes
     copies: dict[int | None, _Copy] = field(default_factory=lambda: {None: _Copy()})
     """Everybody's, or each producer's own."""
-    entries: list[int] = field(default_factory=list)
+    entries: dict[int, None] = field(default_factory=dict)
+    """Where what counts lies, and what others say of the same."""
     producers: set[int] = field(default_factory=set)
-    is_told: bool = False
-    """That somebody disagrees."""
     is_complete: bool = False
     keys: int = 0
     """Seen of it when it became so."""
@@ -268,6 +294,12 @@ class Assembly:
         """In the order in which they became so."""
         self._complete_keys = 0
         self._dropped: list[bytes] = []
+        self._orphans: dict[bytes, None] = {}
+        """Blocks of which no Batch is here, the oldest first."""
+        self._lowest: list[tuple[int, bytes]] = []
+        """Those that have one by their numbers; some may be gone."""
+        self._told: dict[bytes, None] = {}
+        """Of which blocks it was told that somebody disagrees, or that they are too large."""
 
     def take(self, come: Come) -> list[Happened]:
         """A message of a block, 00 to 04; others are nobody's here."""
@@ -285,8 +317,6 @@ class Assembly:
             if self._is_over(hash_):
                 return []
             block = self._begin(hash_)
-        if not block.entries or block.entries[-1] != come.entry:
-            block.entries.append(come.entry)
         block.producers.add(come.producer)
         found = self._add(block, come, message)
         if not block.is_complete:
@@ -305,48 +335,96 @@ class Assembly:
     def forget(self, hash_: bytes) -> None:
         """A block concerns nobody any more."""
         self._blocks.pop(hash_, None)
+        self._orphans.pop(hash_, None)
 
     # One message ---------------------------------------------------------------------------------
 
     def _begin(self, hash_: bytes) -> _Block:
         if len(self._blocks) >= self._incomplete_max:
-            numbers = {each: block.number for each, block in self._blocks.items()}
-            # One without a Batch may be of any number: the oldest of those goes last.
-            known = [(number, each) for each, number in numbers.items() if number is not None]
-            lowest = min(known)[1] if known else next(iter(self._blocks))
-            del self._blocks[lowest]
-            self._dropped.append(lowest)
+            self._drop_one()
         block = self._blocks[hash_] = _Block(hash_)
+        self._orphans[hash_] = None
         return block
+
+    def _drop_one(self) -> None:
+        """The oldest of too many without a Batch, else the one with the lowest number.
+
+        Whoever sends messages of blocks that never come would else keep all others out.
+        """
+        dropped = None
+        if len(self._orphans) <= self._incomplete_max // 2:
+            while self._lowest and self._lowest[0][1] not in self._blocks:
+                heappop(self._lowest)
+            dropped = heappop(self._lowest)[1] if self._lowest else None
+        if dropped is None:
+            dropped = next(iter(self._orphans))
+        self.forget(dropped)
+        self._dropped.append(dropped)
 
     def _add(self, block: _Block, come: Come, message: Message | None) -> list[Happened]:
         """Counts a message; what it contradicts is told, once for the block."""
-        copy = block.copies.get(come.producer if block.is_split else None)
-        if copy is None:
-            copy = block.copies[come.producer] = _Copy()
-        if len(copy.seen) >= self._keys_max:
-            self.forget(block.hash)
-            return [Bad(come.entry, f"a block of more than {self._keys_max} keys and parts")]
-        dispute = self._count(copy, come, message)
+        copy = self._copy(block, come.producer)
+        size = max(len(copy.seen), len(block.entries))
+        if size >= self._keys_max and not block.is_complete:
+            if len(block.producers) > 1 and not block.is_split:
+                # Of one of them, and he may be another one.
+                self._split(block)
+                copy = self._copy(block, come.producer)
+            if len(copy.seen) >= self._keys_max:
+                copy.is_given_up = True
+                copy.seen.clear()
+                copy.waiting.clear()
+        if copy.is_given_up:
+            reason = f"a block of more than {self._keys_max} keys and parts"
+            return [Bad(come.entry, reason)] if self._tell(block.hash + b"large") else []
+        dispute = self._count(copy, come, message, block)
         if dispute is None:
             return []
         if dispute.divides and not block.is_split and not block.is_complete:
             self._split(block)
-        if block.is_told:
+        if not self._tell(block.hash):
             return []
-        block.is_told = True
         return [Conflict(block.hash, come.key, dispute.producers or tuple(sorted(block.producers)))]
 
-    def _count(self, copy: _Copy, come: Come, message: Message | None) -> _Dispute | None:
+    @staticmethod
+    def _copy(block: _Block, producer: int) -> _Copy:
+        whose = producer if block.is_split else None
+        copy = block.copies.get(whose)
+        if copy is None:
+            copy = block.copies[whose] = _Copy()
+        return copy
+
+    def _tell(self, what: bytes) -> bool:
+        """Whether it was not told before, of late."""
+        if what in self._told:
+            return False
+        self._told[what] = None
+        if len(self._told) > _TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        return True
+
+    def _count(
+        self, copy: _Copy, come: Come, message: Message | None, block: _Block
+    ) -> _Dispute | None:
         """What a message disagrees with, if it does."""
         key, what, facts = _facts(come, message)
         said = (hash(facts) & _FACTS_MASK) << _PRODUCER_BITS | come.producer
         before = copy.seen.get(key)
         if before is not None:
-            return self._compare(copy, key, before, said)
-        copy.seen[key] = said
+            if before != said and not block.is_complete:
+                # Another producer's, or another value: to be read again if it comes to that.
+                block.entries[come.entry] = None
+            is_value = come.key[0] == BATCH_MSG
+            return self._compare(copy, key, before, said, is_value=is_value)
+        if not isinstance(message, Batch) and copy.counts_for_nothing(what):
+            return None
+        if not block.is_complete:
+            copy.seen[key] = said
+            block.entries[come.entry] = None
         try:
             if isinstance(message, Batch):
+                if self._orphans.pop(block.hash, block) is None:
+                    heappush(self._lowest, (message.number, block.hash))
                 copy.open(message, self._is_tracked)
             else:
                 copy.count(what)
@@ -355,7 +433,9 @@ class Assembly:
         return None
 
     @staticmethod
-    def _compare(copy: _Copy, key: int, before: int, said: int) -> _Dispute | None:
+    def _compare(
+        copy: _Copy, key: int, before: int, said: int, *, is_value: bool
+    ) -> _Dispute | None:
         facts, other = before >> _PRODUCER_BITS, said >> _PRODUCER_BITS
         first, second = before & _PRODUCER_MASK, said & _PRODUCER_MASK
         if facts == other:
@@ -363,7 +443,7 @@ class Assembly:
         if first != second:
             return _Dispute((min(first, second), max(first, second)), divides=True)
         # Of one producer the earlier counts, but for an empty value, which has the hash 0.
-        if not facts:
+        if is_value and not facts:
             copy.seen[key] = said
             return None
         return _Dispute((first,), divides=False)
@@ -371,11 +451,16 @@ class Assembly:
     def _split(self, block: _Block) -> None:
         """From now on everybody counts for himself."""
         block.copies = {}
-        for come in self._read(tuple(dict.fromkeys(block.entries)), block.hash):
-            copy = block.copies.setdefault(come.producer, _Copy())
-            kind = come.key[0]
-            message = None if kind >= BATCH_MSG else decode_message(come.key, come.value)
-            self._count(copy, come, message)
+        for come in self._read(tuple(block.entries), block.hash):
+            copy = self._copy(block, come.producer)
+            try:
+                kind = kind_of(come.key, come.value)
+                message = None if kind >= BATCH_MSG else decode_message(come.key, come.value)
+            except CodecError:
+                # It was told when it came, and is nothing.
+                continue
+            if kind <= BATCH_DELETE_MSG and len(copy.seen) < self._keys_max:
+                self._count(copy, come, message, block)
 
     # What is complete ----------------------------------------------------------------------------
 
@@ -393,13 +478,13 @@ class Assembly:
                 assert batch is not None
                 header = Header(block.hash, batch.number, batch.weight, batch.parent)
                 self._keep(block, copy)
-                return [Complete(header, tuple(dict.fromkeys(block.entries)), producer)]
+                return [Complete(header, tuple(block.entries), producer)]
         return []
 
     def _keep(self, block: _Block, copy: _Copy) -> None:
         """A block is complete: what else comes of it is compared with it for a while."""
         block.is_complete = True
-        del self._blocks[block.hash]
+        self.forget(block.hash)
         self._complete[block.hash] = block
         block.keys = len(copy.seen)
         self._complete_keys += block.keys
@@ -412,9 +497,11 @@ def _facts(come: Come, message: Message | None) -> tuple[int, bytes | _PartKey, 
     """By what a message is known to come again, what counts of it, and what it says."""
     match message:
         case Batch(_, number, weight, parent, items):
-            return hash(come.key), b"", (number, weight, parent, frozenset(items.items()))
+            # Of an integer everybody can make another one with the same hash, of bytes nobody.
+            numbers = b"%d/%d/" % (number, weight) + parent
+            return hash(come.key), b"", (numbers, frozenset(items.items()))
         case SubBatchHeader(_, batch, parts):
-            return hash(come.key), _PartKey(batch, parts=parts), parts
+            return hash(come.key), _PartKey(batch, parts=parts), b"%d" % parts
         case Part(batch=batch, index=index, deletes=deletes, updates=updates):
             facts = frozenset(deletes), frozenset(updates.items())
             return hash((batch, index)), _PartKey(batch, index), facts

@@ -23,7 +23,7 @@ SYSTEM: Final = "cardinal"
 VERSION: Final = 1
 DEFAULT_TOPIC: Final = "main"
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_ESCAPES: Final = frozenset("AbBdDsSwWafnrtv")
+_ESCAPES: Final = frozenset("AbBdDwWafnrtv")
 """Letters behind a backslash that mean the same in Python's `re` and in RE2."""
 _REPEATED_MAX: Final = 1_000
 """What RE2 repeats at most."""
@@ -64,39 +64,65 @@ class Router:
 
 def compiled(pattern: str) -> re.Pattern[str]:
     """A pattern to be matched at the start of a key. Raises PatternError."""
-    _check(pattern)
+    checked = _checked(pattern)
     try:
         with warnings.catch_warnings():
             # A set in a set, say: what Python will read otherwise some day, others do now.
             warnings.simplefilter("error")
-            return re.compile(f"(?:{pattern})", re.ASCII)
+            return re.compile(f"(?:{checked})", re.ASCII)
     except (re.error, FutureWarning, OverflowError, RecursionError) as error:
         raise PatternError(f"pattern {pattern[:60]!r}: {error}") from None
 
 
-def _check(pattern: str) -> None:
-    """Refuses what Python's `re` and RE2 do not read alike."""
+def _checked(pattern: str) -> str:
+    """The pattern as Python has to read it to mean what RE2 does. Raises PatternError.
+
+    Repetitions of repetitions are refused too: RE2 takes them in its stride, and Python's `re` a
+    time that doubles with each byte of a key, which anybody may choose.
+    """
+    found: list[str] = []
     at, in_set, is_repeated = 0, False, False
+    groups = [False]
+    """Of each group that is open, whether something in it is repeated."""
+    was_group = False
     while at < len(pattern):
         rest, was_repeated, is_repeated = pattern[at:], is_repeated, False
-        step = 1
+        had_repeat, was_group = was_group, False
+        step, text = 1, rest[0]
         if rest[0] == "\\":
             step = 2
             _check_escape(pattern, rest)
+            text = rest[:2]
         elif in_set:
             in_set = rest[0] != "]"
         elif rest[0] == "[":
             # A bracket that closes at once is one of the set.
             in_set, step = True, 2 if rest[1:2] == "^" else 1
             step += rest[step : step + 1] == "]"
-        elif rest.startswith("(?") and not rest.startswith(("(?:", "(?P<")):
-            raise PatternError(f"pattern {pattern[:60]!r}: {rest[:4]!r} means no group everywhere")
+            text = rest[:step]
+        elif rest[0] == "$":
+            # Python's is before a line feed at the end, too.
+            text = r"\Z"
+        elif rest[0] == "(":
+            if rest.startswith("(?") and not rest.startswith(("(?:", "(?P<")):
+                raise PatternError(
+                    f"pattern {pattern[:60]!r}: {rest[:4]!r} means no group everywhere"
+                )
+            step = 3 if rest.startswith("(?:") else rest.find(">") + 1 if rest[1:2] == "?" else 1
+            step, text = max(step, 1), rest[: max(step, 1)]
+            groups.append(False)
+        elif rest[0] == ")":
+            was_group = groups.pop() if len(groups) > 1 else False
+            groups[-1] = groups[-1] or was_group
         elif repeat := re.match(r"[*+?]|\{(\d*)(,(\d*))?\}", rest):
-            _check_repeat(pattern, repeat, was_repeated=was_repeated)
+            _check_repeat(pattern, repeat, was_repeated=was_repeated or had_repeat)
             step, is_repeated = repeat.end(), True
-            if rest[step : step + 1] == "?":
-                step += 1
+            step += rest[step : step + 1] == "?"
+            text = rest[:step]
+            groups[-1] = True
+        found.append(text)
         at += step
+    return "".join(found)
 
 
 def _check_escape(pattern: str, rest: str) -> None:

@@ -83,8 +83,8 @@ def test_what_is_owed_has_to_come() -> None:
     assert store.take(Update(HASH, b"a/2", b"")) == []
     assert store.take(SubBatchHeader(HASH, ID, 2)) == []
     [done] = store.take(Part(HASH, ID, 0, [b"s/0"], {}))
-    # Each entry once, in the order they came; everybody's.
-    assert done == Complete(HEADER, tuple(range(8)), None)
+    # Each entry of which something counts, in the order they came; everybody's.
+    assert done == Complete(HEADER, (0, 1, 2, 3, 5, 6, 7), None)
     assert store.take_all([batch(**items), Update(HASH, b"a/1", b"x")]) == []
 
 
@@ -245,7 +245,12 @@ def test_a_block_of_too_many_keys_is_given_up() -> None:
     store = Store(keys_max=10)
     found = store.take_all(Update(HASH, b"a/%d" % number, b"") for number in range(11))
     assert [type(each) for each in found] == [Bad]
-    assert len(store.assembly) == 0
+    # For good, and told once.
+    rest: list[Message] = [
+        batch(a_=Item(owed=1)),
+        *(Update(HASH, b"a/%d" % number, b"") for number in range(30)),
+    ]
+    assert store.take_all(rest) == []
 
 
 def test_what_is_complete_is_compared_for_a_while() -> None:
@@ -262,6 +267,100 @@ def test_what_is_complete_is_compared_for_a_while() -> None:
     store.assembly._is_over = lambda hash_: hash_ == HASH
     assert store.take(Update(HASH, b"a/9", b"x"), 1) == []
     assert len(store.assembly) == 0
+
+
+def test_numbers_that_have_one_hash_in_python_are_told_apart() -> None:
+    modulus = (1 << 61) - 1
+    true = batch(a_=Item(owed=1))
+    for false in (
+        true._replace(weight=9 + modulus * (1 << 100)),
+        true._replace(number=7 + modulus),
+    ):
+        store = Store()
+        store.take(false, 1)
+        assert [type(each) for each in store.take(true, 0)] == [Conflict]
+        [done] = store.take(Update(HASH, b"a/1", b""), 0)
+        assert completed([done]) == [HEADER]
+
+
+def test_what_is_read_again_is_checked_again() -> None:
+    class Large(Store):
+        """All messages of a producer lie in one entry."""
+
+        def read(self, entries: Sequence[int], hash_: bytes) -> Iterable[Come]:
+            return [each for each in self.come if each.key[1:33] == hash_]
+
+    store = Large()
+    store.take(batch(a_=Item(owed=2)))
+    bad = (b"\0" + HASH, b"\xff"), (b"\3" + HASH + b"a/\xff", b""), (b"\5" + HASH, b"\2")
+    for pair in bad:
+        store.take(pair, 1)
+    store.take(Update(HASH, b"a/1", b"x"), 1)
+    found = store.take(Update(HASH, b"a/1", b"y"), 0)
+    # Neither what is bad nor what is no message of a block counts: one is still owed.
+    assert [type(each) for each in found] == [Conflict]
+    assert completed(store.take(Update(HASH, b"a/2", b""), 0)) == [HEADER]
+
+
+def test_a_key_of_slashes_counts_under_the_longest_prefix_that_there_is() -> None:
+    store = Store()
+    key = b"/" * 65_536
+    items = {b"/" * 7: Item(owed=1), b"/" * 40_000: Item(owed=1)}
+    store.take(Batch(HASH, 7, 9, PARENT, items))
+    assert store.take(Update(HASH, key, b"")) == []
+    assert completed(store.take(Update(HASH, key[:39_000], b""))) == [HEADER]
+
+
+def test_what_comes_again_or_counts_for_nothing_takes_no_memory() -> None:
+    store = Store(complete_keys_max=10)
+    opening = batch(a_=Item(owed=1), b_=Item(owed=1))
+    store.take(opening)
+    for number in range(200):
+        store.take(Update(HASH, b"a/1", b""))
+        store.take(Update(HASH, b"c/%d" % number, b""))
+    [block] = store.assembly._blocks.values()
+    [copy] = block.copies.values()
+    assert (len(block.entries), len(copy.seen)) == (2, 2)
+    store.take(Update(HASH, b"b/1", b""))
+    for number in range(200):
+        store.take(Update(HASH, b"a/%d" % number, b""), 1)
+    assert (len(block.entries), len(copy.seen)) == (3, 3)
+
+
+def test_a_producer_with_too_many_keys_is_given_up_alone() -> None:
+    store = Store(keys_max=10)
+    assert store.take(Update(HASH, b"a/1", b"")) == []
+    junk = [Update(HASH, b"a/junk%d" % number, b"") for number in range(40)]
+    assert [type(each) for each in store.take_all(junk, 1)] == [Bad]
+    [done] = store.take_all([batch(a_=Item(owed=2)), Update(HASH, b"a/2", b"")])
+    assert isinstance(done, Complete)
+    assert (done.header, done.producer) == (HEADER, 0)
+
+
+def test_messages_of_blocks_that_never_come_keep_no_others_out() -> None:
+    store = Store(incomplete_max=10)
+    for number in range(100, 120):
+        store.take(Update(bytes([number]) * 32, b"a/1", b""))
+    owed = {b"a/": Item(owed=1)}
+    for number in range(1, 5):
+        store.take(Batch(bytes([number]) * 32, number, 1, PARENT, owed))
+        store.take(Update(bytes([200 + number]) * 32, b"a/1", b""))
+    honest = {bytes([number]) * 32 for number in range(1, 5)}
+    assert not honest & set(store.assembly.take_dropped())
+    found = [
+        header
+        for number in range(1, 5)
+        for header in completed(store.take(Update(bytes([number]) * 32, b"a/1", b"")))
+    ]
+    assert {each.hash for each in found} == honest
+
+
+def test_a_header_that_says_another_number_of_parts_is_disagreement() -> None:
+    for first, second in ((0, 2), (1, 2)):
+        store = Store()
+        store.take(batch(s=Item(batch=ID), a_=Item(owed=1)))
+        found = store.take_all([SubBatchHeader(HASH, ID, each) for each in (first, second)])
+        assert [type(each) for each in found] == [Conflict]
 
 
 ROUTER = Router([("a/", "a"), ("b/", "b")], "main")

@@ -100,6 +100,10 @@ def test_who_can_be_consumed_together() -> None:
         "(?P<name>a)/",
         "a{2}/",
         "x{",
+        "a$",
+        "(?:a+b)/[^/]*",
+        "(?:ab)+/",
+        "[$]",
     ],
 )
 def test_patterns_that_everybody_reads_alike(pattern: str) -> None:
@@ -132,6 +136,11 @@ def test_patterns_that_everybody_reads_alike(pattern: str) -> None:
         "(",
         "a\\",
         "é\\é",
+        r"a\s",
+        r"\S+/",
+        "(?:a*)*b/",
+        "(?:(?:ab?)c){2}",
+        "(a+)+?",
     ],
 )
 def test_patterns_that_are_read_otherwise_somewhere(pattern: str) -> None:
@@ -146,6 +155,8 @@ def test_a_key_goes_where_the_first_pattern_that_matches_text_says() -> None:
     # At the start alone, and nothing matched is no match.
     assert router.route("cab/") is None
     assert router.topic("cab/") == "main"
+    end = Router([("a$", "t"), ("[$]/", "u")], "main")
+    assert (end.topic("a"), end.topic("a\n"), end.topic("$/")) == ("t", "main", "u")
     for pair in ([("a/", "a"), ("a/b", "b")], [("a/b", "b"), ("a/", "a")], [("a", "a")] * 2):
         with pytest.raises(PatternError, match="begins with"):
             Router(pair, "main")
