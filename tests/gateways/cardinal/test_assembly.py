@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuzz import cardinal_assembly, harness
 from gateways.cardinal import codec
 from gateways.cardinal.assembly import Assembly, Bad, Come, Complete, Conflict, Happened
 from gateways.cardinal.codec import Batch, Delete, Item, Message, Part, SubBatchHeader, Update
@@ -425,3 +426,12 @@ def test_any_messages_in_any_order_crash_nothing_and_stay_bounded(data: st.DataO
         store.assembly.take_dropped()
         assert len(store.assembly) <= 4
         assert sum(each.keys for each in store.assembly._complete.values()) <= 40
+
+
+def test_the_fuzz_target() -> None:
+    harness.run_seeded(cardinal_assembly.check, cardinal_assembly.CORPUS, runs=400, seed=1)
+
+
+@pytest.mark.long
+def test_the_fuzz_target_at_length() -> None:
+    harness.run_seeded(cardinal_assembly.check, cardinal_assembly.CORPUS, runs=100_000, seed=2)
