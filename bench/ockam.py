@@ -15,7 +15,8 @@ what it may come to. Where there is no yardstick, `at_most` is what the value ma
 - the most memory of a hub with 10,000 streams, after a million pushes;
 - how long such a hub takes until it listens, with its side table and when that is gone, and then to
   make a stream, push to it and pull from it, once each;
-- the share of a core that 1,000 consumers cost who find nothing each 2 s;
+- the share of a core that 1,000 consumers cost who find nothing each 2 s, and what they would cost
+  a Trio server that echoes what they send;
 - where `make interop` has built them: two nodes of the crate `ockam`, messages to an echo and back,
   beside the same through a hub that has nothing but lists in memory.
 
@@ -84,6 +85,22 @@ class Sizes:
 QUICK = Sizes(1_000, 20, 50, 100, 500, 20, 1.0, 8)
 ROOT = Path(__file__).resolve().parents[1]
 RUST_NODE = ROOT / "tests" / "interop" / "ockam-rust" / "target" / "release" / "ockam-rust"
+
+
+ECHO = """
+import trio
+
+async def echo(stream):
+    async for data in stream:
+        await stream.send_all(data)
+
+async def main():
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    print(listeners[0].socket.getsockname()[1], flush=True)
+    await trio.serve_listeners(echo, listeners)
+
+trio.run(main)
+"""
 
 
 class Client:
@@ -293,26 +310,47 @@ def echoed_s(port: int, count: int) -> float:
     return time.perf_counter() - begun
 
 
-def quiet_share(folder: Path, sizes: Sizes) -> float:
-    """The share of a core that consumers take who find nothing."""
+def quiet_shares(folder: Path, sizes: Sizes) -> tuple[float, float]:
+    """The share of a core that consumers take who find nothing, and as much of an echo."""
     with hub(folder / "quiet") as (port, pid), ExitStack() as stack:
         clients = [stack.enter_context(connected(port)) for _ in range(sizes.consumers)]
         addresses = clients[0].streams("orders", sizes.consumers)
         clients[0].push(addresses, sizes.consumers)
         polls = [frame(each, Pull(1, 1, PULLED)) for each in addresses]
-        for client, poll in zip(clients, polls, strict=True):
-            # The first time opens what the others have open.
+        found = share_of_polls(pid, list(zip(clients, polls, strict=True)), sizes)
+    with echo() as (port, pid), ExitStack() as stack:
+        clients = [stack.enter_context(connected(port)) for _ in range(sizes.consumers)]
+        return found, share_of_polls(pid, [(each, polls[0]) for each in clients], sizes)
+
+
+def share_of_polls(pid: int, polling: list[tuple[Client, bytes]], sizes: Sizes) -> float:
+    """The share of a core that a process takes while each client polls it every 2 s."""
+    for client, poll in polling:
+        # The first time opens what the others have open.
+        client.send(poll)
+        client.reply()
+    turns = max(1, round(sizes.quiet_s / POLL_S))
+    used, begun = used_cpu_s(pid), time.perf_counter()
+    for turn in range(turns):
+        for at, (client, poll) in enumerate(polling):
+            due = begun + (turn + at / len(polling)) * POLL_S
+            time.sleep(max(0.0, due - time.perf_counter()))
             client.send(poll)
             client.reply()
-        turns = max(1, round(sizes.quiet_s / POLL_S))
-        used, begun = used_cpu_s(pid), time.perf_counter()
-        for turn in range(turns):
-            for at, (client, poll) in enumerate(zip(clients, polls, strict=True)):
-                due = begun + (turn + at / len(clients)) * POLL_S
-                time.sleep(max(0.0, due - time.perf_counter()))
-                client.send(poll)
-                client.reply()
-        return (used_cpu_s(pid) - used) / (time.perf_counter() - begun)
+    return (used_cpu_s(pid) - used) / (time.perf_counter() - begun)
+
+
+@contextmanager
+def echo() -> Iterator[tuple[int, int]]:
+    """Port and process id of a server that sends back what comes, in Trio as the hub is."""
+    with subprocess.Popen(
+        [sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline()), process.pid
+        finally:
+            process.kill()
 
 
 def main() -> None:
@@ -330,7 +368,8 @@ def main() -> None:
             folder.mkdir()
             for name, value in one_round(folder, sizes).items():
                 best[name] = max(value, best.get(name, 0.0))
-            costs = {**many_streams(folder, sizes), "share": quiet_share(folder, sizes)}
+            costs = many_streams(folder, sizes)
+            costs["share"], costs["share of an echo"] = quiet_shares(folder, sizes)
             if RUST_NODE.exists():
                 with hub(folder / "rust") as (port, _):
                     costs["echo"] = echoed_s(port, sizes.echoed)
@@ -358,6 +397,7 @@ def main() -> None:
     report(f"start without its side table, {of}", least["start without its side table"], "s")
     report(f"create, push and pull once, {of}", least["create, push, pull"], "ms")
     report(f"{sizes.consumers} quiet consumers", least["share"], "cores", at_most=0.15)
+    report("as many of a server that echoes", least["share of an echo"], "cores")
     if "echo" in least:
         report(
             f"{sizes.echoed} messages of two Rust nodes, there and back",
