@@ -13,7 +13,7 @@ then on there are as many copies as producers, and the block is that of the firs
 order given, who has all of it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
@@ -31,6 +31,7 @@ from gateways.cardinal.codec import (
     kind_of,
 )
 from gateways.cardinal.ordering import Header
+from gateways.cardinal.producing import lengths_of, prefixes_of
 from gateways.reading import CodecError
 
 INCOMPLETE_MAX: Final = 4_096
@@ -40,7 +41,6 @@ COMPLETE_KEYS_MAX: Final = 200_000
 """Of blocks that are complete, so that what comes later can be compared with them."""
 _FACTS_MASK: Final = (1 << 44) - 1
 """Of a hash of what a message says: with who says it, it is one integer of 32 bytes."""
-_SLASH: Final = ord("/")
 _TOLD_MAX: Final = 10_000
 _PRODUCER_BITS: Final = 16
 _PRODUCER_MASK: Final = (1 << _PRODUCER_BITS) - 1
@@ -150,7 +150,7 @@ class _Copy:
     left: int = 0
     """Under those that are tracked."""
     lengths: list[int] = field(default_factory=list)
-    """Of the prefixes, longest first: a key of slashes has as many beginnings as bytes."""
+    """Of the prefixes."""
     owed: dict[bytes, _Owed] = field(default_factory=dict)
     unfinished: int = 0
     """Sub-batches that are not whole."""
@@ -173,7 +173,7 @@ class _Copy:
             self.left += item.owed
             if item.batch != ZEROS:
                 self.owed[item.batch] = _Owed()
-        self.lengths = sorted({len(key) for key in self.counts}, reverse=True)
+        self.lengths = lengths_of(self.counts)
         self.unfinished = len(self.owed)
         is_surplus = False
         waiting, self.waiting = self.waiting, []
@@ -203,7 +203,7 @@ class _Copy:
 
     def _count_key(self, key: bytes) -> None:
         is_tracked = False
-        for prefix in self.prefixes(key):
+        for prefix in prefixes_of(key, self.counts, self.lengths):
             if self.counts[prefix]:
                 self.counts[prefix] -= 1
                 if prefix in self.tracked:
@@ -213,21 +213,12 @@ class _Copy:
         if is_tracked:
             raise _Surplus
 
-    def prefixes(self, key: bytes) -> Iterator[bytes]:
-        """Under which a key may be counted: itself, or what it begins with up to a slash."""
-        size = len(key)
-        for length in self.lengths:
-            if length == size or (length < size and key[length - 1] == _SLASH):
-                prefix = key[:length]
-                if prefix in self.counts:
-                    yield prefix
-
     def counts_for_nothing(self, what: bytes | _PartKey) -> bool:
         """Whether a message is nobody's, as far as is known: no key of it is remembered."""
         if self.batch is None:
             return False
         if isinstance(what, bytes):
-            return next(self.prefixes(what), None) is None
+            return next(prefixes_of(what, self.counts, self.lengths), None) is None
         return what.batch not in self.owed
 
     @property
@@ -253,14 +244,6 @@ class _Block:
     @property
     def is_split(self) -> bool:
         return None not in self.copies
-
-    @property
-    def number(self) -> int | None:
-        """As far as a Batch says it."""
-        for each in self.copies.values():
-            if each.batch is not None:
-                return each.batch.number
-        return None
 
 
 class Assembly:

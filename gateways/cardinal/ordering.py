@@ -11,7 +11,7 @@ other is ever walked for: 100,000 blocks that come backwards cost 100,000 look-u
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
@@ -83,13 +83,10 @@ class _Bar:
     hashes: set[bytes] = field(default_factory=set)
 
 
-@dataclass(slots=True)
-class _Tree:
-    """Blocks that hang on one hash. Its heap may have some that are no leaves any more."""
-
-    root: bytes
-    leaves: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """Weight, negative, then which was complete first."""
+_Leaves = list[tuple[int, int, bytes]]
+"""A heap of the leaves of a tree, and of some that are none any more: the weight, negative, which
+was complete first, and the block.
+"""
 
 
 class Ordering:
@@ -124,7 +121,8 @@ class Ordering:
         """Blocks, in memory or not, that are no candidates."""
         self._completed: dict[bytes, int] = {}
         self._count = 0
-        self._trees: dict[bytes, _Tree] = {}
+        self._trees: dict[bytes, _Leaves] = {}
+        """By the hash that they hang on."""
         self._above: dict[bytes, bytes] = {}
         """Of each hash in a tree one that is nearer to its root: union and find."""
         self._too_deep: set[bytes] = set()
@@ -261,12 +259,12 @@ class Ordering:
         return not (too_low and any(each.hash in too_low for each in self._path(head.hash)))
 
     def _path(self, hash_: bytes) -> Iterator[Header]:
-        """A block and what it hangs on, as far as that is in memory. Numbers fall on the way."""
-        block = self._known.get(hash_)
-        while block is not None:
-            yield block
-            parent = self._known.get(block.parent)
-            block = parent if parent is not None and parent.number < block.number else None
+        """A block and what it hangs on, as far as that is in memory."""
+        return _falling(self._known.get, hash_)
+
+    def _way(self, hash_: bytes) -> Iterator[Header]:
+        """The same, as far as that is known at all."""
+        return _falling(self._found, hash_)
 
     def reorg(self, number: int, hash_: bytes) -> Step:
         """The head becomes this ancestor; what is above it is taken back, as far as it is known.
@@ -275,13 +273,10 @@ class Ordering:
         or among them.
         """
         removed: list[bytes] = []
-        at = self.head.hash if self.head is not None else hash_
-        highest = None
-        while at != hash_ and (block := self._found(at)) is not None and block.number > number:
-            if highest is not None and block.number >= highest:
+        for block in () if self.head is None else self._way(self.head.hash):
+            if block.hash == hash_ or block.number <= number:
                 break
-            removed.append(at)
-            at, highest = block.parent, block.number
+            removed.append(block.hash)
         if removed:
             self._lift(hash_)
             bar = _Bar(hash_)
@@ -304,13 +299,7 @@ class Ordering:
 
     def _is_below(self, hash_: bytes, ancestor: bytes) -> bool:
         """Whether a block hangs on another one, or is it."""
-        block, number = self._found(hash_), None
-        while hash_ != ancestor:
-            if block is None or (number is not None and block.number >= number):
-                return False
-            hash_, number = block.parent, block.number
-            block = self._found(hash_)
-        return True
+        return hash_ == ancestor or any(each.parent == ancestor for each in self._way(hash_))
 
     def _bar(self, bar: _Bar, hash_: bytes) -> None:
         """A block, and all below it that is in memory, is no candidate."""
@@ -399,18 +388,12 @@ class Ordering:
             hash_ = nearer
         return root
 
-    def _tree(self, root: bytes) -> _Tree:
-        tree = self._trees.get(root)
-        if tree is None:
-            tree = self._trees[root] = _Tree(root)
-        return tree
-
     def _heaviest_below(self, block: Header) -> Header | None:
         """The heaviest leaf of what hangs on a block that is not part of another tree yet."""
-        tree = self._trees.get(block.hash)
-        if tree is None or not self._children.get(block.hash):
+        leaves = self._trees.get(block.hash)
+        if leaves is None or not self._children.get(block.hash):
             return block if block.hash not in self._barred else None
-        return self._top(tree)
+        return self._top(leaves)
 
     def _unite(self, block: Header) -> None:
         """A block's tree becomes part of its parent's."""
@@ -418,32 +401,31 @@ class Ordering:
         if root == block.hash:
             # Its parents lead back to it: somebody lies. The tree hangs on a block that is here.
             return
-        tree = self._trees.pop(block.hash, None) or _Tree(block.hash)
+        leaves = self._trees.pop(block.hash, [])
         if not self._children.get(block.hash):
-            self._push(tree, block.hash)
-        other = self._tree(root)
+            self._push(leaves, block.hash)
+        other = self._trees.get(root, [])
+        few, many = sorted((leaves, other), key=len)
+        for each in few:
+            heappush(many, each)
+        self._trees[root] = many
         self._above[block.hash] = root
-        if len(other.leaves) < len(tree.leaves):
-            other.leaves, tree.leaves = tree.leaves, other.leaves
-        for each in tree.leaves:
-            heappush(other.leaves, each)
 
-    def _push(self, tree: _Tree, hash_: bytes) -> None:
+    def _push(self, leaves: _Leaves, hash_: bytes) -> None:
         block = self._known[hash_]
-        heappush(tree.leaves, (-block.weight, self._completed[hash_], hash_))
+        heappush(leaves, (-block.weight, self._completed[hash_], hash_))
 
     def _offer(self, hash_: bytes) -> None:
         """A block may be a leaf again that was thrown out of its heap."""
         if hash_ in self._known and not self._children.get(hash_):
-            self._push(self._tree(self._find(hash_)), hash_)
+            self._push(self._trees.setdefault(self._find(hash_), []), hash_)
 
     def _is_leaf(self, hash_: bytes, completed: int) -> bool:
         is_same = self._completed.get(hash_) == completed
         return is_same and not self._children.get(hash_) and hash_ not in self._barred
 
-    def _top(self, tree: _Tree) -> Header | None:
+    def _top(self, leaves: _Leaves) -> Header | None:
         """The heaviest leaf; of equal ones that which was complete first."""
-        leaves = tree.leaves
         while leaves:
             _, completed, hash_ = leaves[0]
             if self._is_leaf(hash_, completed):
@@ -480,8 +462,7 @@ class Ordering:
 
     def _heavier(self, head: Head) -> list[Header]:
         """All leaves that are heavier than the head and have a way to it, heaviest first."""
-        tree = self._trees.get(self._find(head.hash))
-        leaves = sorted(set(tree.leaves)) if tree is not None else ()
+        leaves = sorted(set(self._trees.get(self._find(head.hash), ())))
         return [
             self._known[hash_]
             for weight, completed, hash_ in leaves
@@ -583,3 +564,12 @@ class Ordering:
         self._too_deep &= self._known.keys()
         self._numbers = [(block.number, hash_) for hash_, block in self._known.items()]
         heapify(self._numbers)
+
+
+def _falling(find: Callable[[bytes], Header | None], hash_: bytes) -> Iterator[Header]:
+    """A block, its parent, and so on, as long as their numbers fall: who lies may make a circle."""
+    block = find(hash_)
+    while block is not None:
+        yield block
+        parent = find(block.parent)
+        block = parent if parent is not None and parent.number < block.number else None

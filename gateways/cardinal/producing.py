@@ -4,7 +4,7 @@ Everything about a block is checked before its first message is made: a producer
 later would have to take back what it has signed.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +29,7 @@ from gateways.cardinal.declared import Router
 Made = dict[str, list[tuple[bytes, bytes]]]
 """By topic: key and value of each message, in their order."""
 _NO_SEGMENTS: Final = ("", ".", "..")
+_SLASH: Final = ord("/")
 
 
 class BlockRefused(ValueError):  # noqa: N818 - what happened to it
@@ -77,8 +78,9 @@ def messages_of(block: Block, router: Router) -> Made:
         counts[matched[key]] = counts.get(matched[key], 0) + 1
         message = Delete(block.hash, key) if is_delete else Update(block.hash, key, updates[key])
         made.setdefault(topic, []).append(_encoded(message))
+    lengths = lengths_of(counts)
     for key, counted in matched.items():
-        if choose(key, counts) != counted:
+        if next(prefixes_of(key, counts, lengths)) != counted:
             raise BlockRefused("prefix", f"{_shown(key)} would be counted under another one")
     for counted, count in counts.items():
         if counted in items:
@@ -114,18 +116,23 @@ def sub_batch(
     return [_encoded(each) for each in (SubBatchHeader(hash_, batch, len(parts)), *parts)]
 
 
-def choose(key: bytes, prefixes: Collection[bytes]) -> bytes | None:
-    """Under which of some prefixes a key is counted (3.2), or None."""
-    return next((each for each in prefixes_of(key) if each in prefixes), None)
+def lengths_of(prefixes: Iterable[bytes]) -> list[int]:
+    """Which lengths some prefixes have, longest first."""
+    return sorted({len(each) for each in prefixes}, reverse=True)
 
 
-def prefixes_of(key: bytes) -> Iterator[bytes]:
-    """What a key may be counted under: itself, then its beginnings up to a slash, longest first."""
-    yield key
-    at = key.rfind(b"/", 0, len(key) - 1)
-    while at >= 0:
-        yield key[: at + 1]
-        at = key.rfind(b"/", 0, at)
+def prefixes_of(key: bytes, prefixes: Container[bytes], lengths: Iterable[int]) -> Iterator[bytes]:
+    """Under which of some prefixes a key may be counted (3.2), the first first.
+
+    Itself, then what it begins with up to a slash. By the `lengths` that there are, since a key of
+    slashes has as many beginnings as bytes.
+    """
+    size = len(key)
+    for length in lengths:
+        if length == size or (length < size and key[length - 1] == _SLASH):
+            prefix = key[:length]
+            if prefix in prefixes:
+                yield prefix
 
 
 def _encoded(message: Message) -> tuple[bytes, bytes]:

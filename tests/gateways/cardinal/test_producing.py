@@ -1,13 +1,20 @@
 """From blocks to messages: upstream's, and everything that is refused."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
 
 from gateways.cardinal import codec
 from gateways.cardinal.declared import Router
-from gateways.cardinal.producing import Block, BlockRefused, choose, messages_of, sub_batch
+from gateways.cardinal.producing import (
+    Block,
+    BlockRefused,
+    lengths_of,
+    messages_of,
+    prefixes_of,
+    sub_batch,
+)
 
 from .vectors import VECTORS
 
@@ -164,6 +171,9 @@ def test_sub_batches_are_cut_alike_by_everybody() -> None:
 
 
 def test_under_which_prefix_a_key_is_counted() -> None:
+    def choose(key: bytes, prefixes: Collection[bytes]) -> bytes | None:
+        return next(prefixes_of(key, prefixes, lengths_of(prefixes)), None)
+
     prefixes = {b"a/", b"a/b/", b"a/b/c", b"a"}
     assert choose(b"a/b/c", prefixes) == b"a/b/c"
     assert choose(b"a/b/d", prefixes) == b"a/b/"
