@@ -346,6 +346,9 @@ class Assembly:
 
     def _add(self, block: _Block, come: Come, message: Message | None) -> list[Happened]:
         """Counts a message; what it contradicts is told, once for the block."""
+        if block.is_complete and block.is_split:
+            # Somebody's copy was given out, and what others say of it was told.
+            return []
         copy = self._copy(block, come.producer)
         size = max(len(copy.seen), len(block.entries))
         if size >= self._keys_max and not block.is_complete:

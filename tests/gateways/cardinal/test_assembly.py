@@ -328,6 +328,19 @@ def test_what_comes_again_or_counts_for_nothing_takes_no_memory() -> None:
     assert (len(block.entries), len(copy.seen)) == (3, 3)
 
 
+def test_what_comes_to_a_block_that_one_producer_alone_gave_takes_no_memory() -> None:
+    store = Store()
+    store.take(Update(HASH, b"a/1", b"x"), 1)
+    store.take(Update(HASH, b"a/1", b"y"), 0)
+    [done] = store.take(batch(a_=Item(owed=1)), 0)
+    assert isinstance(done, Complete)
+    assert done.producer == 0
+    for number in range(200):
+        assert store.take(Update(HASH, b"a/%d" % number, b""), 1) == []
+    [block] = store.assembly._complete.values()
+    assert sum(len(each.waiting) + len(each.seen) for each in block.copies.values()) < 10
+
+
 def test_a_producer_with_too_many_keys_is_given_up_alone() -> None:
     store = Store(keys_max=10)
     assert store.take(Update(HASH, b"a/1", b"")) == []
