@@ -167,8 +167,8 @@ class Conversation:
     def _send_at_once(self) -> bool:
         """Whether there was anything to send, and the socket has taken all of it.
 
-        Nearly always it does. To have each reply sent by a task of its own doubles what it costs to
-        answer clients who poll.
+        Nearly always it does, and then no other task has to be woken for a reply, which is a good
+        part of what clients who poll cost.
         """
         if self._rest or not self._connection.has_frames:
             return False
