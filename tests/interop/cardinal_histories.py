@@ -1,0 +1,294 @@
+"""Random histories of Cardinal streams for upstream and for us, and what we make of them.
+
+Lines are those of the program in `cardinal/`: blocks with all their sub-batches, messages, updates.
+"""
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gateways.cardinal import codec
+from gateways.cardinal.assembly import Assembly, Come, Complete
+from gateways.cardinal.codec import Batch, Delete, Message, Part, Update
+from gateways.cardinal.declared import Router
+from gateways.cardinal.ordering import Head, Ordering, Step
+from gateways.cardinal.producing import Block, messages_of, sub_batch
+
+from .cardinal_go import Line
+
+DEFAULT = "main"
+THRESHOLD = 128
+PATTERNS: tuple[tuple[tuple[str, str], ...], ...] = (
+    (),
+    (("a/", "accounts"),),
+    (("a/", "a"), ("bar/[^/]+/baz/", "b"), ("s/", "s")),
+    # A key as a whole, two ways to one topic, and prefixes of which one begins with another.
+    (("whole$", "w"), ("c/(x|y)/", "c"), ("n/([a-z]/)?", "c"), ("(?:é|ß)[0-9]/", "letters")),
+)
+KEYS = ("a/{0}", "a/x/{0}", "bar/{1}/baz/{0}", "s/{0}", "c/x/{0}", "c/y/{0}", "n/{0}", "n/q/{0}")
+ODD_KEYS = ("whole", "n/q", "é7/{0}", "ß1/{0}", "loose/{0}", "{0}", "a", "<&>/{0}", "bar/baz/{0}")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Blocks, where they begin, and which keys are whose."""
+
+    patterns: tuple[tuple[str, str], ...]
+    start: Line
+    """It is said to be known, and is sent all the same: upstream needs it."""
+    blocks: list[Line]
+
+    @property
+    def router(self) -> Router:
+        """Of its patterns."""
+        return Router(self.patterns, DEFAULT)
+
+    @property
+    def head(self) -> Head:
+        """Behind which it begins."""
+        return Head(self.start["number"], bytes.fromhex(self.start["hash"]), self.start["weight"])
+
+
+# --- random ones --------------------------------------------------------------------------------
+
+
+def history(rng: random.Random, *, blocks: int = 18, forks: bool = True) -> History:
+    """Numbers follow each other, and no block is lighter than its parent.
+
+    Without forks each is heavier.
+    """
+    patterns = rng.choice(PATTERNS)
+    number = rng.choice([0, 1 << 40, (1 << 63) - 1 - 2 * blocks])
+    start = _block(rng, number, rng.randbytes(32).hex(), rng.choice([0, 1 << 53, 1 << 255]))
+    found = [start]
+    for _ in range(blocks):
+        parent = rng.choice(found[-4:]) if forks else found[-1]
+        weight = parent["weight"] + (rng.randrange(4) if forks else 1)
+        found.append(_block(rng, parent["number"] + 1, parent["hash"], weight))
+    return History(patterns, start, found)
+
+
+def _block(rng: random.Random, number: int, parent: str, weight: int) -> Line:
+    count = rng.choice([0, 1, 5, 20, 20, 250])
+    keys = _keys(rng, count)
+    # Which keys a pattern matches, and so may be empty or deleted as well, differs by history.
+    values = {key: rng.randbytes(rng.randrange(1, 20)).hex() for key in keys if rng.random() < 0.8}
+    batches = {}
+    for index in range(rng.choice([0, 0, 1, 3])):
+        name = rng.choice(["s/#{}", "a/#{}", "sub {}"]).format(index)
+        own = [f"{name}/{key}" for key in _keys(rng, rng.randrange(5))]
+        batches[name] = {
+            "id": rng.randbytes(32).hex(),
+            "values": {key: rng.randbytes(rng.randrange(6)).hex() for key in own},
+            "deletes": [key for key in own if rng.random() < 0.3],
+        }
+    return {
+        "number": number,
+        "hash": rng.randbytes(32).hex(),
+        "parent": parent,
+        "weight": weight,
+        "values": values,
+        "deletes": [key for key in keys if key not in values],
+        "batches": batches,
+    }
+
+
+def _keys(rng: random.Random, count: int) -> list[str]:
+    found = (
+        rng.choice(KEYS + ODD_KEYS if rng.random() < 0.5 else KEYS).format(index, rng.randrange(3))
+        for index in range(count)
+    )
+    return [*dict.fromkeys(found)]
+
+
+def with_what_patterns_allow(rng: random.Random, found: History) -> History:
+    """The same with empty values, and keys that are updated and deleted: under patterns alone."""
+    blocks = []
+    for block in found.blocks:
+        matched = [key for key in block["values"] if found.router.route(key)]
+        empty = {key: "" for key in matched if rng.random() < 0.2}
+        both = [key for key in matched if rng.random() < 0.2]
+        values, deletes = block["values"] | empty, sorted({*block["deletes"], *both})
+        blocks.append(block | {"values": values, "deletes": deletes})
+    return History(found.patterns, blocks[0], blocks)
+
+
+def unlike(rng: random.Random, messages: Sequence[Line], hashes: Sequence[str]) -> list[Line]:
+    """The messages in another order, some twice; the blocks become complete in that of `hashes`."""
+    at: list[tuple[float, Line]] = []
+    for slot, hash_ in enumerate(hashes):
+        own = [each for each in messages if each["key"][2:66] == hash_]
+        last = rng.choice(own)
+        for each in own:
+            first = float(slot) if each is last else slot - rng.expovariate(0.5)
+            at.append((first, each))
+            if rng.random() < 0.3:
+                at.append((first + rng.expovariate(0.5), each))
+    at.sort(key=lambda each: each[0])
+    return [each for _, each in at]
+
+
+# --- what we make of them -----------------------------------------------------------------------
+
+
+def produced(found: History) -> list[Line]:
+    """Our messages."""
+    return [
+        {"topic": topic, "key": key.hex(), "value": value.hex()}
+        for block in found.blocks
+        for topic, key, value in _messages_of(block, found.router)
+    ]
+
+
+def _messages_of(line: Line, router: Router) -> Iterator[tuple[str, bytes, bytes]]:
+    block = Block(
+        line["number"],
+        bytes.fromhex(line["hash"]),
+        bytes.fromhex(line["parent"]),
+        line["weight"],
+        _unhexed(line["values"]),
+        line["deletes"],
+        {name: bytes.fromhex(batch["id"]) for name, batch in line["batches"].items()},
+    )
+    for topic, messages in messages_of(block, router).items():
+        yield from ((topic, *each) for each in messages)
+    own = {key.encode() for key in (*line["values"], *line["deletes"])}
+    for name, batch in line["batches"].items():
+        parts = sub_batch(
+            block.hash, block.batches[name], _unhexed(batch["values"]), batch["deletes"], own
+        )
+        yield from ((router.topic(name), *each) for each in parts)
+
+
+def _unhexed(values: dict[str, str]) -> dict[str, bytes]:
+    return {key: bytes.fromhex(value) for key, value in values.items()}
+
+
+def facts(messages: Iterable[Line]) -> list[str]:
+    """What messages say, in no order: equal facts may have other bytes."""
+    return sorted(f"{each['topic']} {_fact(decoded(each))!r}" for each in messages)
+
+
+def _fact(message: Message) -> Message:
+    match message:
+        case Batch():
+            return message._replace(items=dict(sorted(message.items.items())))
+        case Part(hash_, batch, index, deletes, updates):
+            return Part(hash_, batch, index, sorted(deletes), dict(sorted(updates.items())))
+        case _:
+            return message
+
+
+def decoded(line: Line) -> Message:
+    """A message."""
+    return codec.decode_message(bytes.fromhex(line["key"]), bytes.fromhex(line["value"]))
+
+
+class Consumer:
+    """Our assembly and ordering, and what a consumer reads of a block once it is given out.
+
+    `tracked`: what has to be found in the keys that count.
+    """
+
+    def __init__(
+        self, start: Head | None, tracked: Sequence[str] = (), threshold: int = THRESHOLD
+    ) -> None:
+        self._tracked = [re.compile(each) for each in tracked]
+        self._come: list[Come] = []
+        self._assembly = Assembly(
+            lambda entries, hash_: [
+                self._come[each] for each in entries if self._come[each].key[1:33] == hash_
+            ],
+            is_tracked=lambda key: self._counts(key.decode()),
+        )
+        self._ordering = Ordering(start, threshold=threshold)
+        self._blocks: dict[bytes, Line] = {}
+        self.told: list[str] = []
+        """What else happened, by the names of their classes."""
+
+    def _counts(self, key: str) -> bool:
+        return not self._tracked or any(each.search(key) for each in self._tracked)
+
+    def updates(self, messages: Iterable[Line], router: Router | None = None) -> list[Line]:
+        """Those that messages make; `router`: under which prefixes their keys are counted."""
+        found = []
+        for line in messages:
+            key, value = bytes.fromhex(line["key"]), bytes.fromhex(line["value"])
+            self._come.append(Come(0, len(self._come), key, value))
+            for happened in self._assembly.take(self._come[-1]):
+                if not isinstance(happened, Complete):
+                    self.told.append(type(happened).__name__)
+                    continue
+                header = happened.header
+                self._blocks[header.hash] = {
+                    "number": header.number,
+                    "hash": header.hash.hex(),
+                    "parent": header.parent.hex(),
+                    "weight": header.weight,
+                    **self._content(happened, router),
+                }
+                for outcome in self._ordering.complete(header):
+                    if isinstance(outcome, Step):
+                        found.append(self._update(outcome))
+                    else:
+                        self.told.append(type(outcome).__name__)
+        return found
+
+    def _update(self, step: Step) -> Line:
+        removed = [self._blocks[each] for each in step.removed]
+        return {
+            "added": [self._blocks[each] for each in step.added],
+            "removed": [{name: each[name] for name in ("number", "hash")} for each in removed],
+        }
+
+    def _content(self, complete: Complete, router: Router | None) -> Line:
+        """Inline, then values and deletes, then sub-batches by name, parts in order."""
+        batch: Batch | None = None
+        single: list[Update | Delete] = []
+        parts: dict[tuple[bytes, int], Part] = {}
+        for entry in complete.entries:
+            message = codec.decode_message(*self._come[entry][2:])
+            match message:
+                case Batch():
+                    batch = batch or message
+                case Part(batch=id_, index=index):
+                    parts.setdefault((id_, index), message)
+                case Update() | Delete():
+                    single.append(message)
+                case _:
+                    pass
+        assert batch is not None
+        items = {key: item for key, item in batch.items.items() if self._counts(key.decode())}
+        values = {key: item.value for key, item in items.items() if item.value}
+        deletes = {key for key, item in items.items() if item.delete}
+        for each in single:
+            routed = router.route(each.key.decode()) if router else None
+            if routed is not None and not self._counts(routed[0]):
+                continue
+            if isinstance(each, Delete):
+                deletes.add(each.key)
+            else:
+                values[each.key] = values.get(each.key) or each.value
+        for _, item in sorted(items.items()):
+            for at in sorted(each for each in parts if each[0] == item.batch):
+                values.update(parts[at].updates)
+                deletes.update(parts[at].deletes)
+        return {
+            "values": {key.decode(): value.hex() for key, value in sorted(values.items())},
+            "deletes": sorted(key.decode() for key in deletes),
+        }
+
+
+def shown(updates: Iterable[Line]) -> list[Line]:
+    """Updates that can be compared: large numbers are strings in JSON."""
+    return [
+        {
+            "added": [
+                each | {"number": int(each["number"]), "weight": int(each["weight"])}
+                for each in update["added"]
+            ],
+            "removed": [each | {"number": int(each["number"])} for each in update["removed"]],
+        }
+        for update in updates
+    ]
