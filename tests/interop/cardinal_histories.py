@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gateways.cardinal import codec
 from gateways.cardinal.assembly import Assembly, Come, Complete
-from gateways.cardinal.codec import Batch, Delete, Message, Part, Update
+from gateways.cardinal.codec import Batch, Delete, Message, Part, Reorg, Update
 from gateways.cardinal.declared import Router
 from gateways.cardinal.ordering import Head, Ordering, Step
 from gateways.cardinal.producing import Block, messages_of, sub_batch
@@ -116,15 +116,21 @@ def with_what_patterns_allow(rng: random.Random, found: History) -> History:
 
 def unlike(rng: random.Random, messages: Sequence[Line], hashes: Sequence[str]) -> list[Line]:
     """The messages in another order, some twice; the blocks become complete in that of `hashes`."""
+    slots = {hash_: slot for slot, hash_ in enumerate(hashes)}
+    by_key: dict[str, list[Line]] = {}
+    for each in messages:
+        by_key.setdefault(each["key"], []).append(each)
+    keys = [*by_key]
+    rng.shuffle(keys)
+    last = {key[2:66]: key for key in keys}
     at: list[tuple[float, Line]] = []
-    for slot, hash_ in enumerate(hashes):
-        own = [each for each in messages if each["key"][2:66] == hash_]
-        last = rng.choice(own)
-        for each in own:
-            first = float(slot) if each is last else slot - rng.expovariate(0.5)
-            at.append((first, each))
-            if rng.random() < 0.3:
-                at.append((first + rng.expovariate(0.5), each))
+    for key in keys:
+        slot = slots[key[2:66]]
+        first = slot - (0 if key == last[key[2:66]] else rng.expovariate(0.5))
+        each, *again = rng.sample(by_key[key], len(by_key[key]))
+        at.append((first, each))
+        again += [each] if rng.random() < 0.3 else []
+        at += ((first + rng.expovariate(0.5), repeat) for repeat in again)
     at.sort(key=lambda each: each[0])
     return [each for _, each in at]
 
@@ -188,6 +194,7 @@ def decoded(line: Line) -> Message:
 class Consumer:
     """Our assembly and ordering, and what a consumer reads of a block once it is given out.
 
+    Messages are those of the producer that is beside them, or of one. Of a Reorg there is one.
     `tracked`: what has to be found in the keys that count.
     """
 
@@ -215,7 +222,11 @@ class Consumer:
         found = []
         for line in messages:
             key, value = bytes.fromhex(line["key"]), bytes.fromhex(line["value"])
-            self._come.append(Come(0, len(self._come), key, value))
+            self._come.append(Come(line.get("producer", 0), len(self._come), key, value))
+            if key[0] == codec.REORG:
+                reorg = codec.decode_message(key, value)
+                assert isinstance(reorg, Reorg)
+                found.append(self._update(self._ordering.reorg(reorg.number, reorg.hash)))
             for happened in self._assembly.take(self._come[-1]):
                 if not isinstance(happened, Complete):
                     self.told.append(type(happened).__name__)

@@ -122,6 +122,18 @@ def test_both_producers_say_the_same_and_both_consumers_hear_it(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_producers_of_both_kinds_are_consumed_together(seed: int) -> None:
+    rng = random.Random(seed)
+    found = with_what_patterns_allow(rng, history(rng))
+    # Of equal facts the bytes differ, which is no disagreement.
+    made = [
+        *(each | {"producer": 0} for each in produced(found)),
+        *(each | {"producer": 1} for each in produce(found.blocks, DEFAULT, found.patterns)),
+    ]
+    assert both(found, unlike(rng, made, [each["hash"] for each in found.blocks]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_chain_without_forks_in_any_order(seed: int) -> None:
     rng = random.Random(seed)
     found = history(rng, forks=False)
@@ -146,7 +158,8 @@ def test_a_long_chain_of_which_upstream_forgets_all_but_the_newest(seed: int) ->
 def test_what_is_tracked_is_the_same(tracked: list[str]) -> None:
     rng = random.Random(repr(tracked))
     patterns = (("a/", "a"), ("bar/[^/]+/baz/", "b"), ("s/", "s"))
-    some = history(rng)
+    # In what order blocks become complete depends on what is tracked.
+    some = history(rng, forks=False)
     found = with_what_patterns_allow(rng, History(patterns, some.start, some.blocks))
     messages = unlike(rng, produced(found), [each["hash"] for each in found.blocks])
     assert both(found, messages, tracked)
@@ -351,6 +364,18 @@ FIRST = Batch(START.hash, 0, 0, ID, {})
             ["+b", "+cef -b", "+dg -ef"],
             [],
             id="branches beside the middle of a reorganisation are forgotten",
+        ),
+        pytest.param(
+            [
+                *(FIRST, block("b", 1), block("c", 2, "b")),
+                Reorg(START.hash, 0),
+                block("d", 1),
+                block("e", 3, "c"),
+            ],
+            ["+b", "+c", "+d", "+bce -d"],
+            ["+b", "+c", "-bc", "+d"],
+            [],
+            id="a Reorg takes nothing back, and what it left may be chosen again",
         ),
     ],
 )

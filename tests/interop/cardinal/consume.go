@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/big"
 	"regexp"
 	"sort"
@@ -14,12 +15,12 @@ import (
 	"github.com/openrelayxyz/cardinal-types"
 )
 
-// Upstream's ordering says that it has done all there was by taking the word to end, for which it
-// is given a second each time. So often it is asked before it counts as stuck.
-const patience = 120
+// How many blocks wait between upstream's assembly and its ordering, which runs beside it.
+const waitingMax = 100
 
-// How many updates may wait to be taken: as many as upstream's own consumers let wait.
-const updatesWaiting = 100
+// nowhere is the number of a block that no list of upstream's lets into a chain: once more of them
+// than may wait are sent, the ordering has done with whatever came before.
+const nowhere = math.MinInt64
 
 // update is what has become of the chain: both sides oldest first.
 type update struct {
@@ -117,17 +118,25 @@ func configured(arguments []string) (*delivery.ConsumerConfig, error) {
 type consumer struct {
 	ordering *delivery.OrderedMessageProcessor
 	updates  chan *delivery.ChainUpdate
+	reorgs   chan map[int64]types.Hash
 	taking   sync.WaitGroup
 	failed   error
 }
 
 func newConsumer(config *delivery.ConsumerConfig) (*consumer, error) {
+	number := int64(nowhere)
+	config.Whitelist = map[uint64]types.Hash{uint64(number): {}}
 	ordering, err := delivery.NewOrderedMessageProcessor(config)
 	if err != nil {
 		return nil, err
 	}
-	found := &consumer{ordering: ordering, updates: make(chan *delivery.ChainUpdate, updatesWaiting)}
+	found := &consumer{
+		ordering: ordering,
+		updates:  make(chan *delivery.ChainUpdate, waitingMax),
+		reorgs:   make(chan map[int64]types.Hash, 1),
+	}
 	ordering.Subscribe(found.updates)
+	ordering.SubscribeReorg(found.reorgs)
 	return found, nil
 }
 
@@ -145,21 +154,34 @@ func (c *consumer) start(take func(*delivery.ChainUpdate) error) {
 }
 
 func (c *consumer) take(found *received) error {
-	return c.ordering.ProcessMessage(found)
+	isReorg := len(found.Key()) > 0 && delivery.MessageType(found.Key()[0]) == delivery.ReorgType
+	if isReorg {
+		// It overtakes what waits, or what follows overtakes it, as it happens.
+		c.settle()
+	}
+	if err := c.ordering.ProcessMessage(found); err != nil {
+		return err
+	}
+	if isReorg {
+		<-c.reorgs
+	}
+	return nil
+}
+
+// settle waits until all that came was ordered.
+func (c *consumer) settle() {
+	ignored := &delivery.PendingBatch{Number: nowhere, Hash: types.BytesToHash([]byte("nowhere"))}
+	for range waitingMax + 1 {
+		c.ordering.ProcessCompleteBatch(ignored)
+	}
 }
 
 // finish waits until all that came was ordered, and what came of it taken.
 func (c *consumer) finish() error {
-	for range patience {
-		start := time.Now()
-		c.ordering.Close()
-		if time.Since(start) < time.Second {
-			close(c.updates)
-			c.taking.Wait()
-			return c.failed
-		}
-	}
-	return fmt.Errorf("upstream's ordering has not ended")
+	c.settle()
+	close(c.updates)
+	c.taking.Wait()
+	return c.failed
 }
 
 func (c *consumer) timed() error {
@@ -170,11 +192,9 @@ func (c *consumer) timed() error {
 	}); err != nil {
 		return err
 	}
-	var found report
-	var last time.Time
+	found := report{Messages: len(messages)}
 	c.start(func(each *delivery.ChainUpdate) error {
 		found.Blocks += len(each.Added())
-		last = time.Now()
 		return nil
 	})
 	start := time.Now()
@@ -183,16 +203,10 @@ func (c *consumer) timed() error {
 			return err
 		}
 	}
-	// The ordering runs beside it and may end later; that it looks for the end is not its work.
-	end := time.Now()
 	if err := c.finish(); err != nil {
 		return err
 	}
-	if last.After(end) {
-		end = last
-	}
-	found.Messages = len(messages)
-	return found.tell(end.Sub(start))
+	return found.tell(time.Since(start))
 }
 
 func shown(found *delivery.ChainUpdate) update {
