@@ -27,6 +27,8 @@ _ESCAPES: Final = frozenset("AbBdDwWafnrtv")
 """Letters behind a backslash that mean the same in Python's `re` and in RE2."""
 _REPEATED_MAX: Final = 1_000
 """What RE2 repeats at most."""
+_GROUP: Final = re.compile(r"\((?:\?:|\?P<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))")
+"""How one begins. Python's names may have letters beyond ASCII."""
 
 
 class PatternError(ValueError):
@@ -91,8 +93,11 @@ def _checked(pattern: str) -> str:
         step, text = 1, rest[0]
         if rest[0] == "\\":
             step = 2
-            _check_escape(pattern, rest)
+            _check_escape(pattern, rest, in_set=in_set)
             text = rest[:2]
+        elif in_set and rest.startswith("[:"):
+            # A class of characters by its name to RE2, and these characters to Python.
+            raise PatternError(f"pattern {pattern[:60]!r}: '[:' is not read alike everywhere")
         elif in_set:
             in_set = rest[0] != "]"
         elif rest[0] == "[":
@@ -104,15 +109,18 @@ def _checked(pattern: str) -> str:
             # Python's is before a line feed at the end, too.
             text = r"\Z"
         elif rest[0] == "(":
-            if rest.startswith("(?") and not rest.startswith(("(?:", "(?P<")):
+            opened = _GROUP.match(rest)
+            if opened is None:
                 raise PatternError(
                     f"pattern {pattern[:60]!r}: {rest[:4]!r} means no group everywhere"
                 )
-            step = 3 if rest.startswith("(?:") else rest.find(">") + 1 if rest[1:2] == "?" else 1
-            step, text = max(step, 1), rest[: max(step, 1)]
+            step, text = opened.end(), opened[0]
             groups.append(False)
         elif rest[0] == ")":
-            was_group = groups.pop() if len(groups) > 1 else False
+            if len(groups) == 1:
+                # It would close the group that is put around the whole.
+                raise PatternError(f"pattern {pattern[:60]!r}: a group is closed that is not open")
+            was_group = groups.pop()
             groups[-1] = groups[-1] or was_group
         elif repeat := re.match(r"[*+?]|\{(\d*)(,(\d*))?\}", rest):
             _check_repeat(pattern, repeat, was_repeated=was_repeated or had_repeat)
@@ -125,11 +133,12 @@ def _checked(pattern: str) -> str:
     return "".join(found)
 
 
-def _check_escape(pattern: str, rest: str) -> None:
+def _check_escape(pattern: str, rest: str, *, in_set: bool) -> None:
     letter = rest[1:2]
     is_hex = re.match(r"\\x[0-9a-fA-F]{2}", rest) is not None
     is_alike = letter in _ESCAPES or is_hex or (letter.isascii() and not letter.isalnum())
-    if not letter or not is_alike:
+    # In a set it is a character to Python.
+    if not letter or not is_alike or (in_set and letter == "b"):
         raise PatternError(f"pattern {pattern[:60]!r}: {rest[:2]!r} is not read alike everywhere")
 
 
