@@ -7,6 +7,7 @@ source is named; without it nothing here runs.
 import random
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from gateways.cardinal.codec import (
     Update,
     encode_message,
 )
+from gateways.cardinal.declared import PatternError, Router
 from gateways.cardinal.ordering import Head
 from tests.gateways.cardinal.vectors import VECTORS
 
@@ -216,6 +218,62 @@ def test_upstream_agrees_on_the_order_where_the_vectors_say_so(case: dict[str, A
 def _hash(number: int) -> bytes:
     # None is of zeros alone, by which upstream means that there is no start.
     return (number + 1).to_bytes(32)
+
+
+# Of what patterns are made, and keys that some of it tells apart.
+PIECES = [
+    *("a", "b", "/", "é", "ß", ".", "^", "$", "|", "(", "(?:", "(?P<n>", ")", "*", "+", "?", "*?"),
+    *("{2}", "{1,2}", "{,2}", "{2,}", "[", "[^", "]", "[a-c]", "[^/]+", "-", "&&", "[:alpha:]"),
+    *(r"\d", r"\w", r"\W", r"\b", r"\B", r"\A", r"\n", r"\x61", r"\.", r"\]", "\n", "(?P<é>"),
+]
+SAMPLES = [
+    *(
+        "a",
+        "ab/",
+        "a/b",
+        "aa/b",
+        "b/a/",
+        "a\n",
+        "a\nb/",
+        "\n",
+        "a/b\n",
+        "é/1",
+        "éa/",
+        "ß",
+        "aß/",
+        "-",
+    ),
+    *("12/", "a1_/", "]/", "a]", "a{,2}/", "&&/", ":a]", "[", "a\u00a0/", "\u0660/", "x61", "p"),
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_pattern_that_is_allowed_matches_the_same_in_both_languages(seed: int) -> None:
+    rng = random.Random(seed)
+    routers: list[Router] = []
+    while len(routers) < 20:
+        with suppress(PatternError):
+            pattern = "".join(rng.choices(PIECES, k=rng.randrange(1, 7)))
+            routers.append(Router([(pattern, "t")], DEFAULT))
+    blocks = [
+        {
+            "number": number,
+            "hash": _hash(number).hex(),
+            "parent": _hash(number - 1).hex(),
+            "weight": 1,
+            "values": {key: "01"},
+        }
+        for number, key in enumerate(SAMPLES)
+    ]
+    for router in routers:
+        [(pattern, topic)] = router.patterns
+        # Upstream puts an anchor before the first way of it alone.
+        made = map(decoded, produce(blocks, DEFAULT, [(f"(?:{pattern})", topic)]))
+        found = {each.hash: each.items for each in made if isinstance(each, Batch)}
+        for number, key in enumerate(SAMPLES):
+            route = router.route(key)
+            name, item = (route[0], Item(owed=1)) if route else (key, Item(b"\1"))
+            assert found[_hash(number)] == {name.encode(): item}, (pattern, key)
 
 
 def test_sub_batches_and_reorganisations_on_lines_of_their_own() -> None:
