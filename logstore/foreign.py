@@ -67,6 +67,7 @@ class ReadyEntry:
     encoded: bytes
     hash: bytes
     payload: GivenPayload | None
+    due_bytes: int = 0
 
 
 class _RejectedError(Exception):

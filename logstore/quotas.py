@@ -14,6 +14,12 @@ begin a thousand of them while there is room for one. A payload is judged once, 
 byte, and whoever may begin may end. What a sum does not let in is not taken in; what is held stays,
 however much it is.
 
+An entry may be kept without its payload, and the log goes on behind it. But no log that nobody has
+named begins like that: its first entry is judged together with the payload that is on its way. Two
+hundred bytes of an author who cost nothing would make a log that is looked up in every session,
+offered to every peer, and asked of each of them again since it lacks a payload: all of it for one
+that there is no room for.
+
 It is decided in the transaction that stores, so that two connections, or two processes, cannot both
 take the last room. To add up a store's logs each time would cost more than to store an entry, so
 sums are kept between transactions. They are right as long as the store's ingest number is the one
@@ -25,6 +31,7 @@ bounded by the disk alone. Own entries are not judged at all: they may use the l
 """
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -157,10 +164,13 @@ class Ledger:
     ) -> "tuple[Sequence[NewEntry | ReadyEntry], OverQuota | None]":
         """Those that there is room for, up to the first for which there is none, and why."""
         room = self._least(self._rooms(key))
-        if room is None or sum(map(_bytes_of, entries)) <= room.bytes:
+        if room is None:
+            return entries, None
+        begins = self._beginning(key, entries)
+        if begins + sum(map(_bytes_of, entries)) <= room.bytes:
             return entries, None
         # Near the limit it counts which of them are held already.
-        left = room.bytes
+        left = room.bytes - begins
         ordered = sorted(entries, key=lambda entry: entry.seq)
         for index, entry in enumerate(ordered):
             left -= self._growth(key, entry)
@@ -233,6 +243,18 @@ class Ledger:
 
     def _over(self, key: LogKey, seq: int, room: _Room) -> OverQuota:
         return OverQuota(room.key, key, seq, self.giver, room.reason)
+
+    def _beginning(self, key: LogKey, entries: "Sequence[NewEntry | ReadyEntry]") -> int:
+        """The size of the payload that a log would begin with, if that is on its way."""
+        first = min(entries, key=_seq_of, default=None)
+        if first is None or not first.due_bytes or self._is_named(key):
+            return 0
+        if load_log(self.transaction.db, key) is not None:
+            return 0
+        # Else its file was made already, and counts since then.
+        place = (key.author, pack_u64(key.log_id), pack_u64(first.seq))
+        is_declared = any(claim[:3] == place for claim in self._unfinished().claims)
+        return 0 if is_declared else first.due_bytes
 
     def _growth(self, key: LogKey, entry: "NewEntry | ReadyEntry") -> int:
         """What storing an entry, or a payload that it lacked, adds."""
@@ -308,6 +330,9 @@ class Ledger:
                 unwritten += size - synced
             self._parts = _Parts(declared, frozenset(claims), unwritten)
         return self._parts
+
+
+_seq_of = attrgetter("seq")
 
 
 def _bytes_of(entry: "NewEntry | ReadyEntry") -> int:

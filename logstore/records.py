@@ -74,6 +74,8 @@ class NewEntry:
     hash: bytes
     """The yamf hash of `encoded`."""
     payload: bytes | PayloadFile | None = None
+    due_bytes: int = 0
+    """The size of its payload if that is on its way; only quotas go by it (quotas.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,15 +127,31 @@ class Prover:
 
     # Entries
 
-    def ingest(self, request: Request, entry: OpenEntry, payload: bytes | None, end: int) -> None:
-        """Hand over an entry; `end` is the position behind what it proves."""
+    def ingest(
+        self,
+        request: Request,
+        entry: OpenEntry,
+        payload: bytes | None,
+        end: int,
+        *,
+        is_due: bool = False,
+    ) -> None:
+        """Hand over an entry; `end` is the position behind what it proves.
+
+        `is_due`: its payload is to come next, and not with it.
+        """
         entry.ingested = True
-        self.ingest_whole(
-            request, entry.begin, end, (entry.seq, entry.encoded, entry.hash, payload)
-        )
+        row = (entry.seq, entry.encoded, entry.hash, payload)
+        due_bytes = entry.payload_bytes if is_due else 0
+        self.ingest_whole(request, entry.begin, end, row, due_bytes)
 
     def ingest_whole(
-        self, request: Request, begin: int, end: int, row: tuple[int, bytes, bytes, bytes | None]
+        self,
+        request: Request,
+        begin: int,
+        end: int,
+        row: tuple[int, bytes, bytes, bytes | None],
+        due_bytes: int = 0,
     ) -> None:
         """Hand over (seq, encoding, hash, payload or None) that begins at position `begin`."""
         seq, encoded, entry_hash, payload = row
@@ -148,7 +164,9 @@ class Prover:
         booked[1].append(_Sent(begin, memory, seq, payload_bytes))
         self.in_flight_bytes += memory
         self._batch.append(
-            IngestItem(request.ident, end, request.log, seq, encoded, entry_hash, payload)
+            IngestItem(
+                request.ident, end, request.log, seq, encoded, entry_hash, payload, due_bytes
+            )
         )
 
     def keep_entry(self, request: Request, entry: OpenEntry, end: int) -> None:

@@ -127,7 +127,8 @@ class Receiver:
         # write.
         payload_follows = not _past_end(request, 1) and _next_kind(request) is PAYLOAD
         if not payload_follows or payload_bytes > self._config.small_payload_bytes_max:
-            self._prover.ingest(request, entry, None, incoming.position)
+            is_due = payload_follows and request.our_interest.takes_payload(payload_bytes)
+            self._prover.ingest(request, entry, None, incoming.position, is_due=is_due)
 
     # Payloads
 
@@ -220,7 +221,7 @@ class Receiver:
 
     def _to_sink(self, request: Request, entry: OpenEntry, offset: int) -> None:
         if not entry.ingested:
-            self._prover.ingest(request, entry, None, request.incoming.position)
+            self._prover.ingest(request, entry, None, request.incoming.position, is_due=True)
         if not self._prover.open_sink(request, entry, offset):
             raise CannotTakeIn("too many payloads under way in pieces")
 

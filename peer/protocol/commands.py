@@ -102,6 +102,7 @@ class IngestItem(Struct, frozen=True):
     `payload` is the whole payload when it came with the entry and is small, already checked
     against the entry's payload hash; None when it comes later, through a sink, or not at all.
     `position` is the position in the request's sequence just behind what this item proves.
+    `due_bytes`: of a payload that is to come next and goes through a sink, or 0.
     """
 
     request: int
@@ -111,6 +112,7 @@ class IngestItem(Struct, frozen=True):
     encoded: bytes
     hash: bytes
     payload: bytes | None
+    due_bytes: int = 0
 
 
 class Ingest(Struct, frozen=True):

@@ -44,6 +44,10 @@ class Interest(Struct):
         self.data_up_to = max(self.data_up_to, self.eager_bytes)
         self.notify_above = min(self.notify_above, self.eager_bytes)
 
+    def takes_payload(self, size: int) -> bool:
+        """Whether a payload of so many bytes is to be sent, by some setting that was in force."""
+        return self.min_bytes <= size <= min(self.max_bytes, self.data_up_to)
+
     def judge_adjust(self, adjust: Adjust) -> None:
         """Raise Violation if this adjust breaks a limit of section 5 on its sender's interest."""
         if (

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -175,6 +176,38 @@ def test_a_payload_counts_as_declared_before_its_first_byte(store: Store, limit:
     # What is given up counts no more.
     store.drop(log.key)
     begin(store, log, 3, LARGE)
+
+
+def due(entry: NewEntry) -> NewEntry:
+    """An entry whose payload is on its way."""
+    return replace(entry, due_bytes=LARGE)
+
+
+@pytest.mark.parametrize("limit", ["author_bytes", "peer_bytes", "store_bytes"])
+def test_no_log_begins_with_a_payload_that_there_is_no_room_for(store: Store, limit: str) -> None:
+    store.set_quotas(QuotaLimits(**{limit: LARGE}))
+    log = AuthorLog()
+    one, two, three = (log.add(seq, b"x" * LARGE, held=False) for seq in (1, 2, 3))
+    assert bring(store, log, [due(one), due(two)]) == (0, limit.replace("_", "-"))
+    assert store.log(log.key) is None
+    # Without it there is room, and a log goes on behind what it lacks.
+    assert bring(store, log, [one]) == (1, None)
+    assert bring(store, log, [due(one), due(two), due(three)]) == (2, None)
+
+
+def test_a_payload_that_a_log_begins_with_counts_once(store: Store) -> None:
+    store.set_quotas(QuotaLimits(author_bytes=LARGE + 1000))
+    log = AuthorLog()
+    begin(store, log, 1, LARGE)
+    entry = log.make(1, payload_bytes=LARGE, payload_hash=yamf_hash(b"1"), held=False)
+    assert bring(store, log, [due(entry)]) == (1, None)
+
+
+def test_a_log_that_is_named_begins_without_its_payload(store: Store) -> None:
+    store.set_quotas(QuotaLimits(author_bytes=1000, store_bytes=1000))
+    log = AuthorLog()
+    store.follow(log.key)
+    assert bring(store, log, [due(log.make(1, held=False))]) == (1, None)
 
 
 def test_a_giant_size_is_refused_at_once(store: Store) -> None:

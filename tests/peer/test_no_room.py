@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 from nacl.signing import SigningKey
 
-from peer.protocol.commands import Ingest, OpenPayload
+from logstore import Subscription
+from peer.protocol.commands import Ingest, IngestItem, OpenPayload
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import (
     Event,
@@ -114,6 +115,26 @@ def test_what_is_asked_for_by_name_has_room_at_once() -> None:
     pair.hosts[1].todo.append(InterestsChanged(named, ()))
     pair.run(advance_s=1.0)
     assert pair.hosts[1].store.logs[LOG][1].payload is not None
+
+
+@pytest.mark.parametrize(("eager_bytes", "due"), [(None, LARGE), (LARGE, LARGE), (LARGE - 1, 0)])
+def test_the_host_is_told_of_a_payload_that_is_to_come(eager_bytes: int | None, due: int) -> None:
+    """And of none that is only notified of, or that comes with its entry."""
+    pair = pair_with([random.Random(1).randbytes(LARGE), b"two"])
+    here, items = pair.hosts[1], list[IngestItem]()
+    usual: Callable[..., list[Event]] = here._replies
+
+    def replies(item: object) -> list[Event]:
+        if isinstance(item, Ingest):
+            items.extend(item.items)
+        return usual(item)
+
+    here._replies = replies  # type: ignore[method-assign]
+    wish = Subscription(eager_bytes=eager_bytes)
+    follows = Interests(logs=frozenset((LOG,)), subscriptions={LOG: wish})
+    pair.connect((follows, follows))
+    pair.run(advance_s=1.0)
+    assert [(each.seq, each.due_bytes) for each in items] == [(1, due), (2, 0)]
 
 
 def test_a_one_time_sync_does_not_wait_for_room() -> None:

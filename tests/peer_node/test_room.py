@@ -147,3 +147,25 @@ async def test_a_peer_that_brings_too_much_is_refused_and_both_go_on() -> None:
             with trio.fail_after(PATIENCE_S):
                 while (held := one.log(bens_key)) is None or held.payloads < 7:
                     await trio.sleep(0.01)
+
+
+async def test_nothing_is_kept_of_a_stranger_whose_first_payload_has_no_room() -> None:
+    told = Told()
+    config = replace(TLS, limits=Limits(author_bytes=100_000, free_bytes=0))
+    with Store.memory(signing_key=AMY) as one, Store.memory(signing_key=BEN) as other:
+        one.follow(ALL)
+        one.peers.allow(BEN_ID)
+        other.append([bytes(200_000)])
+        other.append([PAYLOAD], log_id=1)
+        async with (
+            running_node(one, config, observer=told.take, rng=random.Random(1)) as amy,
+            running_node(other, TLS, rng=random.Random(2)) as ben,
+        ):
+            [address] = await amy.listen(HERE)
+            ben.connect(PeerAddress(address, peer=AMY_ID.hex()))
+            await told.wait_for("limit")
+            with trio.fail_after(PATIENCE_S):
+                while (held := one.log(LogKey(BEN_ID, 1))) is None or not held.payloads:
+                    await trio.sleep(0.01)
+            await amy.host.wait_idle()
+            assert one.log(LogKey(BEN_ID, 0)) is None

@@ -39,7 +39,10 @@ class Group(Struct):
 
     def new_entries(self) -> list[NewEntry]:
         """What the store is given."""
-        return [NewEntry(i.seq, i.encoded, i.hash, i.payload) for i in self.items[: self.good]]
+        return [
+            NewEntry(i.seq, i.encoded, i.hash, i.payload, i.due_bytes)
+            for i in self.items[: self.good]
+        ]
 
     def refuse_from(self, seq: int, refusal: Refusal, detail: str) -> None:
         """The entry with this number, and what is behind it, was not stored."""
