@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wire import LogKey
 
+from .brought import DECIDED, forget_brought
 from .errors import NoSuchPeer
 from .names import check_name, forget_name, load_names, set_name
 from .records import ALL, Follow
@@ -38,7 +39,6 @@ CONNECTIONS_MAX: Final = 4
 WAITING_MAX: Final = 256
 WAITING_PER_PLACE_MAX: Final = 8
 
-_DECIDED: Final = "peer/"
 _SEEN: Final = "seen/"
 
 
@@ -201,13 +201,14 @@ class PeerTable:
             return True
 
     def remove(self, peer_id: bytes) -> None:
-        """Forgets a peer, with its name. Raises NoSuchPeer."""
+        """Forgets a peer, with its name and what it brought. Raises NoSuchPeer."""
         with self._database.write() as transaction:
             db = transaction.db
             _check_known(db, peer_id)
             transaction.changes_wishes = True
-            for kind in (_DECIDED, _SEEN):
+            for kind in (DECIDED, _SEEN):
                 remember(db, kind + peer_id.hex(), None)
+            forget_brought(db, peer_id)
             forget_name(db, peer_id)
 
     def rename(self, peer_id: bytes, name: str) -> bool:
@@ -243,7 +244,7 @@ class PeerTable:
 
 
 def _check_known(db: "apsw.Connection", peer_id: bytes) -> None:
-    if all(recall(db, kind + peer_id.hex()) is None for kind in (_DECIDED, _SEEN)):
+    if all(recall(db, kind + peer_id.hex()) is None for kind in (DECIDED, _SEEN)):
         raise NoSuchPeer("there is no such peer", peer_id.hex(), "`peer list` lists them")
 
 
@@ -273,14 +274,14 @@ def _load_rules(db: "apsw.Connection") -> dict[bytes, PeerRule]:
     found = {}
     for name, value, tag in db.execute(
         "SELECT name, value, tag FROM memory WHERE name >= ? AND substr(name, 1, ?) = ?",
-        (_DECIDED, len(_DECIDED), _DECIDED),
+        (DECIDED, len(DECIDED), DECIDED),
     ):
-        found[bytes.fromhex(name[len(_DECIDED) :])] = _rule(name, value, tag)
+        found[bytes.fromhex(name[len(DECIDED) :])] = _rule(name, value, tag)
     return found
 
 
 def _load_rule(db: "apsw.Connection", peer_id: bytes) -> PeerRule | None:
-    name = _DECIDED + peer_id.hex()
+    name = DECIDED + peer_id.hex()
     row = db.execute("SELECT value, tag FROM memory WHERE name = ?", (name,)).fetchone()
     return None if row is None else _rule(name, row[0], row[1])
 
@@ -314,7 +315,7 @@ def _save_rule(db: "apsw.Connection", peer_id: bytes, rule: PeerRule) -> None:
         "connections": rule.connections,
         "address": rule.address,
     }
-    remember(db, _DECIDED + peer_id.hex(), json.dumps(row).encode())
+    remember(db, DECIDED + peer_id.hex(), json.dumps(row).encode())
 
 
 def _load_seen(db: "apsw.Connection") -> dict[bytes, Sighting]:

@@ -4,7 +4,7 @@ Theory. An author's id costs nothing to make, a size costs nothing to claim, and
 everything is offered all of it. So four sums are bounded:
 
     author-bytes   held of one author who is not followed by name
-    peer-bytes     brought by one peer, of authors who are not followed by name
+    peer-bytes     brought by one peer, of authors who are not followed by name (brought.py)
     store-bytes    held in all
     free-bytes     the other way round: what others use on this disk, we do not
 
@@ -37,13 +37,13 @@ from typing import TYPE_CHECKING, Final
 
 from wire import LogKey
 
+from .brought import brought_before, note_brought
 from .errors import StoreOverQuota
 from .files import Staged
 from .records import NewEntry, OverQuota, PayloadFile
 from .rows import load_log, pack_u64, unpack_u64
 from .schema import FILE_PARTIAL, FILE_WHOLE
 from .system import System
-from .upkeep import recall, remember
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +56,6 @@ FREE_BYTES_MAX: Final = GIB
 """What is left free on a disk unless something else is said..."""
 FREE_PART: Final = 20
 """... or this part of the disk, where that is less."""
-_BROUGHT: Final = "brought/"
-"""Rows of `memory`: what each peer has brought of authors who are not followed by name. That is
-not counted back when it is dropped, or a peer could bring for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +200,7 @@ class Ledger:
             if of in sums:
                 sums[of] += count
         if count > 0 and not self._is_named(key):
-            name = _BROUGHT + self.giver.hex()
-            remember(self.transaction.db, name, pack_u64(self._brought_before(name) + count))
+            note_brought(self.transaction.db, self.giver, count)
         self._free = self._parts = None
 
     # What there is room for
@@ -229,7 +225,7 @@ class Ledger:
             )
             rooms.append(_Room(limits.author_bytes - held, "author-bytes", reason))
         if limits.peer_bytes is not None:
-            held = self._brought_before(_BROUGHT + self.giver.hex()) + self._under_way()
+            held = brought_before(self.transaction.db, self.giver) + self._under_way()
             reason = (
                 f"{limits.peer_bytes:,} bytes may be brought by one peer, of authors who are not"
                 " followed by name"
@@ -294,10 +290,6 @@ class Ledger:
                 found = db.execute("SELECT total(bytes) FROM logs WHERE author = ?", (author,)).get
             found = sums[author] = int(found)
         return found
-
-    def _brought_before(self, name: str) -> int:
-        known = recall(self.transaction.db, name)
-        return 0 if known is None else unpack_u64(known)
 
     def _free_bytes(self) -> int | None:
         if self._free is None:

@@ -21,6 +21,7 @@ from logstore import (
     StoreOverQuota,
     System,
 )
+from logstore.brought import UNDECIDED_MAX
 from tests.logstore.authors import AuthorLog, signing_key
 from wire import LogKey, yamf_hash
 
@@ -149,6 +150,45 @@ def test_what_a_peer_brought_is_known_after_a_restart(tmp_path: Path) -> None:
         store.set_quotas(QuotaLimits(peer_bytes=2000))
         assert bring(store, AuthorLog(2), AuthorLog(2).add_all([1, 2])) == (0, "peer-bytes")
         assert bring(store, AuthorLog(2), AuthorLog(2).add_all([1, 2]), OTHER) == (2, None)
+
+
+def test_what_a_peer_brought_is_forgotten_with_the_peer(store: Store) -> None:
+    store.set_quotas(QuotaLimits(peer_bytes=2000))
+    store.peers.allow(PEER)
+    first, second = AuthorLog(), AuthorLog(2)
+    assert bring(store, first, first.add_all(range(1, 21)))[1] == "peer-bytes"
+    # Who is blocked is still known.
+    store.peers.block(PEER)
+    store.peers.allow(PEER)
+    assert bring(store, second, second.add_all([1, 2])) == (0, "peer-bytes")
+    store.peers.remove(PEER)
+    assert store.recall(f"brought/{PEER.hex()}") is None
+    store.peers.allow(PEER)
+    assert bring(store, second, second.add_all([1, 2])) == (2, None)
+
+
+def test_of_ids_that_nobody_has_decided_those_who_brought_least_give_way(store: Store) -> None:
+    """Ids cost nothing to make."""
+    store.set_quotas(QuotaLimits(peer_bytes=1 << 20))
+    log = AuthorLog()
+    entries = iter(log.add_all(range(1, UNDECIDED_MAX + 20)))
+    others = [number.to_bytes(32, "big") for number in range(1, UNDECIDED_MAX + 2)]
+
+    def counted() -> set[bytes]:
+        ids = (PEER, OTHER, b"", *others)
+        return {each for each in ids if store.recall(f"brought/{each.hex()}") is not None}
+
+    store.peers.allow(PEER)
+    for giver in (PEER, b"", OTHER, OTHER):
+        bring(store, log, [next(entries)], giver)
+    for giver in others[: UNDECIDED_MAX - 1]:
+        bring(store, log, [next(entries)], giver)
+    assert counted() == {PEER, OTHER, b"", *others[: UNDECIDED_MAX - 1]}
+    for giver in others[UNDECIDED_MAX - 1 :]:
+        bring(store, log, [next(entries)], giver)
+        found = counted()
+        assert len(found) == UNDECIDED_MAX + 2
+        assert found >= {PEER, OTHER, b"", giver}
 
 
 def test_peers_without_an_id_share_one_quota(store: Store) -> None:
