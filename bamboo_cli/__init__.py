@@ -7,15 +7,19 @@ of commands, `settings` knows where a flag's value comes from, `terminal` is wha
 
 from collections.abc import Sequence
 
+from .interrupting import held_signals
+
 __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; `argv` is `sys.argv[1:]` unless given. Returns the exit status."""
     try:
-        # Most of the time until a command runs goes into imports: Ctrl-C is to be quiet there too.
-        from .dispatch import dispatch
+        # Most of the time until a command runs goes into imports: Ctrl-C is to be quiet there too,
+        # and what asks a node to read its configuration again is not to end it.
+        with held_signals():
+            from .dispatch import dispatch
 
-        return dispatch(argv)
+            return dispatch(argv)
     except KeyboardInterrupt:
         return 130

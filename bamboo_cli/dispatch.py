@@ -11,6 +11,7 @@ from functools import partial
 from typing import NoReturn
 
 from .errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, Problem, WrongUsage
+from .interrupting import idle_signals, let_signals_in
 from .registry import COMMANDS, Command, Definition
 from .settings import (
     PROGRAM,
@@ -96,6 +97,14 @@ def _run(argv: list[str], terminal: Terminal) -> int:
     command = COMMANDS.get(name)
     if command is None:
         raise WrongUsage(f"there is no command {name!r}{_similar(name)} (see `{PROGRAM} --help`)")
+    if command.is_asked:
+        with idle_signals():
+            return _run_to_its_end(command, argv, terminal)
+    let_signals_in()
+    return _run_to_its_end(command, argv, terminal)
+
+
+def _run_to_its_end(command: Command, argv: list[str], terminal: Terminal) -> int:
     if command.ended is None:
         return _run_command(command, argv, terminal)
     try:

@@ -60,6 +60,10 @@ class Command:
     a read that a signal does not end.
     """
 
+    is_asked: bool = False
+    """Whether SIGHUP asks something of it, and ends it at no time: it lets such signals in itself
+    (interrupting.py). The others end by them as any program does."""
+
     def load(self) -> "Definition | Several":
         """The definition, from the module that nobody has needed until now."""
         commands: dict[str, Definition | Several]
@@ -87,7 +91,7 @@ _TABLE = (
     Command(
         "fetch", "fetching", "bring entries and payloads that were skipped or dropped", INTERRUPTED
     ),
-    Command("serve", "serve", "run the node until interrupted", DONE),
+    Command("serve", "serve", "run the node until interrupted", DONE, is_asked=True),
     Command("sync", "sync", "connect once and bring both sides up to date", INTERRUPTED),
     Command("status", "status", "who is connected, what is held, what is missing"),
     Command("check", "checking", "say in a line whether the node is as it should be"),

@@ -12,7 +12,7 @@ from logstore import StoreError
 from wire import SignatureLibraryError
 
 from .errors import DONE, Problem, WrongUsage
-from .interrupting import IDLE_SIGNALS, idle_signals
+from .interrupting import IDLE_SIGNALS, let_signals_in
 from .levels import level_argument
 from .limit_flags import limit_arguments, limits
 from .online import (
@@ -118,7 +118,7 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     collect_seldom()
     allow_open_files()
     _check(args)
-    with idle_signals(), opened_store(args) as store:
+    with opened_store(args) as store:
         remember_follows(store, args)
         check_called(store, args.connect, doors(args))
         try:
@@ -175,6 +175,7 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
     events = Events(terminal, ending, allowed, args.log_level)
     numbers = (signal.SIGINT, signal.SIGTERM, *IDLE_SIGNALS)
     with manager, events.logging(), trio.open_signal_receiver(*numbers) as signals:
+        let_signals_in()
         async with trio.open_nursery() as nursery:
             config = NodeConfig(
                 session=session_config(args),

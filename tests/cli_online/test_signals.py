@@ -1,7 +1,10 @@
 """What signals do to `serve`: in processes of their own."""
 
+import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +79,56 @@ def test_a_call_that_the_file_names_is_made_and_hung_up(
         node.process.send_signal(signal.SIGHUP)
         assert event(node, "disconnected")["kind"] == "closed"
         node.end()
+
+
+HANGING_UP = """
+import os, signal, sys
+
+def hang_up(event, arguments):
+    global over
+    if event == "import" and not over:
+        over = arguments[0] == "bamboo_cli.reloading"
+        os.kill(os.getpid(), signal.SIGHUP)
+
+from bamboo_cli import main
+over = False
+sys.addaudithook(hang_up)
+raise SystemExit(main())
+"""
+"""The program, which gets SIGHUP with each module that it loads until it begins to run."""
+
+
+def hanging_up(
+    store: Path, *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", HANGING_UP, *arguments, "--store", str(store)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def test_sighup_does_not_end_a_node_that_is_being_started_and_is_heard(taker: Path) -> None:
+    with serving(taker, "--listen", "127.0.0.1:0", "--json", start=hanging_up) as node:
+        assert {node.event()["event"], node.event()["event"]} == {"listening", "config_reloaded"}
+        assert node.end() == (0, "")
+
+
+def test_sighup_does_not_change_how_a_start_fails(taker: Path, config: Path) -> None:
+    config.write_text("[serve]\nmax-rate = 0\n")
+    for arguments in (["--config", str(config)], ["--listen", "127.0.0.1:65537"]):
+        with serving(taker, *arguments, start=hanging_up) as node:
+            node.process.communicate(timeout=PATIENCE_S)
+            assert node.process.returncode == 2
+
+
+def test_sighup_ends_other_commands(taker: Path) -> None:
+    process = hanging_up(taker, "logs")
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -signal.SIGHUP
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
