@@ -143,6 +143,18 @@ async def test_another_version_or_protocol_gets_an_alert(
         await amys.of_kind("refused", "no tls")
 
 
+@pytest.mark.parametrize("options", [(), ("-alpn", "h2")])
+async def test_who_does_not_ask_for_bamboo_gets_alert_120(
+    ed25519: Certificate, options: tuple[str, ...]
+) -> None:
+    amys = Told()
+    async with node(AMY, told=amys) as amy:
+        [address] = await amy.listen(HERE)
+        assert b"SSL alert number 120" in await client(address, *options, *ed25519.files)
+        refused = await amys.of_kind("refused", "no tls")
+        assert refused["reason"] == "the caller speaks TLS, and not bamboo in it"
+
+
 async def test_a_foreign_server_proves_its_key_and_sees_ours(ed25519: Certificate) -> None:
     bens = Told()
     async with (

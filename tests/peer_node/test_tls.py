@@ -268,8 +268,25 @@ async def test_something_else_inside_of_tls_is_refused(offered: list[str] | None
             await theirs.do_handshake()
 
     mine = await refused(ours, theirs, go_on)
-    # Who offers nothing is refused by whoever looks first: here by himself.
-    assert ("not bamboo in it" in str(mine)) == (offered is not None)
+    assert str(mine) == "the caller speaks TLS, and not bamboo in it"
+    assert mine.kind is Trouble.OTHER
+
+
+async def test_an_other_side_that_chooses_no_protocol_is_hung_up_on() -> None:
+    stranger = Identity(BEN)
+    context = stranger.context = SSL.Context(SSL.TLS_METHOD)
+    context.use_privatekey(private_key(BEN))
+    context.use_certificate(make_certificate(private_key(BEN)))
+    left, right = trio.testing.memory_stream_pair()
+    ours = TlsStream(left, AMY_IDENTITY, server=False)
+    theirs = TlsStream(right, stranger, server=True)
+
+    async def go_on() -> None:
+        with pytest.raises(HandshakeError):
+            await theirs.do_handshake()
+
+    mine = await refused(ours, theirs, go_on)
+    assert str(mine) == "the other side speaks TLS, and not bamboo in it"
 
 
 async def test_a_caller_without_tls_is_told_so() -> None:

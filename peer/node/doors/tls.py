@@ -18,6 +18,7 @@ from OpenSSL import SSL, crypto
 
 from .admission import ProvedStream
 from .certificate import CertificateError, make_certificate, peer_id_of, private_key
+from .hello import ClientHello
 from .trouble import HandshakeError, Trouble
 
 PROTOCOL: Final = b"bamboo-p2p/1"
@@ -28,6 +29,8 @@ OWED_MAX: Final = 16 * 1024
 """What TLS may owe to an other side that makes us owe it and to which nothing is sent."""
 NO_TLS_ALERT: Final = bytes.fromhex("15 03 03 00 02 02 0a")
 """`unexpected_message`: the answer of a listener to who does not begin with a ClientHello."""
+NO_PROTOCOL_ALERT: Final = bytes.fromhex("15 03 03 00 02 02 78")
+"""`no_application_protocol`: the answer of a listener to a ClientHello that names none."""
 Blocks = Callable[[bytes], bool]
 _HANDSHAKE_BYTE: Final = 22
 _RECORD: Final = 16 * 1024
@@ -46,6 +49,7 @@ _SOME: Final = 4 * 1024
 _PARTIAL_WRITES: Final = 1
 """OpenSSL's SSL_MODE_ENABLE_PARTIAL_WRITE, which the library sets: a record for each call. Where
 the buffers are in memory there is room for all of them."""
+_OTHER_PROTOCOL: Final = "the caller speaks TLS, and not bamboo in it"
 _NOT_CLOSED_WELL: Final = "the other side's stream was cut: it did not say that it ends"
 
 
@@ -145,6 +149,7 @@ class TlsStream(ProvedStream):
             tls.set_accept_state()
         else:
             tls.set_connect_state()
+        self._hello = ClientHello()
         self._handshake = trio.Lock()
         self._peer_id: bytes | None = None
         self._broken: str | None = None
@@ -219,13 +224,19 @@ class TlsStream(ProvedStream):
                 await self.transport.send_all(NO_TLS_ALERT)
             raise HandshakeError(Trouble.NO_TLS, "the caller does not speak TLS")
         self._has_received = True
+        if self._server:
+            self._hello.feed(data)
+            if self._hello.offers_nothing:
+                with suppress(trio.BrokenResourceError):
+                    await self.transport.send_all(NO_PROTOCOL_ALERT)
+                raise HandshakeError(Trouble.OTHER, _OTHER_PROTOCOL)
         self._tls.bio_write(data)
 
     def _reason_of(self, error: Exception) -> HandshakeError:
         if self._look.found is not None:
             return HandshakeError(*self._look.found)
         if isinstance(error, _WrongProtocolError):
-            return HandshakeError(Trouble.OTHER, "the caller speaks TLS, and not bamboo in it")
+            return HandshakeError(Trouble.OTHER, _OTHER_PROTOCOL)
         if not isinstance(error, SSL.Error):
             return HandshakeError(Trouble.OTHER, f"TLS failed: {type(error).__name__}")
         words = _words_of(error)
