@@ -1,10 +1,13 @@
 """Logs that nobody has asked for are offered at a pace; what is wanted is not held back."""
 
+from collections.abc import Callable
+
 import pytest
 
 from peer.planner.offering import FIRST, FOR_A_WANTED, MOST, PER_S, Offering
+from peer.protocol.commands import LookUp
 from peer.protocol.config import SessionConfig
-from peer.protocol.events import Interests, InterestsChanged
+from peer.protocol.events import Event, Interests, InterestsChanged
 from tests.records import replace
 from wire import CancelReason, Grant, LogKey, Propose, encode_request_cancelled, encode_switch
 
@@ -114,3 +117,25 @@ def test_no_more_is_saved_up_than_may_leave_at_once() -> None:
             offering.offered()
             offers += 1
         assert offers == MOST
+
+
+def test_a_log_in_parts_is_looked_up_once_for_each_proposal() -> None:
+    """Who answers that he does not hold what a proposal begins in is asked for nothing else yet."""
+    giver = Store()
+    for payload in (b"one", bytes(300_000)):
+        giver.append(AUTHOR, 0, payload)
+    giver.logs[LOGS[0]][2].payload = None
+    pair = Pair(SessionConfig(), stores=(giver, Store()))
+    here, looked_up = pair.hosts[0], list[LookUp]()
+    usual: Callable[..., list[Event]] = here._replies
+
+    def replies(item: object) -> list[Event]:
+        if isinstance(item, LookUp):
+            looked_up.append(item)
+        return usual(item)
+
+    here._replies = replies  # type: ignore[method-assign]
+    other = Interests(logs=frozenset((LogKey(b"x" * 32, 0),)))
+    pair.connect((Interests(everything=True), other))
+    pair.run(advance_s=0.5)
+    assert [each.log for each in looked_up].count(LOGS[0]) == 1
