@@ -1,21 +1,20 @@
 """`cardinal VERB`: blocks of a chain that may fork, over our logs (docs/cardinal.md)."""
 
-import json
-import re
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from logstore import LogMoved, Store, StoreDamaged
-from peer import counted, json_number, log_fields
+from peer import json_number, log_fields
 from wire import LogKey
 
 from .asking import Asker
+from .cardinal_put import run_put
+from .cardinal_reading import run_block, run_follow, run_status, run_tail, run_wait, run_why
+from .cardinal_streams import named_stream
 from .errors import DONE, FAILED, Problem, WrongUsage
-from .lines import LineBytes, line_batches
 from .opening import opened_store
 from .settings import Parser
-from .values import log_key, u64
+from .values import seconds, u64
 from .verbs import Verb, Verbs
 
 if TYPE_CHECKING:
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
     from gateways.cardinal import Lying, Stream, Unread
 
     from .terminal import Terminal
-
-LINE_BYTES_MAX: Final = 16 << 20
-_MESSAGE_FIELDS: Final = {"topic", "key", "value"}
-_HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*")
 
 
 def _create_flags(parser: Parser) -> None:
@@ -60,6 +55,96 @@ def _put_flags(parser: Parser) -> None:
         own_variable="cardinal-messages",
         help='messages as they are: {"topic", "key", "value"}, key and value in hex',
     )
+    parser.add_argument(
+        "--skip-seen",
+        action="store_true",
+        default=None,
+        own_variable="cardinal-skip-seen",
+        help="leaves out what another producer of the chain has written in full",
+    )
+
+
+def _streams_flags(parser: Parser) -> None:
+    parser.add_argument(
+        "--track",
+        metavar="REGEX",
+        action="append",
+        default=None,
+        help="items count whose key it is found in; repeatable (default: all do)",
+    )
+    parser.add_argument(
+        "--topic",
+        metavar="TOPIC",
+        action="append",
+        default=None,
+        own_variable="tail-topic",
+        help="items of this topic count, and of the default one; repeatable (default: all do)",
+    )
+
+
+def _tail_flags(parser: Parser) -> None:
+    _streams_flags(parser)
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="NUMBER/HASH[/WEIGHT]",
+        own_variable="cardinal-from",
+        help="begins behind this block (default: with the first that is complete)",
+    )
+    parser.add_argument(
+        "--state",
+        metavar="FILE",
+        own_variable="cardinal-state",
+        help="goes on where the file says, and replaces it behind each update",
+    )
+    parser.add_argument(
+        "--threshold",
+        metavar="T",
+        type=u64,
+        help="how many blocks a reorganisation takes back at most (default: as declared)",
+    )
+    parser.add_argument(
+        "--blocks",
+        action="store_true",
+        default=None,
+        own_variable="tail-blocks",
+        help="prints each block once it is complete, too",
+    )
+    parser.add_argument(
+        "--no-values",
+        action="store_true",
+        default=None,
+        own_variable="tail-no-values",
+        help="blocks without what is in them",
+    )
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        default=None,
+        own_variable="tail-once",
+        help="ends once everything held is printed",
+    )
+
+
+def _wait_flags(parser: Parser) -> None:
+    _streams_flags(parser)
+    _timeout_flag(parser, "how long it is waited for the block (default: 60)")
+
+
+def _follow_flags(parser: Parser) -> None:
+    parser.add_argument(
+        "--topic",
+        metavar="TOPIC",
+        action="append",
+        default=None,
+        own_variable="follow-topic",
+        help="this topic besides the default one; repeatable (default: all)",
+    )
+    _timeout_flag(parser, "how long it is waited for the stream's entry 1 (default: 0)")
+
+
+def _timeout_flag(parser: Parser, what: str) -> None:
+    parser.add_argument("--timeout", metavar="S", type=seconds, own_variable=True, help=what)
 
 
 def _messages_flags(parser: Parser) -> None:
@@ -135,132 +220,6 @@ def _stream_fields(stream: "Stream") -> dict[str, object]:
     }
 
 
-def _stream(store: Store, text: str) -> "Stream":
-    """By its log, or one's own by the chain."""
-    from gateways.cardinal import own_stream, stream_of
-
-    if "/" in text:
-        try:
-            key = log_key(text)
-        except ValueError as error:
-            raise WrongUsage(f"cardinal: {error}") from None
-        return stream_of(store, key)
-    found = own_stream(store, text)
-    if found is None:
-        raise Problem(
-            f"{text[:70]}: this store has no such chain of its own; another's stream is AUTHOR/LOG"
-        )
-    return found
-
-
-# Writing
-
-
-def _put(args: "Namespace", terminal: "Terminal") -> int:
-    from gateways import WriterLock
-    from gateways.cardinal import lock_name
-
-    with ExitStack() as stack:
-        store = stack.enter_context(opened_store(args))
-        stream = _stream(store, args.words[0])
-        if stream.key.author != store.author:
-            raise Problem(f"{stream.key}: another author's stream; only its author writes it")
-        what = f"another process writes the stream {stream.key}"
-        stack.enter_context(WriterLock(store.path, lock_name(stream), what))
-        Asker(store, stream.declared.log_ids.values(), terminal, always=None).ask()
-        putting = _Putting(store, stream, terminal)
-        for lines in line_batches(stack.enter_context(_input(args, terminal))):
-            putting.take(lines)
-        putting.finish()
-    return FAILED if putting.has_failed else DONE
-
-
-def _input(args: "Namespace", terminal: "Terminal") -> Any:  # noqa: ANN401 - closes by itself or not
-    from contextlib import nullcontext
-
-    name = args.words[1] if len(args.words) > 1 else "-"
-    if name == "-":
-        return nullcontext(terminal.input)
-    try:
-        return open(name, "rb")  # noqa: PTH123 - as it was given; whoever calls closes it
-    except OSError as error:
-        raise Problem(f"{name}: {error.strerror}") from None
-
-
-class _Putting:
-    """Messages from lines into the logs of a stream."""
-
-    def __init__(self, store: Store, stream: "Stream", terminal: "Terminal") -> None:
-        from gateways.cardinal import Gathering
-
-        self._store = store
-        self._stream = stream
-        self._terminal = terminal
-        self._gathering = Gathering(stream)
-        self._line = 0
-        self._entries = 0
-        self._messages = 0
-        self.has_failed = False
-
-    def take(self, lines: Iterable[LineBytes]) -> None:
-        """Lines that came together are on disk together, up to 1 MiB of them."""
-        for line in lines:
-            self._line += 1
-            try:
-                self._gathering.add(*self._read(line))
-            except ValueError as error:
-                self.has_failed = True
-                self._terminal.note(f"line {self._line}: {error}")
-                continue
-            self._messages += 1
-            if self._gathering.is_full:
-                self._write()
-        self._write()
-
-    def _read(self, line: LineBytes) -> tuple[str, bytes, bytes]:
-        text = line if isinstance(line, bytes) else _whole(line)
-        try:
-            fields = json.loads(text)
-        except (ValueError, RecursionError):
-            raise ValueError("no JSON") from None
-        if not isinstance(fields, dict) or fields.keys() != _MESSAGE_FIELDS:
-            raise ValueError("an object with topic, key and value is wanted")
-        topic, key, value = (fields[name] for name in ("topic", "key", "value"))
-        if not isinstance(topic, str) or topic not in self._stream.declared.log_ids:
-            raise ValueError(f"the stream has no topic {str(topic)[:70]!r}")
-        if not key:
-            # It would be a note of ours, and no message.
-            raise ValueError("the key is empty")
-        return topic, _bytes(key, "key"), _bytes(value, "value")
-
-    def _write(self) -> None:
-        batches = self._gathering.take()
-        if batches:
-            self._store.append_many(batches)
-            self._entries += sum(len(payloads) for _, payloads in batches)
-
-    def finish(self) -> None:
-        """Says what was written."""
-        fields = {"entries": self._entries, "messages": self._messages}
-        messages, entries = counted(self._messages, "message"), counted(self._entries, "entry")
-        text = f"{messages} in {entries}"
-        self._terminal.result(fields, text)
-
-
-def _whole(line: BinaryIO) -> bytes:
-    with line:
-        text = line.read(LINE_BYTES_MAX + 1)
-    if len(text) > LINE_BYTES_MAX:
-        raise ValueError(f"a line of more than {LINE_BYTES_MAX} bytes")
-    return text
-
-
-def _bytes(value: object, what: str) -> bytes:
-    if not isinstance(value, str) or _HEX.fullmatch(value) is None:
-        raise ValueError(f"the {what} is no hex")
-    return bytes.fromhex(value)
-
-
 # Reading
 
 
@@ -268,7 +227,7 @@ def _messages(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.cardinal import chosen_topics, held_entries
 
     with opened_store(args, readonly=True) as store:
-        logs = chosen_topics(_stream(store, args.words[0]), args.topic or ())
+        logs = chosen_topics(named_stream(store, args.words[0]), args.topic or ())
         printing = _Printing(store, terminal)
         position = store.position()
         held = held_entries(store, logs, printing.say_damaged)
@@ -346,12 +305,20 @@ COMMANDS: Final = {
             "create": Verb(
                 "CHAIN", "declare a stream, one log for each topic", _create, _create_flags
             ),
-            "put": Verb(
-                "STREAM [FILE]", "write messages, JSON lines", _put, _put_flags, ("messages",)
-            ),
+            "put": Verb("STREAM [FILE]", "write blocks, JSON lines", run_put, _put_flags),
             "messages": Verb(
                 "STREAM", "print the messages held, JSON lines", _messages, _messages_flags
             ),
+            "tail": Verb("STREAM...", "print how the chain changes", run_tail, _tail_flags),
+            "follow": Verb("STREAM", "follow the topics of a stream", run_follow, _follow_flags),
+            "block": Verb(
+                "STREAM... BLOCK", "print one block, a number or a hash", run_block, _streams_flags
+            ),
+            "why": Verb("STREAM... HASH", "say what a block waits for", run_why, _streams_flags),
+            "wait": Verb(
+                "STREAM... BLOCK", "wait for a block, a number or a hash", run_wait, _wait_flags
+            ),
+            "status": Verb("STREAM...", "how it stands with a chain", run_status, _streams_flags),
         },
     )
 }

@@ -127,7 +127,8 @@ def _run(title: str, verb: Verb, args: "Namespace", terminal: "Terminal") -> int
             raise WrongUsage(f"{title}: it needs --{flag}")
     names = verb.takes.split()
     least = sum(1 for each in names if not each.startswith("["))
-    most = None if names and names[-1].endswith("...]") else len(names)
+    is_open = any(each.endswith(("...", "...]")) for each in names)
+    most = None if is_open else len(names)
     if len(args.words) < least or (most is not None and len(args.words) > most):
         raise WrongUsage(f"{title}: it takes {verb.takes or 'no arguments'}")
     try:

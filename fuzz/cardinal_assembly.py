@@ -3,10 +3,10 @@
 Every update fits the chain that was there before it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from fuzz.harness import main
-from gateways.cardinal.assembly import Assembly, Come, Complete
+from gateways.cardinal.assembly import Assembly, Changed, Come, Complete, Happened, State
 from gateways.cardinal.codec import (
     Batch,
     Delete,
@@ -18,7 +18,8 @@ from gateways.cardinal.codec import (
     encode_message,
 )
 from gateways.cardinal.frames import encode_frame, frames_of
-from gateways.cardinal.ordering import Ordering, Step
+from gateways.cardinal.headers import Step
+from gateways.cardinal.ordering import Ordering
 from gateways.reading import CodecError
 
 INCOMPLETE_MAX = 4
@@ -55,16 +56,29 @@ CORPUS = [
 ]
 
 
+class _Kept:
+    """What came, for blocks that have left memory."""
+
+    def __init__(self) -> None:
+        self.come: dict[bytes, list[Come]] = {}
+        self._states: dict[bytes, State] = {}
+
+    def note(self, hash_: bytes, happened: Happened) -> None:
+        if isinstance(happened, Changed):
+            self._states[hash_] = happened.state
+
+    def state(self, hash_: bytes) -> State | None:
+        return self._states.get(hash_, State.MET if hash_ in self.come else None)
+
+    def messages(self, hash_: bytes) -> Iterable[Come]:
+        return [*self.come.get(hash_, ())]
+
+
 def check(data: bytes) -> None:
     """The invariant, for any bytes."""
-    come: list[Come] = []
-
-    def read(entries: Sequence[int], hash_: bytes) -> Iterable[Come]:
-        wanted = set(entries)
-        return [each for each in come if each.entry in wanted and each.key[1:33] == hash_]
-
+    kept = _Kept()
     assembly = Assembly(
-        read,
+        kept,
         incomplete_max=INCOMPLETE_MAX,
         keys_max=KEYS_MAX,
         complete_keys_max=COMPLETE_KEYS_MAX,
@@ -74,12 +88,14 @@ def check(data: bytes) -> None:
     try:
         for number, (key, value) in enumerate(frames_of(data)):
             # Who says it, and in which entry, follows from what it is: the same bytes do the same.
-            come.append(Come((len(value) + number) % 3, number // 2, key, value))
-            for happened in assembly.take(come[-1]):
+            come = Come((len(value) + number) % 3, key, value)
+            for happened in assembly.take(come):
+                kept.note(key[1:33], happened)
                 if isinstance(happened, Complete):
                     for outcome in ordering.complete(happened.header):
                         if isinstance(outcome, Step):
                             chain = _applied(chain, outcome)
+            kept.come.setdefault(key[1:33], []).append(come)
             _check_memory(assembly, ordering)
     except CodecError:
         return
@@ -95,11 +111,9 @@ def _applied(chain: list[bytes], step: Step) -> list[bytes]:
 
 def _check_memory(assembly: Assembly, ordering: Ordering) -> None:
     assert len(assembly) <= INCOMPLETE_MAX
-    assembly.take_dropped()
     assert len(ordering) <= WAITING_MAX + 2 * THRESHOLD + 1
     blocks = [*assembly._blocks.values(), *assembly._complete.values()]  # noqa: SLF001
     for block in blocks:
-        assert len(block.entries) <= 3 * KEYS_MAX + 3
         for copy in block.copies.values():
             assert len(copy.seen) <= KEYS_MAX
 

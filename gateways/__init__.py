@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from wire import loaded_late
 
 if TYPE_CHECKING:
+    from .applied import APPLIED_COLUMNS, applied_ingest, applied_row
     from .calling import again, beside
     from .hosting import LogHost, store_of
     from .locks import WriterLock
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .side_table import SideTable, pack_u64, side_path, unpack_u64
 
 __all__ = [
+    "APPLIED_COLUMNS",
     "DeclaredRow",
     "Ended",
     "LogHost",
@@ -49,6 +51,8 @@ __all__ = [
     "Standing",
     "WriterLock",
     "again",
+    "applied_ingest",
+    "applied_row",
     "beside",
     "create_logs",
     "entries_from",
@@ -74,6 +78,7 @@ if not TYPE_CHECKING:
     __getattr__ = loaded_late(
         __name__,
         {
+            "applied": ("APPLIED_COLUMNS", "applied_ingest", "applied_row"),
             "calling": ("again", "beside"),
             "hosting": ("LogHost", "store_of"),
             "locks": ("WriterLock",),

@@ -25,7 +25,8 @@ import apsw
 from logstore import PayloadState, Seldom, Store, StoreDamaged, StoredEntry
 from wire import LogKey
 
-from .prefix import holds_still, sound_entries, sound_entry
+from .applied import APPLIED_COLUMNS, applied_ingest, applied_row
+from .prefix import sound_entries, sound_entry
 from .side_table import SideTable, pack_u64, unpack_u64
 
 log = logging.getLogger(__name__)
@@ -90,10 +91,7 @@ class Met:
         file that was there, that of another history."""
         own = "".join(f", {column}" for column in columns)
         self.statements: Final = (
-            (
-                "CREATE TABLE applied(store BLOB NOT NULL, ingest INTEGER NOT NULL, author BLOB,"
-                " log_id BLOB, seq BLOB, hash BLOB)"
-            ),
+            f"CREATE TABLE applied({', '.join(APPLIED_COLUMNS)})",
             (
                 "CREATE TABLE logs(id INTEGER PRIMARY KEY, author BLOB NOT NULL,"
                 " log_id BLOB NOT NULL, seq BLOB NOT NULL, gaps INTEGER NOT NULL,"
@@ -200,37 +198,10 @@ class Met:
     def _applied(self, db: apsw.Connection) -> int | None:
         """The ingest number that was applied last; None if the table says nothing of this store."""
         row = db.execute("SELECT * FROM applied").fetchone()
-        if row is None:
-            return None
-        whose, ingest, author, log_id, seq, hash_ = row
-        if whose != self._store.author or ingest > self._store.position():
-            return None
-        if hash_ is not None:
-            key, number = LogKey(author, unpack_u64(log_id)), unpack_u64(seq)
-            holds = holds_still(self._store, key, number, hash_)
-            if not holds and not self._is_taken_away(key, number):
-                return None
-        return int(ingest)
-
-    def _is_taken_away(self, key: LogKey, seq: int) -> bool:
-        """Whether an entry is behind a fork: of other logs that says nothing."""
-        info = self._store.log(key)
-        return info is not None and info.servable < seq
+        return None if row is None else applied_ingest(self._store, row)
 
     def _save(self, db: apsw.Connection, ingest: int) -> None:
         db.execute("DELETE FROM applied")
         db.execute(
-            "INSERT INTO applied VALUES (?, ?, ?, ?, ?, ?)",
-            (self._store.author, ingest, *self._newest(ingest)),
+            "INSERT INTO applied VALUES (?, ?, ?, ?, ?, ?)", applied_row(self._store, ingest)
         )
-
-    def _newest(self, ingest: int) -> tuple[bytes | None, ...]:
-        """Author, log, number and hash of the entry at a place of the ingest sequence.
-
-        None of each where there is none that may be served.
-        """
-        for change in self._store.changes(ingest - 1, 1):
-            hash_ = self._store.hashes(change.key, [change.seq]).get(change.seq)
-            if hash_ is not None:
-                return change.key.author, pack_u64(change.key.log_id), pack_u64(change.seq), hash_
-        return (None,) * 4

@@ -117,8 +117,9 @@ LAYERS = {
     "peer.api": _layer("bymux logstore peer peer.node wire", "nacl trio"),
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"
-        " gateways.cardinal gateways.cardinal.declared"
-        " gateways.datastream.sessions gateways.ockam"
+        " gateways.cardinal gateways.cardinal.content gateways.cardinal.declared"
+        " gateways.cardinal.headers gateways.cardinal.producing gateways.cardinal.progress"
+        " gateways.cardinal.tracking gateways.datastream.sessions gateways.ockam"
         " gateways.ockam.client gateways.ockam.codec"
         " gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server gateways.declaration"
         " logstore peer peer.api peer.node wire",
@@ -159,8 +160,12 @@ LAYERS = {
     ),
     "gateways.ockam.client": _layer("gateways.ockam.codec gateways.reading wire", sans_io=True),
     "gateways.cardinal": _layer(
-        "gateways gateways.cardinal.codec gateways.cardinal.declared gateways.cardinal.frames"
-        " gateways.cardinal.ordering gateways.declaration gateways.reading logstore wire"
+        "gateways gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.content"
+        " gateways.cardinal.counting gateways.cardinal.declared gateways.cardinal.frames"
+        " gateways.cardinal.headers gateways.cardinal.ordering gateways.cardinal.producing"
+        " gateways.cardinal.progress gateways.cardinal.tracking gateways.declaration"
+        " gateways.reading logstore peer peer.api peer.node wire",
+        "apsw trio",
     ),
     "gateways.cardinal.codec": _layer("gateways.reading", sans_io=True),
     "gateways.cardinal.frames": _layer("gateways.declaration gateways.reading wire", sans_io=True),
@@ -170,11 +175,24 @@ LAYERS = {
     "gateways.cardinal.producing": _layer(
         "gateways.cardinal.codec gateways.cardinal.declared", sans_io=True
     ),
-    "gateways.cardinal.ordering": _layer("", sans_io=True),
+    "gateways.cardinal.headers": _layer("", sans_io=True),
+    "gateways.cardinal.ordering": _layer("gateways.cardinal.headers", sans_io=True),
+    "gateways.cardinal.tracking": _layer("gateways.cardinal.declared", sans_io=True),
+    "gateways.cardinal.counting": _layer(
+        "gateways.cardinal.codec gateways.cardinal.producing", sans_io=True
+    ),
     "gateways.cardinal.assembly": _layer(
-        "gateways.cardinal.codec gateways.cardinal.ordering gateways.cardinal.producing"
-        " gateways.reading",
+        "gateways.cardinal.codec gateways.cardinal.counting gateways.cardinal.headers"
+        " gateways.cardinal.producing gateways.reading",
         sans_io=True,
+    ),
+    "gateways.cardinal.content": _layer(
+        "gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.counting"
+        " gateways.cardinal.producing gateways.reading",
+        sans_io=True,
+    ),
+    "gateways.cardinal.progress": _layer(
+        "gateways.cardinal.codec gateways.cardinal.headers wire", sans_io=True
     ),
     "analytics": _layer(
         "gateways.declaration gateways.datastream.codec gateways.ockam.codec"

@@ -11,8 +11,20 @@ from typing import TYPE_CHECKING
 from wire import loaded_late
 
 if TYPE_CHECKING:
+    from .consuming import (
+        Consuming,
+        Found,
+        HistoryGone,
+        ProducersDisagree,
+        ReorgSaid,
+        Said,
+        Update,
+        check_streams,
+    )
     from .logs import (
         FIRST_LOG,
+        TOGETHER_BYTES_MAX,
+        TOGETHER_ENTRIES_MAX,
         Gathering,
         Lying,
         NotAStream,
@@ -28,15 +40,35 @@ if TYPE_CHECKING:
         own_stream,
         stream_of,
     )
+    from .side import BadEvent, ConflictEvent, Side, View
+    from .why import reasons
+    from .writing import Call, SubBatch, Writer
 
 __all__ = [
     "FIRST_LOG",
+    "TOGETHER_BYTES_MAX",
+    "TOGETHER_ENTRIES_MAX",
+    "BadEvent",
+    "Call",
+    "ConflictEvent",
+    "Consuming",
+    "Found",
     "Gathering",
+    "HistoryGone",
     "Lying",
     "NotAStream",
+    "ProducersDisagree",
+    "ReorgSaid",
+    "Said",
     "Settings",
+    "Side",
     "Stream",
+    "SubBatch",
     "Unread",
+    "Update",
+    "View",
+    "Writer",
+    "check_streams",
     "chosen_topics",
     "create_stream",
     "held_entries",
@@ -44,8 +76,45 @@ __all__ = [
     "messages_of_entry",
     "new_entries",
     "own_stream",
+    "reasons",
     "stream_of",
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = loaded_late(__name__, {"logs": tuple(__all__)})
+    __getattr__ = loaded_late(
+        __name__,
+        {
+            "consuming": (
+                "Consuming",
+                "Found",
+                "HistoryGone",
+                "ProducersDisagree",
+                "ReorgSaid",
+                "Said",
+                "Update",
+                "check_streams",
+            ),
+            "logs": (
+                "FIRST_LOG",
+                "TOGETHER_BYTES_MAX",
+                "TOGETHER_ENTRIES_MAX",
+                "Gathering",
+                "Lying",
+                "NotAStream",
+                "Settings",
+                "Stream",
+                "Unread",
+                "chosen_topics",
+                "create_stream",
+                "held_entries",
+                "lock_name",
+                "messages_of_entry",
+                "new_entries",
+                "own_stream",
+                "stream_of",
+            ),
+            "side": ("BadEvent", "ConflictEvent", "Side", "View"),
+            "why": ("reasons",),
+            "writing": ("Call", "SubBatch", "Writer"),
+        },
+    )

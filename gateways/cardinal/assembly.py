@@ -11,48 +11,60 @@ one *copy* of the block. Once two messages of one key say different things, or t
 nothing is owed for, the messages are read again, and counted for each producer by himself: from
 then on there are as many copies as producers, and the block is that of the first of them, in the
 order given, who has all of it.
+
+What is held here is a cache, of blocks that are not complete and of some that are. One that has
+left it, or was met by another process, is counted anew from its messages, in their order, when the
+next one comes: so what is said of a block follows from what came, and from nothing else.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import IntFlag
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from gateways.cardinal.codec import (
+    BATCH,
     BATCH_DELETE_MSG,
     BATCH_MSG,
+    KEY_BYTES_MAX,
     PREFIX_BYTES,
-    ZEROS,
+    VALUE_BYTES_MAX,
     Batch,
     Message,
     Part,
     SubBatchHeader,
     decode_message,
+    is_text,
     kind_of,
 )
-from gateways.cardinal.ordering import Header
-from gateways.cardinal.producing import lengths_of, prefixes_of
+from gateways.cardinal.counting import Copy, IsTracked, PartKey, Surplus, TooManyWait
+from gateways.cardinal.headers import Header
 from gateways.reading import CodecError
 
 INCOMPLETE_MAX: Final = 4_096
 KEYS_MAX: Final = 4_000_000
 """Of one block."""
+INCOMPLETE_KEYS_MAX: Final = 500_000
+"""Of all blocks that are incomplete, but for one that has more alone."""
 COMPLETE_KEYS_MAX: Final = 200_000
-"""Of blocks that are complete, so that what comes later can be compared with them."""
+"""Of blocks that are complete, so that what comes later can be compared with them. With one that
+has more alone nothing is compared: to count it anew for a single message would cost too much.
+"""
+WAITING_MAX: Final = 65_536
+"""Messages of a block that wait for its Batch; of more all are read again once it is there."""
 _FACTS_MASK: Final = (1 << 44) - 1
 """Of a hash of what a message says: with who says it, it is one integer of 32 bytes."""
-_TOLD_MAX: Final = 10_000
 _PRODUCER_BITS: Final = 16
 _PRODUCER_MASK: Final = (1 << _PRODUCER_BITS) - 1
+_VALUE: Final = bytes((BATCH_MSG,))
 
 
 class Come(NamedTuple):
-    """A message, and where it lies."""
+    """A message."""
 
     producer: int
     """His place in the order given."""
-    entry: int
-    """Whatever the caller tells entries apart by."""
     key: bytes
     value: bytes
 
@@ -61,8 +73,6 @@ class Complete(NamedTuple):
     """All of a block is there."""
 
     header: Header
-    entries: tuple[int, ...]
-    """Where its messages lie, in the order they came."""
     producer: int | None
     """Whose messages alone are it; None: everybody's."""
 
@@ -78,49 +88,55 @@ class Conflict(NamedTuple):
 class Bad(NamedTuple):
     """A message, or a whole block, that breaks a rule."""
 
-    entry: int
     reason: str
 
 
-Happened = Complete | Conflict | Bad
-IsTracked = Callable[[bytes], bool]
-"""Whether an item of a Batch counts, by its key."""
-Read = Callable[[Sequence[int], bytes], Iterable[Come]]
-"""The messages of a block in some entries."""
+class Opened(NamedTuple):
+    """The first Batch of a block is there."""
+
+    header: Header
+
+
+class Changed(NamedTuple):
+    """What is to be remembered of a block beside its messages."""
+
+    state: "State"
+
+
+Happened = Complete | Conflict | Bad | Opened | Changed
+
+
+class State(IntFlag):
+    """What is known of a block beside its messages."""
+
+    MET = 0
+    COMPLETE = 1
+    SPLIT = 2
+    """Each producer counts for himself."""
+    TOLD = 4
+    """That somebody disagrees."""
+    LARGE = 8
+    """It was told that it has too many keys."""
+    CLOSED = 16
+    """Nothing that comes of it is looked at."""
+
+
+_SLOW: Final = State.COMPLETE | State.SPLIT | State.CLOSED
+
+
+class Elsewhere(Protocol):
+    """What is remembered of blocks outside of here."""
+
+    def state(self, hash_: bytes) -> State | None:
+        """Of a block; None if it was never met."""
+
+    def messages(self, hash_: bytes) -> Iterable[Come]:
+        """All messages of a block before the one that is taken now, in the order they came."""
 
 
 def everything(_: bytes) -> bool:
     """Tracks all items."""
     return True
-
-
-class _Surplus(Exception):  # noqa: N818 - what the message is
-    """Nothing is owed for it."""
-
-
-@dataclass(slots=True)
-class _Owed:
-    """What a sub-batch owes."""
-
-    parts: int | None = None
-    came: set[int] = field(default_factory=set)
-
-    @property
-    def is_whole(self) -> bool:
-        return self.parts is not None and len(self.came) == self.parts
-
-    def begin(self, parts: int) -> None:
-        """Its header is there. Raises _Surplus."""
-        self.parts, came = parts, self.came
-        self.came = {index for index in came if index < parts}
-        if len(self.came) < len(came):
-            raise _Surplus
-
-    def add(self, index: int) -> None:
-        """A part. Raises _Surplus."""
-        if self.parts is not None and index >= self.parts:
-            raise _Surplus
-        self.came.add(index)
 
 
 class _Dispute(NamedTuple):
@@ -131,282 +147,254 @@ class _Dispute(NamedTuple):
     """Whether each counts for himself from now on."""
 
 
-class _PartKey(NamedTuple):
-    """A part of a sub-batch, or with its number of parts the header."""
-
-    batch: bytes
-    part: int = 0
-    parts: int | None = None
-
-
-@dataclass(slots=True)
-class _Copy:
-    """What counts towards a block: everybody's messages, or one producer's."""
-
-    batch: Batch | None = None
-    counts: dict[bytes, int] = field(default_factory=dict)
-    """Left under each prefix."""
-    tracked: set[bytes] = field(default_factory=set)
-    left: int = 0
-    """Under those that are tracked."""
-    lengths: list[int] = field(default_factory=list)
-    """Of the prefixes."""
-    owed: dict[bytes, _Owed] = field(default_factory=dict)
-    unfinished: int = 0
-    """Sub-batches that are not whole."""
-    is_given_up: bool = False
-    """It has more keys than one may have."""
-    waiting: list[bytes | _PartKey] = field(default_factory=list)
-    """What came before the Batch."""
-    seen: dict[int, int] = field(default_factory=dict)
-    """Of each key what it said, and who said it first."""
-
-    def open(self, batch: Batch, is_tracked: IsTracked) -> None:
-        """The Batch is there. Raises _Surplus, once what has waited for it is counted."""
-        self.batch = batch
-        for key, item in batch.items.items():
-            if item.owed:
-                self.counts[key] = item.owed
-            if not is_tracked(key):
-                continue
-            self.tracked.add(key)
-            self.left += item.owed
-            if item.batch != ZEROS:
-                self.owed[item.batch] = _Owed()
-        self.lengths = lengths_of(self.counts)
-        self.unfinished = len(self.owed)
-        is_surplus = False
-        waiting, self.waiting = self.waiting, []
-        for each in waiting:
-            try:
-                self.count(each)
-            except _Surplus:
-                is_surplus = True
-        if is_surplus:
-            raise _Surplus
-
-    def count(self, what: bytes | _PartKey) -> None:
-        """An application key, or a part, that comes for the first time. Raises _Surplus."""
-        if self.batch is None:
-            self.waiting.append(what)
-        elif isinstance(what, bytes):
-            self._count_key(what)
-        elif (owed := self.owed.get(what.batch)) is not None:
-            was_whole = owed.is_whole
-            try:
-                if what.parts is None:
-                    owed.add(what.part)
-                else:
-                    owed.begin(what.parts)
-            finally:
-                self.unfinished += was_whole - owed.is_whole
-
-    def _count_key(self, key: bytes) -> None:
-        is_tracked = False
-        for prefix in prefixes_of(key, self.counts, self.lengths):
-            if self.counts[prefix]:
-                self.counts[prefix] -= 1
-                if prefix in self.tracked:
-                    self.left -= 1
-                return
-            is_tracked = is_tracked or prefix in self.tracked
-        if is_tracked:
-            raise _Surplus
-
-    def counts_for_nothing(self, what: bytes | _PartKey) -> bool:
-        """Whether a message is nobody's, as far as is known: no key of it is remembered."""
-        if self.batch is None:
-            return False
-        if isinstance(what, bytes):
-            return next(prefixes_of(what, self.counts, self.lengths), None) is None
-        return what.batch not in self.owed
-
-    @property
-    def is_complete(self) -> bool:
-        is_whole = self.batch is not None and not (self.left or self.unfinished)
-        return is_whole and not self.is_given_up
-
-
 @dataclass(slots=True)
 class _Block:
     """A block that is being put together, or that was a moment ago."""
 
     hash: bytes
-    copies: dict[int | None, _Copy] = field(default_factory=lambda: {None: _Copy()})
+    state: State = State.MET
+    copies: dict[int | None, Copy] = field(default_factory=dict)
     """Everybody's, or each producer's own."""
-    entries: dict[int, None] = field(default_factory=dict)
-    """Where what counts lies, and what others say of the same."""
     producers: set[int] = field(default_factory=set)
-    is_complete: bool = False
     keys: int = 0
-    """Seen of it when it became so."""
+    """Seen of it, when that was counted last."""
 
-    @property
-    def is_split(self) -> bool:
-        return None not in self.copies
+    def count_keys(self) -> int:
+        """By how many there are more."""
+        before, self.keys = self.keys, sum(len(copy.seen) for copy in self.copies.values())
+        return self.keys - before
 
 
 class Assembly:
-    """The blocks of one chain that are not complete yet, and the newest that are.
+    """The blocks of one chain, from the messages of their producers.
 
-    `read`: the messages of a block once more. `is_tracked`: which items count. `is_over`: blocks of
-    which nothing is expected any more. `incomplete_max`: of more blocks the one with the lowest
-    number is dropped, and told by `take_dropped`, so that it can be begun again. `keys_max`: of one
-    block. `complete_keys_max`: of those with which what comes later is compared.
+    `elsewhere`: what is remembered of blocks that are not here. `is_tracked`: which items count.
+    `incomplete_max`, `incomplete_keys_max` and `complete_keys_max` are of what is held in memory,
+    `keys_max` of one block.
     """
 
     def __init__(
         self,
-        read: Read,
+        elsewhere: Elsewhere,
         *,
         is_tracked: IsTracked = everything,
-        is_over: Callable[[bytes], bool] = lambda _: False,
         incomplete_max: int = INCOMPLETE_MAX,
         keys_max: int = KEYS_MAX,
+        incomplete_keys_max: int = INCOMPLETE_KEYS_MAX,
         complete_keys_max: int = COMPLETE_KEYS_MAX,
+        waiting_max: int = WAITING_MAX,
     ) -> None:
-        self._read = read
+        self._elsewhere = elsewhere
         self._is_tracked = is_tracked
-        self._is_over = is_over
         self._incomplete_max = incomplete_max
         self._keys_max = keys_max
+        self._incomplete_keys_max = incomplete_keys_max
         self._complete_keys_max = complete_keys_max
+        self._waiting_max = waiting_max
         self._blocks: dict[bytes, _Block] = {}
         """Incomplete, in the order in which they were begun."""
+        self._incomplete_keys = 0
         self._complete: dict[bytes, _Block] = {}
-        """In the order in which they became so."""
+        """In the order in which they became so, or were counted anew."""
         self._complete_keys = 0
-        self._dropped: list[bytes] = []
         self._orphans: dict[bytes, None] = {}
         """Blocks of which no Batch is here, the oldest first."""
         self._lowest: list[tuple[int, bytes]] = []
         """Those that have one by their numbers; some may be gone."""
-        self._told: dict[bytes, None] = {}
-        """Of which blocks it was told that somebody disagrees, or that they are too large."""
 
     def take(self, come: Come) -> list[Happened]:
         """A message of a block, 00 to 04; others are nobody's here."""
-        try:
-            kind = kind_of(come.key, come.value)
-            if kind > BATCH_DELETE_MSG:
-                return []
-            # Most messages are values under a prefix, and of those nothing else has to be known.
-            message = None if kind >= BATCH_MSG else decode_message(come.key, come.value)
-        except CodecError as error:
-            return [Bad(come.entry, str(error))]
-        hash_ = come.key[1:PREFIX_BYTES]
-        block = self._blocks.get(hash_) or self._complete.get(hash_)
-        if block is None:
-            if self._is_over(hash_):
-                return []
-            block = self._begin(hash_)
-        block.producers.add(come.producer)
-        found = self._add(block, come, message)
-        if not block.is_complete:
-            found += self._look(block)
-        return found
+        return [*self.take_run(come.producer, come.key[1:PREFIX_BYTES], [(come.key, come.value)])]
 
-    def take_dropped(self) -> list[bytes]:
-        """The blocks that were dropped since the last call, since there were too many."""
-        dropped, self._dropped = self._dropped, []
-        return dropped
+    def take_run(
+        self, producer: int, hash_: bytes, messages: Iterable[tuple[bytes, bytes]]
+    ) -> Iterator[Happened]:
+        """Messages of a producer that stand one behind another, all of them of one block.
+
+        What happens is told before the next message is taken; they have to be taken to their end.
+        """
+        block: _Block | None = None
+        before = State.MET
+        copy: Copy | None = None
+        for key, value in messages:
+            # Values under a prefix are nearly all there is: they are counted here, as `_add` does,
+            # in a third of the time.
+            if (
+                copy is not None
+                and key[:1] == _VALUE
+                and self._add_value(copy, producer, key, value)
+            ):
+                if copy.batch is not None and not copy.left and not copy.unfinished:
+                    assert block is not None
+                    yield from self._look(block)
+                    copy = None
+                continue
+            try:
+                kind = kind_of(key, value)
+                message = None if kind >= BATCH_MSG else decode_message(key, value)
+            except CodecError as error:
+                yield Bad(str(error))
+                continue
+            if kind > BATCH_DELETE_MSG:
+                continue
+            if block is None:
+                block = self._block(hash_)
+                before = block.state
+            if block.state & State.CLOSED:
+                continue
+            block.producers.add(producer)
+            yield from self._add(block, Come(producer, key, value), message)
+            if not block.state & State.COMPLETE:
+                yield from self._look(block)
+            copy = None if block.state & _SLOW else block.copies.get(None)
+        if block is not None:
+            if block.state != before:
+                yield Changed(block.state)
+            self._make_room(block)
+
+    def _add_value(self, copy: Copy, producer: int, key: bytes, value: bytes) -> bool:
+        """Counts a value that comes for the first time; False: not that, and nothing is done."""
+        what = key[PREFIX_BYTES:]
+        seen = copy.seen
+        seen_as = hash(key)
+        if (
+            seen_as in seen
+            or not what
+            or len(seen) >= self._keys_max
+            or len(key) > KEY_BYTES_MAX
+            or len(value) > VALUE_BYTES_MAX
+            or not (what.isascii() or is_text(what))
+        ):
+            return False
+        if copy.batch is None:
+            if len(copy.waiting) < self._waiting_max:
+                copy.waiting.append(what)
+        elif not copy.count_if_owed(what):
+            return False
+        seen[seen_as] = (hash(value) & _FACTS_MASK) << _PRODUCER_BITS | producer
+        return True
 
     def __len__(self) -> int:
         """Blocks that are incomplete."""
         return len(self._blocks)
 
-    def forget(self, hash_: bytes) -> None:
-        """A block concerns nobody any more."""
-        self._blocks.pop(hash_, None)
-        self._orphans.pop(hash_, None)
+    # What is in memory ---------------------------------------------------------------------------
 
-    # One message ---------------------------------------------------------------------------------
-
-    def _begin(self, hash_: bytes) -> _Block:
+    def _block(self, hash_: bytes) -> _Block:
+        """As it was left, or anew from what came of it."""
+        block = self._blocks.get(hash_) or self._complete.get(hash_)
+        if block is not None:
+            return block
+        state = self._elsewhere.state(hash_)
+        if state is not None and state & State.CLOSED:
+            return _Block(hash_, state)
+        block = _Block(hash_, State.MET if state is None else state)
         if len(self._blocks) >= self._incomplete_max:
             self._drop_one()
-        block = self._blocks[hash_] = _Block(hash_)
+        self._blocks[hash_] = block
         self._orphans[hash_] = None
+        if state is not None:
+            self._count_anew(block)
+        if block.state & State.COMPLETE:
+            self._keep(block)
         return block
 
-    def _drop_one(self) -> None:
+    def _make_room(self, block: _Block) -> None:
+        """Behind what came of a block, that others leave memory."""
+        if block.hash not in self._blocks:
+            return
+        self._incomplete_keys += block.count_keys()
+        while self._incomplete_keys > self._incomplete_keys_max and len(self._blocks) > 1:
+            # There is more to come of what has just come: large ones would be read again and again.
+            self._drop_one(besides=block)
+
+    def _drop_one(self, besides: _Block | None = None) -> None:
         """The oldest of too many without a Batch, else the one with the lowest number.
 
         Whoever sends messages of blocks that never come would else keep all others out.
         """
-        dropped = None
+        kept: list[tuple[int, bytes]] = []
+        dropped: bytes | None = None
         if len(self._orphans) <= self._incomplete_max // 2:
-            while self._lowest and self._lowest[0][1] not in self._blocks:
-                heappop(self._lowest)
-            dropped = heappop(self._lowest)[1] if self._lowest else None
+            while self._lowest and dropped is None:
+                lowest = heappop(self._lowest)
+                if besides is not None and lowest[1] == besides.hash:
+                    kept.append(lowest)
+                elif lowest[1] in self._blocks:
+                    dropped = lowest[1]
+            for each in kept:
+                heappush(self._lowest, each)
         if dropped is None:
-            dropped = next(iter(self._orphans))
-        self.forget(dropped)
-        self._dropped.append(dropped)
+            others = (
+                each
+                for each in (*self._orphans, *self._blocks)
+                if self._blocks[each] is not besides
+            )
+            dropped = next(others)
+        self._forget(dropped)
+
+    def _forget(self, hash_: bytes) -> None:
+        self._incomplete_keys -= self._blocks.pop(hash_).keys
+        self._orphans.pop(hash_, None)
+
+    # One message ---------------------------------------------------------------------------------
 
     def _add(self, block: _Block, come: Come, message: Message | None) -> list[Happened]:
         """Counts a message; what it contradicts is told, once for the block."""
-        if block.is_complete and block.is_split:
-            # Somebody's copy was given out, and what others say of it was told.
-            return []
         copy = self._copy(block, come.producer)
-        size = max(len(copy.seen), len(block.entries))
-        if size >= self._keys_max and not block.is_complete:
-            if len(block.producers) > 1 and not block.is_split:
+        if len(copy.seen) >= self._keys_max and not block.state & State.COMPLETE:
+            if len(block.producers) > 1 and not block.state & State.SPLIT:
                 # Of one of them, and he may be another one.
                 self._split(block)
                 copy = self._copy(block, come.producer)
             if len(copy.seen) >= self._keys_max:
-                copy.is_given_up = True
-                copy.seen.clear()
-                copy.waiting.clear()
+                copy.give_up()
         if copy.is_given_up:
-            reason = f"a block of more than {self._keys_max} keys and parts"
-            return [Bad(come.entry, reason)] if self._tell(block.hash + b"large") else []
-        dispute = self._count(copy, come, message, block)
+            return self._give_up(block)
+        found: list[Happened] = []
+        if isinstance(message, Batch) and block.hash in self._orphans:
+            found.append(Opened(_header(message)))
+        dispute = self._count(block, copy, come, message)
         if dispute is None:
-            return []
-        if dispute.divides and not block.is_split and not block.is_complete:
+            return found
+        if dispute.divides and not block.state & (State.SPLIT | State.COMPLETE):
             self._split(block)
-        if not self._tell(block.hash):
-            return []
-        return [Conflict(block.hash, come.key, dispute.producers or tuple(sorted(block.producers)))]
+            self._count(block, self._copy(block, come.producer), come, message)
+        if block.state & State.TOLD:
+            return found
+        block.state |= State.TOLD
+        producers = dispute.producers or tuple(sorted(block.producers))
+        return [*found, Conflict(block.hash, come.key, producers)]
 
-    @staticmethod
-    def _copy(block: _Block, producer: int) -> _Copy:
-        whose = producer if block.is_split else None
+    def _give_up(self, block: _Block) -> list[Happened]:
+        if not block.state & State.SPLIT:
+            block.state |= State.CLOSED
+        if block.state & State.LARGE:
+            return []
+        block.state |= State.LARGE
+        return [Bad(f"a block of more than {self._keys_max} keys and parts")]
+
+    def _copy(self, block: _Block, producer: int) -> Copy:
+        whose = producer if block.state & State.SPLIT else None
         copy = block.copies.get(whose)
         if copy is None:
-            copy = block.copies[whose] = _Copy()
+            copy = block.copies[whose] = Copy(self._waiting_max)
         return copy
 
-    def _tell(self, what: bytes) -> bool:
-        """Whether it was not told before, of late."""
-        if what in self._told:
-            return False
-        self._told[what] = None
-        if len(self._told) > _TOLD_MAX:
-            del self._told[next(iter(self._told))]
-        return True
-
     def _count(
-        self, copy: _Copy, come: Come, message: Message | None, block: _Block
+        self, block: _Block, copy: Copy, come: Come, message: Message | None
     ) -> _Dispute | None:
         """What a message disagrees with, if it does."""
         key, what, facts = _facts(come, message)
         said = (hash(facts) & _FACTS_MASK) << _PRODUCER_BITS | come.producer
         before = copy.seen.get(key)
         if before is not None:
-            if before != said and not block.is_complete:
-                # Another producer's, or another value: to be read again if it comes to that.
-                block.entries[come.entry] = None
             is_value = come.key[0] == BATCH_MSG
             return self._compare(copy, key, before, said, is_value=is_value)
         if not isinstance(message, Batch) and copy.counts_for_nothing(what):
             return None
-        if not block.is_complete:
+        if not (block.state & State.COMPLETE and copy.is_complete):
             copy.seen[key] = said
-            block.entries[come.entry] = None
         try:
             if isinstance(message, Batch):
                 if self._orphans.pop(block.hash, block) is None:
@@ -414,13 +402,15 @@ class Assembly:
                 copy.open(message, self._is_tracked)
             else:
                 copy.count(what)
-        except _Surplus:
+        except Surplus:
             return _Dispute((), divides=True)
+        except TooManyWait:
+            return self._count_waiting(block, copy, come.producer)
         return None
 
     @staticmethod
     def _compare(
-        copy: _Copy, key: int, before: int, said: int, *, is_value: bool
+        copy: Copy, key: int, before: int, said: int, *, is_value: bool
     ) -> _Dispute | None:
         facts, other = before >> _PRODUCER_BITS, said >> _PRODUCER_BITS
         first, second = before & _PRODUCER_MASK, said & _PRODUCER_MASK
@@ -434,19 +424,44 @@ class Assembly:
             return None
         return _Dispute((first,), divides=False)
 
+    # What is read again --------------------------------------------------------------------------
+
     def _split(self, block: _Block) -> None:
         """From now on everybody counts for himself."""
+        block.state |= State.SPLIT
+        self._count_anew(block)
+
+    def _count_anew(self, block: _Block) -> None:
+        """Everything that came of a block before."""
         block.copies = {}
-        for come in self._read(tuple(block.entries), block.hash):
+        for come, message in self._again(block.hash):
+            block.producers.add(come.producer)
             copy = self._copy(block, come.producer)
+            if len(copy.seen) < self._keys_max:
+                self._count(block, copy, come, message)
+
+    def _count_waiting(self, block: _Block, copy: Copy, producer: int) -> _Dispute | None:
+        """What came before a Batch, and was too much to be remembered."""
+        batch = hash(bytes((BATCH,)) + block.hash)
+        copy.seen = {batch: copy.seen[batch]}
+        is_surplus = False
+        for come, message in self._again(block.hash):
+            if block.state & State.SPLIT and come.producer != producer:
+                continue
+            dispute = self._count(block, copy, come, message)
+            is_surplus = is_surplus or (dispute is not None and not dispute.producers)
+        return _Dispute((), divides=True) if is_surplus else None
+
+    def _again(self, hash_: bytes) -> Iterator[tuple[Come, Message | None]]:
+        for come in self._elsewhere.messages(hash_):
             try:
                 kind = kind_of(come.key, come.value)
                 message = None if kind >= BATCH_MSG else decode_message(come.key, come.value)
             except CodecError:
                 # It was told when it came, and is nothing.
                 continue
-            if kind <= BATCH_DELETE_MSG and len(copy.seen) < self._keys_max:
-                self._count(copy, come, message, block)
+            if kind <= BATCH_DELETE_MSG:
+                yield come, message
 
     # What is complete ----------------------------------------------------------------------------
 
@@ -460,26 +475,34 @@ class Assembly:
         for producer in producers:
             copy = block.copies[producer]
             if copy.is_complete:
-                batch = copy.batch
-                assert batch is not None
-                header = Header(block.hash, batch.number, batch.weight, batch.parent)
-                self._keep(block, copy)
-                return [Complete(header, tuple(block.entries), producer)]
+                assert copy.batch is not None
+                block.state |= State.COMPLETE
+                block.count_keys()
+                if producer is not None or block.keys > self._complete_keys_max:
+                    # Somebody's copy is given out, and what others say of it was told.
+                    block.state |= State.CLOSED
+                self._keep(block)
+                return [Complete(_header(copy.batch), producer)]
         return []
 
-    def _keep(self, block: _Block, copy: _Copy) -> None:
-        """A block is complete: what else comes of it is compared with it for a while."""
-        block.is_complete = True
-        self.forget(block.hash)
+    def _keep(self, block: _Block) -> None:
+        """A block is complete: what else comes of it is compared with it."""
+        self._forget(block.hash)
+        if block.state & State.CLOSED:
+            return
+        block.count_keys()
         self._complete[block.hash] = block
-        block.keys = len(copy.seen)
         self._complete_keys += block.keys
         while self._complete_keys > self._complete_keys_max and len(self._complete) > 1:
             oldest = next(iter(self._complete))
             self._complete_keys -= self._complete.pop(oldest).keys
 
 
-def _facts(come: Come, message: Message | None) -> tuple[int, bytes | _PartKey, object]:
+def _header(batch: Batch) -> Header:
+    return Header(batch.hash, batch.number, batch.weight, batch.parent)
+
+
+def _facts(come: Come, message: Message | None) -> tuple[int, bytes | PartKey, object]:
     """By what a message is known to come again, what counts of it, and what it says."""
     match message:
         case Batch(_, number, weight, parent, items):
@@ -487,9 +510,9 @@ def _facts(come: Come, message: Message | None) -> tuple[int, bytes | _PartKey, 
             numbers = b"%d/%d/" % (number, weight) + parent
             return hash(come.key), b"", (numbers, frozenset(items.items()))
         case SubBatchHeader(_, batch, parts):
-            return hash(come.key), _PartKey(batch, parts=parts), b"%d" % parts
+            return hash(come.key), PartKey(batch, parts=parts), b"%d" % parts
         case Part(batch=batch, index=index, deletes=deletes, updates=updates):
             facts = frozenset(deletes), frozenset(updates.items())
-            return hash((batch, index)), _PartKey(batch, index), facts
+            return hash((batch, index)), PartKey(batch, index), facts
         case _:
             return hash(come.key), come.key[PREFIX_BYTES:], come.value

@@ -15,8 +15,8 @@ from gateways.cardinal.declared import (
     declare,
     read_declared,
 )
-from gateways.cardinal.frames import ENTRY_BYTES, PAYLOAD_BYTES_MAX, encode_frame, frames_of
-from gateways.cardinal.ordering import THRESHOLD
+from gateways.cardinal.frames import ENTRY_BYTES, PAYLOAD_BYTES_MAX, Frame, encode_frame, frames_of
+from gateways.cardinal.headers import THRESHOLD
 from gateways.declaration import DeclarationError
 from gateways.reading import CodecError
 from logstore import ExplainedError, PayloadState, Store, StoreDamaged, StoredEntry
@@ -111,6 +111,17 @@ def _own_streams(store: Store) -> Iterator[Stream]:
             yield stream_of(store, info.key)
         except (NotAStream, StoreDamaged):
             continue
+
+
+def streams_of(store: Store, declared: TopicDeclared) -> Iterator[Stream]:
+    """All streams of a chain that are held, of any author, that can be consumed together."""
+    for info in store.logs():
+        try:
+            found = stream_of(store, info.key)
+        except (NotAStream, StoreDamaged):
+            continue
+        if found.declared.fits(declared):
+            yield found
 
 
 def create_stream(
@@ -222,22 +233,30 @@ def _with_topic(
 
 def messages_of_entry(store: Store, topic: str, entry: StoredEntry) -> Iterator[Lying | Unread]:
     """The messages of an entry; none of entry 1, of an end, or of one without its payload."""
-    if entry.seq == 1 or entry.payload_state is not PayloadState.PRESENT:
-        return
-    if entry.payload_bytes > PAYLOAD_BYTES_MAX:
-        reason = f"a payload of {entry.payload_bytes} bytes: {PAYLOAD_BYTES_MAX} are the limit"
-        yield Unread(entry.key, entry.seq, reason)
-        return
-    payload = entry.payload
-    if payload is None:
-        with store.open_payload(entry.key, entry.seq) as reader:
-            payload = reader.read(0, entry.payload_bytes)
     try:
-        for frame in frames_of(payload):
+        for frame in frames_of_entry(store, entry):
             if frame.key:
                 yield Lying(entry.key, entry.seq, topic, *frame)
     except CodecError as error:
         yield Unread(entry.key, entry.seq, str(error))
+
+
+def frames_of_entry(store: Store, entry: StoredEntry) -> Iterator[Frame]:
+    """The frames of an entry, as `messages_of_entry`, notes too.
+
+    Raises CodecError where a payload is too large, or at the first byte that belongs to no frame.
+    """
+    if entry.seq == 1 or entry.payload_state is not PayloadState.PRESENT:
+        return
+    if entry.payload_bytes > PAYLOAD_BYTES_MAX:
+        raise CodecError(
+            f"a payload of {entry.payload_bytes} bytes: {PAYLOAD_BYTES_MAX} are the limit"
+        )
+    payload = entry.payload
+    if payload is None:
+        with store.open_payload(entry.key, entry.seq) as reader:
+            payload = reader.read(0, entry.payload_bytes)
+    yield from frames_of(payload)
 
 
 def chosen_topics(stream: Stream, wanted: Sequence[str]) -> dict[str, LogKey]:

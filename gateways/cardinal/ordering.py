@@ -12,59 +12,20 @@ other is ever walked for: 100,000 blocks that come backwards cost 100,000 look-u
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
-THRESHOLD: Final = 128
+from gateways.cardinal.headers import THRESHOLD, Head, Header, Index, Outcome, Step, TooDeep
+
 WAITING_MAX: Final = 65_536
 """Complete blocks that wait for a parent; above it the lowest leave memory."""
 _CLEAN_MIN: Final = 10_000
 
 
-class Header(NamedTuple):
-    """A block without what is in it."""
-
-    hash: bytes
-    number: int
-    weight: int
-    parent: bytes
-
-
-class Head(NamedTuple):
-    """The newest block given out, or what is begun behind."""
-
-    number: int
-    hash: bytes
-    weight: int
-
-
-class Step(NamedTuple):
-    """Undo `removed` from its end, then apply `added`: both are oldest first."""
-
-    added: tuple[bytes, ...]
-    removed: tuple[bytes, ...]
-    head: Head
-
-
-class TooDeep(NamedTuple):
-    """A branch is heavier, and is not followed: more than T blocks would be taken back."""
-
-    number: int
-    hash: bytes
-
-
-Outcome = Step | TooDeep
-
-
-class Index(Protocol):
-    """Complete blocks that have left memory."""
-
-    def header(self, hash_: bytes) -> Header | None:
-        """Of a block."""
-
-    def children(self, hash_: bytes) -> Iterable[Header]:
-        """Of the blocks with this parent."""
+class _Hole(Exception):  # noqa: N818 - what it is
+    """A block on the way is missing."""
 
 
 class _NoIndex:
@@ -80,6 +41,8 @@ class _Bar:
     """What a Reorg has taken back, and what is below it: no candidates."""
 
     ancestor: bytes
+    root: bytes
+    """The oldest of what was taken back: all others are below it."""
     hashes: set[bytes] = field(default_factory=set)
 
 
@@ -164,16 +127,8 @@ class Ordering:
             return []
         if self._has_forgotten:
             self._recall_above(block)
-        if not self._fits_head(block):
+        if not self._admit(block):
             return []
-        if not self._is_possible(block):
-            self._refuse(block.hash, block.number)
-            return []
-        # Whoever came before its parent was known could not be compared with it.
-        for child in [*self._children.get(block.hash, ())]:
-            if self._known[child].number <= block.number:
-                self._refuse(child, self._known[child].number)
-        self._keep(block)
         if self._has_forgotten and self._is_connected(block.parent):
             self._recall_below(block.hash)
         best = self._heaviest_below(block)
@@ -188,10 +143,23 @@ class Ordering:
     def recall(self, blocks: Iterable[Header]) -> None:
         """Blocks that were complete before: they are known again, and nothing comes of it."""
         for block in blocks:
-            is_new = block.hash not in self._known
-            if is_new and self._fits_head(block) and self._is_possible(block):
-                self._keep(block)
+            is_new = block.hash not in self._known and block.hash not in self._refused
+            if is_new and self._admit(block):
                 self._unite(block)
+
+    def _admit(self, block: Header) -> bool:
+        """Rule 1: whether a block that is not known is one from now on."""
+        if not self._fits_head(block):
+            return False
+        if not self._is_possible(block):
+            self._refuse(block.hash, block.number)
+            return False
+        # Whoever came before its parent was known could not be compared with it.
+        for child in [*self._children.get(block.hash, ())]:
+            if self._known[child].number <= block.number:
+                self._refuse(child, self._known[child].number)
+        self._keep(block)
+        return True
 
     def _is_connected(self, hash_: bytes) -> bool:
         """Whether there is a way from a hash to the head."""
@@ -266,28 +234,63 @@ class Ordering:
         """The same, as far as that is known at all."""
         return _falling(self._found, hash_)
 
-    def reorg(self, number: int, hash_: bytes) -> Step:
+    def reorg(self, number: int, hash_: bytes) -> Step | None:
         """The head becomes this ancestor; what is above it is taken back, as far as it is known.
 
         Those blocks and all below them are not chosen any more, until a later one goes below them,
-        or among them.
+        or among them. A block that is beside the chain, or above it, becomes part of it. One of
+        which nothing is known will, once it is here: until then the head is what it may hang on.
+        None: there is no head yet.
         """
-        removed: list[bytes] = []
-        for block in () if self.head is None else self._way(self.head.hash):
-            if block.hash == hash_ or block.number <= number:
-                break
-            removed.append(block.hash)
+        if self.head is None:
+            return None
+        added, removed, head = self._way_to(number, hash_, self.head)
         if removed:
             self._lift(hash_)
-            bar = _Bar(hash_)
+            bar = _Bar(hash_, removed[-1])
             for each in removed:
                 bar.hashes.add(each)
                 self._bar(bar, each)
-        known = self._found(hash_)
-        self.head = Head(number, hash_, 0 if known is None else known.weight)
+        self.head = head
         self._too_deep.clear()
-        removed.reverse()
-        return Step((), tuple(removed), self.head)
+        return Step(tuple(reversed(added)), tuple(reversed(removed)), head)
+
+    def _way_to(
+        self, number: int, hash_: bytes, head: Head
+    ) -> tuple[list[bytes], list[bytes], Head]:
+        """What is added and removed on the way to an ancestor, the newest first, and what is head
+        then.
+        """
+        added: list[bytes] = []
+        removed: list[bytes] = []
+        with suppress(_Hole):
+            for is_ours, each in self._walk(head.hash, hash_):
+                (removed if is_ours else added).append(each)
+            known = self._found(hash_) or Header(hash_, number, 0, b"")
+            return added, removed, Head(known.number, hash_, known.weight)
+        removed.clear()
+        for block in self._way(head.hash):
+            if block.number < number:
+                return [], removed, Head(block.number, block.hash, block.weight)
+            removed.append(block.hash)
+        is_below = not removed and head.number < number
+        return [], removed, head if is_below else Head(number, hash_, 0)
+
+    def bars(self) -> list[tuple[bytes, bytes]]:
+        """What is barred, for who goes on later: each ancestor, and the first block above it."""
+        bars = {id(each): each for each in self._barred.values()}
+        return [(each.ancestor, each.root) for each in bars.values()]
+
+    def bar(self, ancestor: bytes, root: bytes) -> None:
+        """Bars again what `bars` has said, once the blocks that were complete are known again."""
+        bar = _Bar(ancestor, root)
+        pending = [root]
+        while pending:
+            hash_ = pending.pop()
+            if hash_ not in self._barred:
+                bar.hashes.add(hash_)
+                self._bar(bar, hash_)
+                pending += [each.hash for each in self._index.children(hash_)]
 
     def _lift(self, ancestor: bytes) -> None:
         """What hangs on an ancestor, near or far, may be chosen again, as may that it is among."""
@@ -332,7 +335,7 @@ class Ordering:
     def _keep(self, block: Header) -> None:
         self._known[block.hash] = block
         self._count += 1
-        self._completed[block.hash] = self._count
+        self._completed[block.hash] = block.at or self._count
         self._children.setdefault(block.parent, {})[block.hash] = None
         heappush(self._numbers, (block.number, block.hash))
         bar = self._barred.get(block.parent)
@@ -481,32 +484,37 @@ class Ordering:
         """The step to a candidate; None where a block is missing on the way."""
         if self._find(candidate.hash) != self._find(head.hash):
             return None
-        bottom = -1
         added: list[bytes] = []
         removed: list[bytes] = []
-        ours, theirs = head.hash, candidate.hash
-        while ours != theirs:
-            mine, other = self._found(ours), self._found(theirs)
-            if mine is None and other is None:
-                return None
-            if theirs in self._too_deep:
-                # So is whatever goes on behind it, which need not walk so far again.
-                self._too_deep.update(added)
-                return None
-            mine_at = bottom if mine is None else mine.number
-            if other is None or mine_at > other.number:
-                assert mine is not None
-                removed.append(ours)
-                ours = mine.parent
+        with suppress(_Hole):
+            for is_ours, each in self._walk(head.hash, candidate.hash):
+                if not is_ours and each in self._too_deep:
+                    # So is whatever goes on behind it, which need not walk so far again.
+                    self._too_deep.update(added)
+                    return None
+                (removed if is_ours else added).append(each)
                 if len(removed) > self._threshold:
                     return self._note_too_deep(candidate, added)
-            else:
-                added.append(theirs)
+            to = Head(candidate.number, candidate.hash, candidate.weight)
+            return Step(tuple(reversed(added)), tuple(reversed(removed)), to)
+        return None
+
+    def _walk(self, ours: bytes, theirs: bytes) -> Iterator[tuple[bool, bytes]]:
+        """From two blocks down to where both meet, the higher one first: each block on the way.
+
+        Whether it is on our side, and its hash. Raises _Hole where a block is missing. The common
+        ancestor itself need not be here.
+        """
+        while ours != theirs:
+            mine, other = self._found(ours), self._found(theirs)
+            if mine is not None and (other is None or mine.number > other.number):
+                yield True, ours
+                ours = mine.parent
+            elif other is not None:
+                yield False, theirs
                 theirs = other.parent
-        added.reverse()
-        removed.reverse()
-        to = Head(candidate.number, candidate.hash, candidate.weight)
-        return Step(tuple(added), tuple(removed), to)
+            else:
+                raise _Hole
 
     def _found(self, hash_: bytes) -> Header | None:
         """A block on the way, in memory or not any more."""

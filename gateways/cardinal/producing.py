@@ -29,7 +29,7 @@ from gateways.cardinal.declared import Router
 Made = dict[str, list[tuple[bytes, bytes]]]
 """By topic: key and value of each message, in their order."""
 _NO_SEGMENTS: Final = ("", ".", "..")
-_SLASH: Final = ord("/")
+SLASH: Final = ord("/")
 
 
 class BlockRefused(ValueError):  # noqa: N818 - what happened to it
@@ -129,7 +129,7 @@ def prefixes_of(key: bytes, prefixes: Container[bytes], lengths: Iterable[int]) 
     """
     size = len(key)
     for length in lengths:
-        if length == size or (length < size and key[length - 1] == _SLASH):
+        if length == size or (length < size and key[length - 1] == SLASH):
             prefix = key[:length]
             if prefix in prefixes:
                 yield prefix

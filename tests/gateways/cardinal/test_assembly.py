@@ -1,8 +1,7 @@
 """Blocks put together: any shuffle, with repeats, of one to four producers; and those that lie."""
 
 import random
-from collections.abc import Iterable, Sequence
-from itertools import count
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
@@ -10,10 +9,20 @@ from hypothesis import strategies as st
 
 from fuzz import cardinal_assembly, harness
 from gateways.cardinal import codec
-from gateways.cardinal.assembly import Assembly, Bad, Come, Complete, Conflict, Happened
+from gateways.cardinal.assembly import (
+    Assembly,
+    Bad,
+    Changed,
+    Come,
+    Complete,
+    Conflict,
+    Happened,
+    Opened,
+    State,
+)
 from gateways.cardinal.codec import Batch, Delete, Item, Message, Part, SubBatchHeader, Update
 from gateways.cardinal.declared import Router
-from gateways.cardinal.ordering import Header
+from gateways.cardinal.headers import Header
 from gateways.cardinal.producing import Block, messages_of, sub_batch
 
 from .vectors import VECTORS
@@ -23,19 +32,53 @@ HEADER = Header(HASH, 7, 9, PARENT)
 
 
 class Store:
-    """What was given to an assembly, so that it can be read again."""
+    """What was given to an assembly, so that it can be read again; what it said of its state."""
 
     def __init__(self, **options: object) -> None:
-        self.come: list[Come] = []
-        self.assembly = Assembly(self.read, **options)  # type: ignore[arg-type]
+        self.options = options
+        self.come: dict[bytes, list[Come]] = {}
+        self.states: dict[bytes, State] = {}
+        self.forget()
 
-    def read(self, entries: Sequence[int], hash_: bytes) -> Iterable[Come]:
-        return [self.come[each] for each in entries if self.come[each].key[1:33] == hash_]
+    def forget(self) -> None:
+        """Goes on with another one, which knows what is remembered here."""
+        self.assembly = Assembly(self, **self.options)  # type: ignore[arg-type]
+
+    def state(self, hash_: bytes) -> State | None:
+        return self.states.get(hash_, State.MET if hash_ in self.come else None)
+
+    def messages(self, hash_: bytes) -> Iterable[Come]:
+        return [*self.come.get(hash_, ())]
 
     def take(self, message: Message | tuple[bytes, bytes], producer: int = 0) -> list[Happened]:
         pair = message if type(message) is tuple else codec.encode_message(message)  # type: ignore[arg-type]
-        self.come.append(Come(producer, len(self.come), *pair))
-        return self.assembly.take(self.come[-1])
+        come = Come(producer, *pair)
+        hash_ = come.key[1:33]
+        found: list[Happened] = []
+        for each in self.assembly.take(come):
+            if isinstance(each, Changed):
+                self.states[hash_] = each.state
+            elif not isinstance(each, Opened):
+                found.append(each)
+        self.come.setdefault(hash_, []).append(come)
+        return found
+
+    def take_run(
+        self, hash_: bytes, pairs: Iterable[tuple[bytes, bytes]], producer: int
+    ) -> list[Happened]:
+        come = self.come.setdefault(hash_, []) if self.state(hash_) is not None else []
+
+        def one_by_one() -> Iterator[tuple[bytes, bytes]]:
+            for pair in pairs:
+                yield pair
+                come.append(Come(producer, *pair))
+                self.come[hash_] = come
+
+        found = [*self.assembly.take_run(producer, hash_, one_by_one())]
+        for each in found:
+            if isinstance(each, Changed):
+                self.states[hash_] = each.state
+        return [each for each in found if not isinstance(each, Changed | Opened)]
 
     def take_all(self, messages: Iterable[Message], producer: int = 0) -> list[Happened]:
         return [each for message in messages for each in self.take(message, producer)]
@@ -84,8 +127,7 @@ def test_what_is_owed_has_to_come() -> None:
     assert store.take(Update(HASH, b"a/2", b"")) == []
     assert store.take(SubBatchHeader(HASH, ID, 2)) == []
     [done] = store.take(Part(HASH, ID, 0, [b"s/0"], {}))
-    # Each entry of which something counts, in the order they came; everybody's.
-    assert done == Complete(HEADER, (0, 1, 2, 3, 5, 6, 7), None)
+    assert done == Complete(HEADER, None)
     assert store.take_all([batch(**items), Update(HASH, b"a/1", b"x")]) == []
 
 
@@ -132,9 +174,7 @@ def test_two_who_disagree_are_told_once_and_the_first_given_has_it(order: tuple[
         found += store.take(Update(HASH, b"a/1", values[producer]), producer)
     assert found == [Conflict(HASH, b"\3" + HASH + b"a/1", (0, 1))]
     opening = batch(a_=Item(owed=2))
-    assert store.take_all([opening, Update(HASH, b"a/2", b"")], 1)[-1] == Complete(
-        HEADER, (0, 1, 2, 3), 1
-    )
+    assert store.take_all([opening, Update(HASH, b"a/2", b"")], 1)[-1] == Complete(HEADER, 1)
     assert store.take_all([opening, Update(HASH, b"a/2", b"")], 0) == []
     again = Store()
     for producer in (1, 0):
@@ -230,16 +270,36 @@ def test_bad_messages_change_nothing() -> None:
     assert len(store.assembly) == 0
 
 
-def test_too_many_blocks_drop_the_lowest_number() -> None:
+def test_of_too_many_blocks_the_lowest_number_leaves_memory() -> None:
     store = Store(incomplete_max=3)
     owed = {b"a/": Item(owed=1)}
+
+    def held() -> list[int]:
+        return sorted(each[0] for each in store.assembly._blocks)
+
     for number in (5, 3, 9):
         store.take(Batch(bytes([number]) * 32, number, 1, PARENT, owed))
     store.take(Update(bytes([7]) * 32, b"a/1", b""))
-    assert store.assembly.take_dropped() == [bytes([3]) * 32]
+    assert held() == [5, 7, 9]
     store.take(Update(bytes([8]) * 32, b"a/1", b""))
-    assert store.assembly.take_dropped() == [bytes([5]) * 32]
-    assert len(store.assembly) == 3
+    assert held() == [7, 8, 9]
+    # It is counted anew, and complete.
+    assert completed(store.take(Update(bytes([3]) * 32, b"a/1", b"")))
+
+
+def test_of_too_many_keys_others_leave_memory_than_that_which_goes_on() -> None:
+    store = Store(incomplete_keys_max=30)
+    for number in range(10):
+        for block in range(5):
+            store.take(Update(bytes([50 + block]) * 32, b"a/%d" % number, b""))
+    assert len(store.assembly) <= 3
+    for number in range(100):
+        store.take(Update(HASH, b"a/%d" % number, b""))
+    assert [*store.assembly._blocks] == [HASH]
+    for block in range(5):
+        hash_ = bytes([50 + block]) * 32
+        assert store.take(Batch(hash_, 8, 9, PARENT, {b"a/": Item(owed=11)})) == []
+        assert completed(store.take(Update(hash_, b"a/x", b"")))
 
 
 def test_a_block_of_too_many_keys_is_given_up() -> None:
@@ -254,20 +314,33 @@ def test_a_block_of_too_many_keys_is_given_up() -> None:
     assert store.take_all(rest) == []
 
 
-def test_what_is_complete_is_compared_for_a_while() -> None:
-    store = Store(complete_keys_max=10, is_over=lambda hash_: hash_ == HASH)
-    late = Update(HASH, b"a/1", b"other")
-    for message in (Update(HASH, b"a/1", b"x"), batch(a_=Item(owed=1))):
-        store.assembly._is_over = lambda _: False
-        store.take(message)
-    assert [type(each) for each in store.take(late, 1)] == [Conflict]
-    for number in range(20):
-        hash_ = bytes([100 + number]) * 32
+def test_what_is_complete_is_compared_but_for_large_blocks() -> None:
+    store = Store(complete_keys_max=10)
+    for number in range(1, 20):
+        hash_ = bytes([number]) * 32
         store.take(Update(hash_, b"a/1", b"x"))
         assert completed(store.take(Batch(hash_, 8, 9, PARENT, {b"a/": Item(owed=1)})))
-    store.assembly._is_over = lambda hash_: hash_ == HASH
-    assert store.take(Update(HASH, b"a/9", b"x"), 1) == []
+    assert len(store.assembly._complete) < 10
+    late = store.take(Update(HASH, b"a/1", b"other"), 1)
+    assert [type(each) for each in late] == [Conflict]
+    assert store.take(Update(HASH, b"a/1", b"third"), 2) == []
+    large = bytes([100]) * 32
+    store.take(Batch(large, 8, 9, PARENT, {b"a/": Item(owed=30)}))
+    assert store.take_all(Update(large, b"a/%d" % number, b"") for number in range(30))
+    assert store.take(Update(large, b"a/1", b"other"), 1) == []
     assert len(store.assembly) == 0
+
+
+def test_what_waits_for_its_batch_is_read_again_where_it_is_too_much() -> None:
+    for extra in (0, 1):
+        store = Store(waiting_max=4)
+        store.take_all(Update(HASH, b"a/%d" % number, b"") for number in range(7 + extra))
+        store.take(SubBatchHeader(HASH, ID, 1))
+        [copy] = store.assembly._blocks[HASH].copies.values()
+        assert len(copy.waiting) == 4
+        found = store.take(batch(a_=Item(owed=7), s=Item(batch=ID)))
+        assert [type(each) for each in found] == [Conflict] * extra
+        assert completed(store.take(Part(HASH, ID, 0, [], {}))) == [HEADER]
 
 
 def test_numbers_that_have_one_hash_in_python_are_told_apart() -> None:
@@ -285,13 +358,7 @@ def test_numbers_that_have_one_hash_in_python_are_told_apart() -> None:
 
 
 def test_what_is_read_again_is_checked_again() -> None:
-    class Large(Store):
-        """All messages of a producer lie in one entry."""
-
-        def read(self, entries: Sequence[int], hash_: bytes) -> Iterable[Come]:
-            return [each for each in self.come if each.key[1:33] == hash_]
-
-    store = Large()
+    store = Store()
     store.take(batch(a_=Item(owed=2)))
     bad = (b"\0" + HASH, b"\xff"), (b"\3" + HASH + b"a/\xff", b""), (b"\5" + HASH, b"\2")
     for pair in bad:
@@ -321,11 +388,11 @@ def test_what_comes_again_or_counts_for_nothing_takes_no_memory() -> None:
         store.take(Update(HASH, b"c/%d" % number, b""))
     [block] = store.assembly._blocks.values()
     [copy] = block.copies.values()
-    assert (len(block.entries), len(copy.seen)) == (2, 2)
+    assert len(copy.seen) == 2
     store.take(Update(HASH, b"b/1", b""))
     for number in range(200):
         store.take(Update(HASH, b"a/%d" % number, b""), 1)
-    assert (len(block.entries), len(copy.seen)) == (3, 3)
+    assert len(copy.seen) == 3
 
 
 def test_what_comes_to_a_block_that_one_producer_alone_gave_takes_no_memory() -> None:
@@ -337,8 +404,8 @@ def test_what_comes_to_a_block_that_one_producer_alone_gave_takes_no_memory() ->
     assert done.producer == 0
     for number in range(200):
         assert store.take(Update(HASH, b"a/%d" % number, b""), 1) == []
-    [block] = store.assembly._complete.values()
-    assert sum(len(each.waiting) + len(each.seen) for each in block.copies.values()) < 10
+    assert not store.assembly._blocks
+    assert not store.assembly._complete
 
 
 def test_a_producer_with_too_many_keys_is_given_up_alone() -> None:
@@ -360,7 +427,7 @@ def test_messages_of_blocks_that_never_come_keep_no_others_out() -> None:
         store.take(Batch(bytes([number]) * 32, number, 1, PARENT, owed))
         store.take(Update(bytes([200 + number]) * 32, b"a/1", b""))
     honest = {bytes([number]) * 32 for number in range(1, 5)}
-    assert not honest & set(store.assembly.take_dropped())
+    assert honest <= store.assembly._blocks.keys()
     found = [
         header
         for number in range(1, 5)
@@ -408,37 +475,58 @@ def test_any_shuffle_of_any_producers_gives_the_block_once(
     assert completed(found) == [HEADER]
 
 
-@given(st.data())
-def test_any_messages_in_any_order_crash_nothing_and_stay_bounded(data: st.DataObject) -> None:
-    rng = data.draw(st.randoms(use_true_random=False))
-    store = Store(incomplete_max=4, keys_max=20, complete_keys_max=20)
-    numbers = count()
-    for _ in range(60):
-        hash_ = bytes([rng.randrange(8)]) * 32
-        key = b"%c/%d" % (rng.choice(b"ab"), rng.randrange(5))
-        message: Message = rng.choice(
-            (
-                Update(hash_, key, rng.choice((b"", b"x", b"y"))),
-                Delete(hash_, key),
-                SubBatchHeader(hash_, ID, rng.randrange(3)),
-                Part(hash_, ID, rng.randrange(4), [], {}),
-                Batch(
-                    hash_,
-                    next(numbers),
-                    1,
-                    PARENT,
-                    {
-                        b"a/": Item(owed=rng.randrange(3)),
-                        b"b/": Item(owed=rng.randrange(2)),
-                        b"s": Item(batch=rng.choice((ID, codec.ZEROS))),
-                    },
-                ),
-            )
+def any_message(rng: random.Random) -> Message:
+    hash_ = bytes([rng.randrange(8)]) * 32
+    key = b"%c/%d" % (rng.choice(b"ab"), rng.randrange(5))
+    items = {
+        b"a/": Item(owed=rng.randrange(3)),
+        b"b/": Item(owed=rng.randrange(2)),
+        b"s": Item(batch=rng.choice((ID, codec.ZEROS))),
+    }
+    return rng.choice(
+        (
+            Update(hash_, key, rng.choice((b"", b"x", b"y"))),
+            Delete(hash_, key),
+            SubBatchHeader(hash_, ID, rng.randrange(3)),
+            Part(hash_, ID, rng.randrange(4), [], {}),
+            Batch(hash_, rng.choice((hash_[0], rng.randrange(60))), 1, PARENT, items),
         )
-        store.take(message, rng.randrange(2))
-        store.assembly.take_dropped()
+    )
+
+
+@given(st.randoms(use_true_random=False))
+def test_any_messages_in_any_order_crash_nothing_and_stay_bounded(rng: random.Random) -> None:
+    store = Store(incomplete_max=4, keys_max=20, complete_keys_max=20, waiting_max=3)
+    for _ in range(60):
+        store.take(any_message(rng), rng.randrange(2))
         assert len(store.assembly) <= 4
         assert sum(each.keys for each in store.assembly._complete.values()) <= 40
+
+
+@given(st.randoms(use_true_random=False))
+def test_what_is_said_does_not_depend_on_what_was_in_memory(rng: random.Random) -> None:
+    options = {"keys_max": 9, "complete_keys_max": 6, "waiting_max": 3}
+    steady = Store(**options)
+    forgetful = Store(**options, incomplete_max=2, incomplete_keys_max=4)
+    for _ in range(80):
+        message, producer = any_message(rng), rng.randrange(3)
+        if rng.random() < 0.3:
+            forgetful.forget()
+        assert forgetful.take(message, producer) == steady.take(message, producer)
+        assert forgetful.states == steady.states
+
+
+@given(st.randoms(use_true_random=False))
+def test_messages_that_stand_together_say_what_each_says(rng: random.Random) -> None:
+    """A run, with its quick way for values, against one message after another."""
+    single, runs = Store(waiting_max=3), Store(waiting_max=3)
+    for _ in range(12):
+        hash_, producer = bytes([rng.randrange(3)]) * 32, rng.randrange(2)
+        pairs = [codec.encode_message(any_message(rng)) for _ in range(rng.randrange(1, 12))]
+        pairs = [(key[:1] + hash_ + key[33:], value) for key, value in pairs]
+        expected = [each for pair in pairs for each in single.take(pair, producer)]
+        assert runs.take_run(hash_, pairs, producer) == expected
+        assert runs.states == single.states
 
 
 def test_the_fuzz_target() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateways.cardinal.ordering import Head, Header, Ordering, Outcome, Step, TooDeep
+from gateways.cardinal.headers import Head, Header, Outcome, Step, TooDeep
+from gateways.cardinal.ordering import Ordering
 
 from .vectors import VECTORS
 
@@ -317,10 +318,49 @@ def test_a_reorg_bars_what_it_takes_back_and_what_is_below_it() -> None:
     # What goes on with a branch that was taken back is no candidate, however heavy.
     assert ordering.complete(block(7, 7, 100, 6)) == []
     # The same once more takes nothing back, and so lifts nothing.
-    assert ordering.reorg(2, hash_of(2)).removed == ()
+    assert reorg(ordering, 2, hash_of(2)).removed == ()
     assert ordering.complete(block(8, 8, 200, 7)) == []
     [step] = steps(ordering.complete(block(13, 3, 3, 2)))
     assert step == Step((hash_of(13),), (), Head(3, hash_of(13), 3))
+
+
+def reorg(ordering: Ordering, number: int, hash_: bytes) -> Step:
+    """Of an order that has a head."""
+    step = ordering.reorg(number, hash_)
+    assert step is not None
+    return step
+
+
+def test_a_reorg_to_a_block_that_is_beside_the_chain_or_above_it_gives_it_out() -> None:
+    ordering = Ordering(Head(0, hash_of(0), 0))
+    for each in (*chain_of(4), block(12, 2, 1, 1), block(13, 3, 1, 12)):
+        ordering.complete(each)
+    step = reorg(ordering, 13, hash_of(13))
+    assert step.added == (hash_of(12), hash_of(13))
+    assert step.removed == tuple(map(hash_of, (2, 3, 4)))
+    # What the Reorg says of its number does not count against the block.
+    assert step.head == Head(3, hash_of(13), 1)
+    ordering.complete(block(15, 5, 1, 14))
+    assert ordering.complete(block(14, 4, 1, 13)) != []
+    assert reorg(ordering, 3, hash_of(13)).removed == (hash_of(14), hash_of(15))
+    above = reorg(ordering, 5, hash_of(15))
+    assert (above.added, above.removed) == ((hash_of(14), hash_of(15)), ())
+
+
+def test_a_reorg_to_a_block_of_which_nothing_is_known_waits_for_it() -> None:
+    assert Ordering().reorg(3, hash_of(3)) is None
+    ordering = Ordering(Head(0, hash_of(0), 0))
+    for each in chain_of(4):
+        ordering.complete(each)
+    step = reorg(ordering, 3, hash_of(13))
+    assert (step.removed, step.head) == ((hash_of(3), hash_of(4)), Head(2, hash_of(2), 2))
+    # What hangs on it is no part of the chain before it is.
+    assert ordering.complete(block(14, 4, 1, 13)) == []
+    [found] = steps(ordering.complete(block(13, 3, 1, 2)))
+    assert found.added == (hash_of(13), hash_of(14))
+    # Nothing is left where all there is stands above: then it is believed.
+    step = reorg(ordering, 0, hash_of(99))
+    assert step.head == Head(0, hash_of(99), 0)
 
 
 def test_a_later_reorg_below_or_among_them_lifts_the_bar_and_no_other_does() -> None:
@@ -336,11 +376,11 @@ def test_a_later_reorg_below_or_among_them_lifts_the_bar_and_no_other_does() -> 
 
     # Among the new ones: those that were taken back before hang elsewhere.
     ordering = begun()
-    assert ordering.reorg(4, hash_of(14)).removed == (hash_of(15),)
+    assert reorg(ordering, 4, hash_of(14)).removed == (hash_of(15),)
     assert ordering.complete(block(7, 7, 100, 6)) == []
     # At the same ancestor again, with blocks to take back: it goes below the first ones, too.
     ordering = begun()
-    assert ordering.reorg(2, hash_of(2)).removed == tuple(map(hash_of, (13, 14, 15)))
+    assert reorg(ordering, 2, hash_of(2)).removed == tuple(map(hash_of, (13, 14, 15)))
     [step] = steps(ordering.complete(block(7, 7, 100, 6)))
     assert step.added == tuple(map(hash_of, (3, 4, 5, 6, 7)))
     # To one of them.
@@ -363,7 +403,7 @@ def test_what_is_barred_stays_so_when_it_has_left_memory() -> None:
     held.headers.clear()
     fed(ordering, held, chain_of(40))
     fed(ordering, held, flood)
-    step = ordering.reorg(20, hash_of(20))
+    step = reorg(ordering, 20, hash_of(20))
     assert step.removed == tuple(map(hash_of, range(21, 41)))
     assert step.head == Head(20, hash_of(20), 20)
     more = [block(2_000 + number, 9_000, 1, 7_000 + number) for number in range(60)]

@@ -1,0 +1,351 @@
+"""From what a view says to updates of the chain: order, reorganisations, and where to go on.
+
+The events of the side table are taken in their order. Blocks that are complete go to `Ordering`;
+a Reorg sets its head; and as long as one has a channel, that log is taken alone (spec 3.5, 4.3),
+up to its end, before anything else that has come.
+
+Where a consumer is, is a number: that of the last event it has taken. It stays what it is for as
+long as the store lives, also if the table is made anew, so that who goes on with it has lost
+nothing and is told nothing twice. On another node the events have other numbers, and a *token* says
+where to go on: the first entry of each log that holds anything that was not taken (3.6).
+
+Blocks.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from gateways.cardinal.content import Content, NotWhole, content_of
+from gateways.cardinal.headers import Head, Header, Outcome, TooDeep
+from gateways.cardinal.ordering import Ordering
+from gateways.cardinal.progress import Progress, decode_token, encode_token
+from logstore import ExplainedError, LogState, Store
+from wire import LogKey
+
+from .side import BadEvent, CompleteEvent, ConflictEvent, Event, ReorgDone, ReorgEvent, Side, View
+from .taking import PLACE_BITS
+
+_LOST: Final = "its payloads were deleted here"
+
+
+class HistoryGone(ExplainedError):  # noqa: N818 - what it is
+    """What is asked for was dropped here."""
+
+
+class ProducersDisagree(ExplainedError):  # noqa: N818 - what they do
+    """Declarations of streams that cannot be consumed together."""
+
+
+class Update(NamedTuple):
+    """Undo `removed` from its end, then apply `added`: both are oldest first."""
+
+    added: tuple[Header, ...]
+    removed: tuple[tuple[int, bytes], ...]
+    """Number and hash of each."""
+    progress: Progress
+
+
+class ReorgSaid(NamedTuple):
+    """A producer has set the head back to a common ancestor."""
+
+    number: int
+    hash: bytes
+
+
+class Found(NamedTuple):
+    """A block is complete, whether or not it becomes part of the chain."""
+
+    header: Header
+
+
+Said = Update | ReorgSaid | Found | TooDeep | ConflictEvent | BadEvent
+
+
+def check_streams(view: View) -> None:
+    """Raises ProducersDisagree."""
+    first = view.streams[0]
+    for other in view.streams[1:]:
+        if not first.declared.fits(other.declared):
+            raise ProducersDisagree(
+                "streams that are declared with another chain, default topic or patterns",
+                f"{first.key} and {other.key}",
+                "consume each alone",
+            )
+
+
+class _Channel:
+    """A channel that was entered, and how far it was taken."""
+
+    def __init__(self, key: LogKey, view: View, entered_at: int, at: int = 0) -> None:
+        self.key = key
+        self.view = view._replace(channel=key)
+        self.at = at
+        self._entered_at = entered_at
+
+    def is_behind(self, at: int) -> bool:
+        """Whether everything that was taken from it was taken with all others' by an event."""
+        return max(self.at, self._entered_at) >> PLACE_BITS < at >> PLACE_BITS
+
+
+class Consuming:
+    """A consumer of one view.
+
+    `start`: behind which block it begins, and `token` or, in the same store, `progress` from which
+    entries on; without these from the first block there is. `threshold`: instead of the declared
+    one. Raises HistoryGone, ProducersDisagree, StoreError.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        side: Side,
+        view: View,
+        *,
+        start: Head | None = None,
+        token: str | None = None,
+        progress: Progress | None = None,
+        threshold: int | None = None,
+    ) -> None:
+        check_streams(view)
+        self._store = store
+        self._side = side
+        self.view: Final = view
+        side.bring_on(view)
+        if progress is None or progress.at >> PLACE_BITS > store.position():
+            head = start if progress is None else progress.head
+            progress = Progress(head, self._until(decode_token(token)) if token else 0)
+        self._at = progress.at
+        self._channels = [_Channel(key, view, self._at, at) for key, at in progress.channels]
+        for channel in self._channels:
+            side.bring_on(channel.view)
+        self._is_in_channel = progress.is_in_channel
+        self._begins: dict[LogKey, int] = {}
+        declared = view.streams[0].declared.threshold
+        self._threshold = declared if threshold is None else threshold
+        head = self._checked(progress.head)
+        self._ordering = Ordering(head, threshold=self._threshold, index=self)
+        self._recall(progress)
+
+    def _checked(self, head: Head | None) -> Head | None:
+        """Where to begin, if some of the chain was deleted here. Raises HistoryGone."""
+        first = self._side.first_held(self.view)
+        if first is None:
+            return head
+        before = Head(first.number - 1, first.parent, 0)
+        if head is None:
+            return before
+        if head.number < before.number and head.hash != before.hash:
+            raise HistoryGone(
+                f"block {head.number} is before what is held",
+                f"the first block held is {first.number} {first.hash.hex()}",
+                f"begin with --from {before.number}/{before.hash.hex()}",
+            )
+        return head
+
+    def _recall(self, progress: Progress) -> None:
+        """What was complete by then."""
+        if progress.head is not None and progress.at:
+            lowest = max(0, progress.head.number - 2 * self._threshold)
+            known: dict[bytes, Header] = {}
+            for view, at in self._taken():
+                for each in self._side.recent(view, lowest, at):
+                    if each.hash not in known or each.at < known[each.hash].at:
+                        known[each.hash] = each
+            self._ordering.recall(sorted(known.values(), key=lambda each: each.at))
+        for ancestor, root in progress.bars:
+            self._ordering.bar(ancestor, root)
+
+    def _until(self, token: Mapping[LogKey, int]) -> int:
+        """The last event of which a token says that it was taken."""
+        found = [self._side.until(self.view, key, token.get(key, 1)) for key, _ in self.view.logs()]
+        events = [each for each in found if each is not None]
+        return min(events) if events else self._side.newest(self.view)
+
+    # What Ordering asks --------------------------------------------------------------------------
+
+    def header(self, hash_: bytes) -> Header | None:
+        """Of a block that was taken."""
+        for view, at in self._taken():
+            block = self._side.block(view, hash_)
+            if block is not None and block.header is not None and 0 < block.header.at <= at:
+                return block.header
+        return None
+
+    def children(self, hash_: bytes) -> Iterable[Header]:
+        """Of the blocks with this parent that were taken."""
+        found: dict[bytes, Header] = {}
+        for view, at in self._taken():
+            for each in self._side.children(view, hash_, at):
+                found.setdefault(each.hash, each)
+        return sorted(found.values(), key=lambda each: each.at)
+
+    def _taken(self) -> Iterable[tuple[View, int]]:
+        yield self.view, self._at
+        for channel in self._channels:
+            yield channel.view, channel.at
+
+    # What happens --------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> Head | None:
+        """The newest block given out, or what it began behind."""
+        return self._ordering.head
+
+    @property
+    def channel(self) -> LogKey | None:
+        """The channel that is taken now, before anything else."""
+        return self._channels[-1].key if self._is_in_channel else None
+
+    def bring_on(self) -> None:
+        """Has the side table take what is new."""
+        if not self._side.bring_on(self.view):
+            self._begins.clear()
+        if self._is_in_channel:
+            self._side.bring_on(self._channels[-1].view)
+
+    def take(self) -> list[Said] | None:
+        """What is said by the next events; None if there are none."""
+        view, at = (
+            (self._channels[-1].view, self._channels[-1].at)
+            if self._is_in_channel
+            else (self.view, self._at)
+        )
+        events = self._side.events(view, at)
+        if not events:
+            if self._is_in_channel and self._is_at_end():
+                self._is_in_channel = False
+                return []
+            return None
+        found: list[Said] = []
+        for event in events:
+            was_in_channel = self._is_in_channel
+            found += self._take(event)
+            if self._is_in_channel != was_in_channel:
+                # What comes next comes from another log.
+                break
+        return found
+
+    def _is_at_end(self) -> bool:
+        """Whether a channel has ended, and nobody has said that it has."""
+        info = self._store.log(self._channels[-1].key)
+        return info is not None and info.state is LogState.ENDED and info.height == info.newest
+
+    def _take(self, event: Event) -> list[Said]:
+        if self._is_in_channel:
+            self._channels[-1].at = event.at
+        else:
+            self._at = event.at
+            self._forget_channels()
+        match event:
+            case CompleteEvent(_, header):
+                found: list[Said] = [] if self._is_in_channel else [Found(header)]
+                outcomes = self._ordering.complete(header)
+                # Only behind the last of them all of it was taken.
+                left = [*range(len(outcomes) - 1, -1, -1)]
+                return found + [self._said(*each) for each in zip(outcomes, left, strict=True)]
+            case ReorgEvent():
+                return self._reorg(event) if event.is_news else []
+            case ReorgDone():
+                self._is_in_channel = False
+                return []
+            case _:
+                # In a channel it is said where the others' events are.
+                return [] if self._is_in_channel else [event]
+
+    def _forget_channels(self) -> None:
+        """What came in channels up to here was taken with everything else."""
+        if self._channels:
+            self._channels = [each for each in self._channels if not each.is_behind(self._at)]
+
+    def _reorg(self, event: ReorgEvent) -> list[Said]:
+        if event.channel is not None:
+            channel = _Channel(event.channel, self.view, event.at)
+            self._side.bring_on(channel.view)
+            self._channels.append(channel)
+            self._is_in_channel = True
+        step = self._ordering.reorg(event.number, event.hash)
+        said: list[Said] = [ReorgSaid(event.number, event.hash)]
+        if step is None or not (step.added or step.removed):
+            return said
+        return [*said, self._said(step)]
+
+    def _said(self, outcome: Outcome, left: int = 0) -> Said:
+        if isinstance(outcome, TooDeep):
+            return outcome
+        added = [self._known(each) for each in outcome.added]
+        removed = [(self._known(each).number, each) for each in outcome.removed]
+        progress = self.progress(outcome.head)
+        if left and self._is_in_channel:
+            key, at = progress.channels[-1]
+            progress = progress._replace(channels=(*progress.channels[:-1], (key, at - 1)))
+        elif left:
+            progress = progress._replace(at=progress.at - 1)
+        return Update(tuple(added), tuple(removed), progress)
+
+    def _known(self, hash_: bytes) -> Header:
+        found = self._ordering.header(hash_) or self.header(hash_)
+        if found is None:
+            # A start that nothing is known of but what was given.
+            raise KeyError(hash_.hex())
+        return found
+
+    def chain(self) -> Iterable[Header]:
+        """The blocks of the chain, the newest first, as far as they were taken."""
+        head = self._ordering.head
+        block = None if head is None else self.header(head.hash)
+        while block is not None:
+            yield block
+            parent = self.header(block.parent)
+            block = parent if parent is not None and parent.number < block.number else None
+
+    def hole_below(self, hash_: bytes) -> tuple[int, bytes] | None:
+        """The lowest block below another one that was taken, and the hash that is missing there.
+
+        None if there is a way down to the chain.
+        """
+        chain = {each.hash for each in self.chain()}
+        block = self.header(hash_)
+        while block is not None and block.hash not in chain:
+            parent = self.header(block.parent)
+            if parent is None or parent.number >= block.number:
+                return block.number, block.parent
+            block = parent
+        return None
+
+    # Where it is ---------------------------------------------------------------------------------
+
+    def progress(self, head: Head | None = None) -> Progress:
+        """Where to go on."""
+        return Progress(
+            self._ordering.head if head is None else head,
+            self._at,
+            tuple((each.key, each.at) for each in self._channels),
+            self._is_in_channel,
+            tuple(self._ordering.bars()),
+        )
+
+    def token(self, progress: Progress) -> str:
+        """Where to go on on any node."""
+        for key, _ in self.view.logs():
+            behind = self._begins.get(key, 2)
+            self._begins[key] = self._side.begins(self.view, key, behind, progress.at)
+        return encode_token(self._begins)
+
+    # What is in blocks ---------------------------------------------------------------------------
+
+    def content(self, hash_: bytes) -> Content:
+        """What a block that was taken changes. Raises HistoryGone where it was dropped here."""
+        for view, _ in self._taken():
+            block = self._side.block(view, hash_)
+            if block is None or block.header is None or not block.header.at:
+                continue
+            places = [
+                each
+                for each in self._side.places(block)
+                if block.producer is None or each.producer == block.producer
+            ]
+            try:
+                return content_of(self._side.messages(places, hash_), view.tracking)
+            except NotWhole:
+                continue
+        raise HistoryGone(f"block {hash_.hex()} cannot be read", _LOST, "begin behind it")

@@ -1,0 +1,405 @@
+"""Entries into rows: what the side table remembers of a view, brought on by the change feed.
+
+See `side` for what it is good for. Everything here runs inside one transaction of the table at a
+time, begun by whoever calls `take_some`; blocks.
+
+What is in memory beside the table is an `Assembly` and how far the feed was taken. Both are true as
+long as nobody else has taken the view further, and no transaction was taken back.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import apsw
+
+from gateways import pack_u64, sound_entries, sound_entry, unpack_u64
+from gateways.cardinal.assembly import (
+    Assembly,
+    Bad,
+    Changed,
+    Come,
+    Complete,
+    Conflict,
+    Happened,
+    Opened,
+    State,
+)
+from gateways.cardinal.codec import (
+    BATCH_DELETE_MSG,
+    PREFIX_BYTES,
+    Reorg,
+    ReorgComplete,
+    decode_message,
+    encode_weight,
+)
+from gateways.cardinal.counting import IsTracked
+from gateways.cardinal.declared import ReorgDeclared, read_declared
+from gateways.cardinal.frames import Frame, channel_of
+from gateways.cardinal.headers import Header
+from gateways.declaration import DeclarationError
+from gateways.reading import CodecError
+from logstore import Change, PayloadState, Store, StoreDamaged, StoredEntry
+from wire import LogKey
+
+from .logs import frames_of_entry
+
+PAGE_ENTRIES: Final = 2_000
+PAGE_BYTES: Final = 16 << 20
+"""Of payloads, taken in one transaction: others wait for it."""
+PLACE_BITS: Final = 20
+"""Of an event's number: a payload has not as many messages."""
+COMPLETE, CONFLICT, BAD, REORG, REORG_DONE = range(1, 6)
+"""Kinds of events."""
+_TOPIC, _CHANNEL, _CHANNEL_WAITS, _NO_CHANNEL = range(4)
+"""Kinds of logs. The last two: entry 1 is not here; it declares something else."""
+
+STATEMENTS: Final = (
+    (
+        "CREATE TABLE logs(id INTEGER PRIMARY KEY, view INTEGER NOT NULL, author BLOB NOT NULL,"
+        " log_id BLOB NOT NULL, producer INTEGER NOT NULL, kind INTEGER NOT NULL, dropped BLOB)"
+    ),
+    "CREATE UNIQUE INDEX logs_by_key ON logs(view, author, log_id)",
+    # `at`: of the event by which it is complete. A reorganisation has a row too, for its place.
+    (
+        "CREATE TABLE blocks(id INTEGER PRIMARY KEY, view INTEGER NOT NULL, hash BLOB NOT NULL,"
+        " state INTEGER NOT NULL, number INTEGER, weight BLOB, parent BLOB, at INTEGER,"
+        " producer INTEGER, dropped INTEGER NOT NULL DEFAULT 0)"
+    ),
+    "CREATE UNIQUE INDEX blocks_by_hash ON blocks(view, hash)",
+    "CREATE INDEX blocks_by_parent ON blocks(view, parent, at) WHERE at IS NOT NULL",
+    "CREATE INDEX blocks_by_number ON blocks(view, number, at)",
+    "CREATE INDEX blocks_incomplete ON blocks(view) WHERE at IS NULL",
+    "CREATE INDEX blocks_dropped ON blocks(view) WHERE dropped",
+    (
+        "CREATE TABLE places(block INTEGER NOT NULL, taken INTEGER NOT NULL, log INTEGER NOT NULL,"
+        " seq BLOB NOT NULL, PRIMARY KEY (block, taken)) WITHOUT ROWID"
+    ),
+    "CREATE INDEX places_by_entry ON places(log, seq)",
+    (
+        "CREATE TABLE events(view INTEGER NOT NULL, at INTEGER NOT NULL, kind INTEGER NOT NULL,"
+        " block INTEGER, log INTEGER NOT NULL, seq BLOB NOT NULL, what TEXT,"
+        " PRIMARY KEY (view, at)) WITHOUT ROWID"
+    ),
+)
+
+
+class _Log(NamedTuple):
+    id: int
+    key: LogKey
+    producer: int
+    kind: int
+
+
+def messages_in(store: Store, entry: StoredEntry, producer: int, hash_: bytes) -> Iterator[Come]:
+    """The messages of a block in an entry, up to the first byte that is no frame."""
+    try:
+        for key, value in frames_of_entry(store, entry):
+            if key[1:PREFIX_BYTES] == hash_ and key[0] <= BATCH_DELETE_MSG:
+                yield Come(producer, key, value)
+    except CodecError:
+        # It was told when it was taken.
+        return
+
+
+class Taking:
+    """One process's way through the feed for one view.
+
+    `logs`: those it begins with, and whose they are. `is_channel`: there is one, of a
+    reorganisation. `chain`: which a channel has to be of. `ingest`: up to where the feed was taken.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        damaged: Callable[[StoreDamaged], object],
+        *,
+        view: int,
+        ingest: int,
+        logs: list[tuple[LogKey, int]],
+        is_channel: bool,
+        chain: str,
+        is_tracked: IsTracked,
+    ) -> None:
+        self._store = store
+        self._damaged = damaged
+        self.view: Final = view
+        self.ingest = ingest
+        self._begins_with = logs
+        self._is_channel = is_channel
+        self._chain = chain
+        self._assembly = Assembly(self, is_tracked=is_tracked)
+        self._logs: dict[LogKey, _Log] = {}
+        # What is taken now.
+        self._db: apsw.Connection
+        self._at = 0
+        """The number of the next event."""
+        self._taken = 0
+        self._log: _Log
+        self._entry: StoredEntry
+        self._index = 0
+        self._block = 0
+        self._state: State | None = None
+        self._channels: list[_Log] = []
+        """Those to be read behind this entry."""
+        self.in_order = True
+        """Whether the entries of the last page came in the order of their logs."""
+        self._newest: dict[int, int] = {}
+
+    def take_some(self, db: apsw.Connection) -> bool:
+        """Takes a page of the feed; whether that was the last."""
+        self._db = db
+        self.in_order = True
+        self._load_logs()
+        position = self._store.position()
+        changes = self._store.changes(self.ingest, PAGE_ENTRIES)
+        taken_bytes = 0
+        for change in changes:
+            if change.key in self._logs:
+                taken_bytes += self._take(self._logs[change.key], change)
+            self.ingest = change.ingest
+            if taken_bytes > PAGE_BYTES:
+                return False
+        if len(changes) == PAGE_ENTRIES:
+            return False
+        self.ingest = max(self.ingest, position)
+        return True
+
+    # Logs ----------------------------------------------------------------------------------------
+
+    def _load_logs(self) -> None:
+        rows = self._db.execute(
+            "SELECT id, author, log_id, producer, kind FROM logs WHERE view = ?", (self.view,)
+        )
+        logs = [
+            _Log(id_, LogKey(author, unpack_u64(log_id)), producer, kind)
+            for id_, author, log_id, producer, kind in rows
+        ]
+        self._logs = {each.key: each for each in logs}
+        if not self._logs:
+            kind = _CHANNEL if self._is_channel else _TOPIC
+            for key, producer in self._begins_with:
+                self._add_log(key, producer, kind)
+
+    def _add_log(self, key: LogKey, producer: int, kind: int) -> _Log:
+        self._db.execute(
+            "INSERT INTO logs(view, author, log_id, producer, kind) VALUES (?, ?, ?, ?, ?)",
+            (self.view, key.author, pack_u64(key.log_id), producer, kind),
+        )
+        made = self._logs[key] = _Log(self._db.last_insert_rowid(), key, producer, kind)
+        return made
+
+    def _name_channel(self, log_id: int) -> None:
+        """A note names a channel of a reorganisation."""
+        key = LogKey(self._log.key.author, log_id)
+        if key not in self._logs:
+            channel = self._add_log(key, self._log.producer, _CHANNEL_WAITS)
+            entry = sound_entry(self._store, key, 1, self._damaged)
+            if entry is not None:
+                self._open_channel(channel, entry)
+
+    def _open_channel(self, channel: _Log, first: StoredEntry) -> None:
+        """Entry 1 of a channel is here, or it is not its payload."""
+        if first.payload is None:
+            return
+        try:
+            declared = read_declared(first.payload)
+        except DeclarationError:
+            declared = None
+        is_one = isinstance(declared, ReorgDeclared) and declared.chain == self._chain
+        opened = channel._replace(kind=_CHANNEL if is_one else _NO_CHANNEL)
+        self._db.execute("UPDATE logs SET kind = ? WHERE id = ?", (opened.kind, opened.id))
+        self._logs[opened.key] = opened
+        if is_one:
+            self._channels.append(opened)
+
+    # Entries -------------------------------------------------------------------------------------
+
+    def _take(self, of: _Log, change: Change) -> int:
+        """Takes a step of the feed; the bytes of its payload."""
+        if change.payload_state is PayloadState.DELETED:
+            self._drop(of, change.seq)
+            return 0
+        if change.payload_state is not PayloadState.PRESENT:
+            return 0
+        entry = sound_entry(self._store, change.key, change.seq, self._damaged)
+        if entry is None or entry.ingest != change.ingest:
+            # It has come again since, and is met further on.
+            return 0
+        self._at = self._taken = change.ingest << PLACE_BITS
+        if of.kind == _CHANNEL_WAITS and entry.seq == 1:
+            self._open_channel(of, entry)
+        elif of.kind in (_TOPIC, _CHANNEL):
+            self._take_entry(of, entry)
+        while self._channels:
+            channel = self._channels.pop()
+            for each in sound_entries(self._store, channel.key, 2, self._damaged):
+                if each.ingest < change.ingest:
+                    self._taken += 1
+                    self._take_entry(channel, each)
+        return entry.payload_bytes
+
+    def _drop(self, of: _Log, seq: int) -> None:
+        """A payload was deleted here."""
+        packed = pack_u64(seq)
+        self._db.execute(
+            "UPDATE blocks SET dropped = 1 WHERE id IN"
+            " (SELECT block FROM places WHERE log = ? AND seq = ?)",
+            (of.id, packed),
+        )
+        self._db.execute(
+            "UPDATE logs SET dropped = max(ifnull(dropped, ?1), ?1) WHERE id = ?2", (packed, of.id)
+        )
+
+    def _take_entry(self, of: _Log, entry: StoredEntry) -> None:
+        self._log, self._entry, self._index = of, entry, 0
+        self.in_order &= entry.seq > self._newest.get(of.id, 0)
+        self._newest[of.id] = entry.seq
+        channel: int | None = None
+        frames = self._frames(entry)
+        frame = next(frames, None)
+        while frame is not None:
+            key, value = frame
+            if _is_of_block(key):
+                frame = self._take_run(frame, frames)
+                continue
+            if key:
+                self._take_other(key, value, channel)
+            channel = None if key else channel_of(value)
+            frame = next(frames, None)
+
+    def _frames(self, entry: StoredEntry) -> Iterator[Frame]:
+        try:
+            for frame in frames_of_entry(self._store, entry):
+                yield frame
+                self._index += 1
+        except CodecError as error:
+            self._add_bad(str(error))
+
+    def _take_other(self, key: bytes, value: bytes, channel: int | None) -> None:
+        """A message that is of no block."""
+        try:
+            message = decode_message(key, value)
+        except CodecError as error:
+            self._add_bad(str(error))
+            return
+        if isinstance(message, ReorgComplete) and self._is_channel:
+            self._add_event(REORG_DONE)
+        elif isinstance(message, Reorg) and self._log.kind == _TOPIC:
+            what = {"number": message.number, "hash": message.hash.hex(), "channel": channel}
+            at = self._add_event(REORG, what=what)
+            # It has a place as a block has: whoever has not heard of it begins there.
+            self._db.execute(
+                "INSERT INTO blocks(view, hash, state, at) VALUES (?, ?, ?, ?)",
+                (self.view, key + pack_u64(at), State.CLOSED, at),
+            )
+            self._add_place(self._db.last_insert_rowid())
+            if channel is not None:
+                self._name_channel(channel)
+
+    # Messages of a block -------------------------------------------------------------------------
+
+    def _take_run(self, first: Frame, frames: Iterator[Frame]) -> Frame | None:
+        """What stands together of one block; the frame behind it."""
+        hash_ = first.key[1:PREFIX_BYTES]
+        frame: Frame | None = first
+
+        def run() -> Iterator[Frame]:
+            nonlocal frame
+            while (
+                frame is not None and frame.key[1:PREFIX_BYTES] == hash_ and _is_of_block(frame.key)
+            ):
+                yield frame
+                frame = next(frames, None)
+
+        row = self._db.execute(
+            "SELECT id, state FROM blocks WHERE view = ? AND hash = ?", (self.view, hash_)
+        ).fetchone()
+        if row is None:
+            self._db.execute(
+                "INSERT INTO blocks(view, hash, state) VALUES (?, ?, 0)", (self.view, hash_)
+            )
+            self._block, self._state = self._db.last_insert_rowid(), None
+        else:
+            self._block, self._state = row[0], State(row[1])
+        for happened in self._assembly.take_run(self._log.producer, hash_, run()):
+            self._note(happened)
+        self._add_place(self._block)
+        return frame
+
+    def _note(self, happened: Happened) -> None:
+        match happened:
+            case Opened(header):
+                self._set_header(header)
+            case Complete(header, producer):
+                at = self._add_event(COMPLETE, block=self._block)
+                if producer is not None:
+                    # The first Batch may have been another producer's.
+                    self._set_header(header)
+                self._db.execute(
+                    "UPDATE blocks SET at = ?, producer = ? WHERE id = ?",
+                    (at, producer, self._block),
+                )
+            case Changed(state):
+                self._db.execute(
+                    "UPDATE blocks SET state = ? WHERE id = ?", (int(state), self._block)
+                )
+            case Conflict(_, key, producers):
+                what = {"key": key.hex(), "producers": producers}
+                self._add_event(CONFLICT, block=self._block, what=what)
+            case Bad(reason):
+                self._add_bad(reason)
+
+    def _set_header(self, header: Header) -> None:
+        self._db.execute(
+            "UPDATE blocks SET number = ?, weight = ?, parent = ? WHERE id = ?",
+            (header.number, encode_weight(header.weight), header.parent, self._block),
+        )
+
+    def _add_place(self, block: int) -> None:
+        self._db.execute(
+            "INSERT OR IGNORE INTO places VALUES (?, ?, ?, ?)",
+            (block, self._taken, self._log.id, pack_u64(self._entry.seq)),
+        )
+
+    def _add_bad(self, reason: str) -> None:
+        self._add_event(BAD, what={"index": self._index, "reason": reason})
+
+    def _add_event(
+        self, kind: int, *, block: int | None = None, what: Mapping[str, object] | None = None
+    ) -> int:
+        at, self._at = self._at, self._at + 1
+        said = None if what is None else json.dumps(what)
+        self._db.execute(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (self.view, at, kind, block, self._log.id, pack_u64(self._entry.seq), said),
+        )
+        return at
+
+    # What the assembly asks ----------------------------------------------------------------------
+
+    def state(self, _: bytes) -> State | None:
+        """Of the block of which messages are taken now; None of one that was not met before."""
+        return self._state
+
+    def messages(self, hash_: bytes) -> Iterator[Come]:
+        """Of that block, those before the one that is taken now."""
+        rows = self._db.execute(
+            "SELECT l.author, l.log_id, p.seq, l.producer FROM places p JOIN logs l ON l.id = p.log"
+            " WHERE p.block = ? AND p.taken < ? ORDER BY p.taken",
+            (self._block, self._taken),
+        )
+        for author, log_id, seq, producer in rows:
+            key = LogKey(author, unpack_u64(log_id))
+            entry = sound_entry(self._store, key, unpack_u64(seq), self._damaged)
+            if entry is not None:
+                yield from messages_in(self._store, entry, producer, hash_)
+        for index, frame in enumerate(frames_of_entry(self._store, self._entry)):
+            if index == self._index:
+                return
+            if frame.key[1:PREFIX_BYTES] == hash_ and _is_of_block(frame.key):
+                yield Come(self._log.producer, *frame)
+
+
+def _is_of_block(key: bytes) -> bool:
+    return len(key) >= PREFIX_BYTES and key[0] <= BATCH_DELETE_MSG
