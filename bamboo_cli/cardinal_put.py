@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from .terminal import Terminal
 
+_Waiting = tuple["Call", dict[str, Any], str]
+
 LINE_BYTES_MAX: Final = 16 << 20
 _MESSAGE_FIELDS: Final = {"topic", "key", "value"}
 _BLOCK_FIELDS: Final = {"number", "hash", "parent", "weight"}
@@ -167,7 +169,7 @@ class _PuttingBlocks(_Lines):
         super().__init__(terminal)
         self._store = store
         self._writer: Writer = Writer(store, side, stream, skips_seen=bool(skips_seen))
-        self._waiting: list[tuple[Call, dict[str, Any], str]] = []
+        self._waiting: list[_Waiting] = []
         """Calls that are written together, and what is said of each then."""
         self._entries = 0
         self._bytes = 0
@@ -229,6 +231,8 @@ class _PuttingBlocks(_Lines):
 
     def _write(self) -> None:
         """Has what waits on disk, and says so."""
+        # A thread that signs while this one makes the next messages was tried: both are Python for
+        # the most part, and it took as long.
         waiting, self._waiting = self._waiting, []
         self._entries = self._bytes = 0
         batches = [each for call, _, _ in waiting for each in call.batches]
@@ -298,14 +302,14 @@ def _values(fields: Mapping[str, Any]) -> dict[str, bytes]:
     values = fields.get("values") or {}
     if type(values) is not dict:
         raise ValueError("'values' is no object")
+    found: dict[str, bytes] = {}
     try:
-        # Odd digits and what is none are met here; spaces, which are let through, below.
+        # What is no hex is met here, but for spaces, which are let through and missing then.
         found = {key: bytes.fromhex(value) for key, value in values.items()}
+        is_hex = 2 * sum(map(len, found.values())) == sum(map(len, values.values()))
     except (TypeError, ValueError):
-        found = {}
-    if sum(map(len, found.values())) * 2 != sum(
-        len(each) for each in values.values() if isinstance(each, str)
-    ) or len(found) != len(values):
+        is_hex = False
+    if not is_hex:
         return {key: from_hex(value, f"value of {key[:60]!r}") for key, value in values.items()}
     return found
 

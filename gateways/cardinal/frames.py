@@ -4,7 +4,7 @@ A frame with an empty key is a note, for this transport alone.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gateways.declaration import canonical_json
@@ -25,8 +25,11 @@ class Frame(NamedTuple):
 
 
 def encode_frame(key: bytes, value: bytes) -> bytes:
-    """One frame."""
-    return encode_varu64(len(key)) + key + encode_varu64(len(value)) + value
+    """A message; with an empty key a note."""
+    key_bytes, value_bytes = len(key), len(value)
+    if key_bytes > _ONE_BYTE_MAX or value_bytes > _ONE_BYTE_MAX:
+        return encode_varu64(key_bytes) + key + encode_varu64(value_bytes) + value
+    return b"%c%b%c%b" % (key_bytes, key, value_bytes, value)
 
 
 def encode_note(fields: Mapping[str, object]) -> bytes:
@@ -34,8 +37,11 @@ def encode_note(fields: Mapping[str, object]) -> bytes:
     return encode_frame(b"", canonical_json(fields))
 
 
-def payloads(frames: Iterable[bytes]) -> list[bytes]:
+def payloads(frames: Sequence[bytes]) -> list[bytes]:
     """Entries for some frames, in their order: 1 MiB at most, or one frame."""
+    whole = b"".join(frames)
+    if len(whole) <= ENTRY_BYTES:
+        return [whole] if whole else []
     found: list[bytes] = []
     gathered: list[bytes] = []
     size = 0

@@ -10,18 +10,20 @@ from typing import Final
 
 from gateways.cardinal.codec import (
     APPLICATION_KEY_BYTES_MAX,
+    BATCH_DELETE_MSG,
+    BATCH_MSG,
     HASH_BYTES,
+    KEY_BYTES_MAX,
     NUMBER_MAX,
+    PREFIX_BYTES,
     PRODUCED_BYTES_MAX,
     WEIGHT_MAX,
     ZEROS,
     Batch,
-    Delete,
     Item,
     Message,
     Part,
     SubBatchHeader,
-    Update,
     encode_message,
 )
 from gateways.cardinal.declared import Router
@@ -58,30 +60,19 @@ class Block:
 def messages_of(block: Block, router: Router) -> Made:
     """The messages of a block: those of other topics first, the Batch last. Raises BlockRefused."""
     _check_header(block)
-    updates = {_checked_key(key): value for key, value in block.values.items()}
-    deletes = {_checked_key(key) for key in block.deletes}
-    counts: dict[bytes, int] = {}
+    _check_keys(block.values)
+    _check_keys(block.deletes)
+    _check_values(block)
     made: Made = {}
     items: dict[bytes, Item] = {}
-    matched: dict[bytes, bytes] = {}
-    # A key that is both updated and deleted has two messages, the update first.
-    for key, is_delete in sorted(
-        [*((each, False) for each in updates), *((each, True) for each in deletes)]
-    ):
-        found = router.route(key.decode())
-        if found is None:
-            items[key] = _inline(key, updates, deletes)
-            continue
-        prefix, topic = found
-        _check_matched(key, prefix)
-        matched[key] = prefix.encode()
-        counts[matched[key]] = counts.get(matched[key], 0) + 1
-        message = Delete(block.hash, key) if is_delete else Update(block.hash, key, updates[key])
-        made.setdefault(topic, []).append(_encoded(message))
-    lengths = lengths_of(counts)
-    for key, counted in matched.items():
-        if next(prefixes_of(key, counts, lengths)) != counted:
-            raise BlockRefused("prefix", f"{_shown(key)} would be counted under another one")
+    matched = _add_matched(block, router, made, items)
+    # Under one prefix alone no key can be counted elsewhere.
+    counts = {prefix.encode(): len(keys) for prefix, keys in matched.items()}
+    lengths = lengths_of(counts) if len(counts) > 1 else ()
+    for prefix, keys in matched.items() if lengths else ():
+        for key in keys:
+            if next(prefixes_of(key.encode(), counts, lengths)) != prefix.encode():
+                raise BlockRefused("prefix", f"{key[:60]!r} would be counted under another one")
     for counted, count in counts.items():
         if counted in items:
             raise BlockRefused("conflict", f"{_shown(counted)} is a prefix and a key of the block")
@@ -90,6 +81,43 @@ def messages_of(block: Block, router: Router) -> Made:
     header = Batch(block.hash, block.number, block.weight, block.parent, items)
     made.setdefault(router.default, []).append(_encoded(header))
     return made
+
+
+def _add_matched(
+    block: Block, router: Router, made: Made, items: dict[bytes, Item]
+) -> dict[str, list[str]]:
+    """The messages of all keys that a pattern matches, and those keys by their prefixes.
+
+    The others' items. This is done for each key there is, and so in as few calls as it takes.
+    """
+    update, delete = bytes((BATCH_MSG,)) + block.hash, bytes((BATCH_DELETE_MSG,)) + block.hash
+    values, deletes = block.values, frozenset(block.deletes)
+    matched: dict[str, list[str]] = {}
+    route = router.route
+    # Text sorts as its UTF-8 does. A key that is both has two messages, the update first.
+    for key in sorted(values.keys() | deletes if deletes else values):
+        found = route(key)
+        if found is None:
+            items[key.encode()] = _inline(key, values, deletes)
+            continue
+        prefix, topic = found
+        if prefix[-1] != "/" and prefix != key:
+            raise BlockRefused("prefix", f"{prefix[:60]!r} of {key[:60]!r} does not end in /")
+        messages = made.get(topic)
+        if messages is None:
+            messages = made[topic] = []
+        keys = matched.get(prefix)
+        if keys is None:
+            keys = matched[prefix] = []
+        if key in values:
+            messages.append((update + key.encode(), values[key]))
+            keys.append(key)
+        if deletes and key in deletes:
+            messages.append((delete + key.encode(), b""))
+            keys.append(key)
+    for keys in matched.values():
+        _check_matched(keys)
+    return matched
 
 
 def sub_batch(
@@ -138,11 +166,12 @@ def prefixes_of(key: bytes, prefixes: Container[bytes], lengths: Iterable[int]) 
 def _encoded(message: Message) -> tuple[bytes, bytes]:
     key, value = encode_message(message)
     if len(key) + len(value) > PRODUCED_BYTES_MAX:
-        raise BlockRefused(
-            "value",
-            f"a message of {len(key) + len(value)} bytes, {PRODUCED_BYTES_MAX} are the limit",
-        )
+        raise _too_large(len(key) + len(value))
     return key, value
+
+
+def _too_large(size: int) -> BlockRefused:
+    return BlockRefused("value", f"a message of {size} bytes, {PRODUCED_BYTES_MAX} are the limit")
 
 
 def _check_header(block: Block) -> None:
@@ -160,6 +189,18 @@ def _check_header(block: Block) -> None:
         raise BlockRefused("conflict", "one id under two names")
 
 
+def _check_keys(keys: Collection[str]) -> None:
+    """What every key has to keep. Raises BlockRefused."""
+    try:
+        size = len("".join(keys).encode())
+    except UnicodeEncodeError:
+        size = APPLICATION_KEY_BYTES_MAX + 1
+    # Of most blocks all keys together are smaller than one may be: no more is to be asked then.
+    if size > APPLICATION_KEY_BYTES_MAX or "" in keys or any(key[0] == "/" for key in keys):
+        for key in keys:
+            _checked_key(key)
+
+
 def _checked_key(key: str) -> bytes:
     try:
         encoded = key.encode()
@@ -171,29 +212,41 @@ def _checked_key(key: str) -> bytes:
         raise BlockRefused(
             "key", f"one of {len(encoded)} bytes, {APPLICATION_KEY_BYTES_MAX} are the limit"
         )
-    if key.startswith("/"):
+    if encoded[0] == SLASH:
         raise BlockRefused("key", f"{key[:60]!r} begins with /")
     return encoded
 
 
-def _check_matched(key: bytes, prefix: str) -> None:
-    """Of a key that a pattern matches: others clean paths before they count."""
-    if any(each in _NO_SEGMENTS for each in key.decode().split("/")):
-        raise BlockRefused("key", f"{_shown(key)} is no path in its normal form")
-    if not prefix.endswith("/") and prefix.encode() != key:
-        raise BlockRefused("prefix", f"{prefix[:60]!r} of {_shown(key)} does not end in /")
+def _check_values(block: Block) -> None:
+    """That no message under a prefix is too large. Raises BlockRefused."""
+    room = PRODUCED_BYTES_MAX - KEY_BYTES_MAX
+    if max(map(len, block.values.values()), default=0) > room:
+        for key, value in block.values.items():
+            size = PREFIX_BYTES + len(key.encode()) + len(value)
+            if size > PRODUCED_BYTES_MAX:
+                raise _too_large(size)
 
 
-def _inline(key: bytes, updates: Mapping[bytes, bytes], deletes: Collection[bytes]) -> Item:
-    if key in updates and key in deletes:
-        raise BlockRefused("conflict", f"{_shown(key)} is updated and deleted, and no pattern's")
+def _check_matched(keys: Sequence[str]) -> None:
+    """Of keys that a pattern matches: others clean paths before they count. Raises BlockRefused."""
+    # Few keys have any of these, and to split each costs more than all the rest.
+    text = "\n".join(keys)
+    if "//" in text or "/." in text or "/\n" in text or text[-1] == "/" or "\n." in f"\n{text}":
+        for key in keys:
+            if any(each in _NO_SEGMENTS for each in key.split("/")):
+                raise BlockRefused("key", f"{key[:60]!r} is no path in its normal form")
+
+
+def _inline(key: str, values: Mapping[str, bytes], deletes: Collection[str]) -> Item:
+    if key in values and key in deletes:
+        raise BlockRefused("conflict", f"{key[:60]!r} is updated and deleted, and no pattern's")
     if key in deletes:
         return Item(delete=True)
-    if not updates[key]:
+    if not values[key]:
         raise BlockRefused(
-            "value", f"{_shown(key)} gets an empty value, which only a key of a pattern can"
+            "value", f"{key[:60]!r} gets an empty value, which only a key of a pattern can"
         )
-    return Item(value=updates[key])
+    return Item(value=values[key])
 
 
 def _add_batches(block: Block, items: dict[bytes, Item]) -> None:

@@ -142,8 +142,8 @@ class Writer:
         """A block, and those of its sub-batches that are given, by id. Raises BlockRefused."""
         made = messages_of(block, self._router)
         given = dict(batches or {})
-        own = {each.encode() for each in (*block.values, *block.deletes)}
         names = {id_: name for name, id_ in block.batches.items()}
+        own = {each.encode() for each in (*block.values, *block.deletes)} if names else set()
         subs = {
             names[id_]: sub_batch(block.hash, id_, each.values, each.deletes, own)
             for id_, each in given.items()
