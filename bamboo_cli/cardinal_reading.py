@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from .terminal import Terminal
 
-_WHY_BLOCKS_MAX: Final = 20
+_KEPT_AFTER_S: Final = 0.02
 
 
 @contextmanager
@@ -160,6 +160,9 @@ class _Tail:
         self._blocks = bool(args.blocks)
         self._has_values = not args.no_values
         self._followed: LogKey | None = None
+        self._unkept: Progress | None = None
+        """Of the last update that was printed, unless it is in the file."""
+        self._keep_at = 0.0
 
     def catch_up(self) -> None:
         """Takes everything that there is."""
@@ -169,7 +172,7 @@ class _Tail:
                 self._say(each)
             self._follow_channel()
             self._consuming.bring_on()
-        self._terminal.flush()
+        self._keep()
 
     def _follow_channel(self) -> None:
         """Has the store follow the channel of a reorganisation, which is taken next."""
@@ -238,10 +241,8 @@ class _Tail:
 
     def _say_update(self, update: "Update") -> None:
         terminal = self._terminal
-        token = ""
-        if terminal.as_json or self._state is not None:
-            token = self._consuming.token(update.progress)
         if terminal.as_json:
+            token = self._consuming.token(update.progress)
             removed = [
                 {"number": json_number(number), "hash": hash_.hex()}
                 for number, hash_ in update.removed
@@ -253,14 +254,24 @@ class _Tail:
                 terminal.line(f"- {number} {hash_.hex()}")
             for each in update.added:
                 terminal.line(f"+ {self._line(each)}")
-        if self._state is not None:
-            terminal.flush()
-            self._keep(self._state, update, token)
+        self._unkept = update.progress
+        if time.monotonic() >= self._keep_at:
+            self._keep()
 
-    def _keep(self, path: Path, update: "Update", token: str) -> None:
+    def _keep(self) -> None:
+        """Has what was printed with the reader, and then keeps how far that was.
+
+        Not behind each update where thousands come at once: to replace a file takes longer than to
+        print one, and whoever is ended in between is told some again either way.
+        """
         from gateways.cardinal.progress import encode_state
 
-        data = encode_state(update.progress, token, self._store.author)
+        self._terminal.flush()
+        self._keep_at = time.monotonic() + _KEPT_AFTER_S
+        path, progress, self._unkept = self._state, self._unkept, None
+        if path is None or progress is None:
+            return
+        data = encode_state(progress, self._consuming.token(progress), self._store.author)
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
             temporary.write_bytes(data)

@@ -61,13 +61,13 @@ class _Kept:
 
     def __init__(self) -> None:
         self.come: dict[bytes, list[Come]] = {}
-        self._states: dict[bytes, State] = {}
+        self._states: dict[bytes, int] = {}
 
     def note(self, hash_: bytes, happened: Happened) -> None:
         if isinstance(happened, Changed):
             self._states[hash_] = happened.state
 
-    def state(self, hash_: bytes) -> State | None:
+    def state(self, hash_: bytes) -> int | None:
         return self._states.get(hash_, State.MET if hash_ in self.come else None)
 
     def messages(self, hash_: bytes) -> Iterable[Come]:

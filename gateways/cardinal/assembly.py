@@ -19,7 +19,6 @@ next one comes: so what is said of a block follows from what came, and from noth
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import IntFlag
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
@@ -47,6 +46,7 @@ KEYS_MAX: Final = 4_000_000
 """Of one block."""
 INCOMPLETE_KEYS_MAX: Final = 500_000
 """Of all blocks that are incomplete, but for one that has more alone."""
+COMPLETE_MAX: Final = 4_096
 COMPLETE_KEYS_MAX: Final = 200_000
 """Of blocks that are complete, so that what comes later can be compared with them. With one that
 has more alone nothing is compared: to count it anew for a single message would cost too much.
@@ -100,24 +100,24 @@ class Opened(NamedTuple):
 class Changed(NamedTuple):
     """What is to be remembered of a block beside its messages."""
 
-    state: "State"
+    state: int
 
 
 Happened = Complete | Conflict | Bad | Opened | Changed
 
 
-class State(IntFlag):
-    """What is known of a block beside its messages."""
+class State:
+    """What is known of a block beside its messages: bits of a number, cheaper than an `IntFlag`."""
 
-    MET = 0
-    COMPLETE = 1
-    SPLIT = 2
+    MET: Final = 0
+    COMPLETE: Final = 1
+    SPLIT: Final = 2
     """Each producer counts for himself."""
-    TOLD = 4
+    TOLD: Final = 4
     """That somebody disagrees."""
-    LARGE = 8
+    LARGE: Final = 8
     """It was told that it has too many keys."""
-    CLOSED = 16
+    CLOSED: Final = 16
     """Nothing that comes of it is looked at."""
 
 
@@ -127,7 +127,7 @@ _SLOW: Final = State.COMPLETE | State.SPLIT | State.CLOSED
 class Elsewhere(Protocol):
     """What is remembered of blocks outside of here."""
 
-    def state(self, hash_: bytes) -> State | None:
+    def state(self, hash_: bytes) -> int | None:
         """Of a block; None if it was never met."""
 
     def messages(self, hash_: bytes) -> Iterable[Come]:
@@ -152,7 +152,7 @@ class _Block:
     """A block that is being put together, or that was a moment ago."""
 
     hash: bytes
-    state: State = State.MET
+    state: int = State.MET
     copies: dict[int | None, Copy] = field(default_factory=dict)
     """Everybody's, or each producer's own."""
     producers: set[int] = field(default_factory=set)
@@ -214,7 +214,7 @@ class Assembly:
         What happens is told before the next message is taken; they have to be taken to their end.
         """
         block: _Block | None = None
-        before = State.MET
+        before: int = State.MET
         copy: Copy | None = None
         for key, value in messages:
             # Values under a prefix are nearly all there is: they are counted here, as `_add` does,
@@ -493,7 +493,9 @@ class Assembly:
         block.count_keys()
         self._complete[block.hash] = block
         self._complete_keys += block.keys
-        while self._complete_keys > self._complete_keys_max and len(self._complete) > 1:
+        while len(self._complete) > 1 and (
+            self._complete_keys > self._complete_keys_max or len(self._complete) > COMPLETE_MAX
+        ):
             oldest = next(iter(self._complete))
             self._complete_keys -= self._complete.pop(oldest).keys
 

@@ -12,6 +12,7 @@ where to go on: the first entry of each log that holds anything that was not tak
 Blocks.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -87,6 +88,36 @@ class _Channel:
         return max(self.at, self._entered_at) >> PLACE_BITS < at >> PLACE_BITS
 
 
+class _First:
+    """The first entry of a log that holds anything of what was not taken."""
+
+    def __init__(self, side: Side, view: View, key: LogKey) -> None:
+        self._side = side
+        self._view = view
+        self._key = key
+        self.seq = 2
+        self._page: deque[tuple[int, int | None]] = deque()
+        """Entries from there on, and by which event what they hold was taken."""
+
+    def read_again(self) -> None:
+        """By which events may be known now of more than before."""
+        self._page.clear()
+
+    def move(self, at: int) -> None:
+        """Everything up to an event was taken."""
+        while True:
+            while self._page:
+                seq, by = self._page[0]
+                self.seq = seq
+                if by is None or by > at:
+                    return
+                self._page.popleft()
+                self.seq = seq + 1
+            self._page.extend(self._side.held_from(self._view, self._key, self.seq))
+            if not self._page:
+                return
+
+
 class Consuming:
     """A consumer of one view.
 
@@ -119,7 +150,7 @@ class Consuming:
         for channel in self._channels:
             side.bring_on(channel.view)
         self._is_in_channel = progress.is_in_channel
-        self._begins: dict[LogKey, int] = {}
+        self._firsts: dict[LogKey, _First] = {}
         declared = view.streams[0].declared.threshold
         self._threshold = declared if threshold is None else threshold
         head = self._checked(progress.head)
@@ -198,8 +229,12 @@ class Consuming:
 
     def bring_on(self) -> None:
         """Has the side table take what is new."""
+        before = self._side.newest(self.view)
         if not self._side.bring_on(self.view):
-            self._begins.clear()
+            self._firsts.clear()
+        elif self._side.newest(self.view) != before:
+            for first in self._firsts.values():
+                first.read_again()
         if self._is_in_channel:
             self._side.bring_on(self._channels[-1].view)
 
@@ -325,11 +360,13 @@ class Consuming:
         )
 
     def token(self, progress: Progress) -> str:
-        """Where to go on on any node."""
+        """Where to go on on any node. The progress of each update in its turn."""
         for key, _ in self.view.logs():
-            behind = self._begins.get(key, 2)
-            self._begins[key] = self._side.begins(self.view, key, behind, progress.at)
-        return encode_token(self._begins)
+            first = self._firsts.get(key)
+            if first is None:
+                first = self._firsts[key] = _First(self._side, self.view, key)
+            first.move(progress.at)
+        return encode_token({key: first.seq for key, first in self._firsts.items()})
 
     # What is in blocks ---------------------------------------------------------------------------
 

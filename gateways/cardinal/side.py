@@ -373,26 +373,27 @@ class Side:
             ]
         )
 
-    def begins(self, view: View, key: LogKey, seq: int, until: int) -> int:
-        """From an entry of a log on, the first that holds anything of what was not by an event.
+    def held_from(self, view: View, key: LogKey, seq: int) -> list[tuple[int, int | None]]:
+        """Some entries of a log from one on, and by which event what each holds was taken.
 
-        That is a block that was complete by then, or a reorganisation that had begun. Behind the
-        last of all the next one.
+        That is a block that is complete, or a reorganisation; None: not yet. An entry that holds
+        several things comes as often, and whole.
         """
 
-        def load(db: apsw.Connection) -> int:
-            rows = db.execute(
+        def load(db: apsw.Connection) -> list[tuple[int, int | None]]:
+            query = (
                 "SELECT p.seq, b.at FROM views v JOIN logs l ON l.view = v.id JOIN places p"
                 " ON p.log = l.id JOIN blocks b ON b.id = p.block WHERE v.what = ? AND l.author = ?"
-                " AND l.log_id = ? AND p.seq >= ? ORDER BY p.seq",
-                (view.what(), key.author, pack_u64(key.log_id), pack_u64(seq)),
+                " AND l.log_id = ? AND p.seq >= ? ORDER BY p.seq"
             )
-            last = seq - 1
-            for packed, at in rows:
-                last = unpack_u64(packed)
-                if at is None or at > until:
-                    return last
-            return last + 1
+            bound = (view.what(), key.author, pack_u64(key.log_id), pack_u64(seq))
+            found: list[tuple[int, int | None]] = []
+            for packed, at in db.execute(query, bound):
+                number = unpack_u64(packed)
+                if len(found) >= EVENTS_MAX and number != found[-1][0]:
+                    break
+                found.append((number, at))
+            return found
 
         return self._table.look(load)
 

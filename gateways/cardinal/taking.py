@@ -8,7 +8,7 @@ long as nobody else has taken the view further, and no transaction was taken bac
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import apsw
@@ -44,9 +44,11 @@ from wire import LogKey
 
 from .logs import frames_of_entry
 
-PAGE_ENTRIES: Final = 2_000
+PAGE_ENTRIES: Final = 2_048
 PAGE_BYTES: Final = 16 << 20
 """Of payloads, taken in one transaction: others wait for it."""
+_READ_ENTRIES: Final = 256
+_READ_BYTES: Final = 4 << 20
 PLACE_BITS: Final = 20
 """Of an event's number: a payload has not as many messages."""
 COMPLETE, CONFLICT, BAD, REORG, REORG_DONE = range(1, 6)
@@ -139,7 +141,7 @@ class Taking:
         self._entry: StoredEntry
         self._index = 0
         self._block = 0
-        self._state: State | None = None
+        self._state: int | None = None
         self._channels: list[_Log] = []
         """Those to be read behind this entry."""
         self.in_order = True
@@ -152,18 +154,37 @@ class Taking:
         self.in_order = True
         self._load_logs()
         position = self._store.position()
-        changes = self._store.changes(self.ingest, PAGE_ENTRIES)
         taken_bytes = 0
-        for change in changes:
-            if change.key in self._logs:
-                taken_bytes += self._take(self._logs[change.key], change)
-            self.ingest = change.ingest
-            if taken_bytes > PAGE_BYTES:
-                return False
-        if len(changes) == PAGE_ENTRIES:
-            return False
-        self.ingest = max(self.ingest, position)
-        return True
+        for _ in range(PAGE_ENTRIES // _READ_ENTRIES):
+            changes = self._store.changes(self.ingest, _READ_ENTRIES)
+            entries = self._read(changes)
+            for change in changes:
+                if change.key in self._logs:
+                    entry = entries.get(change.ingest)
+                    taken_bytes += self._take(self._logs[change.key], change, entry)
+                self.ingest = change.ingest
+                if taken_bytes > PAGE_BYTES:
+                    return False
+            if len(changes) < _READ_ENTRIES:
+                self.ingest = max(self.ingest, position)
+                return True
+        return False
+
+    def _read(self, changes: Sequence[Change]) -> dict[int, StoredEntry]:
+        """The entries of some steps, as many as are read at once, which is eight times as fast.
+
+        None where most are of other logs, or one is damaged: then each is asked for alone.
+        """
+        ours = sum(1 for each in changes if each.key in self._logs)
+        if 2 * ours < len(changes):
+            return {}
+        try:
+            found = self._store.read_changes(
+                self.ingest, entries_max=len(changes), bytes_max=_READ_BYTES
+            )
+        except StoreDamaged:
+            return {}
+        return {each.ingest: each for each in found}
 
     # Logs ----------------------------------------------------------------------------------------
 
@@ -215,14 +236,15 @@ class Taking:
 
     # Entries -------------------------------------------------------------------------------------
 
-    def _take(self, of: _Log, change: Change) -> int:
+    def _take(self, of: _Log, change: Change, entry: StoredEntry | None) -> int:
         """Takes a step of the feed; the bytes of its payload."""
         if change.payload_state is PayloadState.DELETED:
             self._drop(of, change.seq)
             return 0
         if change.payload_state is not PayloadState.PRESENT:
             return 0
-        entry = sound_entry(self._store, change.key, change.seq, self._damaged)
+        if entry is None:
+            entry = sound_entry(self._store, change.key, change.seq, self._damaged)
         if entry is None or entry.ingest != change.ingest:
             # It has come again since, and is met further on.
             return 0
@@ -321,7 +343,7 @@ class Taking:
             )
             self._block, self._state = self._db.last_insert_rowid(), None
         else:
-            self._block, self._state = row[0], State(row[1])
+            self._block, self._state = row
         for happened in self._assembly.take_run(self._log.producer, hash_, run()):
             self._note(happened)
         self._add_place(self._block)
@@ -341,9 +363,7 @@ class Taking:
                     (at, producer, self._block),
                 )
             case Changed(state):
-                self._db.execute(
-                    "UPDATE blocks SET state = ? WHERE id = ?", (int(state), self._block)
-                )
+                self._db.execute("UPDATE blocks SET state = ? WHERE id = ?", (state, self._block))
             case Conflict(_, key, producers):
                 what = {"key": key.hex(), "producers": producers}
                 self._add_event(CONFLICT, block=self._block, what=what)
@@ -378,7 +398,7 @@ class Taking:
 
     # What the assembly asks ----------------------------------------------------------------------
 
-    def state(self, _: bytes) -> State | None:
+    def state(self, _: bytes) -> int | None:
         """Of the block of which messages are taken now; None of one that was not met before."""
         return self._state
 

@@ -37,14 +37,14 @@ class Store:
     def __init__(self, **options: object) -> None:
         self.options = options
         self.come: dict[bytes, list[Come]] = {}
-        self.states: dict[bytes, State] = {}
+        self.states: dict[bytes, int] = {}
         self.forget()
 
     def forget(self) -> None:
         """Goes on with another one, which knows what is remembered here."""
         self.assembly = Assembly(self, **self.options)  # type: ignore[arg-type]
 
-    def state(self, hash_: bytes) -> State | None:
+    def state(self, hash_: bytes) -> int | None:
         return self.states.get(hash_, State.MET if hash_ in self.come else None)
 
     def messages(self, hash_: bytes) -> Iterable[Come]:
