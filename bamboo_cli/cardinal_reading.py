@@ -21,6 +21,7 @@ from .cardinal_streams import (
 )
 from .errors import DONE, FAILED, Problem, WrongUsage
 from .opening import opened_store
+from .terminal import Items, Pairs
 from .values import rfc3339
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 _KEPT_AFTER_S: Final = 0.02
+_AT_ONCE_MAX: Final = 10_000
+"""Values and deletes of a block that are printed in one piece."""
 
 
 @contextmanager
@@ -214,8 +217,10 @@ class _Tail:
                 self._say_update(said)
             case Found(header):
                 if self._blocks:
-                    fields = {"event": "block", "block": self._block(header)}
-                    terminal.result(fields, f"block {self._line(header)}")
+                    if terminal.as_json:
+                        terminal.stream({"event": "block", "block": self._block(header)})
+                    else:
+                        terminal.line(f"block {self._line(header)}")
             case ReorgSaid(number, hash_):
                 fields = {"event": "reorg", "number": json_number(number), "hash": hash_.hex()}
                 terminal.result(fields, f"reorganisation from {number} {hash_.hex()} on")
@@ -248,7 +253,7 @@ class _Tail:
                 for number, hash_ in update.removed
             ]
             added = [self._block(each) for each in update.added]
-            terminal.record({"event": "update", "added": added, "removed": removed, "token": token})
+            terminal.stream({"event": "update", "added": added, "removed": removed, "token": token})
         else:
             for number, hash_ in reversed(update.removed):
                 terminal.line(f"- {number} {hash_.hex()}")
@@ -293,9 +298,13 @@ class _Tail:
 
 
 def _contents(content: "Content") -> dict[str, Any]:
+    """As JSON has it; what is larger than memory is wanted to be is read while it is printed."""
+    values = ((key.decode(), value.hex()) for key, value in content.values.pairs())
+    deletes = (key.decode() for key, _ in content.deletes.pairs())
+    is_small = len(content.values) + len(content.deletes) <= _AT_ONCE_MAX
     return {
-        "values": {key.decode(): value.hex() for key, value in content.values.items()},
-        "deletes": [key.decode() for key in content.deletes],
+        "values": dict(values) if is_small else Pairs(values),
+        "deletes": [*deletes] if is_small else Items(deletes),
     }
 
 
@@ -345,9 +354,8 @@ def run_block(args: "Namespace", terminal: "Terminal") -> int:
                 " `bamboo-peer cardinal why` says what a block waits for"
             )
         content = consuming.content(header.hash)
-    fields = header_fields(header) | _contents(content)
     if terminal.as_json:
-        terminal.record(fields)
+        terminal.stream(header_fields(header) | _contents(content))
         return DONE
     terminal.listing(
         [
@@ -357,9 +365,9 @@ def run_block(args: "Namespace", terminal: "Terminal") -> int:
             ("weight", header.weight),
         ]
     )
-    for key, value in content.values.items():
+    for key, value in content.values.pairs():
         terminal.line(f"{key.decode()} = {value.hex()}")
-    for key in content.deletes:
+    for key, _ in content.deletes.pairs():
         terminal.line(f"{key.decode()} deleted")
     return DONE
 

@@ -7,7 +7,7 @@ printed. Standard output is written in large pieces; `flush` before anybody wait
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from .errors import Problem
@@ -30,6 +30,51 @@ def escape(text: str) -> str:
         char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode()
         for char in text
     )
+
+
+class Pairs:
+    """An object of JSON of which the members come one after another."""
+
+    def __init__(self, pairs: Iterable[tuple[str, object]]) -> None:
+        self.pairs = pairs
+
+
+class Items:
+    """An array of JSON of which the items come one after another."""
+
+    def __init__(self, items: Iterable[object]) -> None:
+        self.items = items
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """JSON as `Terminal.record` prints it, in one piece what is no more than that."""
+    between = ""
+    if not _is_long(value):
+        yield json.dumps(value)
+        return
+    if isinstance(value, Mapping | Pairs):
+        yield "{"
+        for name, member in value.items() if isinstance(value, Mapping) else value.pairs:
+            yield f"{between}{json.dumps(name)}: "
+            yield from _pieces(member)
+            between = ", "
+        yield "}"
+    elif isinstance(value, list | Items):
+        yield "["
+        for item in value if isinstance(value, list) else value.items:
+            yield between
+            yield from _pieces(item)
+            between = ", "
+        yield "]"
+
+
+def _is_long(value: object) -> bool:
+    """Whether there is anything in it that comes one after another."""
+    if isinstance(value, Mapping):
+        return any(map(_is_long, value.values()))
+    if isinstance(value, list):
+        return any(isinstance(item, Mapping) and _is_long(item) for item in value)
+    return isinstance(value, Pairs | Items)
 
 
 class Terminal:
@@ -87,6 +132,12 @@ class Terminal:
     def record(self, fields: Mapping[str, object]) -> None:
         """Prints one JSON object."""
         self.data(json.dumps(fields, separators=(", ", ": ")).encode() + b"\n")
+
+    def stream(self, fields: Mapping[str, object]) -> None:
+        """As `record`, of what may be larger than memory is wanted to be: `Pairs` and `Items`."""
+        for piece in _pieces(fields):
+            self.data(piece.encode())
+        self.data(b"\n")
 
     def result(self, fields: Mapping[str, object], text: str) -> None:
         """Prints one thing: `fields` under --json, else `text`."""

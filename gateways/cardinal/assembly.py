@@ -52,11 +52,15 @@ COMPLETE_KEYS_MAX: Final = 200_000
 has more alone nothing is compared: to count it anew for a single message would cost too much.
 """
 WAITING_MAX: Final = 65_536
-"""Messages of a block that wait for its Batch; of more all are read again once it is there."""
+"""Messages of a block that wait for its Batch. Of more nothing is remembered: all of them are read
+again once it is there.
+"""
 _FACTS_MASK: Final = (1 << 44) - 1
 """Of a hash of what a message says: with who says it, it is one integer of 32 bytes."""
 _PRODUCER_BITS: Final = 16
 _PRODUCER_MASK: Final = (1 << _PRODUCER_BITS) - 1
+_KEY_MASK: Final = (1 << 60) - 1
+"""Of a hash of a key: an integer of up to 60 bits takes 32 bytes, and a larger one 48."""
 _VALUE: Final = bytes((BATCH_MSG,))
 
 
@@ -145,6 +149,8 @@ class _Dispute(NamedTuple):
     producers: tuple[int, ...]
     divides: bool
     """Whether each counts for himself from now on."""
+    key: bytes = b""
+    """Of the message that disagrees; empty: it is the one that is taken now."""
 
 
 @dataclass(slots=True)
@@ -256,7 +262,7 @@ class Assembly:
         """Counts a value that comes for the first time; False: not that, and nothing is done."""
         what = key[PREFIX_BYTES:]
         seen = copy.seen
-        seen_as = hash(key)
+        seen_as = hash(key) & _KEY_MASK
         if (
             seen_as in seen
             or not what
@@ -267,8 +273,9 @@ class Assembly:
         ):
             return False
         if copy.batch is None:
-            if len(copy.waiting) < self._waiting_max:
-                copy.waiting.append(what)
+            if copy.has_too_many_waiting:
+                return True
+            copy.waiting.append(what)
         elif not copy.count_if_owed(what):
             return False
         seen[seen_as] = (hash(value) & _FACTS_MASK) << _PRODUCER_BITS | producer
@@ -342,6 +349,8 @@ class Assembly:
     def _add(self, block: _Block, come: Come, message: Message | None) -> list[Happened]:
         """Counts a message; what it contradicts is told, once for the block."""
         copy = self._copy(block, come.producer)
+        if copy.has_too_many_waiting and not isinstance(message, Batch):
+            return []
         if len(copy.seen) >= self._keys_max and not block.state & State.COMPLETE:
             if len(block.producers) > 1 and not block.state & State.SPLIT:
                 # Of one of them, and he may be another one.
@@ -364,7 +373,7 @@ class Assembly:
             return found
         block.state |= State.TOLD
         producers = dispute.producers or tuple(sorted(block.producers))
-        return [*found, Conflict(block.hash, come.key, producers)]
+        return [*found, Conflict(block.hash, dispute.key or come.key, producers)]
 
     def _give_up(self, block: _Block) -> list[Happened]:
         if not block.state & State.SPLIT:
@@ -437,20 +446,24 @@ class Assembly:
         for come, message in self._again(block.hash):
             block.producers.add(come.producer)
             copy = self._copy(block, come.producer)
-            if len(copy.seen) < self._keys_max:
+            waits = copy.has_too_many_waiting and not isinstance(message, Batch)
+            if len(copy.seen) < self._keys_max and not waits:
                 self._count(block, copy, come, message)
 
     def _count_waiting(self, block: _Block, copy: Copy, producer: int) -> _Dispute | None:
         """What came before a Batch, and was too much to be remembered."""
-        batch = hash(bytes((BATCH,)) + block.hash)
+        batch = hash(bytes((BATCH,)) + block.hash) & _KEY_MASK
         copy.seen = {batch: copy.seen[batch]}
-        is_surplus = False
+        found: _Dispute | None = None
         for come, message in self._again(block.hash):
             if block.state & State.SPLIT and come.producer != producer:
                 continue
+            if len(copy.seen) >= self._keys_max:
+                break
             dispute = self._count(block, copy, come, message)
-            is_surplus = is_surplus or (dispute is not None and not dispute.producers)
-        return _Dispute((), divides=True) if is_surplus else None
+            if dispute is not None and (found is None or (dispute.divides and not found.divides)):
+                found = dispute._replace(key=come.key)
+        return found
 
     def _again(self, hash_: bytes) -> Iterator[tuple[Come, Message | None]]:
         for come in self._elsewhere.messages(hash_):
@@ -510,11 +523,11 @@ def _facts(come: Come, message: Message | None) -> tuple[int, bytes | PartKey, o
         case Batch(_, number, weight, parent, items):
             # Of an integer everybody can make another one with the same hash, of bytes nobody.
             numbers = b"%d/%d/" % (number, weight) + parent
-            return hash(come.key), b"", (numbers, frozenset(items.items()))
+            return hash(come.key) & _KEY_MASK, b"", (numbers, frozenset(items.items()))
         case SubBatchHeader(_, batch, parts):
-            return hash(come.key), PartKey(batch, parts=parts), b"%d" % parts
+            return hash(come.key) & _KEY_MASK, PartKey(batch, parts=parts), b"%d" % parts
         case Part(batch=batch, index=index, deletes=deletes, updates=updates):
             facts = frozenset(deletes), frozenset(updates.items())
-            return hash((batch, index)), PartKey(batch, index), facts
+            return hash((batch, index)) & _KEY_MASK, PartKey(batch, index), facts
         case _:
-            return hash(come.key), come.key[PREFIX_BYTES:], come.value
+            return hash(come.key) & _KEY_MASK, come.key[PREFIX_BYTES:], come.value

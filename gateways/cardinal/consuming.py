@@ -24,6 +24,7 @@ from logstore import ExplainedError, LogState, Store
 from wire import LogKey
 
 from .side import BadEvent, CompleteEvent, ConflictEvent, Event, ReorgDone, ReorgEvent, Side, View
+from .spilling import Spilling
 from .taking import PLACE_BITS
 
 _LOST: Final = "its payloads were deleted here"
@@ -382,7 +383,7 @@ class Consuming:
                 if block.producer is None or each.producer == block.producer
             ]
             try:
-                return content_of(self._side.messages(places, hash_), view.tracking)
+                return content_of(self._side.messages(places, hash_), view.tracking, Spilling)
             except NotWhole:
                 continue
         raise HistoryGone(f"block {hash_.hex()} cannot be read", _LOST, "begin behind it")

@@ -5,8 +5,8 @@ order of their names, part by part: later ones override. Deletes and values are 
 may be in both.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 from gateways.cardinal.assembly import Come
 from gateways.cardinal.codec import (
@@ -19,6 +19,7 @@ from gateways.cardinal.codec import (
     Part,
     SubBatchHeader,
     decode_message,
+    decode_part,
     kind_of,
 )
 from gateways.cardinal.counting import IsTracked
@@ -26,11 +27,40 @@ from gateways.cardinal.producing import lengths_of, prefixes_of
 from gateways.reading import CodecError
 
 
+class Held(Protocol):
+    """A mapping of bytes, in the order in which keys came first. See `Spilling`, and `InMemory`."""
+
+    def __setitem__(self, key: bytes, value: bytes) -> None: ...
+
+    def __contains__(self, key: object) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def get(self, key: bytes, default: bytes = b"") -> bytes:
+        """What it holds of a key."""
+
+    def pairs(self) -> Iterable[tuple[bytes, bytes]]:
+        """Keys and values."""
+
+
+class InMemory(dict[bytes, bytes]):
+    """For blocks that are known to be small."""
+
+    def pairs(self) -> Iterable[tuple[bytes, bytes]]:
+        """Keys and values."""
+        return self.items()
+
+    def get(self, key: bytes, default: bytes = b"") -> bytes:  # type: ignore[override]
+        """What it holds of a key."""
+        return super().get(key, default)
+
+
 class Content(NamedTuple):
     """What a block changes."""
 
-    values: dict[bytes, bytes]
-    deletes: dict[bytes, None]
+    values: Held
+    deletes: Held
+    """Keys; they have no values."""
 
 
 class NotWhole(Exception):  # noqa: N818 - what it is
@@ -40,12 +70,13 @@ class NotWhole(Exception):  # noqa: N818 - what it is
 class _Gathered:
     """What the messages of a block say, each key once."""
 
-    def __init__(self, messages: Iterable[Come]) -> None:
+    def __init__(self, messages: Iterable[Come], made: Callable[[], Held]) -> None:
         self.batch: Batch | None = None
-        self.counted: dict[tuple[bool, bytes], bytes] = {}
-        """By whether it is a delete, and the key: in the order they came."""
+        self.counted = made()
+        """The type and the key of what counts under prefixes, in the order they came."""
         self.counts: dict[bytes, int] = {}
-        self.parts: dict[bytes, dict[int, Part]] = {}
+        self.parts = made()
+        """Values of the parts of sub-batches, by id and index."""
         for _, key, value in messages:
             try:
                 kind = kind_of(key, value)
@@ -63,69 +94,86 @@ class _Gathered:
             case SubBatchHeader(_, id_, count):
                 self.counts.setdefault(id_, count)
             case Part(batch=id_, index=index):
-                self.parts.setdefault(id_, {}).setdefault(index, message)
+                name = _part_key(id_, index)
+                if name not in self.parts:
+                    self.parts[name] = value
             case _:
-                said = kind == BATCH_DELETE_MSG, key[PREFIX_BYTES:]
+                said = bytes((kind,)) + key[PREFIX_BYTES:]
                 # An empty value gives way to one that is not.
-                if not self.counted.get(said):
+                if said not in self.counted or (value and not self.counted.get(said)):
                     self.counted[said] = value
 
-    def owed(self, batch: Batch) -> tuple[dict[bytes, int], list[tuple[bool, bytes, bytes, bytes]]]:
-        """What is left under each prefix; and whether it is a delete, prefix, key and value."""
-        left = {key: item.owed for key, item in batch.items.items() if item.owed}
+    def owed(self, batch: Batch) -> Iterator[tuple[int, bytes, bytes, bytes]]:
+        """What counts: its type, under which prefix, key and value.
+
+        `left` says what is left under each prefix once it is taken to its end.
+        """
+        left = self.left = {key: item.owed for key, item in batch.items.items() if item.owed}
         lengths = lengths_of(left)
-        found: list[tuple[bool, bytes, bytes, bytes]] = []
-        for (is_delete, key), value in self.counted.items():
+        for said, value in self.counted.pairs():
+            key = said[1:]
             prefix = next((each for each in prefixes_of(key, left, lengths) if left[each]), None)
             if prefix is not None:
                 left[prefix] -= 1
-                found.append((is_delete, prefix, key, value))
-        return left, found
+                yield said[0], prefix, key, value
+
+    def part(self, id_: bytes, index: int) -> Part:
+        """A part of a sub-batch. Raises NotWhole."""
+        name = _part_key(id_, index)
+        if name not in self.parts:
+            raise NotWhole
+        return decode_part(ZEROS, id_, index, self.parts.get(name))
 
 
-def content_of(messages: Iterable[Come], is_tracked: IsTracked) -> Content:
+def _part_key(id_: bytes, index: int) -> bytes:
+    return id_ + index.to_bytes(4, "big")
+
+
+def content_of(
+    messages: Iterable[Come], is_tracked: IsTracked, made: Callable[[], Held] = InMemory
+) -> Content:
     """Of a block that is complete: its messages, in the order they came, of who counts.
 
-    Raises NotWhole.
+    `made`: what holds what. Raises NotWhole.
     """
-    gathered = _Gathered(messages)
+    gathered = _Gathered(messages, made)
     batch = gathered.batch
     if batch is None:
         raise NotWhole
     items = {key: item for key, item in batch.items.items() if is_tracked(key)}
-    found = Content(
-        {key: item.value for key, item in items.items() if item.value},
-        {key: None for key, item in items.items() if item.delete},
-    )
-    left, counted = gathered.owed(batch)
-    if any(left.get(key) for key in items):
+    found = Content(made(), made())
+    for key, item in items.items():
+        if item.value:
+            found.values[key] = item.value
+        if item.delete:
+            found.deletes[key] = b""
+    for kind, prefix, key, value in gathered.owed(batch):
+        if prefix in items:
+            (found.values if kind == BATCH_MSG else found.deletes)[key] = value
+    if any(gathered.left.get(key) for key in items):
         raise NotWhole
-    for is_delete, prefix, key, value in counted:
-        if prefix not in items:
-            continue
-        if is_delete:
-            found.deletes[key] = None
-        else:
-            found.values[key] = value
     named = {item.batch: key for key, item in items.items() if item.batch != ZEROS}
     for id_ in sorted(named, key=named.__getitem__):
-        parts = gathered.parts.get(id_, {})
-        for index in range(gathered.counts.get(id_, 1)):
-            if id_ not in gathered.counts or index not in parts:
-                raise NotWhole
-            found.deletes.update(dict.fromkeys(parts[index].deletes))
-            found.values.update(parts[index].updates)
+        if id_ not in gathered.counts:
+            raise NotWhole
+        for index in range(gathered.counts[id_]):
+            part = gathered.part(id_, index)
+            for key in part.deletes:
+                found.deletes[key] = b""
+            for key, value in part.updates.items():
+                found.values[key] = value
     return found
 
 
 def missing_of(messages: Iterable[Come], is_tracked: IsTracked) -> Iterator[str]:
     """What a block with these messages waits for, in words."""
-    gathered = _Gathered(messages)
+    gathered = _Gathered(messages, InMemory)
     batch = gathered.batch
     if batch is None:
         return
-    left, _ = gathered.owed(batch)
-    for prefix, count in left.items():
+    for _ in gathered.owed(batch):
+        pass
+    for prefix, count in gathered.left.items():
         if count and is_tracked(prefix):
             yield f"{count} of {batch.items[prefix].owed} messages under {prefix.decode()!r}"
     for name, item in batch.items.items():
@@ -135,6 +183,6 @@ def missing_of(messages: Iterable[Come], is_tracked: IsTracked) -> Iterator[str]
         if parts is None:
             yield f"the header of sub-batch {name.decode()!r}, {item.batch.hex()}"
             continue
-        here = sum(1 for index in gathered.parts.get(item.batch, ()) if index < parts)
+        here = sum(1 for index in range(parts) if _part_key(item.batch, index) in gathered.parts)
         if here < parts:
             yield f"{parts - here} of {parts} parts of sub-batch {name.decode()!r}"

@@ -104,8 +104,7 @@ class Copy:
     def count(self, what: bytes | PartKey) -> None:
         """An application key, or a part, that comes for the first time. Raises Surplus."""
         if self.batch is None:
-            if len(self.waiting) < self.waiting_max:
-                self.waiting.append(what)
+            self.waiting.append(what)
         elif isinstance(what, bytes):
             self.count_key(what)
         elif (owed := self.owed.get(what.batch)) is not None:
@@ -147,6 +146,11 @@ class Copy:
         if isinstance(what, bytes):
             return next(prefixes_of(what, self.counts, self.lengths), None) is None
         return what.batch not in self.owed
+
+    @property
+    def has_too_many_waiting(self) -> bool:
+        """Whether all there is has to be read again once the Batch is there."""
+        return self.batch is None and len(self.waiting) >= self.waiting_max
 
     def give_up(self) -> None:
         """It has too many keys."""

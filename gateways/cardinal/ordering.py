@@ -469,7 +469,7 @@ class Ordering:
         return [
             self._known[hash_]
             for weight, completed, hash_ in leaves
-            if -weight > head.weight and self._is_leaf(hash_, completed)
+            if -weight > head.weight and hash_ != head.hash and self._is_leaf(hash_, completed)
         ]
 
     def _is_ancestor(self, block: Header, head: Head) -> bool:

@@ -324,6 +324,13 @@ def test_a_reorg_bars_what_it_takes_back_and_what_is_below_it() -> None:
     assert step == Step((hash_of(13),), (), Head(3, hash_of(13), 3))
 
 
+def test_a_start_that_comes_with_more_weight_than_was_given_is_no_step() -> None:
+    ordering = Ordering(Head(1, hash_of(1), 0))
+    assert ordering.complete(block(1, 1, 9, 0)) == []
+    [step] = steps(ordering.complete(block(2, 2, 3, 1)))
+    assert step.added == (hash_of(2),)
+
+
 def reorg(ordering: Ordering, number: int, hash_: bytes) -> Step:
     """Of an order that has a head."""
     step = ordering.reorg(number, hash_)
