@@ -27,7 +27,7 @@ from .values import rfc3339
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from gateways.cardinal import Consuming, Said, Side, Update, View
+    from gateways.cardinal import Consuming, Said, Side, Updated, View
     from gateways.cardinal.content import Content
     from gateways.cardinal.headers import Head, Header
     from gateways.cardinal.progress import Progress
@@ -207,13 +207,13 @@ class _Tail:
         self._terminal.flush()
 
     def _say(self, said: "Said") -> None:
-        from gateways.cardinal import BadEvent, ConflictEvent, Found, ReorgSaid, Update
+        from gateways.cardinal import BadEvent, ConflictEvent, Found, ReorgSaid, Updated
         from gateways.cardinal.headers import TooDeep
 
         terminal = self._terminal
         fields: dict[str, Any]
         match said:
-            case Update():
+            case Updated():
                 self._say_update(said)
             case Found(header):
                 if self._blocks:
@@ -244,7 +244,7 @@ class _Tail:
                     f"bad message: {log}/{seq}, message {index}: {reason}",
                 )
 
-    def _say_update(self, update: "Update") -> None:
+    def _say_update(self, update: "Updated") -> None:
         terminal = self._terminal
         if terminal.as_json:
             token = self._consuming.token(update.progress)
@@ -400,7 +400,7 @@ def run_wait(args: "Namespace", terminal: "Terminal") -> int:
     import trio
 
     from gateways import LogHost
-    from gateways.cardinal import Consuming, Update
+    from gateways.cardinal import Consuming, Updated
 
     from .online import run_trio
 
@@ -413,7 +413,7 @@ def run_wait(args: "Namespace", terminal: "Terminal") -> int:
             consuming.bring_on()
             while (said := consuming.take()) is not None:
                 for each in said:
-                    if isinstance(each, Update) and any(
+                    if isinstance(each, Updated) and any(
                         wanted in (block.number, block.hash) for block in each.added
                     ):
                         return True

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         ProducersDisagree,
         ReorgSaid,
         Said,
-        Update,
+        Updated,
         check_streams,
     )
     from .logs import (
@@ -40,6 +40,16 @@ if TYPE_CHECKING:
         own_stream,
         stream_of,
     )
+    from .service import (
+        BadMessage,
+        CardinalConsumer,
+        CardinalProducer,
+        Conflict,
+        Ready,
+        Reorg,
+        TooDeep,
+        Update,
+    )
     from .side import BadEvent, ConflictEvent, Side, View
     from .why import reasons
     from .writing import Call, SubBatch, Writer
@@ -49,7 +59,11 @@ __all__ = [
     "TOGETHER_BYTES_MAX",
     "TOGETHER_ENTRIES_MAX",
     "BadEvent",
+    "BadMessage",
     "Call",
+    "CardinalConsumer",
+    "CardinalProducer",
+    "Conflict",
     "ConflictEvent",
     "Consuming",
     "Found",
@@ -58,14 +72,18 @@ __all__ = [
     "Lying",
     "NotAStream",
     "ProducersDisagree",
+    "Ready",
+    "Reorg",
     "ReorgSaid",
     "Said",
     "Settings",
     "Side",
     "Stream",
     "SubBatch",
+    "TooDeep",
     "Unread",
     "Update",
+    "Updated",
     "View",
     "Writer",
     "check_streams",
@@ -91,7 +109,7 @@ if not TYPE_CHECKING:
                 "ProducersDisagree",
                 "ReorgSaid",
                 "Said",
-                "Update",
+                "Updated",
                 "check_streams",
             ),
             "logs": (
@@ -112,6 +130,16 @@ if not TYPE_CHECKING:
                 "new_entries",
                 "own_stream",
                 "stream_of",
+            ),
+            "service": (
+                "BadMessage",
+                "CardinalConsumer",
+                "CardinalProducer",
+                "Conflict",
+                "Ready",
+                "Reorg",
+                "TooDeep",
+                "Update",
             ),
             "side": ("BadEvent", "ConflictEvent", "Side", "View"),
             "why": ("reasons",),

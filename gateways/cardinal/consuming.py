@@ -38,7 +38,7 @@ class ProducersDisagree(ExplainedError):  # noqa: N818 - what they do
     """Declarations of streams that cannot be consumed together."""
 
 
-class Update(NamedTuple):
+class Updated(NamedTuple):
     """Undo `removed` from its end, then apply `added`: both are oldest first."""
 
     added: tuple[Header, ...]
@@ -60,7 +60,7 @@ class Found(NamedTuple):
     header: Header
 
 
-Said = Update | ReorgSaid | Found | TooDeep | ConflictEvent | BadEvent
+Said = Updated | ReorgSaid | Found | TooDeep | ConflictEvent | BadEvent
 
 
 def check_streams(view: View) -> None:
@@ -316,7 +316,7 @@ class Consuming:
             progress = progress._replace(channels=(*progress.channels[:-1], (key, at - 1)))
         elif left:
             progress = progress._replace(at=progress.at - 1)
-        return Update(tuple(added), tuple(removed), progress)
+        return Updated(tuple(added), tuple(removed), progress)
 
     def _known(self, hash_: bytes) -> Header:
         found = self._ordering.header(hash_) or self.header(hash_)

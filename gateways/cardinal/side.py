@@ -307,6 +307,11 @@ class Side:
         where = "number >= ? AND at IS NOT NULL AND at <= ? ORDER BY at"
         return _headers(self._blocks(view, where, number, until))
 
+    def complete(self, view: View, behind: int) -> list[Header]:
+        """Some of the blocks that were complete behind an event, in the order of these."""
+        where = "number IS NOT NULL AND at > ? ORDER BY at LIMIT ?"
+        return _headers(self._blocks(view, where, behind, EVENTS_MAX))
+
     def incomplete(self, view: View, limit: int) -> list[BlockRow]:
         """Blocks that wait for something, the highest numbers first."""
         where = "at IS NULL ORDER BY number IS NULL, number DESC LIMIT ?"

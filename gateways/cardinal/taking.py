@@ -71,6 +71,7 @@ STATEMENTS: Final = (
     "CREATE UNIQUE INDEX blocks_by_hash ON blocks(view, hash)",
     "CREATE INDEX blocks_by_parent ON blocks(view, parent, at) WHERE at IS NOT NULL",
     "CREATE INDEX blocks_by_number ON blocks(view, number, at)",
+    "CREATE INDEX blocks_by_event ON blocks(view, at) WHERE at IS NOT NULL",
     "CREATE INDEX blocks_incomplete ON blocks(view) WHERE at IS NULL",
     "CREATE INDEX blocks_dropped ON blocks(view) WHERE dropped",
     (

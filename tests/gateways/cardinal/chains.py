@@ -9,7 +9,7 @@ from gateways.cardinal import (
     Side,
     Stream,
     SubBatch,
-    Update,
+    Updated,
     View,
     Writer,
     create_stream,
@@ -122,7 +122,7 @@ def updates(said: list[Said]) -> list[Applied]:
     return [
         (tuple(each.hash for each in update.added), tuple(hash_ for _, hash_ in update.removed))
         for update in said
-        if isinstance(update, Update)
+        if isinstance(update, Updated)
     ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways.cardinal import Consuming, ReorgSaid, Side, SubBatch, Update
+from gateways.cardinal import Consuming, ReorgSaid, Side, SubBatch, Updated
 from gateways.cardinal.consuming import Found, Said
 from gateways.cardinal.headers import Head, TooDeep
 from gateways.cardinal.producing import Block
@@ -38,7 +38,7 @@ def test_blocks_come_out_in_order_with_what_is_in_them(producer: Producer) -> No
     producer.add(first, {id_: SubBatch({"s/sub/1": b"part"}, ["s/sub/0"])})
     producer.add(block(2, "two", hash_of("one"), 20))
     [_, update, _, second] = taken(consuming)
-    assert isinstance(update, Update)
+    assert isinstance(update, Updated)
     assert [each.hash for each in update.added] == [hash_of("one")]
     content = consuming.content(hash_of("one"))
     assert dict(content.values.pairs()) == {
@@ -48,7 +48,7 @@ def test_blocks_come_out_in_order_with_what_is_in_them(producer: Producer) -> No
         b"s/sub/1": b"part",
     }
     assert [*content.deletes.pairs()] == [(b"s/sub/0", b"")]
-    assert isinstance(second, Update)
+    assert isinstance(second, Updated)
     assert second.progress.head == Head(2, hash_of("two"), 20)
     assert [each.hash for each in consuming.chain()] == [hash_of("two"), hash_of("one")]
 
@@ -250,7 +250,7 @@ def said_of(said: list[Said]) -> list[object]:
     """What is told of each event, but for where to go on."""
     found: list[object] = []
     for each in said:
-        if isinstance(each, Update):
+        if isinstance(each, Updated):
             found.append((each.added, each.removed))
         elif isinstance(each, ReorgSaid | TooDeep | Found | ConflictEvent):
             found.append(each)
@@ -293,12 +293,12 @@ def test_who_begins_again_at_every_update_is_told_the_same(seed: int) -> None:
     world.close()
 
 
-def first_update(consuming: Consuming) -> Update | None:
+def first_update(consuming: Consuming) -> Updated | None:
     while True:
         consuming.bring_on()
         said = consuming.take()
         if said is None:
             return None
         for each in said:
-            if isinstance(each, Update):
+            if isinstance(each, Updated):
                 return each

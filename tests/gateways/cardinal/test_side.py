@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways.cardinal import Consuming, HistoryGone, Side, Update, codec
+from gateways.cardinal import Consuming, HistoryGone, Side, Updated, codec
 from gateways.cardinal import side as side_module
 from gateways.cardinal.consuming import ProducersDisagree
 from gateways.cardinal.frames import encode_frame
@@ -199,7 +199,7 @@ def test_a_token_goes_on_on_another_node(producer: Producer) -> None:
     replicas[0].take_all(producer.store)
     here = Consuming(first, sides[0], view)
     half = taken(here)[: 2 * 4]
-    progress = [each for each in half if isinstance(each, Update)][-1].progress
+    progress = [each for each in half if isinstance(each, Updated)][-1].progress
     token = here.token(progress)
     assert token.endswith("/3=6")
     # The other one has the logs in another order.
