@@ -265,7 +265,7 @@ def _block(fields: Mapping[str, Any]) -> "tuple[Block, dict[bytes, SubBatch]]":
         raise ValueError(f"a block has no {min(fields.keys() - _BLOCK_FIELDS_MAY)[:60]!r}")
     ids: dict[str, bytes] = {}
     given: dict[bytes, SubBatch] = {}
-    batches = fields.get("batches") or {}
+    batches = fields.get("batches", {})
     if type(batches) is not dict:
         raise ValueError("'batches' is no object")
     for name in batches:
@@ -299,7 +299,7 @@ def _object(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _values(fields: Mapping[str, Any]) -> dict[str, bytes]:
-    values = fields.get("values") or {}
+    values = fields.get("values", {})
     if type(values) is not dict:
         raise ValueError("'values' is no object")
     found: dict[str, bytes] = {}
@@ -315,7 +315,7 @@ def _values(fields: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _deletes(fields: Mapping[str, Any]) -> list[str]:
-    deletes = fields.get("deletes") or []
+    deletes = fields.get("deletes", [])
     if not isinstance(deletes, list) or not all(isinstance(each, str) for each in deletes):
         raise ValueError("'deletes' is no list of keys")
     return deletes

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from bamboo_cli import main
-from bamboo_cli.terminal import OutputClosed, Terminal, escape
+from bamboo_cli.terminal import Items, OutputClosed, Pairs, Terminal, escape
 from tests.cli.harness import CommandLine, Stream
 
 
@@ -24,6 +24,27 @@ from tests.cli.harness import CommandLine, Stream
 )
 def test_what_could_move_a_cursor_or_hide_is_escaped(text: str, expected: str) -> None:
     assert escape(text) == expected
+
+
+def test_what_is_printed_while_it_is_read_is_what_is_printed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = {"a": 1, "list": [{"values": {"k": "v", "é": None}, "gone": ["x", 2]}], "empty": {}}
+    long = {
+        "a": 1,
+        "list": [
+            {"values": Pairs(iter([("k", "v"), ("é", None)])), "gone": Items(iter(["x", 2]))},
+        ],
+        "empty": Pairs(iter(())),
+    }
+    terminal = Terminal()
+    terminal.record(plain)
+    terminal.stream(plain)
+    terminal.stream(long)
+    monkeypatch.setattr(sys, "stdout", out := Stream())
+    terminal.flush()
+    first, *others = out.bytes.getvalue().splitlines()
+    assert others == [first, first]
 
 
 class Failing(io.RawIOBase):

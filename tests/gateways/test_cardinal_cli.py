@@ -1,8 +1,11 @@
 """`cardinal VERB`: what is printed, and what is refused."""
 
 import json
+import re
 import signal
 import subprocess
+from hashlib import blake2b
+from pathlib import Path
 
 import pytest
 
@@ -157,3 +160,148 @@ def test_who_follows_gets_what_others_write_and_a_second_writer_is_refused(
         assert out == b"3 messages in 3 entries\n"
         following.send_signal(signal.SIGINT)
         following.communicate()
+
+
+def h(number: object) -> str:
+    return blake2b(repr(number).encode(), digest_size=32).hexdigest()
+
+
+def blocks(*numbers: int, parent: str = "") -> bytes:
+    """Lines, each block on the one before."""
+    lines = []
+    for number in numbers:
+        above = parent or h(number - 1)
+        fields = {
+            "number": number,
+            "hash": h(number),
+            "parent": above,
+            "weight": str(number),
+            "values": {f"a/{number}": "01", "inline": "02"},
+            "deletes": [f"s/{number}"],
+        }
+        lines.append(json.dumps(fields).encode() + b"\n")
+    return b"".join(lines)
+
+
+@pytest.fixture
+def demo(own: CommandLine) -> CommandLine:  # noqa: F811
+    own("cardinal", "create", "demo", *TOPICS)
+    return own
+
+
+def test_blocks_are_put_and_tailed(demo: CommandLine) -> None:
+    put = demo("--json", "cardinal", "put", "demo", stdin=blocks(1, 2))
+    assert put.records == [
+        {"number": 1, "hash": h(1), "entries": 3, "messages": 3, "already": False},
+        {"number": 2, "hash": h(2), "entries": 3, "messages": 3, "already": False},
+    ]
+    again = demo("cardinal", "put", "demo", stdin=blocks(2, 3))
+    assert again.text == f"2 {h(2)} already\n3 {h(3)} 3 entries"
+    tail = demo("cardinal", "tail", "demo", "--once")
+    lines = [f"+ {number} {h(number)} 2 values 1 delete" for number in (1, 2, 3)]
+    assert tail.text.splitlines() == [*lines, f"ready at 3 {h(3)}"]
+    records = demo("--json", "cardinal", "tail", "demo", "--once", "--blocks").records
+    assert [each["event"] for each in records] == ["block", "update"] * 3 + ["ready"]
+    assert records[1]["added"] == [
+        {
+            "number": 1,
+            "hash": h(1),
+            "parent": h(0),
+            "weight": 1,
+            "values": {"inline": "02", "a/1": "01"},
+            "deletes": ["s/1"],
+        }
+    ]
+    assert records[1]["token"] == f"{demo.author}/1=3;{demo.author}/2=3;{demo.author}/3=3"
+    brief = demo("cardinal", "tail", f"{demo.author}/1", "--once", "--no-values")
+    assert brief.text.splitlines()[0] == f"+ 1 {h(1)}"
+    assert demo("verify").status == 0
+
+
+def test_sub_batches_reorganisations_and_wrong_lines(demo: CommandLine) -> None:
+    id_ = h("id")
+    lines = [
+        {"number": 1, "hash": h(1), "parent": h(0), "weight": 1, "batches": {"s/x": {"id": id_}}},
+        {"batch": {"hash": h(1), "id": id_, "values": {"s/x/1": "03"}}},
+        {"batch": {"hash": h(1), "id": id_, "values": {}}},
+        {"reorg": {"number": 0, "hash": h(0)}},
+        {"reorg": {"number": 0, "hash": h(0)}},
+        {"reorg": {"number": 1, "hash": h(1)}},
+        {
+            "number": "1",
+            "hash": "0x" + h("new"),
+            "parent": h(0),
+            "weight": 0,
+            "batches": {"s/x": {"id": id_, "values": {"s/x/2": "04"}, "deletes": ["s/y"]}},
+        },
+        {"reorg_done": True},
+        {"reorg_done": True},
+        {"number": 2, "hash": h(2), "parent": h("new"), "weight": 1, "values": {"a/1": "0"}},
+        {"number": 2, "hash": h(2), "parent": h("new"), "weight": 1, "values": {"": ""}},
+        {"number": -1, "hash": h(2), "parent": h("new"), "weight": 1},
+        {"number": 2, "hash": "12", "parent": h("new"), "weight": 1},
+        {"number": 2, "hash": h(2), "parent": h("new")},
+        {"number": 2, "hash": h(2), "parent": h("new"), "weight": 1, "more": 1},
+        {"number": 2, "hash": h(2), "parent": h("new"), "weight": 1, "values": []},
+    ]
+    data = b"".join(json.dumps(each).encode() + b"\n" for each in lines) + b"[1]\n"
+    put = demo("--json", "cardinal", "put", "demo", stdin=data)
+    assert put.status == 1
+    wrong = {int(each) for each in re.findall(r"line (\d+):", put.err)}
+    assert wrong == {3, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17}
+    assert "unknown batch" in put.err
+    channel = put.records[2]["channel"]
+    assert put.records[2] == {
+        "reorg": {"number": 0, "hash": h(0)},
+        "channel": channel,
+        "already": False,
+    }
+    assert put.records[3]["already"]
+    events = demo("--json", "cardinal", "tail", "demo", "--once").records
+    assert [each["event"] for each in events] == ["update", "reorg", "update", "update", "ready"]
+    assert events[2]["removed"] == [{"number": 1, "hash": h(1)}]
+    assert events[3]["added"][0]["values"] == {"s/x/2": "04"}
+    assert demo("logs").text.count("ended") == 1
+
+
+def test_a_state_is_gone_on_with(demo: CommandLine) -> None:
+    demo("cardinal", "put", "demo", stdin=blocks(1, 2))
+    state = ("--state", str(demo.file("state", b"")))
+    assert "no state of a consumer" in demo("cardinal", "tail", "demo", "--once", *state).err
+    Path(state[1]).unlink()
+    first = demo("cardinal", "tail", "demo", "--once", *state)
+    assert len(first.text.splitlines()) == 3
+    demo("cardinal", "put", "demo", stdin=blocks(3))
+    second = demo("cardinal", "tail", "demo", "--once", *state)
+    assert second.text.splitlines() == [f"+ 3 {h(3)} 2 values 1 delete", f"ready at 3 {h(3)}"]
+    start = demo("cardinal", "tail", "demo", "--once", "--no-values", "--from", f"1/{h(1)}")
+    assert start.text.splitlines() == [f"+ 2 {h(2)}", f"+ 3 {h(3)}", f"ready at 3 {h(3)}"]
+    for wrong in (f"x/{h(1)}", "1/12", f"1/{h(1)}/-1", "1"):
+        assert demo("cardinal", "tail", "demo", "--once", "--from", wrong).status == 2
+    assert demo("cardinal", "tail", "demo", "--once", "--track", "(").status == 2
+    some = demo("cardinal", "tail", "demo", "--once", "--topic", "accounts", "--track", "a")
+    assert some.text.splitlines()[0] == f"+ 1 {h(1)} 1 value"
+
+
+def test_one_block_why_wait_and_status(demo: CommandLine) -> None:
+    demo("cardinal", "put", "demo", stdin=blocks(1, 2) + blocks(9, parent=h("nowhere")))
+    lone = h(9)
+    assert demo("--json", "cardinal", "block", "demo", "2").record["hash"] == h(2)
+    shown = demo("cardinal", "block", "demo", "0x" + h(1)).text
+    assert "inline = 02" in shown
+    assert "s/1 deleted" in shown
+    assert demo("cardinal", "block", "demo", "7").status == 1
+    assert demo("cardinal", "block", "demo").status == 2
+    assert demo("cardinal", "why", "demo", h(2)).text == "block 2 is part of the chain"
+    why = demo("--json", "cardinal", "why", "demo", lone).record
+    assert why["state"] == "side"
+    assert h("nowhere") in why["reasons"][0]
+    assert demo("cardinal", "why", "demo", h("none")).status == 1
+    assert demo("cardinal", "wait", "demo", "2").text == "success"
+    late = demo("--json", "cardinal", "wait", "demo", lone, "--timeout", "0")
+    assert (late.status, late.record) == (1, {"result": "timeout"})
+    assert demo("cardinal", "wait", "demo", "77", "--timeout", "0").text == "not_found"
+    status = demo("--json", "cardinal", "status", "demo").record
+    assert (status["number"], status["complete"], status["incomplete"]) == (2, 3, 0)
+    assert status["producers"][0]["author"] == demo.author
+    assert f"head        2 {h(2)}" in demo("cardinal", "status", "demo").text
