@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gateways.cardinal import codec
-from gateways.cardinal.assembly import Assembly, Come, Complete
-from gateways.cardinal.codec import Batch, Delete, Message, Part, Reorg, Update
+from gateways.cardinal.assembly import Assembly, Changed, Come, Complete, Happened, Opened, State
+from gateways.cardinal.codec import Batch, Message, Part, Reorg
+from gateways.cardinal.content import content_of
 from gateways.cardinal.declared import Router
-from gateways.cardinal.ordering import Head, Ordering, Step
+from gateways.cardinal.headers import Head, Step
+from gateways.cardinal.ordering import Ordering
 from gateways.cardinal.producing import Block, messages_of, sub_batch
 
 from .cardinal_go import Line
@@ -202,48 +204,62 @@ class Consumer:
         self, start: Head | None, tracked: Sequence[str] = (), threshold: int = THRESHOLD
     ) -> None:
         self._tracked = [re.compile(each) for each in tracked]
-        self._come: list[Come] = []
-        self._assembly = Assembly(
-            lambda entries, hash_: [
-                self._come[each] for each in entries if self._come[each].key[1:33] == hash_
-            ],
-            is_tracked=lambda key: self._counts(key.decode()),
-        )
+        self._come: dict[bytes, list[Come]] = {}
+        self._assembly = Assembly(self, is_tracked=self._counts)
         self._ordering = Ordering(start, threshold=threshold)
         self._blocks: dict[bytes, Line] = {}
         self.told: list[str] = []
         """What else happened, by the names of their classes."""
 
-    def _counts(self, key: str) -> bool:
-        return not self._tracked or any(each.search(key) for each in self._tracked)
+    def state(self, hash_: bytes) -> int | None:
+        """Nothing leaves memory here."""
+        return State.MET if hash_ in self._come else None
 
-    def updates(self, messages: Iterable[Line], router: Router | None = None) -> list[Line]:
-        """Those that messages make; `router`: under which prefixes their keys are counted."""
+    def messages(self, hash_: bytes) -> Iterable[Come]:
+        """All of a block before the one that is taken now."""
+        return [*self._come.get(hash_, ())]
+
+    def _counts(self, key: bytes) -> bool:
+        return not self._tracked or any(each.search(key.decode()) for each in self._tracked)
+
+    def updates(self, messages: Iterable[Line]) -> list[Line]:
+        """Those that messages make."""
         found = []
         for line in messages:
             key, value = bytes.fromhex(line["key"]), bytes.fromhex(line["value"])
-            self._come.append(Come(line.get("producer", 0), len(self._come), key, value))
+            come = Come(line.get("producer", 0), key, value)
             if key[0] == codec.REORG:
                 reorg = codec.decode_message(key, value)
                 assert isinstance(reorg, Reorg)
-                found.append(self._update(self._ordering.reorg(reorg.number, reorg.hash)))
-            for happened in self._assembly.take(self._come[-1]):
-                if not isinstance(happened, Complete):
-                    self.told.append(type(happened).__name__)
-                    continue
-                header = happened.header
-                self._blocks[header.hash] = {
-                    "number": header.number,
-                    "hash": header.hash.hex(),
-                    "parent": header.parent.hex(),
-                    "weight": header.weight,
-                    **self._content(happened, router),
-                }
-                for outcome in self._ordering.complete(header):
-                    if isinstance(outcome, Step):
-                        found.append(self._update(outcome))
-                    else:
-                        self.told.append(type(outcome).__name__)
+                step = self._ordering.reorg(reorg.number, reorg.hash)
+                assert step is not None
+                found.append(self._update(step))
+            happened = self._assembly.take(come)
+            self._come.setdefault(key[1:33], []).append(come)
+            for each in happened:
+                found += self._take(each)
+        return found
+
+    def _take(self, happened: Happened) -> list[Line]:
+        if isinstance(happened, Opened | Changed):
+            return []
+        if not isinstance(happened, Complete):
+            self.told.append(type(happened).__name__)
+            return []
+        header = happened.header
+        self._blocks[header.hash] = {
+            "number": header.number,
+            "hash": header.hash.hex(),
+            "parent": header.parent.hex(),
+            "weight": header.weight,
+            **self._content(happened),
+        }
+        found = []
+        for outcome in self._ordering.complete(header):
+            if isinstance(outcome, Step):
+                found.append(self._update(outcome))
+            else:
+                self.told.append(type(outcome).__name__)
         return found
 
     def _update(self, step: Step) -> Line:
@@ -253,41 +269,17 @@ class Consumer:
             "removed": [{name: each[name] for name in ("number", "hash")} for each in removed],
         }
 
-    def _content(self, complete: Complete, router: Router | None) -> Line:
-        """Inline, then values and deletes, then sub-batches by name, parts in order."""
-        batch: Batch | None = None
-        single: list[Update | Delete] = []
-        parts: dict[tuple[bytes, int], Part] = {}
-        for entry in complete.entries:
-            message = codec.decode_message(*self._come[entry][2:])
-            match message:
-                case Batch():
-                    batch = batch or message
-                case Part(batch=id_, index=index):
-                    parts.setdefault((id_, index), message)
-                case Update() | Delete():
-                    single.append(message)
-                case _:
-                    pass
-        assert batch is not None
-        items = {key: item for key, item in batch.items.items() if self._counts(key.decode())}
-        values = {key: item.value for key, item in items.items() if item.value}
-        deletes = {key for key, item in items.items() if item.delete}
-        for each in single:
-            routed = router.route(each.key.decode()) if router else None
-            if routed is not None and not self._counts(routed[0]):
-                continue
-            if isinstance(each, Delete):
-                deletes.add(each.key)
-            else:
-                values[each.key] = values.get(each.key) or each.value
-        for _, item in sorted(items.items()):
-            for at in sorted(each for each in parts if each[0] == item.batch):
-                values.update(parts[at].updates)
-                deletes.update(parts[at].deletes)
+    def _content(self, complete: Complete) -> Line:
+        come = [
+            each
+            for each in self._come[complete.header.hash]
+            if complete.producer in (None, each.producer)
+        ]
+        content = content_of(come, self._counts)
+        values = {key.decode(): value.hex() for key, value in content.values.pairs()}
         return {
-            "values": {key.decode(): value.hex() for key, value in sorted(values.items())},
-            "deletes": sorted(key.decode() for key in deletes),
+            "values": dict(sorted(values.items())),
+            "deletes": sorted(key.decode() for key, _ in content.deletes.pairs()),
         }
 
 

@@ -25,7 +25,7 @@ from gateways.cardinal.codec import (
     encode_message,
 )
 from gateways.cardinal.declared import PatternError, Router
-from gateways.cardinal.ordering import Head
+from gateways.cardinal.headers import Head
 from tests.gateways.cardinal.vectors import VECTORS
 
 from .cardinal_go import (
@@ -78,7 +78,7 @@ def both(
 ) -> list[Line]:
     """The updates of both consumers, which are the same."""
     ours = Consumer(found.head, tracked, threshold)
-    updates = ours.updates(messages, found.router)
+    updates = ours.updates(messages)
     assert theirs(messages, found.head, tracked, threshold) == updates
     assert ours.told == []
     return updates
