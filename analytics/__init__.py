@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .auditing import KINDS, Audit, audit
+    from .cardinal_rows import (
+        cardinal_blocks,
+        cardinal_blocks_stream,
+        cardinal_chain,
+        cardinal_messages,
+        cardinal_reorgs,
+        cardinal_updates,
+    )
     from .class_archive import Prepared, cache_folder, prepare_classes
     from .continuous import ContinuousExport
     from .datastream_rows import datastream_current, datastream_entries, datastreams
@@ -55,6 +63,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "stages": ("Stage", "analyze"),
     "auditing": ("KINDS", "Audit", "audit"),
+    "cardinal_rows": (
+        "cardinal_blocks",
+        "cardinal_blocks_stream",
+        "cardinal_chain",
+        "cardinal_messages",
+        "cardinal_reorgs",
+        "cardinal_updates",
+    ),
     "class_archive": ("Prepared", "cache_folder", "prepare_classes"),
     "continuous": ("ContinuousExport",),
     "datastream_rows": ("datastream_current", "datastream_entries", "datastreams"),
@@ -116,6 +132,12 @@ __all__ = [
     "analyze",
     "audit",
     "cache_folder",
+    "cardinal_blocks",
+    "cardinal_blocks_stream",
+    "cardinal_chain",
+    "cardinal_messages",
+    "cardinal_reorgs",
+    "cardinal_updates",
     "check_exports",
     "datastream_current",
     "datastream_entries",

@@ -116,6 +116,8 @@ def _arrow_kinds() -> "dict[str, pa.DataType]":
     return {
         "STRING": pa.string(),
         "DECIMAL(20,0)": pa.decimal128(20, 0),
+        "DECIMAL(38,0)": pa.decimal128(38, 0),
+        "ARRAY<STRING>": pa.list_(pa.string()),
         "TINYINT": pa.int8(),
         "INT": pa.int32(),
         "BIGINT": pa.int64(),

@@ -3,6 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from .cardinal_rows import (
+    cardinal_blocks,
+    cardinal_chain,
+    cardinal_messages,
+    cardinal_reorgs,
+    cardinal_updates,
+)
 from .datastream_rows import datastream_current, datastreams
 from .ockam_rows import ockam_lag, ockam_messages, ockam_positions
 
@@ -24,6 +31,13 @@ class SystemTable:
 
 
 SYSTEMS: Final = {
+    "cardinal": (
+        SystemTable("cardinal_messages", cardinal_messages, is_large=True),
+        SystemTable("cardinal_blocks", cardinal_blocks, is_large=True),
+        SystemTable("cardinal_updates", cardinal_updates, is_large=True),
+        SystemTable("cardinal_chain", cardinal_chain, is_large=True),
+        SystemTable("cardinal_reorgs", cardinal_reorgs, is_large=True),
+    ),
     "datastream": (
         SystemTable("datastreams", datastreams),
         SystemTable("datastream_current", datastream_current, is_large=True),

@@ -195,8 +195,11 @@ LAYERS = {
         "gateways.cardinal.codec gateways.cardinal.headers wire", sans_io=True
     ),
     "analytics": _layer(
-        "gateways.declaration gateways.datastream.codec gateways.ockam.codec"
-        " gateways.ockam.declared gateways.ockam.ledger gateways.reading logstore wire",
+        "gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.content"
+        " gateways.cardinal.counting gateways.cardinal.declared gateways.cardinal.frames"
+        " gateways.cardinal.headers gateways.cardinal.ordering gateways.declaration"
+        " gateways.datastream.codec gateways.ockam.codec gateways.ockam.declared"
+        " gateways.ockam.ledger gateways.reading logstore wire",
         "numpy pandas py4j pyarrow pyspark",
     ),
     "pyspark_bamboo": _layer("analytics logstore wire", "pandas pyarrow pyspark"),

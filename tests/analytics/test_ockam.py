@@ -68,7 +68,7 @@ def test_an_analysis_writes_the_tables_of_the_systems_that_are_asked_for(
         store.append([raw(0, 1, b"hello")], log_id=7)
         export(store, tmp_path / "out")
     roots, out = [tmp_path / "out"], tmp_path / "results"
-    with pytest.raises(BadInput, match="one of datastream, ockam: fluvio"):
+    with pytest.raises(BadInput, match="one of cardinal, datastream, ockam: fluvio"):
         analyze(spark, roots, out, systems=["fluvio"])
     stages = {each.name: each for each in analyze(spark, roots, out, systems=list(SYSTEMS))}
     frame = read_export(spark, roots)

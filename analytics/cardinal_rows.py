@@ -1,0 +1,361 @@
+"""Streams of blocks in an export: messages, blocks, what they change, the chain, reorganisations.
+
+What each node held is put together by itself, and says what `bamboo-peer cardinal tail` says there.
+Payloads are parsed and blocks are counted by the workers in Arrow batches; only headers of complete
+blocks, and what is said of reorganisations, come together for each chain of a node.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from .cardinal_counting import (
+    BLOCKS_DDL,
+    HEADERS_DDL,
+    KEY,
+    MESSAGES,
+    ORDER,
+    UPDATES_DDL,
+    count_blocks,
+    count_headers,
+    list_updates,
+)
+from .cardinal_parsing import KEPT, OF_BLOCKS, OF_REORGS, PARSED_DDL, parse_batches
+from .cardinal_replay import (
+    CHAIN_DDL,
+    COMPLETE,
+    DONE,
+    ENDED,
+    EVENT,
+    REORG,
+    REORGS_DDL,
+    list_chain,
+    list_reorgs,
+)
+from .cardinal_state import STATE_DDL, take_new
+from .cardinal_streams import GROUP, Logs, Streams
+from .declared import LOG, check_batch
+from .errors import BadInput
+from .reading import check_columns, latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LOG_OF_GROUP: Final = (*GROUP, "author", "log_id")
+_INT_MAX: Final = (1 << 31) - 1
+_INSTEAD: Final = "use batch, or cardinal_messages and cardinal_blocks_stream"
+
+
+def cardinal_messages(
+    frame: "DataFrame", *, streams: Streams | None = None, declared: "DataFrame | None" = None
+) -> "DataFrame":
+    """One row for each message in the logs of streams of blocks, channels included (spec 6).
+
+    Columns: `node` STRING, `chain` STRING, `author` STRING, `log_id` DECIMAL(20,0), `seq` BIGINT,
+    `index` INT (its place in the payload, notes counted), `topic` STRING (null of a channel),
+    `kind` STRING, `block_hash` BINARY, `key` BINARY, `value` BINARY, `reason` STRING, `ingest_seq`
+    BIGINT, `received_at` TIMESTAMP. What breaks a rule is of kind `bad`, and `reason` says which;
+    the rest of a payload behind the first byte that is no frame is one such row.
+
+    `frame`: of an export, or of one that is read as a stream. `streams`: these alone, as
+    `AUTHOR/LOG` of the default topic, in the order of preference; else all. `declared`: an export
+    of the same nodes, read in batch, in which the first entries of logs are looked up. On a stream
+    both have to be given. Raises BadInput.
+    """
+    rows, logs = _read(frame, streams, declared)
+    return _parsed(rows, logs.all()).select(
+        "node",
+        "chain",
+        "author",
+        "log_id",
+        "seq",
+        "index",
+        "topic",
+        "kind",
+        "block_hash",
+        "key",
+        "value",
+        "reason",
+        "ingest_seq",
+        "received_at",
+    )
+
+
+def cardinal_blocks(frame: "DataFrame", *, streams: Streams | None = None) -> "DataFrame":
+    """One row for each block of which a node has a message, complete or not (spec 6).
+
+    Columns: `node` STRING, `chain` STRING, `block_hash` BINARY, `number` BIGINT, `parent` BINARY,
+    `weight` BINARY (32 bytes, big-endian), `weight_decimal` DECIMAL(38,0) (null above), `producers`
+    ARRAY<STRING> (authors of whom a message is here, in the order of their streams), `complete`
+    BOOLEAN, `missing` BIGINT (messages and parts owed, a header that is not here as one; null
+    without a Batch), `updates` and `deletes` BIGINT (keys; null until it is complete), `conflict`
+    BOOLEAN, `first_seen` and `completed_at` TIMESTAMP, `completed_ingest` BIGINT (of the entry
+    that made it complete).
+
+    `frame`, `streams`: see `cardinal_messages`. Batch only. Raises BadInput.
+    """
+    return _with_times(_Batch(frame, streams).blocks().mapInArrow(count_blocks, BLOCKS_DDL))
+
+
+def cardinal_updates(frame: "DataFrame", *, streams: Streams | None = None) -> "DataFrame":
+    """One row for each key that a complete block updates, and for each that it deletes (spec 6).
+
+    Columns: `node` STRING, `chain` STRING, `block_hash` BINARY, `number` BIGINT, `op` STRING
+    (`update`, `delete`), `key` STRING, `value` BINARY (null of a delete), `via` STRING (`inline`,
+    `message`, `sub_batch`: by what the value that counts has come).
+
+    `frame`, `streams`: see `cardinal_messages`. Batch only. Raises BadInput.
+    """
+    blocks = _Batch(frame, streams, digests=False).blocks()
+    return blocks.mapInArrow(list_updates, UPDATES_DDL)
+
+
+def cardinal_chain(frame: "DataFrame", *, streams: Streams | None = None) -> "DataFrame":
+    """The canonical chain, a row for each block (spec 6).
+
+    Columns: `node` STRING, `chain` STRING, `number` BIGINT, `block_hash` BINARY, `parent` BINARY,
+    `weight` BINARY (32 bytes, big-endian).
+
+    `frame`, `streams`: see `cardinal_messages`. Batch only. Raises BadInput.
+    """
+    return _Batch(frame, streams).events().mapInArrow(list_chain, CHAIN_DDL)
+
+
+def cardinal_reorgs(frame: "DataFrame", *, streams: Streams | None = None) -> "DataFrame":
+    """One row each time that blocks were taken back (spec 6).
+
+    Columns: `node` STRING, `chain` STRING, `reorg` INT (from 1), `completed_ingest` BIGINT (of the
+    entry by which it happened), `ancestor_number` BIGINT (null where its block is not here),
+    `ancestor`, `old_head` and `new_head` BINARY, `removed` and `added` INT (blocks).
+
+    `frame`, `streams`: see `cardinal_messages`. Batch only. Raises BadInput.
+    """
+    return _Batch(frame, streams).events().mapInArrow(list_reorgs, REORGS_DDL)
+
+
+def cardinal_blocks_stream(
+    frame: "DataFrame", *, streams: Streams, declared: "DataFrame"
+) -> "DataFrame":
+    """One row for each block, once, when it is complete: the columns of `cardinal_blocks` (spec 6).
+
+    State is kept by node and hash: the messages of a block until it is complete, with digests of
+    their values, and that it was then. So a query that begins again from its checkpoint goes on.
+    Needs the output mode `append`. What comes to a block later is not told any more.
+
+    `frame`: an export that is read as a stream. `streams`, `declared`: see `cardinal_messages`; of
+    channels those count that `declared` has. Raises BadInput.
+    """
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    if not frame.isStreaming:
+        raise BadInput("a batch has no state", "frame", "use cardinal_blocks")
+    rows, logs = _read(frame, streams, declared)
+    parsed = _timed(_parsed(rows, logs.all(), only=OF_BLOCKS, digests=True))
+    key = (*GROUP, "block_hash")
+    found = (
+        parsed.select(*key, *MESSAGES)
+        .groupBy(*key)
+        .applyInPandasWithState(
+            take_new, BLOCKS_DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout
+        )
+    )
+    return _with_times(found)
+
+
+def _read(
+    frame: "DataFrame", streams: Streams | None, declared: "DataFrame | None" = None
+) -> tuple["DataFrame", Logs]:
+    """The entries that count, and the logs of streams."""
+    check_columns(frame)
+    if frame.isStreaming and (streams is None or declared is None):
+        raise BadInput(
+            "on a stream the streams of blocks have to be named",
+            "streams, declared",
+            "name them, streams=[...], and give an export that is read in batch, declared=...",
+        )
+    rows = frame if frame.isStreaming else latest(frame)
+    return rows, Logs(rows if declared is None else latest(declared), streams)
+
+
+def _parsed(
+    rows: "DataFrame",
+    logs: "DataFrame",
+    *,
+    only: frozenset[int] | None = None,
+    digests: bool = False,
+) -> "DataFrame":
+    """Rows of `PARSED_DDL` from the entries of some logs."""
+    from pyspark.sql import functions as f
+
+    rows = rows.where("seq > 1 AND payload IS NOT NULL AND payload_size > 0")
+    joined = rows.join(f.broadcast(logs), list(LOG)).select(*KEPT, "payload")
+    return joined.mapInArrow(partial(parse_batches, only=only, digests=digests), PARSED_DDL)
+
+
+def _timed(parsed: "DataFrame") -> "DataFrame":
+    """With the columns of `ORDER`, and both times as numbers, which no time zone changes."""
+    from pyspark.sql import functions as f
+
+    seen = f.unix_micros("received_at")
+    return parsed.select(
+        "*",
+        f.col("ingest_seq").alias("at"),
+        f.lit(0).alias("late"),
+        seen.alias("seen_us"),
+        seen.alias("taken_us"),
+    )
+
+
+def _with_times(blocks: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    numbers = ("first_us", "completed_us", "completed_ingest")
+    return blocks.select(
+        *(each for each in blocks.columns if each not in numbers),
+        f.timestamp_micros("first_us").alias("first_seen"),
+        f.timestamp_micros("completed_us").alias("completed_at"),
+        "completed_ingest",
+    )
+
+
+class _Batch:
+    """An export, and the logs of streams in it."""
+
+    def __init__(
+        self, frame: "DataFrame", streams: Streams | None, *, digests: bool = True
+    ) -> None:
+        check_batch(frame, "a stream does not tell of all that there is", _INSTEAD)
+        self._rows, self._logs = _read(frame, streams)
+        self._digests = digests
+
+    def _messages(self, logs: "DataFrame") -> "DataFrame":
+        return _timed(_parsed(self._rows, logs, only=OF_BLOCKS, digests=self._digests))
+
+    def _reorgs(self, logs: "DataFrame") -> "DataFrame":
+        return _timed(_parsed(self._rows, logs, only=OF_REORGS))
+
+    def _opened(self) -> "DataFrame":
+        """The channels that notes name, and when what came in them before is taken.
+
+        By the first note, or by entry 1 of the channel if that came later.
+        """
+        from pyspark.sql import functions as f
+
+        # Where nobody has a channel nothing is looked through for notes.
+        authors = f.broadcast(self._logs.channels.select(*GROUP, "author").distinct())
+        topics = self._logs.topics.join(authors, [*GROUP, "author"], "left_semi")
+        notes = self._reorgs(topics).where("channel IS NOT NULL")
+        first = notes.groupBy(*GROUP, "author", f.col("channel").alias("log_id")).agg(
+            f.min(f.struct("at", "index", "producer", "taken_us")).alias("note")
+        )
+        heads = self._rows.where("seq = 1").select(
+            *LOG,
+            f.col("ingest_seq").alias("head_at"),
+            f.unix_micros("received_at").alias("head_us"),
+        )
+        is_by_note = f.col("note.at") >= f.col("head_at")
+        return (
+            self._logs.channels.select(*_LOG_OF_GROUP)
+            .join(first, list(_LOG_OF_GROUP))
+            .join(heads, list(LOG))
+            .select(
+                *_LOG_OF_GROUP,
+                f.col("note.producer").alias("named_by"),
+                f.when(is_by_note, f.col("note.at")).otherwise(f.col("head_at")).alias("opened"),
+                # Of several that are named in one entry the last is taken first.
+                f.when(is_by_note, _INT_MAX - f.col("note.index"))
+                .otherwise(1)
+                .cast("INT")
+                .alias("opened_late"),
+                f.when(is_by_note, f.col("note.taken_us"))
+                .otherwise(f.col("head_us"))
+                .alias("opened_us"),
+            )
+        )
+
+    def _counted(self, *, alone: bool) -> "DataFrame":
+        """Messages of blocks, with the columns of `KEY` and `MESSAGES`: all logs together; and
+        channels besides, each alone.
+        """
+        from pyspark.sql import functions as f
+
+        no_view = f.lit(None).cast("STRING")
+        topics = self._messages(self._logs.topics).withColumn("view", no_view)
+        in_channels = self._messages(self._logs.channels).join(
+            f.broadcast(self._opened()), list(_LOG_OF_GROUP)
+        )
+        is_late = f.col("at") < f.col("opened")
+        together = (
+            in_channels.withColumn("producer", f.col("named_by"))
+            .withColumn("taken_us", f.when(is_late, f.col("opened_us")).otherwise(f.col("seen_us")))
+            .withColumn("late", f.when(is_late, f.col("opened_late")).otherwise(0))
+            .withColumn("at", f.greatest("at", "opened"))
+            .withColumn("view", no_view)
+        )
+        columns = (*KEY, *MESSAGES)
+        found = topics.select(*columns).unionByName(together.select(*columns))
+        if alone:
+            each = in_channels.withColumn("producer", f.lit(0)).withColumn("view", _log_name())
+            found = found.unionByName(each.select(*columns))
+        return found
+
+    def blocks(self, *, alone: bool = False) -> "DataFrame":
+        """The same, of each block together, in the order in which they are taken."""
+        found = self._counted(alone=alone).repartition(*KEY)
+        return found.sortWithinPartitions(*KEY, *ORDER)
+
+    def events(self) -> "DataFrame":
+        """What happens to each chain of a node, together and in order."""
+        from pyspark.sql import functions as f
+
+        headers = self.blocks(alone=True).mapInArrow(count_headers, HEADERS_DDL)
+        nothing = {
+            "kind": f.lit(COMPLETE),
+            "producer": f.lit(None).cast("INT"),
+            "channel": f.lit(None).cast("STRING"),
+        }
+        columns = (*GROUP, *EVENT)
+        found = headers.withColumns(nothing).select(*columns)
+        for each in (self._said(), self._ended()):
+            found = found.unionByName(each, allowMissingColumns=True)
+        placed = found.join(f.broadcast(self._logs.thresholds()), list(GROUP))
+        return placed.repartition(*GROUP).sortWithinPartitions(*GROUP, *ORDER)
+
+    def _said(self) -> "DataFrame":
+        """A Reorg in a topic, and ReorgComplete in a channel."""
+        from pyspark.sql import functions as f
+
+        reorgs = self._reorgs(self._logs.topics).where(f.col("kind") == REORG)
+        channel = f.concat("author", f.lit("/"), f.col("channel").cast("STRING"))
+        dones = self._reorgs(self._logs.channels).where(f.col("kind") == DONE)
+        placed = (*GROUP, *ORDER, "kind", "block_hash", "number", "producer")
+        return reorgs.select(*placed, channel.alias("channel")).unionByName(
+            dones.select(*placed, _log_name().alias("view")), allowMissingColumns=True
+        )
+
+    def _ended(self) -> "DataFrame":
+        """Channels of which all is here."""
+        from pyspark.sql import functions as f
+
+        logs = f.broadcast(self._logs.channels.select(*_LOG_OF_GROUP))
+        held = self._rows.select(*LOG, "seq", "is_end", "ingest_seq").join(logs, list(LOG))
+        whole = held.groupBy(*_LOG_OF_GROUP).agg(
+            f.max("is_end").alias("is_ended"),
+            f.max("seq").alias("newest"),
+            f.count_distinct("seq").alias("count"),
+            f.max("ingest_seq").alias("at"),
+        )
+        return whole.where("is_ended AND newest = count").select(
+            *GROUP,
+            _log_name().alias("view"),
+            "at",
+            f.lit(_INT_MAX).alias("late"),
+            f.col("newest").alias("seq"),
+            f.lit(0).alias("index"),
+            f.lit(ENDED).alias("kind"),
+        )
+
+
+def _log_name() -> Any:  # noqa: ANN401 - a Column
+    from pyspark.sql import functions as f
+
+    return f.concat("author", f.lit("/"), f.col("log_id").cast("STRING"))
