@@ -56,10 +56,6 @@ ORDER: Final = ("at", "late", "seq", "index")
 the note that names it, behind that entry."""
 ORDER_DDL: Final = "at BIGINT, late INT, seq BIGINT, index INT"
 MESSAGES: Final = ("producer", "author", *ORDER, "seen_us", "taken_us", "key", "value")
-HEADERS_DDL: Final = (
-    "node STRING, chain STRING, settings STRING, view STRING, block_hash BINARY, number BIGINT,"
-    f" parent BINARY, weight BINARY, {ORDER_DDL}"
-)
 COUNTED_DDL: Final = (
     "block_hash BINARY, number BIGINT, parent BINARY, weight BINARY, weight_decimal DECIMAL(38,0),"
     " producers ARRAY<STRING>, complete BOOLEAN, missing BIGINT, updates BIGINT, deletes BIGINT,"
@@ -317,7 +313,8 @@ def batches_of(rows: Iterable[list[object]], ddl: str) -> Iterator["pa.RecordBat
         yield record_batch(some, ddl)
 
 
-def _blocks(batches: Iterable["pa.RecordBatch"]) -> Iterator[tuple[Group, Block]]:
+def blocks_of(batches: Iterable["pa.RecordBatch"]) -> Iterator[tuple[Group, Block]]:
+    """The blocks of messages that are sorted by `KEY` and `ORDER`."""
     for key, parts in groups(batches, KEY):
         block = Block(key[-1])
         for rows in parts:
@@ -327,29 +324,15 @@ def _blocks(batches: Iterable["pa.RecordBatch"]) -> Iterator[tuple[Group, Block]
 
 def count_blocks(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     """Rows of `BLOCKS_DDL`."""
-    rows = ([*key[:2], *block.row()] for key, block in _blocks(batches))
+    rows = ([*key[:2], *block.row()] for key, block in blocks_of(batches))
     return batches_of(rows, BLOCKS_DDL)
-
-
-def count_headers(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-    """Rows of `HEADERS_DDL`, of complete blocks."""
-
-    def rows() -> Iterator[list[object]]:
-        for key, block in _blocks(batches):
-            header, by = block.header, block.completed_by
-            if header is not None and by is not None:
-                weight = header.weight.to_bytes(WEIGHT_BYTES_MAX, "big")
-                order = by.at, by.late, by.seq, by.place
-                yield [*key, header.number, header.parent, weight, *order]
-
-    return batches_of(rows(), HEADERS_DDL)
 
 
 def list_updates(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     """Rows of `UPDATES_DDL`, of complete blocks."""
 
     def rows() -> Iterator[list[object]]:
-        for key, block in _blocks(batches):
+        for key, block in blocks_of(batches):
             if block.completed_by is None or block.header is None:
                 continue
             with suppress(NotWhole):

@@ -26,11 +26,16 @@ KEPT: Final = (
     "topic",
     "ingest_seq",
     "received_at",
+    "view",
+    "opened",
+    "opened_late",
+    "opened_us",
 )
-"""The columns that each message has of its entry."""
+"""The columns that each message has of its entry, and of what the log is read as."""
 PARSED_DDL: Final = (
     "node STRING, chain STRING, settings STRING, producer INT, author STRING,"
     " log_id DECIMAL(20,0), seq BIGINT, topic STRING, ingest_seq BIGINT, received_at TIMESTAMP,"
+    " view STRING, opened BIGINT, opened_late INT, opened_us BIGINT,"
     " index INT, kind STRING, block_hash BINARY, key BINARY, value BINARY, reason STRING,"
     " channel DECIMAL(20,0), number BIGINT"
 )

@@ -13,7 +13,7 @@ from gateways.cardinal import codec
 from gateways.cardinal.headers import Header, Step
 from gateways.cardinal.ordering import Ordering
 
-from .cardinal_counting import ORDER, ORDER_DDL, batches_of, groups
+from .cardinal_counting import KEY, ORDER, ORDER_DDL, Block, batches_of, groups
 from .cardinal_parsing import KINDS
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ REORGS_DDL: Final = (
     "node STRING, chain STRING, reorg INT, completed_ingest BIGINT, ancestor_number BIGINT,"
     " ancestor BINARY, old_head BINARY, new_head BINARY, removed INT, added INT"
 )
+_SAID: Final = ("kind", "number", "producer", "author", "channel")
 _PLACE_BITS: Final = 24
 """Of an event's number, behind that of its entry: a payload has not as many messages."""
 _GROUP: Final = ("node", "chain", "settings", "threshold")
@@ -230,6 +231,35 @@ def _replays(batches: Iterable["pa.RecordBatch"]) -> Iterator[tuple[list[object]
             for row in zip(*(part.column(name).to_pylist() for name in EVENT), strict=True)
         )
         yield [*key[:2]], Replay(rows, key[-1])
+
+
+def list_events(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    """Rows of `EVENTS_DDL`, from messages that are sorted by block: what is said of
+    reorganisations, and blocks that are complete.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds = pa.array([REORG, DONE])
+
+    def rows() -> Iterator[list[object]]:
+        for key, parts in groups(batches, KEY):
+            block = Block(key[-1])
+            for part in parts:
+                is_said = pc.is_in(part.column("kind"), value_set=kinds)
+                for at in part.filter(is_said).select([*ORDER, *_SAID]).to_pylist():
+                    *order, kind, number, producer, author, channel = at.values()
+                    log = None if channel is None else f"{author}/{channel}"
+                    yield [*key[:-1], *order, kind, key[-1], number, None, None, producer, log]
+                block.take(part.filter(pc.invert(is_said)))
+            header, by = block.header, block.completed_by
+            if header is not None and by is not None:
+                weight = header.weight.to_bytes(codec.WEIGHT_BYTES_MAX, "big")
+                order = [by.at, by.late, by.seq, by.place]
+                said = header.hash, header.number, header.parent, weight
+                yield [*key[:-1], *order, COMPLETE, *said, None, None]
+
+    return batches_of(rows(), EVENTS_DDL)
 
 
 def list_chain(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:

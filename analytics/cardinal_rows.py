@@ -6,33 +6,31 @@ blocks, and what is said of reorganisations, come together for each chain of a n
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from .cardinal_counting import (
     BLOCKS_DDL,
-    HEADERS_DDL,
     KEY,
     MESSAGES,
     ORDER,
     UPDATES_DDL,
     count_blocks,
-    count_headers,
     list_updates,
 )
 from .cardinal_parsing import KEPT, OF_BLOCKS, OF_REORGS, PARSED_DDL, parse_batches
 from .cardinal_replay import (
     CHAIN_DDL,
-    COMPLETE,
     DONE,
     ENDED,
-    EVENT,
+    EVENTS_DDL,
     REORG,
     REORGS_DDL,
     list_chain,
+    list_events,
     list_reorgs,
 )
 from .cardinal_state import STATE_DDL, take_new
-from .cardinal_streams import GROUP, Logs, Streams
+from .cardinal_streams import GROUP, LogRow, Logs, Streams
 from .declared import LOG, check_batch
 from .errors import BadInput
 from .reading import check_columns, latest
@@ -40,7 +38,6 @@ from .reading import check_columns, latest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LOG_OF_GROUP: Final = (*GROUP, "author", "log_id")
 _INT_MAX: Final = (1 << 31) - 1
 _INSTEAD: Final = "use batch, or cardinal_messages and cardinal_blocks_stream"
 
@@ -62,7 +59,7 @@ def cardinal_messages(
     both have to be given. Raises BadInput.
     """
     rows, logs = _read(frame, streams, declared)
-    return _parsed(rows, logs.all()).select(
+    return _parsed(rows, logs.frame([*logs.topics, *logs.channels])).select(
         "node",
         "chain",
         "author",
@@ -149,7 +146,8 @@ def cardinal_blocks_stream(
     if not frame.isStreaming:
         raise BadInput("a batch has no state", "frame", "use cardinal_blocks")
     rows, logs = _read(frame, streams, declared)
-    parsed = _timed(_parsed(rows, logs.all(), only=OF_BLOCKS, digests=True))
+    both = logs.frame([*logs.topics, *logs.channels])
+    parsed = _timed(_parsed(rows, both, only=OF_BLOCKS, digests=True))
     key = (*GROUP, "block_hash")
     found = (
         parsed.select(*key, *MESSAGES)
@@ -196,12 +194,13 @@ def _timed(parsed: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
     seen = f.unix_micros("received_at")
+    is_late = f.col("ingest_seq") < f.col("opened")
     return parsed.select(
         "*",
-        f.col("ingest_seq").alias("at"),
-        f.lit(0).alias("late"),
+        f.when(is_late, f.col("opened")).otherwise(f.col("ingest_seq")).alias("at"),
+        f.when(is_late, f.col("opened_late")).otherwise(0).alias("late"),
         seen.alias("seen_us"),
-        seen.alias("taken_us"),
+        f.when(is_late, f.col("opened_us")).otherwise(seen).alias("taken_us"),
     )
 
 
@@ -226,119 +225,96 @@ class _Batch:
         check_batch(frame, "a stream does not tell of all that there is", _INSTEAD)
         self._rows, self._logs = _read(frame, streams)
         self._digests = digests
+        # Those of channels that notes name, as parts of their streams.
+        self._opened = self._opened_channels() if self._logs.channels else []
 
-    def _messages(self, logs: "DataFrame") -> "DataFrame":
-        return _timed(_parsed(self._rows, logs, only=OF_BLOCKS, digests=self._digests))
-
-    def _reorgs(self, logs: "DataFrame") -> "DataFrame":
-        return _timed(_parsed(self._rows, logs, only=OF_REORGS))
-
-    def _opened(self) -> "DataFrame":
+    def _opened_channels(self) -> list[LogRow]:
         """The channels that notes name, and when what came in them before is taken.
 
         By the first note, or by entry 1 of the channel if that came later.
         """
         from pyspark.sql import functions as f
 
-        # Where nobody has a channel nothing is looked through for notes.
-        authors = f.broadcast(self._logs.channels.select(*GROUP, "author").distinct())
-        topics = self._logs.topics.join(authors, [*GROUP, "author"], "left_semi")
-        notes = self._reorgs(topics).where("channel IS NOT NULL")
-        first = notes.groupBy(*GROUP, "author", f.col("channel").alias("log_id")).agg(
-            f.min(f.struct("at", "index", "producer", "taken_us")).alias("note")
-        )
+        channels = {(*each.group, each.author, each.log_id): each for each in self._logs.channels}
+        authors = {key[:4] for key in channels}
+        topics = [each for each in self._logs.topics if (*each.group, each.author) in authors]
+        notes = _timed(_parsed(self._rows, self._logs.frame(topics), only=OF_REORGS))
+        first = f.min(f.struct("at", "index", "producer", "taken_us")).alias("note")
+        named = notes.where("channel IS NOT NULL").groupBy(*GROUP, "author", "channel").agg(first)
         heads = self._rows.where("seq = 1").select(
-            *LOG,
-            f.col("ingest_seq").alias("head_at"),
-            f.unix_micros("received_at").alias("head_us"),
+            *LOG, "ingest_seq", f.unix_micros("received_at").alias("us")
         )
-        is_by_note = f.col("note.at") >= f.col("head_at")
-        return (
-            self._logs.channels.select(*_LOG_OF_GROUP)
-            .join(first, list(_LOG_OF_GROUP))
-            .join(heads, list(LOG))
-            .select(
-                *_LOG_OF_GROUP,
-                f.col("note.producer").alias("named_by"),
-                f.when(is_by_note, f.col("note.at")).otherwise(f.col("head_at")).alias("opened"),
-                # Of several that are named in one entry the last is taken first.
-                f.when(is_by_note, _INT_MAX - f.col("note.index"))
-                .otherwise(1)
-                .cast("INT")
-                .alias("opened_late"),
-                f.when(is_by_note, f.col("note.taken_us"))
-                .otherwise(f.col("head_us"))
-                .alias("opened_us"),
+        heads = heads.join(f.broadcast(self._logs.frame(self._logs.channels)), list(LOG))
+        came = {
+            (row["node"], row["author"], int(row["log_id"])): (row["ingest_seq"], row["us"])
+            for row in heads.select(*LOG, "ingest_seq", "us").collect()
+        }
+        opened = []
+        for row in named.collect():
+            at, index, producer, us = row["note"]
+            group = row["node"], row["chain"], row["settings"]
+            channel = channels.get((*group, row["author"], int(row["channel"])))
+            if channel is None:
+                continue
+            head_at, head_us = came[channel.node, channel.author, channel.log_id]
+            # Of several that are named in one entry the last is taken first.
+            by = (head_at, 1, head_us) if head_at > at else (at, _INT_MAX - index, us)
+            opened.append(
+                channel._replace(
+                    producer=producer, opened=by[0], opened_late=by[1], opened_us=by[2]
+                )
             )
-        )
+        return opened
 
-    def _counted(self, *, alone: bool) -> "DataFrame":
-        """Messages of blocks, with the columns of `KEY` and `MESSAGES`: all logs together; and
-        channels besides, each alone.
-        """
-        from pyspark.sql import functions as f
+    def blocks(self) -> "DataFrame":
+        """Messages of blocks, those of each together, in the order in which they are taken."""
+        return self._sorted(self._parsed([*self._logs.topics, *self._opened], OF_BLOCKS))
 
-        no_view = f.lit(None).cast("STRING")
-        topics = self._messages(self._logs.topics).withColumn("view", no_view)
-        in_channels = self._messages(self._logs.channels).join(
-            f.broadcast(self._opened()), list(_LOG_OF_GROUP)
-        )
-        is_late = f.col("at") < f.col("opened")
-        together = (
-            in_channels.withColumn("producer", f.col("named_by"))
-            .withColumn("taken_us", f.when(is_late, f.col("opened_us")).otherwise(f.col("seen_us")))
-            .withColumn("late", f.when(is_late, f.col("opened_late")).otherwise(0))
-            .withColumn("at", f.greatest("at", "opened"))
-            .withColumn("view", no_view)
-        )
-        columns = (*KEY, *MESSAGES)
-        found = topics.select(*columns).unionByName(together.select(*columns))
-        if alone:
-            each = in_channels.withColumn("producer", f.lit(0)).withColumn("view", _log_name())
-            found = found.unionByName(each.select(*columns))
-        return found
+    def _parsed(self, logs: list[LogRow], only: frozenset[int]) -> "DataFrame":
+        frame = self._logs.frame(logs)
+        return _timed(_parsed(self._rows, frame, only=only, digests=self._digests))
 
-    def blocks(self, *, alone: bool = False) -> "DataFrame":
-        """The same, of each block together, in the order in which they are taken."""
-        found = self._counted(alone=alone).repartition(*KEY)
+    @staticmethod
+    def _sorted(messages: "DataFrame") -> "DataFrame":
+        found = messages.select(*KEY, *MESSAGES, "kind", "number", "channel").repartition(*KEY)
         return found.sortWithinPartitions(*KEY, *ORDER)
 
     def events(self) -> "DataFrame":
-        """What happens to each chain of a node, together and in order."""
+        """What happens to each chain of a node, together and in order.
+
+        Blocks that are complete, with all logs or in a channel alone; a Reorg in a topic; that a
+        channel is done.
+        """
         from pyspark.sql import functions as f
 
-        headers = self.blocks(alone=True).mapInArrow(count_headers, HEADERS_DDL)
-        nothing = {
-            "kind": f.lit(COMPLETE),
-            "producer": f.lit(None).cast("INT"),
-            "channel": f.lit(None).cast("STRING"),
-        }
-        columns = (*GROUP, *EVENT)
-        found = headers.withColumns(nothing).select(*columns)
-        for each in (self._said(), self._ended()):
-            found = found.unionByName(each, allowMissingColumns=True)
+        alone = [
+            each._replace(
+                view=f"{each.author}/{each.log_id}",
+                producer=0,
+                opened=None,
+                opened_late=None,
+                opened_us=None,
+            )
+            for each in self._opened
+        ]
+        logs = [*self._logs.topics, *self._opened, *alone]
+        messages = self._parsed(logs, OF_BLOCKS | OF_REORGS).where(
+            (f.col("kind") != DONE) & ((f.col("kind") != REORG) | f.col("topic").isNotNull())
+            | (f.col("kind") == DONE) & f.col("view").isNotNull()
+        )
+        found = self._sorted(messages).mapInArrow(list_events, EVENTS_DDL)
+        if alone:
+            found = found.unionByName(self._ended(alone), allowMissingColumns=True)
         placed = found.join(f.broadcast(self._logs.thresholds()), list(GROUP))
         return placed.repartition(*GROUP).sortWithinPartitions(*GROUP, *ORDER)
 
-    def _said(self) -> "DataFrame":
-        """A Reorg in a topic, and ReorgComplete in a channel."""
-        from pyspark.sql import functions as f
-
-        reorgs = self._reorgs(self._logs.topics).where(f.col("kind") == REORG)
-        channel = f.concat("author", f.lit("/"), f.col("channel").cast("STRING"))
-        dones = self._reorgs(self._logs.channels).where(f.col("kind") == DONE)
-        placed = (*GROUP, *ORDER, "kind", "block_hash", "number", "producer")
-        return reorgs.select(*placed, channel.alias("channel")).unionByName(
-            dones.select(*placed, _log_name().alias("view")), allowMissingColumns=True
-        )
-
-    def _ended(self) -> "DataFrame":
+    def _ended(self, channels: list[LogRow]) -> "DataFrame":
         """Channels of which all is here."""
         from pyspark.sql import functions as f
 
-        logs = f.broadcast(self._logs.channels.select(*_LOG_OF_GROUP))
+        logs = f.broadcast(self._logs.frame(channels))
         held = self._rows.select(*LOG, "seq", "is_end", "ingest_seq").join(logs, list(LOG))
-        whole = held.groupBy(*_LOG_OF_GROUP).agg(
+        whole = held.groupBy(*GROUP, "view").agg(
             f.max("is_end").alias("is_ended"),
             f.max("seq").alias("newest"),
             f.count_distinct("seq").alias("count"),
@@ -346,16 +322,10 @@ class _Batch:
         )
         return whole.where("is_ended AND newest = count").select(
             *GROUP,
-            _log_name().alias("view"),
+            "view",
             "at",
             f.lit(_INT_MAX).alias("late"),
             f.col("newest").alias("seq"),
             f.lit(0).alias("index"),
             f.lit(ENDED).alias("kind"),
         )
-
-
-def _log_name() -> Any:  # noqa: ANN401 - a Column
-    from pyspark.sql import functions as f
-
-    return f.concat("author", f.lit("/"), f.col("log_id").cast("STRING"))

@@ -2,23 +2,25 @@
 
 A stream is what entry 1 of its default topic's log declares (spec 4.1), as each node has it. Those
 of one chain whose declarations agree are one *group*: their producers are counted together.
+Declarations are few and small beside an export, and are looked up once, before anything else: what
+comes of them is a part of the query's plan.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateways.cardinal.declared import ReorgDeclared, read_declared
 from gateways.declaration import DeclarationError
 from wire import LogKey
 
-from .declared import LOG, check_batch, declared, named
+from .declared import check_batch, declared
 from .errors import BadInput
 from .schema import local_frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 GROUP: Final = ("node", "chain", "settings")
 """The columns of a group. `settings` stands for the default topic and the patterns."""
@@ -28,12 +30,39 @@ _DECLARED_DDL: Final = (
     "chain STRING, settings STRING, topics STRING, main DECIMAL(20,0), threshold BIGINT"
 )
 """`settings` and what is behind it are null of a channel."""
-_STREAMS_DDL: Final = (
-    "node STRING, author STRING, log_id DECIMAL(20,0), chain STRING, settings STRING,"
-    " topics STRING, threshold BIGINT, producer INT"
+_LOGS_DDL: Final = (
+    "node STRING, chain STRING, settings STRING, author STRING, log_id DECIMAL(20,0), topic STRING,"
+    " producer INT, view STRING, opened BIGINT, opened_late INT, opened_us BIGINT"
 )
+_THRESHOLDS_DDL: Final = "node STRING, chain STRING, settings STRING, threshold BIGINT"
 
 Streams = Sequence[LogKey | str]
+Group = tuple[str, str, str]
+
+
+class LogRow(NamedTuple):
+    """A log in which messages are, with the columns of `_LOGS_DDL`."""
+
+    node: str
+    chain: str
+    settings: str
+    author: str
+    log_id: int
+    topic: str | None
+    """None of a channel."""
+    producer: int
+    view: str | None = None
+    """A name, if it is read alone."""
+    opened: int | None = None
+    """By the entry with which ingest number a channel was opened, its place among what that entry
+    opened, and when it came. What is in the channel before is taken then.
+    """
+    opened_late: int | None = None
+    opened_us: int | None = None
+
+    @property
+    def group(self) -> Group:
+        return self.node, self.chain, self.settings
 
 
 class Logs:
@@ -45,78 +74,92 @@ class Logs:
     """
 
     def __init__(self, source: "DataFrame", streams: Streams | None) -> None:
-        from pyspark.sql import functions as f
-
         check_batch(source, "declarations are read in batch", "give an export, read in batch")
+        self._spark: SparkSession = source.sparkSession
         heads = declared(source, _declared, _DECLARED_DDL)
-        mains = heads.where("main = log_id").drop("main")
-        self._streams = _all_of(mains) if streams is None else _chosen(mains, streams)
-        found = self._streams.select(
-            *GROUP,
-            "author",
-            "producer",
-            f.explode(f.from_json("topics", "MAP<STRING, STRING>")).alias("topic", "log_id"),
-        ).withColumn("log_id", f.col("log_id").cast("DECIMAL(20,0)"))
-        # Two streams of one author may both claim a log: it is the first one's.
-        first = f.min(f.struct("producer", "topic")).alias("first")
-        self.topics = (
-            found.groupBy(*GROUP, "author", "log_id")
-            .agg(first)
-            .select(*GROUP, "author", "log_id", "first.producer", "first.topic")
-        )
-        """A row for each log of a topic: group, author, log_id, producer, topic."""
-        authors = self._streams.groupBy(*GROUP, "author").agg(f.min("producer").alias("producer"))
-        channels = heads.where("settings IS NULL").select(*LOG, "chain")
-        self.channels = (
-            authors.join(channels, ["node", "chain", "author"])
-            .join(self.topics, [*GROUP, "author", "log_id"], "left_anti")
-            .select(*self.topics.columns[:-1], f.lit(None).cast("STRING").alias("topic"))
-        )
-        """The same for each channel of a reorganisation, whether or not a note names it."""
+        keys = None if streams is None else [_key(each) for each in streams]
+        if keys is not None:
+            heads = heads.where(heads["author"].isin(sorted({each.author.hex() for each in keys})))
+        rows = heads.collect()
+        mains = [row for row in rows if row["main"] == row["log_id"]]
+        mains = _in_order(mains) if keys is None else _chosen(mains, keys)
+        self.topics: list[LogRow] = []
+        self._thresholds: dict[Group, int] = {}
+        self._add_topics(mains)
+        self.channels = [*self._channels(row for row in rows if row["settings"] is None)]
+        """Those that the authors of these streams have declared, whether or not a note names them;
+        each of the first stream of its author."""
 
-    def all(self) -> "DataFrame":
-        """Both."""
-        return self.topics.unionByName(self.channels)
+    def _add_topics(self, mains: "Iterable[Any]") -> None:
+        count: dict[Group, int] = {}
+        claimed: set[tuple[Group, str, int]] = set()
+        for row in mains:
+            group = row["node"], row["chain"], row["settings"]
+            producer = count.get(group, 0)
+            if producer == _PRODUCERS_MAX:
+                continue
+            count[group] = producer + 1
+            self._thresholds.setdefault(group, row["threshold"])
+            for topic, log_id in json.loads(row["topics"]).items():
+                # Two streams of one author may both claim a log: it is the first one's.
+                if (group, row["author"], int(log_id)) not in claimed:
+                    claimed.add((group, row["author"], int(log_id)))
+                    self.topics.append(LogRow(*group, row["author"], int(log_id), topic, producer))
+
+    def _channels(self, rows: "Iterable[Any]") -> "Iterable[LogRow]":
+        firsts: dict[tuple[str, str, str], dict[Group, int]] = {}
+        claimed = set()
+        for each in self.topics:
+            of_author = firsts.setdefault((each.node, each.author, each.chain), {})
+            of_author.setdefault(each.group, each.producer)
+            claimed.add((each.group, each.author, each.log_id))
+        for row in rows:
+            author, log_id = row["author"], int(row["log_id"])
+            of_author = firsts.get((row["node"], author, row["chain"]), {})
+            for group, producer in of_author.items():
+                if (group, author, log_id) not in claimed:
+                    yield LogRow(*group, author, log_id, None, producer)
+
+    def frame(self, rows: "Iterable[LogRow]") -> "DataFrame":
+        """Some of them, to be joined."""
+        return local_frame(self._spark, [*rows], _LOGS_DDL)
 
     def thresholds(self) -> "DataFrame":
         """A row for each group: `threshold`, that of its first stream."""
-        return self._streams.where("producer = 0").select(*GROUP, "threshold")
+        rows = [(*group, threshold) for group, threshold in self._thresholds.items()]
+        return local_frame(self._spark, rows, _THRESHOLDS_DDL)
 
 
-def _all_of(mains: "DataFrame") -> "DataFrame":
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    order = Window.partitionBy(*GROUP).orderBy("author", "log_id")
-    ranked = mains.withColumn("producer", f.row_number().over(order) - 1)
-    return ranked.where(f.col("producer") < _PRODUCERS_MAX)
+def _key(stream: LogKey | str) -> LogKey:
+    return LogKey.parse(stream) if isinstance(stream, str) else stream
 
 
-def _chosen(mains: "DataFrame", streams: Streams) -> "DataFrame":
-    keys = [LogKey.parse(each) if isinstance(each, str) else each for each in streams]
+def _key_of(row: Any) -> LogKey:  # noqa: ANN401 - a Row
+    return LogKey(bytes.fromhex(row["author"]), int(row["log_id"]))
+
+
+def _in_order(mains: "list[Any]") -> "list[Any]":
+    return sorted(mains, key=_key_of)
+
+
+def _chosen(mains: "list[Any]", keys: list[LogKey]) -> "list[Any]":
+    """Those that are named, in that order. Raises BadInput."""
     order = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-    rows = [
-        (LogKey(bytes.fromhex(row["author"]), int(row["log_id"])), row)
-        for row in mains.where(named(keys)).collect()
-    ]
-    missing = order.keys() - {key for key, _ in rows}
+    found = [row for row in mains if _key_of(row) in order]
+    missing = order.keys() - {_key_of(row) for row in found}
     if missing:
         raise BadInput("no stream of blocks is declared", str(min(missing)), "name another log")
-    rows.sort(key=lambda each: order[each[0]])
-    firsts: dict[str, tuple[LogKey, tuple[str, str]]] = {}
-    places: dict[str, int] = {}
-    made = []
-    for key, row in rows:
-        other, settings = firsts.setdefault(row["node"], (key, (row["chain"], row["settings"])))
-        if settings != (row["chain"], row["settings"]):
+    found.sort(key=lambda row: order[_key_of(row)])
+    firsts: dict[str, Any] = {}
+    for row in found:
+        first = firsts.setdefault(row["node"], row)
+        if (first["chain"], first["settings"]) != (row["chain"], row["settings"]):
             raise BadInput(
                 "streams that are declared with another chain, default topic or patterns",
-                f"{other} and {key}",
+                f"{_key_of(first)} and {_key_of(row)}",
                 "read each alone",
             )
-        producer = places[row["node"]] = places.get(row["node"], -1) + 1
-        made.append([*row, producer])
-    return local_frame(mains.sparkSession, made, _STREAMS_DDL)
+    return found
 
 
 # In the workers
