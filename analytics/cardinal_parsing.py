@@ -1,20 +1,31 @@
 """From payloads of a stream's logs to rows, one for each message: in the workers, in Arrow batches.
 
+What is in these modules beside `cardinal_rows` and `cardinal_streams` is loaded by workers, which
+have PyNaCl and pyarrow alone.
+
 What breaks a rule is a row of kind `bad`; notes are no messages, and have no row.
 """
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateways.cardinal import codec
+from gateways.cardinal.declared import ReorgDeclared, read_declared
 from gateways.cardinal.frames import channel_of, frames_of
+from gateways.declaration import DeclarationError
 from gateways.reading import CodecError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+DECLARED_DDL: Final = (
+    "chain STRING, settings STRING, topics STRING, main DECIMAL(20,0), threshold BIGINT"
+)
+"""`settings`, which stands for default topic and patterns, and what is behind it are null of a
+channel. `main`: the log of the default topic."""
 KEPT: Final = (
     "node",
     "chain",
@@ -68,6 +79,21 @@ class _Row(NamedTuple):
     reason: str | None = None
     channel: int | None = None
     number: int | None = None
+
+
+def read_stream(payload: bytes) -> tuple[object, ...] | None:
+    """What entry 1 of a log declares, as `DECLARED_DDL`; None: no default topic, and no channel."""
+    try:
+        found = read_declared(payload)
+    except DeclarationError:
+        return None
+    if isinstance(found, ReorgDeclared):
+        return found.chain, None, None, None, None
+    if found.topic != found.default:
+        return None
+    settings = hashlib.sha256(json.dumps([found.default, found.patterns]).encode()).hexdigest()
+    topics = json.dumps({topic: str(log_id) for topic, log_id in found.log_ids.items()})
+    return found.chain, settings, topics, found.log_ids[found.default], found.threshold
 
 
 def parse_batches(
@@ -175,4 +201,6 @@ def _digested(row: _Row) -> _Row:
 
 
 def _digest(value: bytes) -> bytes:
-    return value if len(value) <= _SHORT else blake2b(value, digest_size=_SHORT + 1).digest()
+    return (
+        value if len(value) <= _SHORT else hashlib.blake2b(value, digest_size=_SHORT + 1).digest()
+    )

@@ -6,15 +6,13 @@ Declarations are few and small beside an export, and are looked up once, before 
 comes of them is a part of the query's plan.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateways.cardinal.declared import ReorgDeclared, read_declared
-from gateways.declaration import DeclarationError
 from wire import LogKey
 
+from .cardinal_parsing import DECLARED_DDL, read_stream
 from .declared import check_batch, declared
 from .errors import BadInput
 from .schema import local_frame
@@ -26,10 +24,6 @@ GROUP: Final = ("node", "chain", "settings")
 """The columns of a group. `settings` stands for the default topic and the patterns."""
 _PRODUCERS_MAX: Final = 1 << 16
 """Of a group; assembly tells no more of them apart. Those behind them are left out."""
-_DECLARED_DDL: Final = (
-    "chain STRING, settings STRING, topics STRING, main DECIMAL(20,0), threshold BIGINT"
-)
-"""`settings` and what is behind it are null of a channel."""
 _LOGS_DDL: Final = (
     "node STRING, chain STRING, settings STRING, author STRING, log_id DECIMAL(20,0), topic STRING,"
     " producer INT, view STRING, opened BIGINT, opened_late INT, opened_us BIGINT"
@@ -76,7 +70,7 @@ class Logs:
     def __init__(self, source: "DataFrame", streams: Streams | None) -> None:
         check_batch(source, "declarations are read in batch", "give an export, read in batch")
         self._spark: SparkSession = source.sparkSession
-        heads = declared(source, _declared, _DECLARED_DDL)
+        heads = declared(source, read_stream, DECLARED_DDL)
         keys = None if streams is None else [_key(each) for each in streams]
         if keys is not None:
             heads = heads.where(heads["author"].isin(sorted({each.author.hex() for each in keys})))
@@ -160,20 +154,3 @@ def _chosen(mains: "list[Any]", keys: list[LogKey]) -> "list[Any]":
                 "read each alone",
             )
     return found
-
-
-# In the workers
-
-
-def _declared(payload: bytes) -> tuple[object, ...] | None:
-    try:
-        found = read_declared(payload)
-    except DeclarationError:
-        return None
-    if isinstance(found, ReorgDeclared):
-        return found.chain, None, None, None, None
-    if found.topic != found.default:
-        return None
-    settings = hashlib.sha256(json.dumps([found.default, found.patterns]).encode()).hexdigest()
-    topics = json.dumps({topic: str(log_id) for topic, log_id in found.log_ids.items()})
-    return found.chain, settings, topics, found.log_ids[found.default], found.threshold

@@ -1,4 +1,7 @@
-"""Logs of which entry 1 declares what they are: what all systems' functions begin with."""
+"""Logs of which entry 1 declares what they are: what all systems' functions begin with.
+
+Workers load it too: what only the driver has is imported where that is used.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -6,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wire import LogKey
 
-from .errors import BadInput
-from .reading import check_columns
 from .schema import record_batch
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def named(logs: Sequence[LogKey | str]) -> Any:  # noqa: ANN401 - a Column
 
 def check_batch(frame: "DataFrame", why: str, instead: str) -> None:
     """Raises BadInput for what is no export, or one that is read as a stream."""
+    from .errors import BadInput
+    from .reading import check_columns
+
     check_columns(frame)
     if frame.isStreaming:
         raise BadInput(why, "frame", instead)

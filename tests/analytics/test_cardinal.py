@@ -1,6 +1,8 @@
 """Cardinal streams in Spark: what rows say is what a consumer on that node is told."""
 
 import random
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -428,3 +430,19 @@ def test_blocks_come_once_on_a_stream_that_begins_again(
         cardinal_chain(read_export_stream(spark, root))
     with pytest.raises(BadInput, match="cardinal_blocks"):
         cardinal_blocks_stream(frame, streams=[stream.key], declared=frame)
+
+
+def test_workers_need_no_store() -> None:
+    """They have PyNaCl and pyarrow, and neither APSW nor Trio."""
+    modules = (
+        "cardinal_counting",
+        "cardinal_parsing",
+        "cardinal_replay",
+        "cardinal_state",
+        "declared",
+    )
+    code = (
+        "import sys\nfor name in ('apsw', 'trio', 'msgspec', 'pandas'): sys.modules[name] = None\n"
+    )
+    code += "".join(f"import analytics.{each}\n" for each in modules)
+    subprocess.run([sys.executable, "-c", code], check=True)

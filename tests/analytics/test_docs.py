@@ -1,5 +1,6 @@
 """docs/spark.md: every snippet works, in the order of the page."""
 
+import json
 import re
 import shlex
 import shutil
@@ -19,7 +20,21 @@ TEXT = (TOP / "docs/spark.md").read_text()
 SNIPPETS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
-PATHS = ("lake", "lake-b", "store", "copy", "windows", "checkpoints/copy", "checkpoints/windows")
+PATHS = (
+    "lake",
+    "lake-b",
+    "store",
+    "blocks",
+    "copy",
+    "windows",
+    "checkpoints/blocks",
+    "checkpoints/copy",
+    "checkpoints/windows",
+)
+BLOCKS = [
+    {"number": 1, "hash": "11" * 32, "parent": "00" * 32, "weight": 1, "values": {"a": "01"}},
+    {"number": 2, "hash": "22" * 32, "parent": "11" * 32, "weight": 2, "values": {"a": "02"}},
+]
 
 
 def placed(text: str, folder: Path) -> str:
@@ -35,6 +50,7 @@ def test_every_snippet_works(
         with make_store(tmp_path / name, node, clock) as store:
             put(store, AuthorLog(1), range(1, 8))
             store.append([b'{"text": "hello", "likes": 3}', b"not JSON"])
+    (tmp_path / "blocks.jsonl").write_text("".join(json.dumps(each) + "\n" for each in BLOCKS))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BAMBOO_PEER_STORE", str(tmp_path / "store"))
     monkeypatch.setattr(analyzing, "start_spark", lambda *_: nullcontext(spark))
@@ -57,6 +73,7 @@ def test_every_snippet_works(
     assert min(ran["sh"], ran["python"], ran["sql"]) >= 3
     assert (tmp_path / "results/report.html").exists()
     assert (tmp_path / "copy").is_dir()
+    assert spark.read.parquet(str(tmp_path / "blocks")).count() == len(BLOCKS)
     spark.catalog.dropTempView("bamboo_store")
     shutil.rmtree(tmp_path / "results")
 

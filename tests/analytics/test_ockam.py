@@ -16,6 +16,9 @@ from analytics import (
     write_ockam_messages,
 )
 from analytics.systems import SYSTEMS
+from gateways.cardinal import Settings, create_stream
+from gateways.cardinal.codec import Batch, Item, encode_message
+from gateways.cardinal.frames import encode_frame
 from gateways.ockam.declared import LEDGER_DECLARATION, declare_stream
 from gateways.ockam.ledger import Position, Trim, encode_records
 from logstore import Store
@@ -37,6 +40,17 @@ def filled(path: Path) -> Store:
     store.append([declare_stream("empty", 3)], log_id=EMPTY)
     store.append([b'{"kind":"stream"}', b"no stream"], log_id=1)
     return store
+
+
+def forked(store: Store) -> None:
+    """A chain of which a block was taken back."""
+    stream = create_stream(store, store.append_many, Settings("demo"))
+    below = bytes(32)
+    for name, weight in ((b"a", 1), (b"b", 2), (b"c", 3)):
+        hash_ = name * 32
+        batch = Batch(hash_, weight, weight, below, {b"key": Item(b"value")})
+        store.append([encode_frame(*encode_message(batch))], log_id=stream.key.log_id)
+        below = below if weight == 2 else hash_
 
 
 def test_messages_are_the_payloads_behind_a_declaration(
@@ -66,6 +80,7 @@ def test_an_analysis_writes_the_tables_of_the_systems_that_are_asked_for(
         store.append([encode_records([position(store, "billing", 0, 3)])], log_id=LEDGER)
         declare(store, log_id=7)
         store.append([raw(0, 1, b"hello")], log_id=7)
+        forked(store)
         export(store, tmp_path / "out")
     roots, out = [tmp_path / "out"], tmp_path / "results"
     with pytest.raises(BadInput, match="one of cardinal, datastream, ockam: fluvio"):
