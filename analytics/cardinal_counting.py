@@ -66,6 +66,8 @@ UPDATES_DDL: Final = (
     "node STRING, chain STRING, block_hash BINARY, number BIGINT, op STRING, key STRING,"
     " value BINARY, via STRING"
 )
+HELD_BYTES_MAX: Final = 1 << 30
+"""Of the messages of one block: who sends more of one hash ends no query."""
 _DECIMAL_MAX: Final = 10**38 - 1
 _ROWS_MAX: Final = 4096
 _DATA_BYTES_MAX: Final = 16 << 20
@@ -116,18 +118,20 @@ class Block:
         self._state: State | None = None
         self._assembly = Assembly(self)
         self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
         self._count = 0
         """Messages that were taken."""
         self._now: _Taken
 
     def take(self, rows: "pa.RecordBatch") -> None:
         """The next messages: `rows` has the columns of `MESSAGES`, in their order."""
-        if self.is_given_up():
-            return
-        self._held.append(rows)
-        for producer, run in groupby(_taken(rows), key=itemgetter(0)):
-            for happened in self._assembly.take_run(producer, self.hash, self._run(run)):
-                self._note(happened)
+        self._bytes += rows.nbytes
+        # What is complete stays so, and then what came before is all that there is of it.
+        if self._bytes <= HELD_BYTES_MAX and not self.is_given_up():
+            self._held.append(rows)
+            for producer, run in groupby(_taken(rows), key=itemgetter(0)):
+                for happened in self._assembly.take_run(producer, self.hash, self._run(run)):
+                    self._note(happened)
         if self.is_given_up():
             self._held.clear()
 
@@ -156,7 +160,7 @@ class Block:
     def is_given_up(self) -> bool:
         """Whether nothing can complete it any more."""
         is_closed = self._state is not None and State.CLOSED in self._state
-        return is_closed and self.completed_by is None
+        return self.completed_by is None and (is_closed or self._bytes > HELD_BYTES_MAX)
 
     # What the assembly asks ----------------------------------------------------------------------
 

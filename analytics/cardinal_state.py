@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 STATE_DDL: Final = "messages BINARY"
 """As an Arrow stream, those that came; empty: nothing of the block counts any more."""
-_MESSAGES_DDL: Final = (
+MESSAGES_DDL: Final = (
     f"producer INT, author STRING, {ORDER_DDL}, seen_us BIGINT, taken_us BIGINT, key BINARY,"
     " value BINARY"
 )
+"""Of the columns of `MESSAGES`."""
 
 
 def take_new(
@@ -29,7 +30,7 @@ def take_new(
     import pandas as pd
     import pyarrow as pa
 
-    schema = arrow_of_ddl(_MESSAGES_DDL)
+    schema = arrow_of_ddl(MESSAGES_DDL)
     (remembered,) = state.get if state.exists else (None,)
     new = [
         pa.Table.from_pandas(frame[[*MESSAGES]], schema, preserve_index=False) for frame in frames

@@ -74,7 +74,10 @@ class Logs:
         keys = None if streams is None else [_key(each) for each in streams]
         if keys is not None:
             heads = heads.where(heads["author"].isin(sorted({each.author.hex() for each in keys})))
-        rows = heads.collect()
+        # Of a log that is forked there may be several; one is read.
+        rows = {
+            (row["node"], row["author"], row["log_id"]): row for row in heads.collect()
+        }.values()
         mains = [row for row in rows if row["main"] == row["log_id"]]
         mains = _in_order(mains) if keys is None else _chosen(mains, keys)
         self.topics: list[LogRow] = []

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,13 +19,16 @@ from analytics import (
     cardinal_blocks,
     cardinal_blocks_stream,
     cardinal_chain,
+    cardinal_counting,
     cardinal_messages,
     cardinal_reorgs,
+    cardinal_state,
     cardinal_updates,
     read_export,
     read_export_stream,
     write_stream,
 )
+from analytics.schema import record_batch
 from gateways.cardinal import Consuming, Settings, Side, Stream, Update, create_stream
 from gateways.cardinal.codec import Batch, Item, Message, encode_message
 from gateways.cardinal.codec import Update as Value
@@ -445,6 +449,31 @@ def test_blocks_come_once_on_a_stream_that_begins_again(
         cardinal_chain(read_export_stream(spark, root))
     with pytest.raises(BadInput, match="cardinal_blocks"):
         cardinal_blocks_stream(frame, streams=[stream.key], declared=frame)
+
+
+def rows_of(*messages: Message) -> pa.RecordBatch:
+    rows = [
+        (0, "author", 1, 0, 2, place, 0, 0, *encode_message(each))
+        for place, each in enumerate(messages)
+    ]
+    return record_batch(rows, cardinal_state.MESSAGES_DDL)
+
+
+def test_a_block_of_which_too_much_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    hash_ = hash_of("one")
+    batch = Batch(hash_, 1, 1, GENESIS, {b"p/": Item(owed=1)})
+    rows = rows_of(Value(hash_, b"p/1", b"value"))
+    monkeypatch.setattr(cardinal_counting, "HELD_BYTES_MAX", 3 * rows.nbytes)
+    given_up, whole = cardinal_counting.Block(hash_), cardinal_counting.Block(hash_)
+    whole.take(rows_of(batch))
+    for _ in range(4):
+        given_up.take(rows)
+        whole.take(rows)
+    given_up.take(rows_of(batch))
+    assert given_up.is_given_up()
+    assert given_up.row()[6:8] == [False, None]
+    assert not whole.is_given_up()
+    assert whole.row()[6:10] == [True, 0, 1, 0]
 
 
 def test_workers_need_no_store() -> None:
