@@ -115,7 +115,7 @@ class Block:
         self.first_us: int | None = None
         self._whose: int | None = None
         self._authors: dict[int, str] = {}
-        self._state: State | None = None
+        self._state: int | None = None
         self._assembly = Assembly(self)
         self._held: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -159,12 +159,12 @@ class Block:
 
     def is_given_up(self) -> bool:
         """Whether nothing can complete it any more."""
-        is_closed = self._state is not None and State.CLOSED in self._state
-        return self.completed_by is None and (is_closed or self._bytes > HELD_BYTES_MAX)
+        is_closed = self._state is not None and self._state & State.CLOSED
+        return self.completed_by is None and bool(is_closed or self._bytes > HELD_BYTES_MAX)
 
     # What the assembly asks ----------------------------------------------------------------------
 
-    def state(self, _: bytes) -> State | None:
+    def state(self, _: bytes) -> int | None:
         """Of this block."""
         return self._state
 
@@ -188,7 +188,7 @@ class Block:
         """
         if self.completed_by is not None:
             return 0
-        is_split = self._state is not None and State.SPLIT in self._state
+        is_split = self._state is not None and self._state & State.SPLIT
         whose: list[int | None] = [*self._authors] if is_split else [None]
         found = (_owed(self._comes(each)) for each in whose)
         return min((each for each in found if each is not None), default=None)
@@ -207,9 +207,9 @@ class Block:
             head = Come(0, *encode_message(message._replace(items=items)))
             others = (each for each in self._comes(self._whose) if each.key[0] in kinds)
             content = content_of(chain((head,), others), everything)
-            for key, value in content.values.items():
+            for key, value in content.values.pairs():
                 found[key, False] = Change(via, key, value)
-            for key in content.deletes:
+            for key, _ in content.deletes.pairs():
                 found[key, True] = Change(via, key, None)
         yield from found.values()
 

@@ -150,13 +150,14 @@ def _parse(payload: bytes, only: frozenset[int] | None) -> Iterator[_Row]:
         for key, value in frames_of(payload):
             if not key:
                 channel = channel_of(value)
-            elif only is None or key[0] in only:
+                index += 1
+                continue
+            if only is None or key[0] in only:
                 row = _row(index, key, value, channel)
                 if only is None or row.kind != BAD:
                     yield row
-            if key and not _is_of_block(key):
-                # As a consumer reads it: messages of blocks may stand behind the note.
-                channel = None
+            # A note is about what stands behind it, and nothing further.
+            channel = None
             index += 1
     except CodecError as error:
         if only is None:
@@ -180,10 +181,6 @@ def _row(index: int, key: bytes, value: bytes, channel: int | None) -> _Row:
             return _Row(index, KINDS[kind], hash_, key, value, number=number)
         case _:
             return _Row(index, KINDS[kind], hash_, key, value)
-
-
-def _is_of_block(key: bytes) -> bool:
-    return len(key) >= codec.PREFIX_BYTES and key[0] in OF_BLOCKS
 
 
 def _digested(row: _Row) -> _Row:

@@ -29,10 +29,10 @@ from analytics import (
     write_stream,
 )
 from analytics.schema import record_batch
-from gateways.cardinal import Consuming, Settings, Side, Stream, Update, create_stream
+from gateways.cardinal import Consuming, Settings, Side, Stream, Updated, create_stream
 from gateways.cardinal.codec import Batch, Item, Message, encode_message
 from gateways.cardinal.codec import Update as Value
-from gateways.cardinal.content import Content, NotWhole, content_of, missing_of
+from gateways.cardinal.content import Content, InMemory, NotWhole, content_of, missing_of
 from gateways.cardinal.frames import encode_frame, encode_note
 from gateways.cardinal.producing import Block
 from gateways.cardinal.side import BlockRow, CompleteEvent, ConflictEvent, View
@@ -106,7 +106,7 @@ class Told:
         consuming = Consuming(store, side, view)
         said = taken(consuming)
         self.chain = [(each.number, each.hash, each.parent) for each in consuming.chain()][::-1]
-        self.reorgs = [_reorg(each) for each in said if isinstance(each, Update) and each.removed]
+        self.reorgs = [_reorg(each) for each in said if isinstance(each, Updated) and each.removed]
         events = side.events(view, 0, 1_000_000)
         self.blocks = {
             each.header.hash: (*each.header[:4], each.at >> PLACE_BITS)
@@ -129,7 +129,7 @@ def _missing(side: Side, view: View, row: BlockRow) -> int:
     return sum(int(found[0]) if (found := re.match(r"\d+", each)) else 1 for each in words)
 
 
-def _reorg(update: Update) -> tuple[int, bytes, int, int]:
+def _reorg(update: Updated) -> tuple[int, bytes, int, int]:
     progress = update.progress
     at = progress.channels[-1][1] if progress.is_in_channel else 0
     assert progress.head is not None
@@ -235,14 +235,14 @@ def test_updates_are_what_is_in_the_blocks_of_each_node(
     spark: SparkSession, worlds: tuple[dict[Place, Told], list[Path]]
 ) -> None:
     told, roots = worlds
-    found: dict[tuple[Place, bytes], Content] = defaultdict(lambda: Content({}, {}))
+    found: dict[tuple[Place, bytes], Content] = defaultdict(lambda: Content(InMemory(), InMemory()))
     vias = set()
     for row in cardinal_updates(read_export(spark, roots)).collect():
         content = found[(row["node"], row["chain"]), bytes(row["block_hash"])]
         vias.add(row["via"])
         if row["op"] == "delete":
             assert row["value"] is None
-            content.deletes[row["key"].encode()] = None
+            content.deletes[row["key"].encode()] = b""
         else:
             content.values[row["key"].encode()] = bytes(row["value"])
     assert found == {
