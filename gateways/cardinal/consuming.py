@@ -262,8 +262,11 @@ class Consuming:
         return found
 
     def _is_at_end(self) -> bool:
-        """Whether a channel has ended, and nobody has said that it has."""
-        info = self._store.log(self._channels[-1].key)
+        """Whether a channel has ended, and nobody has said that it has; or it is none."""
+        key = self._channels[-1].key
+        if self._side.is_no_channel(self.view, key):
+            return True
+        info = self._store.log(key)
         return info is not None and info.state is LogState.ENDED and info.height == info.newest
 
     def _take(self, event: Event) -> list[Said]:

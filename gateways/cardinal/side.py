@@ -261,6 +261,16 @@ class Side:
 
         return self._table.look(load)
 
+    def is_no_channel(self, view: View, key: LogKey) -> bool:
+        """Whether a log that a note has named as a channel turned out to be none."""
+        query = (
+            "SELECT l.kind FROM views v JOIN logs l ON l.view = v.id"
+            " WHERE v.what = ? AND l.author = ? AND l.log_id = ?"
+        )
+        bound = (view.what(), key.author, pack_u64(key.log_id))
+        found: int | None = self._table.look(lambda db: db.execute(query, bound).get)
+        return found == taking.NO_CHANNEL
+
     def last_reorg(self, view: View) -> ReorgEvent | None:
         """The newest reorganisation."""
 

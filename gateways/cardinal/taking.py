@@ -49,11 +49,13 @@ PAGE_BYTES: Final = 16 << 20
 """Of payloads, taken in one transaction: others wait for it."""
 _READ_ENTRIES: Final = 256
 _READ_BYTES: Final = 4 << 20
-PLACE_BITS: Final = 20
-"""Of an event's number: a payload has not as many messages."""
+PLACE_BITS: Final = 24
+"""Of an event's number: an entry, and what of a channel is taken with it, has not as many."""
+BAD_MAX: Final = 1_000
+"""Bad messages of an entry that are told: three bytes would else be a row each."""
 COMPLETE, CONFLICT, BAD, REORG, REORG_DONE = range(1, 6)
 """Kinds of events."""
-_TOPIC, _CHANNEL, _CHANNEL_WAITS, _NO_CHANNEL = range(4)
+_TOPIC, _CHANNEL, _CHANNEL_WAITS, NO_CHANNEL = range(4)
 """Kinds of logs. The last two: entry 1 is not here; it declares something else."""
 
 STATEMENTS: Final = (
@@ -143,6 +145,10 @@ class Taking:
         self._index = 0
         self._block = 0
         self._state: int | None = None
+        self._change = 0
+        """The step of the feed."""
+        self._bad = 0
+        """Bad messages that it had."""
         self._channels: list[_Log] = []
         """Those to be read behind this entry."""
         self.in_order = True
@@ -201,7 +207,9 @@ class Taking:
         if not self._logs:
             kind = _CHANNEL if self._is_channel else _TOPIC
             for key, producer in self._begins_with:
-                self._add_log(key, producer, kind)
+                # Two streams may claim one log: it is the first's.
+                if key not in self._logs:
+                    self._add_log(key, producer, kind)
 
     def _add_log(self, key: LogKey, producer: int, kind: int) -> _Log:
         self._db.execute(
@@ -211,29 +219,33 @@ class Taking:
         made = self._logs[key] = _Log(self._db.last_insert_rowid(), key, producer, kind)
         return made
 
-    def _name_channel(self, log_id: int) -> None:
-        """A note names a channel of a reorganisation."""
+    def _name_channel(self, log_id: int) -> int | None:
+        """A note names a channel of a reorganisation: None if it is known that it names none."""
         key = LogKey(self._log.key.author, log_id)
-        if key not in self._logs:
-            channel = self._add_log(key, self._log.producer, _CHANNEL_WAITS)
+        known = self._logs.get(key)
+        if known is None:
+            known = self._add_log(key, self._log.producer, _CHANNEL_WAITS)
             entry = sound_entry(self._store, key, 1, self._damaged)
-            if entry is not None:
-                self._open_channel(channel, entry)
+            # What came since, by the feed, is met there: a table that is made anew is told so too.
+            if entry is not None and entry.ingest < self._change:
+                known = self._open_channel(known, entry)
+        return log_id if known.kind in (_CHANNEL, _CHANNEL_WAITS) else None
 
-    def _open_channel(self, channel: _Log, first: StoredEntry) -> None:
-        """Entry 1 of a channel is here, or it is not its payload."""
+    def _open_channel(self, channel: _Log, first: StoredEntry) -> _Log:
+        """Entry 1 of a channel is here, unless its payload is not."""
         if first.payload is None:
-            return
+            return channel
         try:
             declared = read_declared(first.payload)
         except DeclarationError:
             declared = None
         is_one = isinstance(declared, ReorgDeclared) and declared.chain == self._chain
-        opened = channel._replace(kind=_CHANNEL if is_one else _NO_CHANNEL)
+        opened = channel._replace(kind=_CHANNEL if is_one else NO_CHANNEL)
         self._db.execute("UPDATE logs SET kind = ? WHERE id = ?", (opened.kind, opened.id))
         self._logs[opened.key] = opened
         if is_one:
             self._channels.append(opened)
+        return opened
 
     # Entries -------------------------------------------------------------------------------------
 
@@ -250,6 +262,7 @@ class Taking:
             # It has come again since, and is met further on.
             return 0
         self._at = self._taken = change.ingest << PLACE_BITS
+        self._change, self._bad = change.ingest, 0
         if of.kind == _CHANNEL_WAITS and entry.seq == 1:
             self._open_channel(of, entry)
         elif of.kind in (_TOPIC, _CHANNEL):
@@ -283,12 +296,15 @@ class Taking:
         frame = next(frames, None)
         while frame is not None:
             key, value = frame
+            # A note is about the frame behind it, and nothing further.
+            named, channel = channel, None
             if _is_of_block(key):
                 frame = self._take_run(frame, frames)
                 continue
             if key:
-                self._take_other(key, value, channel)
-            channel = None if key else channel_of(value)
+                self._take_other(key, value, named)
+            else:
+                channel = channel_of(value)
             frame = next(frames, None)
 
     def _frames(self, entry: StoredEntry) -> Iterator[Frame]:
@@ -309,6 +325,8 @@ class Taking:
         if isinstance(message, ReorgComplete) and self._is_channel:
             self._add_event(REORG_DONE)
         elif isinstance(message, Reorg) and self._log.kind == _TOPIC:
+            if channel is not None:
+                channel = self._name_channel(channel)
             what = {"number": message.number, "hash": message.hash.hex(), "channel": channel}
             at = self._add_event(REORG, what=what)
             # It has a place as a block has: whoever has not heard of it begins there.
@@ -317,8 +335,6 @@ class Taking:
                 (self.view, key + pack_u64(at), State.CLOSED, at),
             )
             self._add_place(self._db.last_insert_rowid())
-            if channel is not None:
-                self._name_channel(channel)
 
     # Messages of a block -------------------------------------------------------------------------
 
@@ -384,6 +400,11 @@ class Taking:
         )
 
     def _add_bad(self, reason: str) -> None:
+        self._bad += 1
+        if self._bad > BAD_MAX:
+            return
+        if self._bad == BAD_MAX:
+            reason += f"; of {BAD_MAX} in one entry this is the last that is told"
         self._add_event(BAD, what={"index": self._index, "reason": reason})
 
     def _add_event(

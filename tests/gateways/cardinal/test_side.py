@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gateways.cardinal import Consuming, HistoryGone, Side, Updated, codec
+from gateways.cardinal import Consuming, HistoryGone, Side, Stream, Updated, codec
 from gateways.cardinal import side as side_module
 from gateways.cardinal.consuming import ProducersDisagree
-from gateways.cardinal.frames import encode_frame
+from gateways.cardinal.declared import declare
+from gateways.cardinal.frames import encode_frame, encode_note
 from gateways.cardinal.headers import Head
 from gateways.cardinal.side import FILE_NAME, BadEvent
 from gateways.cardinal.why import reasons
@@ -159,6 +160,58 @@ def test_bad_frames_are_told_with_their_place_and_the_rest_counts(producer: Prod
     ]
     assert "empty application key" in found[0].reason
     assert len(updates(said)) == 7
+    side.close()
+
+
+def test_a_payload_of_nothing_but_bad_frames_costs_a_thousand_rows(producer: Producer) -> None:
+    producer.store.append_many([(producer.stream.key.log_id, [b"\x01\x09\x00" * 40_000])])
+    side = Side(producer.store, Seldom(no_clock))
+    said = taken(Consuming(producer.store, side, view_of(producer.stream)))
+    found = [each for each in said if isinstance(each, BadEvent)]
+    assert len(found) == 1_000
+    assert "the last that is told" in found[-1].reason
+    assert len(updates(said)) == 7
+    side.close()
+
+
+def test_two_streams_that_claim_one_log(producer: Producer) -> None:
+    declared = producer.stream.declared
+    first = free = 50
+    ids = {**declared.log_ids, "main": free}
+    other = declared._replace(log_ids=ids, topic="main")
+    producer.store.append_many([(first, [declare(other)])])
+    side = Side(producer.store, Seldom(no_clock))
+    both = view_of(producer.stream, Stream(LogKey(producer.store.author, free), other))
+    assert updates(taken(Consuming(producer.store, side, both))) == ALL
+    side.close()
+
+
+@pytest.mark.parametrize("named", ["own", "other", "later"])
+def test_a_note_that_names_no_channel(producer: Producer, named: str) -> None:
+    """Of the stream's own log, of one that declares something else, of one that does so later."""
+    log_id = producer.stream.key.log_id if named == "own" else 77
+    if named == "other":
+        producer.store.append([b"no channel"], log_id=log_id)
+    note = encode_note({"channel": log_id})
+    reorg = encode_frame(*codec.encode_message(codec.Reorg(hash_of(3), 3)))
+    # A note is about the frame behind it: this one has none.
+    lost = note + encode_frame(*codec.encode_message(codec.Ping(GENESIS, b""))) + reorg
+    producer.store.append_many([(producer.stream.key.log_id, [note + reorg])])
+    side = Side(producer.store, Seldom(no_clock))
+    consuming = Consuming(producer.store, side, view_of(producer.stream))
+    changes = updates(taken(consuming))
+    assert changes[7:] == [((), tuple(hash_of(number) for number in range(4, 8)))]
+    assert (consuming.channel is not None) == (named == "later")
+    producer.begin()
+    if named == "later":
+        producer.store.append([b"no channel"], log_id=log_id)
+        assert taken(consuming) == []
+    assert consuming.channel is None
+    producer.writer.channel = None
+    producer.store.append_many([(producer.stream.key.log_id, [lost])])
+    producer.add(block(4, "new", hash_of(3), 1))
+    assert updates(taken(consuming))[-1] == ((hash_of("new"),), ())
+    assert consuming.channel is None
     side.close()
 
 
