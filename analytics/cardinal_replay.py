@@ -5,6 +5,7 @@ In the workers; one chain of one node at a time, all its headers in memory. What
 sets the head; and where it has a channel, that is taken alone before anything else (spec 3.5, 4.3).
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -193,6 +194,17 @@ class Replay:
             for each in log.children.get(hash_, ()):
                 found.setdefault(each.hash, each)
         return sorted(found.values(), key=lambda each: each.at)
+
+    def below(self, hash_: bytes, limit: int) -> Iterable[Header]:
+        """Of blocks that hang on this one, each behind what it hangs on, so many at most."""
+        found: dict[bytes, Header] = {}
+        pending = deque([hash_])
+        while pending and len(found) < limit:
+            for each in self.children(pending.popleft()):
+                if each.hash not in found:
+                    found[each.hash] = each
+                    pending.append(each.hash)
+        return found.values()
 
     # What came of it -----------------------------------------------------------------------------
 

@@ -176,7 +176,10 @@ LAYERS = {
         "gateways.cardinal.codec gateways.cardinal.declared", sans_io=True
     ),
     "gateways.cardinal.headers": _layer("", sans_io=True),
-    "gateways.cardinal.ordering": _layer("gateways.cardinal.headers", sans_io=True),
+    "gateways.cardinal.gone": _layer("gateways.cardinal.headers", sans_io=True),
+    "gateways.cardinal.ordering": _layer(
+        "gateways.cardinal.gone gateways.cardinal.headers", sans_io=True
+    ),
     "gateways.cardinal.tracking": _layer("gateways.cardinal.declared", sans_io=True),
     "gateways.cardinal.counting": _layer(
         "gateways.cardinal.codec gateways.cardinal.producing", sans_io=True

@@ -80,7 +80,7 @@ class _Channel:
 
     def __init__(self, key: LogKey, view: View, entered_at: int, at: int = 0) -> None:
         self.key = key
-        self.view = view._replace(channel=key)
+        self.view = View(view.streams, view.tracking, key)
         self.at = at
         self._entered_at = entered_at
 
@@ -210,6 +210,14 @@ class Consuming:
             for each in self._side.children(view, hash_, at):
                 found.setdefault(each.hash, each)
         return sorted(found.values(), key=lambda each: each.at)
+
+    def below(self, hash_: bytes, limit: int) -> Iterable[Header]:
+        """Of blocks that hang on this one and were taken, each behind what it hangs on."""
+        found: dict[bytes, Header] = {}
+        for view, at in self._taken():
+            for each in self._side.below(view, hash_, at, limit):
+                found.setdefault(each.hash, each)
+        return sorted(found.values(), key=lambda each: each.number)[:limit]
 
     def _taken(self) -> Iterable[tuple[View, int]]:
         yield self.view, self._at

@@ -51,3 +51,6 @@ class Index(Protocol):
 
     def children(self, hash_: bytes) -> Iterable[Header]:
         """Of the blocks with this parent."""
+
+    def below(self, hash_: bytes, limit: int) -> Iterable[Header]:
+        """Of blocks that hang on this one, each behind what it hangs on, so many at most."""

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from gateways.cardinal.gone import Gone
 from gateways.cardinal.headers import THRESHOLD, Head, Header, Index, Outcome, Step, TooDeep
 
 WAITING_MAX: Final = 65_536
 """Complete blocks that wait for a parent; above it the lowest leave memory."""
 _CLEAN_MIN: Final = 10_000
+_BARRED_MAX: Final = 1_000_000
 
 
 class _Hole(Exception):  # noqa: N818 - what it is
@@ -33,6 +35,9 @@ class _NoIndex:
         return None
 
     def children(self, _: bytes) -> Iterable[Header]:
+        return ()
+
+    def below(self, _: bytes, __: int) -> Iterable[Header]:
         return ()
 
 
@@ -92,7 +97,7 @@ class Ordering:
         """On the branches that were found to be too deep, as long as the head only goes on."""
         self._numbers: list[tuple[int, bytes]] = []
         """Of the blocks known, lowest first; some may be gone."""
-        self._has_forgotten = False
+        self._gone = Gone()
         self._clean_at = _CLEAN_MIN
 
     # What happens -------------------------------------------------------------------------------
@@ -100,7 +105,7 @@ class Ordering:
     def complete(self, block: Header) -> list[Outcome]:
         """A block is complete, for the first time or again."""
         outcomes = self._arrive(block)
-        while self._has_forgotten and (more := self._go_on()):
+        while self._gone and (more := self._go_on()):
             outcomes += more
         return outcomes
 
@@ -109,8 +114,9 @@ class Ordering:
         head = self.head
         assert head is not None
         outcomes = []
-        for child in self._index.children(head.hash):
-            outcomes += self._arrive(child)
+        if head.hash in self._gone.parents:
+            for child in self._index.children(head.hash):
+                outcomes += self._arrive(child)
         if self.head is head:
             below = [
                 each
@@ -125,11 +131,11 @@ class Ordering:
     def _arrive(self, block: Header) -> list[Outcome]:
         if block.hash in self._known or block.hash in self._refused:
             return []
-        if self._has_forgotten:
+        if self._gone:
             self._recall_above(block)
         if not self._admit(block):
             return []
-        if self._has_forgotten and self._is_connected(block.parent):
+        if block.hash in self._gone.parents and self._is_connected(block.parent):
             self._recall_below(block.hash)
         best = self._heaviest_below(block)
         self._unite(block)
@@ -167,20 +173,16 @@ class Ordering:
 
     def _recall_below(self, hash_: bytes) -> None:
         """What hangs on a block and has left memory, as much as there is room for."""
-        pending, seen = [hash_], {hash_}
-        while pending and len(self._known) < self._known_max:
-            children = [*self._index.children(pending.pop())]
-            self.recall(children)
-            for child in children:
-                if child.hash not in seen and self.knows(child.hash):
-                    seen.add(child.hash)
-                    pending.append(child.hash)
+        room = self._known_max - len(self._known)
+        if room > 0:
+            self.recall(self._index.below(hash_, room))
 
     def _recall_above(self, block: Header) -> None:
         """What a block hangs on and has left memory."""
         number, hash_ = block.number, block.parent
-        while hash_ not in self._known and (above := self._index.header(hash_)) is not None:
-            if above.number >= number or not self._is_recent(above.number):
+        while hash_ not in self._known and hash_ in self._gone.hashes:
+            above = self._index.header(hash_)
+            if above is None or above.number >= number or not self._is_recent(above.number):
                 return
             self.recall((above,))
             number, hash_ = above.number, above.parent
@@ -284,13 +286,10 @@ class Ordering:
     def bar(self, ancestor: bytes, root: bytes) -> None:
         """Bars again what `bars` has said, once the blocks that were complete are known again."""
         bar = _Bar(ancestor, root)
-        pending = [root]
-        while pending:
-            hash_ = pending.pop()
+        for hash_ in (root, *(each.hash for each in self._index.below(root, _BARRED_MAX))):
             if hash_ not in self._barred:
                 bar.hashes.add(hash_)
                 self._bar(bar, hash_)
-                pending += [each.hash for each in self._index.children(hash_)]
 
     def _lift(self, ancestor: bytes) -> None:
         """What hangs on an ancestor, near or far, may be chosen again, as may that it is among."""
@@ -545,7 +544,6 @@ class Ordering:
 
     def _forget_many(self, left: int, lowest: int) -> None:
         """An eighth at a time: each look at all there is has many to come before the next."""
-        self._has_forgotten = True
         chain = (
             {each.hash for each in self._path(self.head.hash)} if self.head is not None else set()
         )
@@ -555,6 +553,8 @@ class Ordering:
             if hash_ in chain:
                 kept.append((number, hash_))
             else:
+                if hash_ in self._known:
+                    self._gone.add(self._known[hash_])
                 self._drop(hash_)
         for each in kept:
             heappush(self._numbers, each)

@@ -20,7 +20,8 @@ view of its own besides.
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 import apsw
@@ -68,7 +69,8 @@ _SELECT_EVENTS: Final = (
 _BLOCK: Final = "hash, number, weight, parent, at"
 
 
-class View(NamedTuple):
+@dataclass(frozen=True)
+class View:
     """What is made of which logs."""
 
     streams: tuple[Stream, ...]
@@ -88,6 +90,7 @@ class View(NamedTuple):
             if self.tracking.reads(topic)
         ]
 
+    @cached_property
     def what(self) -> str:
         """Says which one it is."""
         of = self.channel and str(self.channel)
@@ -190,7 +193,7 @@ class Side:
         Returns whether it is known that all entries that were taken since the last call came in the
         order of their logs.
         """
-        what = view.what()
+        what = view.what
         position = self._table.look(partial(_position, what=what))
         held = self._takings.get(what)
         if held is not None and held.ingest == position == self._store.position():
@@ -254,9 +257,7 @@ class Side:
         """What happened behind an event, in its order."""
 
         def load(db: apsw.Connection) -> list[Event]:
-            rows = db.execute(
-                f"{_SELECT_EVENTS} ORDER BY e.at LIMIT ?", (view.what(), behind, limit)
-            )
+            rows = db.execute(f"{_SELECT_EVENTS} ORDER BY e.at LIMIT ?", (view.what, behind, limit))
             return [_event(db, view, row) for row in rows]
 
         return self._table.look(load)
@@ -267,7 +268,7 @@ class Side:
             "SELECT l.kind FROM views v JOIN logs l ON l.view = v.id"
             " WHERE v.what = ? AND l.author = ? AND l.log_id = ?"
         )
-        bound = (view.what(), key.author, pack_u64(key.log_id))
+        bound = (view.what, key.author, pack_u64(key.log_id))
         found: int | None = self._table.look(lambda db: db.execute(query, bound).get)
         return found == taking.NO_CHANNEL
 
@@ -277,7 +278,7 @@ class Side:
         def load(db: apsw.Connection) -> ReorgEvent | None:
             rows = db.execute(
                 f"{_SELECT_EVENTS} AND e.kind = ? ORDER BY e.at DESC LIMIT 1",
-                (view.what(), 0, taking.REORG),
+                (view.what, 0, taking.REORG),
             )
             found = [_event(db, view, row) for row in rows]
             return found[0] if found and isinstance(found[0], ReorgEvent) else None
@@ -287,14 +288,14 @@ class Side:
     def highest(self, view: View) -> int | None:
         """The highest number in any Batch."""
         query = "SELECT max(number) FROM blocks WHERE view = (SELECT id FROM views WHERE what = ?)"
-        found: int | None = self._table.look(lambda db: db.execute(query, (view.what(),)).get)
+        found: int | None = self._table.look(lambda db: db.execute(query, (view.what,)).get)
         return found
 
     def newest(self, view: View) -> int:
         """The number of the newest event there may be: all that is applied is not behind it."""
 
         def load(db: apsw.Connection) -> int:
-            return (_position(db, view.what()) or 0) + 1 << PLACE_BITS
+            return (_position(db, view.what) or 0) + 1 << PLACE_BITS
 
         return self._table.look(load)
 
@@ -311,6 +312,22 @@ class Side:
         """The blocks with a parent that were complete with an event, in the order of these."""
         where = "parent = ? AND at IS NOT NULL AND at <= ? ORDER BY at"
         return _headers(self._blocks(view, where, parent, until))
+
+    def below(self, view: View, hash_: bytes, until: int, limit: int) -> list[Header]:
+        """Of blocks that hang on one, near or far, those that were complete with an event."""
+        query = (
+            "WITH RECURSIVE of(view) AS (SELECT id FROM views WHERE what = ?1),"
+            " below(id, hash) AS (SELECT 0, ?2 UNION SELECT b.id, b.hash FROM below"
+            # Left to itself it walks through all blocks for each.
+            " CROSS JOIN blocks b INDEXED BY blocks_by_parent ON b.view = (SELECT view FROM of)"
+            " AND b.parent = below.hash AND b.at <= ?3 LIMIT ?4)"
+            " SELECT b.hash, b.number, b.weight, b.parent, b.at FROM below"
+            " JOIN blocks b ON b.id = below.id"
+        )
+        # The one that it begins with is none of them.
+        bound = (view.what, hash_, until, limit + 1)
+        rows = self._table.look(lambda db: [*db.execute(query, bound)])
+        return [each for row in rows if (each := _header(*row)) is not None]
 
     def recent(self, view: View, number: int, until: int) -> list[Header]:
         """The same of blocks from a number on."""
@@ -334,7 +351,7 @@ class Side:
             " ON b.view = v.id WHERE v.what = ? AND length(b.hash) = 32"
         )
         found: tuple[int, int] = self._table.look(
-            lambda db: next(iter(db.execute(query, (view.what(),))))
+            lambda db: next(iter(db.execute(query, (view.what,))))
         )
         return found
 
@@ -344,7 +361,7 @@ class Side:
             f" WHERE view = (SELECT id FROM views WHERE what = ?) AND {where}"
         )
         return self._table.look(
-            lambda db: [_block_row(row) for row in db.execute(query, (view.what(), *bound))]
+            lambda db: [_block_row(row) for row in db.execute(query, (view.what, *bound))]
         )
 
     def first_held(self, view: View) -> Header | None:
@@ -358,7 +375,7 @@ class Side:
             view_id: int | None = db.execute(
                 "SELECT id FROM views v WHERE what = ? AND EXISTS"
                 " (SELECT 1 FROM logs WHERE view = v.id AND dropped IS NOT NULL)",
-                (view.what(),),
+                (view.what,),
             ).get
             query = f"SELECT {_BLOCK} FROM blocks WHERE view = ? AND at IS NOT NULL AND NOT dropped"  # noqa: S608
             heaviest = (
@@ -401,7 +418,7 @@ class Side:
                 " ON p.log = l.id JOIN blocks b ON b.id = p.block WHERE v.what = ? AND l.author = ?"
                 " AND l.log_id = ? AND p.seq >= ? ORDER BY p.seq"
             )
-            bound = (view.what(), key.author, pack_u64(key.log_id), pack_u64(seq))
+            bound = (view.what, key.author, pack_u64(key.log_id), pack_u64(seq))
             found: list[tuple[int, int | None]] = []
             for packed, at in db.execute(query, bound):
                 number = unpack_u64(packed)
@@ -422,7 +439,7 @@ class Side:
             " ON p.log = l.id JOIN blocks b ON b.id = p.block WHERE v.what = ? AND l.author = ?"
             " AND l.log_id = ? AND p.seq >= ?"
         )
-        bound = (view.what(), key.author, pack_u64(key.log_id), pack_u64(seq))
+        bound = (view.what, key.author, pack_u64(key.log_id), pack_u64(seq))
         found: int | None = self._table.look(lambda db: db.execute(query, bound).get)
         return found
 

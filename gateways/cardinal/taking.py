@@ -9,6 +9,7 @@ long as nobody else has taken the view further, and no transaction was taken bac
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import apsw
@@ -96,6 +97,22 @@ class _Log(NamedTuple):
     kind: int
 
 
+@dataclass(slots=True)
+class _Step:
+    """A step of the feed that is taken."""
+
+    ingest: int
+    bad: int = 0
+    """Bad messages that it had."""
+    at: int = field(init=False)
+    """The number of the next event."""
+    taken: int = field(init=False)
+    """Of the entry: more are taken in one step where a channel is opened."""
+
+    def __post_init__(self) -> None:
+        self.at = self.taken = self.ingest << PLACE_BITS
+
+
 def messages_in(store: Store, entry: StoredEntry, producer: int, hash_: bytes) -> Iterator[Come]:
     """The messages of a block in an entry, up to the first byte that is no frame."""
     try:
@@ -137,18 +154,12 @@ class Taking:
         self._logs: dict[LogKey, _Log] = {}
         # What is taken now.
         self._db: apsw.Connection
-        self._at = 0
-        """The number of the next event."""
-        self._taken = 0
+        self._step = _Step(0)
         self._log: _Log
         self._entry: StoredEntry
         self._index = 0
         self._block = 0
         self._state: int | None = None
-        self._change = 0
-        """The step of the feed."""
-        self._bad = 0
-        """Bad messages that it had."""
         self._channels: list[_Log] = []
         """Those to be read behind this entry."""
         self.in_order = True
@@ -227,7 +238,7 @@ class Taking:
             known = self._add_log(key, self._log.producer, _CHANNEL_WAITS)
             entry = sound_entry(self._store, key, 1, self._damaged)
             # What came since, by the feed, is met there: a table that is made anew is told so too.
-            if entry is not None and entry.ingest < self._change:
+            if entry is not None and entry.ingest < self._step.ingest:
                 known = self._open_channel(known, entry)
         return log_id if known.kind in (_CHANNEL, _CHANNEL_WAITS) else None
 
@@ -261,8 +272,7 @@ class Taking:
         if entry is None or entry.ingest != change.ingest:
             # It has come again since, and is met further on.
             return 0
-        self._at = self._taken = change.ingest << PLACE_BITS
-        self._change, self._bad = change.ingest, 0
+        self._step = _Step(change.ingest)
         if of.kind == _CHANNEL_WAITS and entry.seq == 1:
             self._open_channel(of, entry)
         elif of.kind in (_TOPIC, _CHANNEL):
@@ -271,7 +281,7 @@ class Taking:
             channel = self._channels.pop()
             for each in sound_entries(self._store, channel.key, 2, self._damaged):
                 if each.ingest < change.ingest:
-                    self._taken += 1
+                    self._step.taken += 1
                     self._take_entry(channel, each)
         return entry.payload_bytes
 
@@ -396,21 +406,21 @@ class Taking:
     def _add_place(self, block: int) -> None:
         self._db.execute(
             "INSERT OR IGNORE INTO places VALUES (?, ?, ?, ?)",
-            (block, self._taken, self._log.id, pack_u64(self._entry.seq)),
+            (block, self._step.taken, self._log.id, pack_u64(self._entry.seq)),
         )
 
     def _add_bad(self, reason: str) -> None:
-        self._bad += 1
-        if self._bad > BAD_MAX:
+        self._step.bad += 1
+        if self._step.bad > BAD_MAX:
             return
-        if self._bad == BAD_MAX:
+        if self._step.bad == BAD_MAX:
             reason += f"; of {BAD_MAX} in one entry this is the last that is told"
         self._add_event(BAD, what={"index": self._index, "reason": reason})
 
     def _add_event(
         self, kind: int, *, block: int | None = None, what: Mapping[str, object] | None = None
     ) -> int:
-        at, self._at = self._at, self._at + 1
+        at, self._step.at = self._step.at, self._step.at + 1
         said = None if what is None else json.dumps(what)
         self._db.execute(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -429,7 +439,7 @@ class Taking:
         rows = self._db.execute(
             "SELECT l.author, l.log_id, p.seq, l.producer FROM places p JOIN logs l ON l.id = p.log"
             " WHERE p.block = ? AND p.taken < ? ORDER BY p.taken",
-            (self._block, self._taken),
+            (self._block, self._step.taken),
         )
         for author, log_id, seq, producer in rows:
             key = LogKey(author, unpack_u64(log_id))

@@ -249,6 +249,16 @@ class Held:
     def children(self, hash_: bytes) -> list[Header]:
         return [each for each in self.headers.values() if each.parent == hash_]
 
+    def below(self, hash_: bytes, limit: int) -> list[Header]:
+        found: dict[bytes, Header] = {}
+        pending = [hash_]
+        while pending and len(found) < limit:
+            for each in self.children(pending.pop(0)):
+                if each.hash not in found:
+                    found[each.hash] = each
+                    pending.append(each.hash)
+        return [*found.values()][:limit]
+
 
 def fed(ordering: Ordering, held: Held, blocks: Iterable[Header]) -> list[Step]:
     """What comes of blocks that are put into the index, each before it is ordered."""
