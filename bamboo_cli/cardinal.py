@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from logstore import LogMoved, Store, StoreDamaged
 from peer import json_number, log_fields
-from wire import LogKey
+from wire import U64_MAX, LogKey
 
 from .asking import Asker
 from .cardinal_put import run_put
@@ -197,6 +197,8 @@ def _create(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
         count = len(set(topics))
         first = next(free_runs(store, count, FIRST_LOG)) if args.log_id is None else args.log_id
+        if first + count - 1 > U64_MAX:
+            raise WrongUsage(f"cardinal create: there is no room for {count} logs from {first} on")
         Asker(store, range(first, first + count), terminal, always=None).ask()
         try:
             stream = create_stream(store, store.append_many, settings, log_id=args.log_id)

@@ -116,11 +116,13 @@ def _start(side: "Side", view: "View", text: str) -> "Head":
     from gateways.cardinal.headers import Head
 
     number, hash_, weight = _start_words(text)
-    if weight is None:
-        side.bring_on(view)
-        known = side.block(view, hash_)
-        weight = 0 if known is None or known.header is None else known.header.weight
-    return Head(number, hash_, weight)
+    side.bring_on(view)
+    known = side.block(view, hash_)
+    if known is not None and known.header is not None:
+        if known.header.number != number:
+            raise Problem(f"--from {text}: that block's number is {known.header.number}")
+        weight = known.header.weight if weight is None else weight
+    return Head(number, hash_, weight or 0)
 
 
 def _start_words(text: str) -> tuple[int, bytes, int | None]:
@@ -170,12 +172,15 @@ class _Tail:
     def catch_up(self) -> None:
         """Takes everything that there is."""
         self._consuming.bring_on()
-        while (said := self._consuming.take()) is not None:
-            for each in said:
-                self._say(each)
-            self._follow_channel()
-            self._consuming.bring_on()
-        self._keep()
+        try:
+            while (said := self._consuming.take()) is not None:
+                for each in said:
+                    self._say(each)
+                self._follow_channel()
+                self._consuming.bring_on()
+        finally:
+            # Whatever ends it: what was printed was printed.
+            self._keep()
 
     def _follow_channel(self) -> None:
         """Has the store follow the channel of a reorganisation, which is taken next."""

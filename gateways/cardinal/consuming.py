@@ -257,7 +257,7 @@ class Consuming:
         events = self._side.events(view, at)
         if not events:
             if self._is_in_channel and self._is_at_end():
-                self._is_in_channel = False
+                self._leave()
                 return []
             return None
         found: list[Said] = []
@@ -274,8 +274,15 @@ class Consuming:
         key = self._channels[-1].key
         if self._side.is_no_channel(self.view, key):
             return True
+        # One that is forked or invalid never says more: its author keeps nobody from the others.
         info = self._store.log(key)
-        return info is not None and info.state is LogState.ENDED and info.height == info.newest
+        is_over = info is not None and info.state is not LogState.LIVE
+        return is_over and info is not None and info.height == info.newest
+
+    def _leave(self) -> None:
+        """What else came is taken again."""
+        self._is_in_channel = False
+        self._side.leave(self._channels[-1].view)
 
     def _take(self, event: Event) -> list[Said]:
         if self._is_in_channel:
@@ -293,7 +300,7 @@ class Consuming:
             case ReorgEvent():
                 return self._reorg(event) if event.is_news else []
             case ReorgDone():
-                self._is_in_channel = False
+                self._leave()
                 return []
             case _:
                 # In a channel it is said where the others' events are.
@@ -378,7 +385,15 @@ class Consuming:
             if first is None:
                 first = self._firsts[key] = _First(self._side, self.view, key)
             first.move(progress.at)
-        return encode_token({key: first.seq for key, first in self._firsts.items()})
+        places = {key: first.seq for key, first in self._firsts.items()}
+        if progress.is_in_channel:
+            # Elsewhere nothing else says that it goes on: the channel is begun anew there.
+            author = progress.channels[-1][0].author
+            for stream in self.view.streams:
+                if stream.key.author == author and stream.key in places:
+                    said = self._side.reorg_seq(self.view, stream.key, progress.at)
+                    places[stream.key] = min(places[stream.key], said)
+        return encode_token(places)
 
     # What is in blocks ---------------------------------------------------------------------------
 

@@ -74,7 +74,8 @@ class _Gathered:
         self.batch: Batch | None = None
         self.counted = made()
         """The type and the key of what counts under prefixes, in the order they came."""
-        self.counts: dict[bytes, int] = {}
+        self.counts = made()
+        """Of parts, by id: of sub-batches that nobody has named, too."""
         self.parts = made()
         """Values of the parts of sub-batches, by id and index."""
         for _, key, value in messages:
@@ -92,7 +93,8 @@ class _Gathered:
             case Batch():
                 self.batch = self.batch or message
             case SubBatchHeader(_, id_, count):
-                self.counts.setdefault(id_, count)
+                if id_ not in self.counts:
+                    self.counts[id_] = count.to_bytes(4, "big")
             case Part(batch=id_, index=index):
                 name = _part_key(id_, index)
                 if name not in self.parts:
@@ -116,6 +118,10 @@ class _Gathered:
             if prefix is not None:
                 left[prefix] -= 1
                 yield said[0], prefix, key, value
+
+    def parts_of(self, id_: bytes) -> int | None:
+        """How many parts a sub-batch has; None without its header."""
+        return int.from_bytes(self.counts.get(id_), "big") if id_ in self.counts else None
 
     def part(self, id_: bytes, index: int) -> Part:
         """A part of a sub-batch. Raises NotWhole."""
@@ -154,9 +160,10 @@ def content_of(
         raise NotWhole
     named = {item.batch: key for key, item in items.items() if item.batch != ZEROS}
     for id_ in sorted(named, key=named.__getitem__):
-        if id_ not in gathered.counts:
+        count = gathered.parts_of(id_)
+        if count is None:
             raise NotWhole
-        for index in range(gathered.counts[id_]):
+        for index in range(count):
             part = gathered.part(id_, index)
             for key in part.deletes:
                 found.deletes[key] = b""
@@ -165,9 +172,11 @@ def content_of(
     return found
 
 
-def missing_of(messages: Iterable[Come], is_tracked: IsTracked) -> Iterator[str]:
-    """What a block with these messages waits for, in words."""
-    gathered = _Gathered(messages, InMemory)
+def missing_of(
+    messages: Iterable[Come], is_tracked: IsTracked, made: Callable[[], Held] = InMemory
+) -> Iterator[str]:
+    """What a block with these messages waits for, in words. `made`: what holds what."""
+    gathered = _Gathered(messages, made)
     batch = gathered.batch
     if batch is None:
         return
@@ -179,7 +188,7 @@ def missing_of(messages: Iterable[Come], is_tracked: IsTracked) -> Iterator[str]
     for name, item in batch.items.items():
         if item.batch == ZEROS or not is_tracked(name):
             continue
-        parts = gathered.counts.get(item.batch)
+        parts = gathered.parts_of(item.batch)
         if parts is None:
             yield f"the header of sub-batch {name.decode()!r}, {item.batch.hex()}"
             continue

@@ -20,7 +20,7 @@ from gateways.cardinal.headers import THRESHOLD
 from gateways.declaration import DeclarationError
 from gateways.reading import CodecError
 from logstore import ExplainedError, PayloadState, Store, StoreDamaged, StoredEntry
-from wire import LogKey
+from wire import U64_MAX, LogKey
 
 FIRST_LOG: Final = 1
 TOGETHER_ENTRIES_MAX: Final = 1_000
@@ -143,7 +143,12 @@ def create_stream(
         )
 
     # Ids grow no shorter on the way: what fits with the longest fits with all.
-    check_topics(declared_at(FIRST_LOG if log_id is None else log_id))
+    first = declared_at(FIRST_LOG if log_id is None else log_id)
+    if log_id is not None and log_id + len(topics) - 1 > U64_MAX:
+        raise ValueError(f"log id {log_id}: there is no room for {len(topics)} logs from there on")
+    check_topics(first)
+    # What nobody could read would be signed all the same, each time anew.
+    read_declared(declare(first))
     known = own_stream(store, settings.chain)
     if known is not None:
         if not settings.are_those_of(known.declared):

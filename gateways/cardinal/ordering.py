@@ -24,6 +24,8 @@ WAITING_MAX: Final = 65_536
 """Complete blocks that wait for a parent; above it the lowest leave memory."""
 _CLEAN_MIN: Final = 10_000
 _BARRED_MAX: Final = 1_000_000
+_BARS_MAX: Final = 1_000
+"""Reorganisations of which it is known what they have taken back: each later one looks at them."""
 
 
 class _Hole(Exception):  # noqa: N818 - what it is
@@ -87,6 +89,8 @@ class Ordering:
         """Blocks that can be no part of the chain, and their numbers."""
         self._barred: dict[bytes, _Bar] = {}
         """Blocks, in memory or not, that are no candidates."""
+        self._bars: list[_Bar] = []
+        """The oldest first."""
         self._completed: dict[bytes, int] = {}
         self._count = 0
         self._trees: dict[bytes, _Leaves] = {}
@@ -248,8 +252,8 @@ class Ordering:
             return None
         added, removed, head = self._way_to(number, hash_, self.head)
         if removed:
-            self._lift(hash_)
-            bar = _Bar(hash_, removed[-1])
+            self._lift(hash_, head.number)
+            bar = self._begin_bar(hash_, removed[-1])
             for each in removed:
                 bar.hashes.add(each)
                 self._bar(bar, each)
@@ -280,28 +284,41 @@ class Ordering:
 
     def bars(self) -> list[tuple[bytes, bytes]]:
         """What is barred, for who goes on later: each ancestor, and the first block above it."""
-        bars = {id(each): each for each in self._barred.values()}
-        return [(each.ancestor, each.root) for each in bars.values()]
+        return [(each.ancestor, each.root) for each in self._bars]
+
+    def _begin_bar(self, ancestor: bytes, root: bytes) -> _Bar:
+        if len(self._bars) >= _BARS_MAX:
+            self._end_bar(self._bars[0])
+        bar = _Bar(ancestor, root)
+        self._bars.append(bar)
+        return bar
+
+    def _end_bar(self, bar: _Bar) -> None:
+        self._bars.remove(bar)
+        for hash_ in bar.hashes:
+            if self._barred.get(hash_) is bar:
+                del self._barred[hash_]
 
     def bar(self, ancestor: bytes, root: bytes) -> None:
         """Bars again what `bars` has said, once the blocks that were complete are known again."""
-        bar = _Bar(ancestor, root)
+        bar = self._begin_bar(ancestor, root)
         for hash_ in (root, *(each.hash for each in self._index.below(root, _BARRED_MAX))):
             if hash_ not in self._barred:
                 bar.hashes.add(hash_)
                 self._bar(bar, hash_)
 
-    def _lift(self, ancestor: bytes) -> None:
+    def _lift(self, ancestor: bytes, number: int) -> None:
         """What hangs on an ancestor, near or far, may be chosen again, as may that it is among."""
-        for bar in {id(each): each for each in self._barred.values()}.values():
-            if ancestor in bar.hashes or self._is_below(bar.ancestor, ancestor):
+        for bar in [*self._bars]:
+            if ancestor in bar.hashes or self._is_below(bar.ancestor, ancestor, number):
+                self._end_bar(bar)
                 for hash_ in bar.hashes:
-                    self._barred.pop(hash_, None)
                     self._offer(hash_)
 
-    def _is_below(self, hash_: bytes, ancestor: bytes) -> bool:
-        """Whether a block hangs on another one, or is it."""
-        return hash_ == ancestor or any(each.parent == ancestor for each in self._way(hash_))
+    def _is_below(self, hash_: bytes, ancestor: bytes, number: int) -> bool:
+        """Whether a block hangs on another one with a number, or is it."""
+        way = itertools.takewhile(lambda each: each.number > number, self._way(hash_))
+        return hash_ == ancestor or any(each.parent == ancestor for each in way)
 
     def _bar(self, bar: _Bar, hash_: bytes) -> None:
         """A block, and all below it that is in memory, is no candidate."""

@@ -21,10 +21,9 @@ from typing import Final, TypeVar
 import trio
 
 from gateways import LogHost, Running, WriterLock
-from gateways.cardinal.codec import Ping, encode_message
+from gateways.cardinal.codec import NUMBER_MAX, Ping, encode_message
 from gateways.cardinal.content import Content
 from gateways.cardinal.declared import DEFAULT_TOPIC, Router
-from gateways.cardinal.frames import encode_frame
 from gateways.cardinal.headers import THRESHOLD, Head, Header
 from gateways.cardinal.headers import TooDeep as TooDeepBranch
 from gateways.cardinal.producing import Block
@@ -64,8 +63,7 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self.over = trio.Event()
-        self.error: StoreError | None = None
+        self.error: Exception | None = None
 
     @property
     def is_full(self) -> bool:
@@ -210,29 +208,33 @@ class CardinalProducer(Running):
     async def _sign(self, waiting: _Waiting) -> None:
         """Returns once what waits together is on disk: one of them signs for all. Raises."""
         async with self._signing:
-            if waiting is self._next and waiting.calls:
+            if waiting is self._next and waiting.calls and waiting.error is None:
                 self._next = _Waiting()
                 batches = [each for call in waiting.calls for each in call.batches]
                 # Cancelled or not, the others learn what became of it.
                 with trio.CancelScope(shield=True):
                     try:
                         await self._host.append_many(batches)
-                    except StoreError as error:
-                        # What the writer believes to have written it has not.
-                        waiting.error, self._writer = error, None
+                    except Exception as error:  # noqa: BLE001 - it is raised to all that wait
+                        self._fail(waiting, error)
                     if self._writer is not None:
                         await self._host.call(self._writer.signed)
-                    waiting.over.set()
         if waiting.error is not None:
             raise waiting.error
+
+    def _fail(self, waiting: _Waiting, error: Exception) -> None:
+        """What the writer believes to have written it has not, and nor what was made since."""
+        waiting.error, self._writer = error, None
+        if self._next is not waiting:
+            self._next.error, self._next = error, _Waiting()
 
     async def _ping(self, every_s: float) -> None:
         message = encode_message(Ping(self.stream.key.author, b""))
         while True:
             await trio.sleep(every_s)
             async with self._making:
-                frame = encode_frame(*message)
-                waiting = self._wait_with(Call([(self.stream.key.log_id, [frame])], 1))
+                writer = await self._opened()
+                waiting = self._wait_with(writer.say(*message))
             try:
                 await self._sign(waiting)
             except StoreError as error:
@@ -346,6 +348,8 @@ class CardinalConsumer(Running):
     ) -> None:
         super().__init__()
         self._host = LogHost(peer_or_store, observer)
+        if not streams:
+            raise ValueError("no stream is named")
         self._streams = tuple(streams)
         self._start = start
         self._state = state
@@ -540,6 +544,8 @@ class CardinalConsumer(Running):
         if isinstance(block, bytes):
             row = await self._host.call(partial(self._side.block, view, block))
             rows = [row] if row is not None else []
+        elif block > NUMBER_MAX:
+            rows = []
         else:
             rows = await self._host.call(partial(self._side.blocks_of, view, block))
         return "timeout" if any(row.header is not None for row in rows) else "not_found"

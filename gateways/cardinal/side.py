@@ -19,6 +19,7 @@ view of its own besides.
 
 import json
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -40,7 +41,7 @@ from gateways.cardinal.assembly import Come, State
 from gateways.cardinal.headers import Header
 from gateways.cardinal.tracking import Tracking
 from logstore import Seldom, Store, StoreDamaged
-from wire import LogKey
+from wire import U64_MAX, LogKey
 
 from . import taking
 from .logs import Stream
@@ -49,9 +50,10 @@ from .taking import PLACE_BITS, Taking, messages_in
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "cardinal.sqlite3"
-VERSION: Final = 1
+VERSION: Final = 2
 VIEWS_MAX: Final = 16
-"""Those that were used last are kept."""
+"""Of more those go that nobody has used for a while."""
+UNUSED_S: Final = 3_600
 EVENTS_MAX: Final = 1_000
 _STATEMENTS: Final = (
     (
@@ -62,8 +64,8 @@ _STATEMENTS: Final = (
 )
 _NAMES: Final = ", ".join(each.partition(" ")[0] for each in APPLIED_COLUMNS)
 _SELECT_EVENTS: Final = (
-    "SELECT e.at, e.kind, l.author, l.log_id, e.seq, e.what, b.hash, b.number, b.weight, b.parent,"
-    " e.view, l.producer FROM views v JOIN events e ON e.view = v.id JOIN logs l ON l.id = e.log"
+    "SELECT e.at, e.kind, l.author, l.log_id, e.seq, e.what, b.hash, b.number, b.weight, b.parent"
+    " FROM views v JOIN events e ON e.view = v.id JOIN logs l ON l.id = e.log"
     " LEFT JOIN blocks b ON b.id = e.block WHERE v.what = ? AND e.at > ?"
 )
 _BLOCK: Final = "hash, number, weight, parent, at"
@@ -165,6 +167,8 @@ class Place(NamedTuple):
     log: LogKey
     seq: int
     producer: int
+    frame: int | None = None
+    """The last frame that counts, None: all do."""
 
 
 class Side:
@@ -187,6 +191,10 @@ class Side:
 
     # Bringing it on ------------------------------------------------------------------------------
 
+    def leave(self, view: View) -> None:
+        """Lets go of what is held in memory of a view: nobody here goes on with it."""
+        self._takings.pop(view.what, None)
+
     def bring_on(self, view: View) -> bool:
         """Takes what is new in the logs of a view, some of it in each transaction.
 
@@ -196,7 +204,11 @@ class Side:
         what = view.what
         position = self._table.look(partial(_position, what=what))
         held = self._takings.get(what)
-        if held is not None and held.ingest == position == self._store.position():
+        if (
+            held is not None
+            and held.ingest == position == self._store.position()
+            and time.monotonic() < held.touch_at_s
+        ):
             return True
         self._in_order = held is not None
         while not self._table.run(partial(self._take_some, view=view, what=what)):
@@ -208,6 +220,9 @@ class Side:
         # Whatever is raised here takes back the transaction, and this is true no more.
         held = self._takings.pop(what, None)
         view_id, ingest = self._view(db, what)
+        if ingest == 0 and view.channel is not None:
+            first = sound_entry(self._store, view.channel, 1, self._say_damaged)
+            ingest = 0 if first is None else first.ingest - 1
         if held is None or (held.view, held.ingest) != (view_id, ingest):
             self._in_order = False
             held = Taking(
@@ -227,12 +242,13 @@ class Side:
             f"UPDATE views SET ({_NAMES}) = (?, ?, ?, ?, ?, ?) WHERE id = ?",  # noqa: S608
             (*row, view_id),
         )
+        held.touch_at_s = time.monotonic() + UNUSED_S / 6
         self._takings[what] = held
         return is_over
 
     def _view(self, db: apsw.Connection, what: str) -> tuple[int, int]:
         """The id of a view, and how far it has come."""
-        used: int = db.execute("SELECT ifnull(max(used), 0) + 1 FROM views").get
+        used = int(time.time())
         row = db.execute(f"SELECT id, {_NAMES} FROM views WHERE what = ?", (what,)).fetchone()  # noqa: S608
         if row is not None:
             ingest = applied_ingest(self._store, row[1:])
@@ -240,8 +256,12 @@ class Side:
                 db.execute("UPDATE views SET used = ? WHERE id = ?", (used, row[0]))
                 return row[0], ingest
             _forget(db, row[0])
+        # Somebody may be in the middle of what a view says, whose channels are views, too.
         old = [
-            *db.execute("SELECT id FROM views ORDER BY used DESC LIMIT -1 OFFSET ?", (VIEWS_MAX,))
+            *db.execute(
+                "SELECT id FROM views WHERE used < ? ORDER BY used DESC LIMIT -1 OFFSET ?",
+                (used - UNUSED_S, VIEWS_MAX),
+            )
         ]
         for (each,) in old:
             _forget(db, each)
@@ -258,7 +278,7 @@ class Side:
 
         def load(db: apsw.Connection) -> list[Event]:
             rows = db.execute(f"{_SELECT_EVENTS} ORDER BY e.at LIMIT ?", (view.what, behind, limit))
-            return [_event(db, view, row) for row in rows]
+            return [_event(view, row) for row in rows]
 
         return self._table.look(load)
 
@@ -272,6 +292,17 @@ class Side:
         found: int | None = self._table.look(lambda db: db.execute(query, bound).get)
         return found == taking.NO_CHANNEL
 
+    def reorg_seq(self, view: View, key: LogKey, until: int) -> int:
+        """The entry of the newest Reorg in a log up to an event."""
+        query = (
+            "SELECT max(e.seq) FROM views v JOIN logs l ON l.view = v.id JOIN events e"
+            " ON e.view = v.id AND e.log = l.id WHERE v.what = ? AND l.author = ? AND l.log_id = ?"
+            " AND e.kind = ? AND e.at <= ?"
+        )
+        bound = (view.what, key.author, pack_u64(key.log_id), taking.REORG, until)
+        found: bytes | None = self._table.look(lambda db: db.execute(query, bound).get)
+        return U64_MAX if found is None else unpack_u64(found)
+
     def last_reorg(self, view: View) -> ReorgEvent | None:
         """The newest reorganisation."""
 
@@ -280,7 +311,7 @@ class Side:
                 f"{_SELECT_EVENTS} AND e.kind = ? ORDER BY e.at DESC LIMIT 1",
                 (view.what, 0, taking.REORG),
             )
-            found = [_event(db, view, row) for row in rows]
+            found = [_event(view, row) for row in rows]
             return found[0] if found and isinstance(found[0], ReorgEvent) else None
 
         return self._table.look(load)
@@ -393,15 +424,19 @@ class Side:
         return self._table.look(load)
 
     def places(self, block: BlockRow) -> list[Place]:
-        """Where the messages of a block lie, in the order they came."""
+        """Where the messages of a block lie, in the order they came.
+
+        Of one that is complete up to the message that made it so: what comes later is not in it.
+        """
         query = (
-            "SELECT l.author, l.log_id, p.seq, l.producer FROM places p JOIN logs l"
-            " ON l.id = p.log WHERE p.block = ? ORDER BY p.taken"
+            "SELECT l.author, l.log_id, p.seq, l.producer, iif(p.taken = b.taken, b.frame, NULL)"
+            " FROM blocks b JOIN places p ON p.block = b.id JOIN logs l ON l.id = p.log"
+            " WHERE b.id = ? AND p.taken <= ifnull(b.taken, p.taken) ORDER BY p.taken"
         )
         return self._table.look(
             lambda db: [
-                Place(LogKey(author, unpack_u64(log_id)), unpack_u64(seq), producer)
-                for author, log_id, seq, producer in db.execute(query, (block.id,))
+                Place(LogKey(author, unpack_u64(log_id)), unpack_u64(seq), producer, frame)
+                for author, log_id, seq, producer, frame in db.execute(query, (block.id,))
             ]
         )
 
@@ -448,7 +483,7 @@ class Side:
         for place in places:
             entry = sound_entry(self._store, place.log, place.seq, self._say_damaged)
             if entry is not None:
-                yield from messages_in(self._store, entry, place.producer, hash_)
+                yield from messages_in(self._store, entry, place.producer, hash_, place.frame)
 
 
 def _position(db: apsw.Connection, what: str) -> int | None:
@@ -458,7 +493,7 @@ def _position(db: apsw.Connection, what: str) -> int | None:
 
 def _forget(db: apsw.Connection, view: int) -> None:
     db.execute("DELETE FROM places WHERE block IN (SELECT id FROM blocks WHERE view = ?)", (view,))
-    for table in ("blocks", "events", "logs"):
+    for table in ("blocks", "events", "logs", "reorgs"):
         db.execute(f"DELETE FROM {table} WHERE view = ?", (view,))  # noqa: S608 (constants)
     db.execute("DELETE FROM views WHERE id = ?", (view,))
 
@@ -481,8 +516,8 @@ def _headers(blocks: Iterable[BlockRow]) -> list[Header]:
     return [each.header for each in blocks if each.header is not None]
 
 
-def _event(db: apsw.Connection, view: View, row: tuple) -> Event:  # type: ignore[type-arg]
-    at, kind, author, log_id, seq, what, hash_, number, weight, parent, view_id, producer = row
+def _event(view: View, row: tuple) -> Event:  # type: ignore[type-arg]
+    at, kind, author, log_id, seq, what, hash_, number, weight, parent = row
     if kind == taking.COMPLETE:
         header = _header(hash_, number, weight, parent, at)
         assert header is not None
@@ -498,14 +533,5 @@ def _event(db: apsw.Connection, view: View, row: tuple) -> Event:  # type: ignor
         return BadEvent(at, key, unpack_u64(seq), fields["index"], fields["reason"])
     channel = None if fields["channel"] is None else LogKey(author, fields["channel"])
     ancestor = bytes.fromhex(fields["hash"])
-    counts = dict(
-        db.execute(
-            "SELECT l.producer, count(*) FROM events e JOIN logs l ON l.id = e.log"
-            " WHERE e.view = ? AND e.kind = ? AND e.at <= ? AND e.what ->> 'hash' = ?"
-            " GROUP BY l.producer",
-            (view_id, taking.REORG, at, fields["hash"]),
-        )
-    )
-    mine = counts.pop(producer)
-    is_news = mine > max(counts.values(), default=0)
-    return ReorgEvent(at, fields["number"], ancestor, channel, is_news)
+    number, is_news = fields["number"], fields["is_news"]
+    return ReorgEvent(at, number, ancestor, channel, is_news)

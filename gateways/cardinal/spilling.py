@@ -40,8 +40,8 @@ class Spilling(MutableMapping[bytes, bytes]):
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
         if self._db is None:
-            if key not in self._memory:
-                self._bytes += len(key) + len(value)
+            before = self._memory.get(key)
+            self._bytes += len(value) + (len(key) if before is None else -len(before))
             self._memory[key] = value
             if len(self._memory) > IN_MEMORY_ITEMS_MAX or self._bytes > IN_MEMORY_BYTES_MAX:
                 self._spill()

@@ -10,6 +10,7 @@ long as nobody else has taken the view further, and no transaction was taken bac
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 import apsw
@@ -65,11 +66,12 @@ STATEMENTS: Final = (
         " log_id BLOB NOT NULL, producer INTEGER NOT NULL, kind INTEGER NOT NULL, dropped BLOB)"
     ),
     "CREATE UNIQUE INDEX logs_by_key ON logs(view, author, log_id)",
-    # `at`: of the event by which it is complete. A reorganisation has a row too, for its place.
+    # `at`: of the event by which it is complete; `taken` and `frame`: by which message. A
+    # reorganisation has a row too, for its place.
     (
         "CREATE TABLE blocks(id INTEGER PRIMARY KEY, view INTEGER NOT NULL, hash BLOB NOT NULL,"
         " state INTEGER NOT NULL, number INTEGER, weight BLOB, parent BLOB, at INTEGER,"
-        " producer INTEGER, dropped INTEGER NOT NULL DEFAULT 0)"
+        " producer INTEGER, dropped INTEGER NOT NULL DEFAULT 0, taken INTEGER, frame INTEGER)"
     ),
     "CREATE UNIQUE INDEX blocks_by_hash ON blocks(view, hash)",
     "CREATE INDEX blocks_by_parent ON blocks(view, parent, at) WHERE at IS NOT NULL",
@@ -82,6 +84,10 @@ STATEMENTS: Final = (
         " seq BLOB NOT NULL, PRIMARY KEY (block, taken)) WITHOUT ROWID"
     ),
     "CREATE INDEX places_by_entry ON places(log, seq)",
+    (
+        "CREATE TABLE reorgs(view INTEGER NOT NULL, hash BLOB NOT NULL, producer INTEGER NOT NULL,"
+        " count INTEGER NOT NULL, PRIMARY KEY (view, hash, producer)) WITHOUT ROWID"
+    ),
     (
         "CREATE TABLE events(view INTEGER NOT NULL, at INTEGER NOT NULL, kind INTEGER NOT NULL,"
         " block INTEGER, log INTEGER NOT NULL, seq BLOB NOT NULL, what TEXT,"
@@ -113,10 +119,16 @@ class _Step:
         self.at = self.taken = self.ingest << PLACE_BITS
 
 
-def messages_in(store: Store, entry: StoredEntry, producer: int, hash_: bytes) -> Iterator[Come]:
-    """The messages of a block in an entry, up to the first byte that is no frame."""
+def messages_in(
+    store: Store, entry: StoredEntry, producer: int, hash_: bytes, frame: int | None = None
+) -> Iterator[Come]:
+    """The messages of a block in an entry, up to the first byte that is no frame.
+
+    `frame`: the place of the last frame that counts, None: all do.
+    """
+    last = None if frame is None else frame + 1
     try:
-        for key, value in frames_of_entry(store, entry):
+        for key, value in islice(frames_of_entry(store, entry), last):
             if key[1:PREFIX_BYTES] == hash_ and key[0] <= BATCH_DELETE_MSG:
                 yield Come(producer, key, value)
     except CodecError:
@@ -147,6 +159,8 @@ class Taking:
         self._damaged = damaged
         self.view: Final = view
         self.ingest = ingest
+        self.touch_at_s = 0.0
+        """When the table is to be told that the view is still used, on Python's monotonic clock."""
         self._begins_with = logs
         self._is_channel = is_channel
         self._chain = chain
@@ -337,7 +351,12 @@ class Taking:
         elif isinstance(message, Reorg) and self._log.kind == _TOPIC:
             if channel is not None:
                 channel = self._name_channel(channel)
-            what = {"number": message.number, "hash": message.hash.hex(), "channel": channel}
+            what = {
+                "number": message.number,
+                "hash": message.hash.hex(),
+                "channel": channel,
+                "is_news": self._count_reorg(message.hash),
+            }
             at = self._add_event(REORG, what=what)
             # It has a place as a block has: whoever has not heard of it begins there.
             self._db.execute(
@@ -345,6 +364,17 @@ class Taking:
                 (self.view, key + pack_u64(at), State.CLOSED, at),
             )
             self._add_place(self._db.last_insert_rowid())
+
+    def _count_reorg(self, hash_: bytes) -> bool:
+        """Whether this producer has said so more often than any other one before (3.5)."""
+        bound = (self.view, hash_, self._log.producer)
+        self._db.execute(
+            "INSERT INTO reorgs VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+            bound,
+        )
+        most = "SELECT max(count) FROM reorgs WHERE view = ? AND hash = ? AND producer <> ?"
+        mine = "SELECT count FROM reorgs WHERE view = ? AND hash = ? AND producer = ?"
+        return bool(self._db.execute(mine, bound).get > (self._db.execute(most, bound).get or 0))
 
     # Messages of a block -------------------------------------------------------------------------
 
@@ -385,9 +415,10 @@ class Taking:
                 if producer is not None:
                     # The first Batch may have been another producer's.
                     self._set_header(header)
+                # What comes later is compared with it, and is not in it.
                 self._db.execute(
-                    "UPDATE blocks SET at = ?, producer = ? WHERE id = ?",
-                    (at, producer, self._block),
+                    "UPDATE blocks SET at = ?, producer = ?, taken = ?, frame = ? WHERE id = ?",
+                    (at, producer, self._step.taken, self._index, self._block),
                 )
             case Changed(state):
                 self._db.execute("UPDATE blocks SET state = ? WHERE id = ?", (state, self._block))

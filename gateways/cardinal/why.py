@@ -8,6 +8,7 @@ from logstore import Store
 
 from .consuming import Consuming
 from .side import BlockRow, Side
+from .spilling import Spilling
 
 _LOGS_MAX: Final = 10
 
@@ -30,7 +31,7 @@ def reasons(store: Store, side: Side, consuming: Consuming, hash_: bytes) -> Rea
         return Reasons("incomplete", ["its Batch is not here", *_not_held(store, consuming)])
     if not header.at:
         messages = side.messages(side.places(row), hash_)
-        missing = missing_of(messages, consuming.view.tracking)
+        missing = missing_of(messages, consuming.view.tracking, Spilling)
         said = [f"block {header.number} waits for {each}" for each in missing]
         if row.is_split:
             said.append("its producers disagree, and none has all of it")
@@ -62,6 +63,8 @@ def _disagreement(row: BlockRow) -> list[str]:
 
 def _not_held(store: Store, consuming: Consuming) -> Iterator[str]:
     """Which payloads of its streams are missing or deleted."""
+    if consuming.channel is not None:
+        yield f"the reorganisation's log {consuming.channel} is taken first, and is not at its end"
     for key, _ in consuming.view.logs()[:_LOGS_MAX]:
         info = store.log(key)
         if info is None:

@@ -143,6 +143,9 @@ class Writer:
         made = messages_of(block, self._router)
         given = dict(batches or {})
         names = {id_: name for name, id_ in block.batches.items()}
+        for id_ in given:
+            if id_ not in names:
+                raise BlockRefused("unknown batch", f"{id_.hex()[:64]}: the block does not name it")
         own = {each.encode() for each in (*block.values, *block.deletes)} if names else set()
         subs = {
             names[id_]: sub_batch(block.hash, id_, each.values, each.deletes, own)
@@ -240,6 +243,11 @@ class Writer:
                     continue
         left = {id_: name for id_, name in batches.items() if id_ not in sent}
         return _Owing(left, frozenset(own))
+
+    def say(self, key: bytes, value: bytes) -> Call:
+        """A message that is of no block."""
+        batches = self._batches({self.stream.declared.default: [(key, value)]})
+        return Call(batches, 1)
 
     def _batches(self, made: Mapping[str, Sequence[tuple[bytes, bytes]]]) -> Batches:
         """The entries of a call, other topics first, the default one last."""

@@ -101,6 +101,8 @@ def test_a_wrong_line_is_named_and_the_others_are_written(own: CommandLine) -> N
         (("tail", "demo"), 1, "no such chain"),
         (("tail",), 2, "it takes STREAM..."),
         (("follow", "demo"), 2, "names no log"),
+        (("create", "demo", "--threshold", str(1 << 31)), 1, "threshold"),
+        (("create", "demo", "--log-id", str((1 << 64) - 1), "--topic", "a/=x"), 2, "no room"),
         (("messages", "00/1"), 2, "cardinal"),
         (("messages", f"{'0' * 64}/1"), 1, "nothing is held"),
     ],
@@ -276,6 +278,8 @@ def test_a_state_is_gone_on_with(demo: CommandLine) -> None:
     assert second.text.splitlines() == [f"+ 3 {h(3)} 2 values 1 delete", f"ready at 3 {h(3)}"]
     start = demo("cardinal", "tail", "demo", "--once", "--no-values", "--from", f"1/{h(1)}")
     assert start.text.splitlines() == [f"+ 2 {h(2)}", f"+ 3 {h(3)}", f"ready at 3 {h(3)}"]
+    other = demo("cardinal", "tail", "demo", "--once", "--from", f"2/{h(1)}")
+    assert (other.status, "number is 1" in other.err) == (1, True)
     for wrong in (f"x/{h(1)}", "1/12", f"1/{h(1)}/-1", "1"):
         assert demo("cardinal", "tail", "demo", "--once", "--from", wrong).status == 2
     assert demo("cardinal", "tail", "demo", "--once", "--track", "(").status == 2

@@ -123,6 +123,37 @@ async def test_a_full_disk_is_one_call_s_error_and_nothing_is_lost(
         assert call.entries == 3
 
 
+async def test_nobody_is_told_that_something_is_written_which_is_not(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> object:
+        raise StoreFull("the disk is full", "here", "free space")
+
+    failures: list[BaseException] = []
+
+    async def add(producer: CardinalProducer, which: Block) -> None:
+        try:
+            await producer.add_block(which)
+        except StoreFull as error:
+            failures.append(error)
+
+    async with producing(store) as producer:
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "append_many", full)
+            async with trio.open_nursery() as nursery:
+                for each in (*chain(1, 3), *chain(1, 3)):
+                    nursery.start_soon(add, producer, each)
+        assert len(failures) == 6
+        for each in chain(1, 3):
+            assert not (await producer.add_block(each)).already
+        with pytest.raises(BlockRefused, match="unknown batch"):
+            await producer.add_block(chain(4, 4)[0], {hash_of("id"): SubBatch()})
+    with pytest.raises(ValueError, match="no stream"):
+        CardinalConsumer(store, [])
+    async with CardinalConsumer(store, ["demo"]) as consumer:
+        assert await consumer.wait_for(1 << 63, 0) == "not_found"
+
+
 async def test_sub_batches_and_a_reorganisation(store: Store) -> None:
     id_ = hash_of("id")
     async with producing(store) as producer:

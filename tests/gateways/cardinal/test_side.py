@@ -269,6 +269,7 @@ def test_views_that_are_not_used_any_more_go(
     node: Store, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(side_module, "VIEWS_MAX", 2)
+    monkeypatch.setattr(side_module, "UNUSED_S", -10)
     side = Side(node, Seldom(no_clock))
     for number in range(5):
         view = view_of(producer.stream, track=(f"{number}",))

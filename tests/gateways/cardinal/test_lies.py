@@ -1,0 +1,138 @@
+"""Producers that say what costs others most, or what was said already."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gateways.cardinal import Consuming, Side, Updated, codec
+from gateways.cardinal.frames import encode_frame
+from gateways.cardinal.producing import Block
+from gateways.cardinal.side import ConflictEvent
+from logstore import Seldom, Store
+
+from .chains import Producer, Replica, block, hash_of, no_clock, taken, updates, view_of
+
+GENESIS = bytes(32)
+
+
+@pytest.fixture
+def producer() -> Iterator[Producer]:
+    made = Producer()
+    yield made
+    made.close()
+
+
+def test_what_was_given_out_stays_what_it_was() -> None:
+    first, second = Producer(), Producer()
+    with Store.memory() as store:
+        side = Side(store, Seldom(no_clock))
+        replica = Replica(store)
+        for each, value in ((first, b""), (second, b"evil")):
+            each.add(Block(1, hash_of(1), GENESIS, 1, {"a/x": value}))
+            replica.take_all(each.store)
+        # Nor does its own producer fill it in.
+        late = encode_frame(*codec.encode_message(codec.Update(hash_of(1), b"a/x", b"late")))
+        first.store.append_many([(first.stream.key.log_id, [late])])
+        replica.take_all(first.store)
+        consuming = Consuming(store, side, view_of(first.stream, second.stream))
+        said = taken(consuming)
+        assert len([each for each in said if isinstance(each, ConflictEvent)]) == 1
+        assert dict(consuming.content(hash_of(1)).values.pairs()) == {b"a/x": b""}
+        side.close()
+    for each in (first, second):
+        each.close()
+
+
+def reorganised(producer: Producer, rounds: int) -> list[bytes]:
+    """A chain that is taken back by a block and goes on beside it, again and again."""
+    parent, chain = hash_of(0), []
+    producer.add(block(1, 0, GENESIS, 1))
+    for number in range(2, 2 + rounds):
+        producer.add(block(number, ("x", number), parent, number))
+        producer.writer.begin_reorg(producer.store.append_many, number - 1, parent)
+        producer.add(block(number, ("c", number), parent, number))
+        producer.writer.end_reorg(producer.store.append_many)
+        parent = hash_of(("c", number))
+        chain.append(parent)
+    return chain
+
+
+def test_channels_by_the_dozen_leave_the_right_chain(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = reorganised(producer, 40)
+    side = Side(producer.store, Seldom(no_clock))
+    looked = 0
+    find = Side.block
+
+    def counted(side: Side, *what: object) -> object:
+        nonlocal looked
+        looked += 1
+        return find(side, *what)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Side, "block", counted)
+    consuming = Consuming(producer.store, side, view_of(producer.stream))
+    taken(consuming)
+    assert [each.hash for each in consuming.chain()][::-1] == [hash_of(0), *chain]
+    # Each looks at those before it, and none of them walks down to the first block.
+    assert looked < 40 * 100
+    assert len(side._takings) == 1
+    side.close()
+
+
+def test_a_token_from_within_a_channel_begins_it_anew(producer: Producer) -> None:
+    for number in range(1, 6):
+        producer.add(block(number, number, hash_of(number - 1) if number > 1 else GENESIS, number))
+    producer.writer.begin_reorg(producer.store.append_many, 2, hash_of(2))
+    parent = hash_of(2)
+    for number in range(3, 6):
+        producer.add(block(number, ("new", number), parent, number))
+        parent = hash_of(("new", number))
+    side = Side(producer.store, Seldom(no_clock))
+    view = view_of(producer.stream)
+    here = Consuming(producer.store, side, view)
+    said = [each for each in taken(here) if isinstance(each, Updated)]
+    for place in range(6, len(said)):
+        progress = said[place].progress
+        token = here.token(progress)
+        there = Consuming(producer.store, side, view, start=progress.head, token=token)
+        taken(there)
+        assert there.head == here.head
+        assert [each.hash for each in there.chain()] == [each.hash for each in here.chain()]
+    side.close()
+
+
+def test_a_channel_that_forks_holds_nobody_for_ever(producer: Producer) -> None:
+    other = Producer()
+    other.add(block(1, 1, GENESIS, 1))
+    other.writer.begin_reorg(other.store.append_many, 1, hash_of(1))
+    assert other.writer.channel is not None
+    channel = other.writer.channel.log
+    with Store.memory() as store:
+        side = Side(store, Seldom(no_clock))
+        replica = Replica(store)
+        replica.take_all(other.store)
+        for number in (1, 2):
+            producer.add(block(number, number, GENESIS if number == 1 else hash_of(1), number))
+        replica.take_all(producer.store)
+        consuming = Consuming(store, side, view_of(other.stream, producer.stream))
+        assert updates(taken(consuming)) == [((hash_of(1),), ())]
+        waits = consuming.channel
+        assert waits == channel
+        # It ends without a word.
+        other.store.append([b""], log_id=channel.log_id, end_of_log=True)
+        replica.take_all(other.store)
+        assert updates(taken(consuming)) == [((hash_of(2),), ())]
+        assert consuming.channel is None
+        side.close()
+    other.close()
+
+
+def test_reorgs_by_the_thousand_in_one_entry(producer: Producer) -> None:
+    producer.add(block(1, 1, GENESIS, 1))
+    frame = encode_frame(*codec.encode_message(codec.Reorg(hash_of(1), 1)))
+    producer.store.append_many([(producer.stream.key.log_id, [frame * 3_000])])
+    side = Side(producer.store, Seldom(no_clock))
+    consuming = Consuming(producer.store, side, view_of(producer.stream))
+    assert len(taken(consuming)) == 2 + 3_000
+    side.close()
