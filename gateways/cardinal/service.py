@@ -149,12 +149,7 @@ class CardinalProducer(Running):
         Returns once it is on disk. `Call.already`: it was written before. Raises BlockRefused,
         StoreError.
         """
-        async with self._making:
-            writer = await self._opened()
-            call = await self._host.call(partial(writer.add_block, block, batches))
-            waiting = self._wait_with(call)
-        await self._sign(waiting)
-        return call
+        return await self._written(lambda writer: writer.add_block(block, batches))
 
     async def send_batch(
         self,
@@ -165,10 +160,18 @@ class CardinalProducer(Running):
         deletes: Collection[str] = (),
     ) -> Call:
         """Writes a sub-batch that a block has named. Raises BlockRefused, StoreError."""
+        content = SubBatch(values or {}, deletes)
+        return await self._written(lambda writer: writer.send_batch(hash_, batch, content))
+
+    async def _written(self, make: Callable[[Writer], Call]) -> Call:
+        """What a call makes, once it is on disk."""
         async with self._making:
-            writer = await self._opened()
-            content = SubBatch(values or {}, deletes)
-            call = await self._host.call(partial(writer.send_batch, hash_, batch, content))
+            while True:
+                writer = await self._opened()
+                call = await self._host.call(partial(make, writer))
+                # What it wrote may have failed meanwhile: then it believes what is not so.
+                if writer is self._writer:
+                    break
             waiting = self._wait_with(call)
         await self._sign(waiting)
         return call
