@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +43,7 @@ _AT_ONCE_MAX: Final = 10_000
 @contextmanager
 def _viewed(args: "Namespace", words: Sequence[str]) -> "Iterator[tuple[Store, Side, View]]":
     """The store, its side table, and the view of the streams that are named."""
-    from gateways.cardinal import Side, View, check_streams
+    from gateways.cardinal import Side, View, check_streams, chosen_topics
     from gateways.cardinal.declared import PatternError, Router
     from gateways.cardinal.tracking import Tracking
 
@@ -50,12 +51,7 @@ def _viewed(args: "Namespace", words: Sequence[str]) -> "Iterator[tuple[Store, S
         streams = named_streams(store, words)
         declared = streams[0].declared
         topics = getattr(args, "topic", None)
-        for each in topics or ():
-            if each not in declared.log_ids:
-                raise Problem(
-                    f"{streams[0].key}: the stream has no topic {each[:70]!r}: it has"
-                    f" {', '.join(declared.log_ids)}"
-                )
+        chosen_topics(streams[0], topics or ())
         router = Router(declared.patterns, declared.default)
         try:
             tracking = Tracking(router, getattr(args, "track", None) or (), topics)
@@ -90,8 +86,6 @@ def run_tail(args: "Namespace", terminal: "Terminal") -> int:
                 raise Problem(f"{state}: {error.strerror}") from None
             except StateError as error:
                 raise Problem(f"{state}: no state of a consumer: {error}") from None
-            if token is not None:
-                start, progress = progress.head, None
         elif args.start is not None:
             start = _start(side, view, args.start)
         consuming = Consuming(
@@ -322,6 +316,16 @@ def _block_line(header: "Header", content: "Content | None") -> str:
     return f"{line} {values}" + (f" {deletes}" if content.deletes else "")
 
 
+def _caught_up(store: Store, side: "Side", view: "View") -> "Consuming":
+    """A consumer that has taken everything that is held."""
+    from gateways.cardinal import Consuming
+
+    consuming = Consuming(store, side, view)
+    while consuming.take() is not None:
+        consuming.bring_on()
+    return consuming
+
+
 # One block
 
 
@@ -341,14 +345,10 @@ def _number_or_hash(text: str) -> int | bytes:
 
 def run_block(args: "Namespace", terminal: "Terminal") -> int:
     """Prints one block."""
-    from gateways.cardinal import Consuming
-
     streams, which = _words_of_block(args)
     wanted = _number_or_hash(which)
     with _viewed(args, streams) as (store, side, view):
-        consuming = Consuming(store, side, view)
-        while consuming.take() is not None:
-            consuming.bring_on()
+        consuming = _caught_up(store, side, view)
         if isinstance(wanted, bytes):
             header = consuming.header(wanted)
         else:
@@ -379,7 +379,7 @@ def run_block(args: "Namespace", terminal: "Terminal") -> int:
 
 def run_why(args: "Namespace", terminal: "Terminal") -> int:
     """Says how it stands with a block."""
-    from gateways.cardinal import Consuming, reasons
+    from gateways.cardinal import reasons
 
     *streams, which = args.words
     if not streams:
@@ -389,9 +389,7 @@ def run_why(args: "Namespace", terminal: "Terminal") -> int:
     except ValueError as error:
         raise WrongUsage(f"cardinal why: {error}") from None
     with _viewed(args, streams) as (store, side, view):
-        consuming = Consuming(store, side, view)
-        while consuming.take() is not None:
-            consuming.bring_on()
+        consuming = _caught_up(store, side, view)
         found = reasons(store, side, consuming, hash_)
     if terminal.as_json:
         terminal.record({"hash": hash_.hex(), "state": found.state, "reasons": found.sentences})
@@ -402,12 +400,7 @@ def run_why(args: "Namespace", terminal: "Terminal") -> int:
 
 def run_wait(args: "Namespace", terminal: "Terminal") -> int:
     """Waits until a block is given out."""
-    import trio
-
-    from gateways import LogHost
     from gateways.cardinal import Consuming, Updated
-
-    from .online import run_trio
 
     streams, which = _words_of_block(args)
     wanted = _number_or_hash(which)
@@ -425,20 +418,7 @@ def run_wait(args: "Namespace", terminal: "Terminal") -> int:
                 consuming.bring_on()
             return False
 
-        async def wait() -> bool:
-            found = False
-            with trio.move_on_after(60 if args.timeout is None else args.timeout) as scope:
-
-                def told(is_found: bool) -> None:
-                    nonlocal found
-                    if is_found:
-                        found = True
-                        scope.cancel()
-
-                await LogHost(store).watch(is_there, told)
-            return found
-
-        if is_there() or run_trio(wait):
+        if _comes_within(store, is_there, 60.0 if args.timeout is None else args.timeout):
             result = "success"
         else:
             known = (
@@ -454,12 +434,8 @@ def run_wait(args: "Namespace", terminal: "Terminal") -> int:
 
 def run_status(args: "Namespace", terminal: "Terminal") -> int:
     """How it stands with a chain here."""
-    from gateways.cardinal import Consuming
-
     with _viewed(args, args.words) as (store, side, view):
-        consuming = Consuming(store, side, view)
-        while consuming.take() is not None:
-            consuming.bring_on()
+        consuming = _caught_up(store, side, view)
         head, channel = consuming.head, consuming.channel
         complete, incomplete = side.counts(view)
         producers: list[dict[str, Any]] = []
@@ -515,7 +491,8 @@ def run_follow(args: "Namespace", terminal: "Terminal") -> int:
         raise WrongUsage(f"cardinal follow: {error}") from None
     with opened_store(args) as store:
         store.follow(key)
-        if not _has_come(store, key, 0.0 if args.timeout is None else args.timeout):
+        timeout_s = 0.0 if args.timeout is None else args.timeout
+        if not _comes_within(store, partial(_has_come, store, key), timeout_s):
             raise Problem(
                 f"{key}: followed, but its entry 1 is not here, which names its other topics;"
                 " give the command again once it is"
@@ -534,17 +511,19 @@ def run_follow(args: "Namespace", terminal: "Terminal") -> int:
     return DONE
 
 
-def _has_come(store: Store, key: LogKey, timeout_s: float) -> bool:
-    """Whether entry 1 of a log is here, or comes within some seconds."""
+def _has_come(store: Store, key: LogKey) -> bool:
+    """Whether entry 1 of a log is here."""
+    entry = store.entry(key, 1)
+    return entry is not None and entry.payload is not None
+
+
+def _comes_within(store: Store, is_there: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether something is in the store, or comes within some seconds."""
     import trio
 
     from gateways import LogHost
 
     from .online import run_trio
-
-    def is_there() -> bool:
-        entry = store.entry(key, 1)
-        return entry is not None and entry.payload is not None
 
     async def wait() -> bool:
         found = False

@@ -122,9 +122,9 @@ class _First:
 class Consuming:
     """A consumer of one view.
 
-    `start`: behind which block it begins, and `token` or, in the same store, `progress` from which
-    entries on; without these from the first block there is. `threshold`: instead of the declared
-    one. Raises HistoryGone, ProducersDisagree, StoreError.
+    `start`: behind which block it begins, without one with the first there is. `progress`: where to
+    go on instead; with a `token`, of another store, only its head counts. `threshold`: instead of
+    the declared one. Raises HistoryGone, ProducersDisagree, StoreError.
     """
 
     def __init__(
@@ -143,7 +143,8 @@ class Consuming:
         self._side = side
         self.view: Final = view
         side.bring_on(view)
-        if progress is None or progress.at >> PLACE_BITS > store.position():
+        is_elsewhere = token is not None
+        if progress is None or is_elsewhere or progress.at >> PLACE_BITS > store.position():
             head = start if progress is None else progress.head
             progress = Progress(head, self._until(decode_token(token)) if token else 0)
         self._at = progress.at

@@ -389,16 +389,14 @@ class CardinalConsumer(Running):
         declared = streams[0].declared
         router = Router(declared.patterns, declared.default)
         view = View(streams, Tracking(router, self._tracked, self._topics))
-        start, token, progress = self._start, None, None
+        token, progress = None, None
         if self._state is not None:
             progress, token = decode_state(self._state, store.author)
-            if token is not None:
-                start, progress = progress.head, None
         return Consuming(
             store,
             self._side,
             view,
-            start=start,
+            start=self._start,
             token=token,
             progress=progress,
             threshold=self._threshold,

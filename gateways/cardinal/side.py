@@ -157,8 +157,6 @@ class BlockRow(NamedTuple):
     producer: int | None
     """Whose messages alone it is."""
     is_split: bool
-    is_dropped: bool
-    """A payload of it was deleted here."""
 
 
 class Place(NamedTuple):
@@ -388,7 +386,7 @@ class Side:
 
     def _blocks(self, view: View, where: str, *bound: bytes | int) -> list[BlockRow]:
         query = (
-            f"SELECT id, {_BLOCK}, producer, state, dropped FROM blocks"  # noqa: S608 (constants)
+            f"SELECT id, {_BLOCK}, producer, state FROM blocks"  # noqa: S608 (constants)
             f" WHERE view = (SELECT id FROM views WHERE what = ?) AND {where}"
         )
         return self._table.look(
@@ -507,9 +505,9 @@ def _header(
 
 
 def _block_row(row: tuple) -> BlockRow:  # type: ignore[type-arg]
-    id_, hash_, number, weight, parent, at, producer, state, dropped = row
+    id_, hash_, number, weight, parent, at, producer, state = row
     header = _header(hash_, number, weight, parent, at)
-    return BlockRow(id_, hash_, header, producer, bool(state & State.SPLIT), bool(dropped))
+    return BlockRow(id_, hash_, header, producer, bool(state & State.SPLIT))
 
 
 def _headers(blocks: Iterable[BlockRow]) -> list[Header]:

@@ -78,7 +78,6 @@ STATEMENTS: Final = (
     "CREATE INDEX blocks_by_number ON blocks(view, number, at)",
     "CREATE INDEX blocks_by_event ON blocks(view, at) WHERE at IS NOT NULL",
     "CREATE INDEX blocks_incomplete ON blocks(view) WHERE at IS NULL",
-    "CREATE INDEX blocks_dropped ON blocks(view) WHERE dropped",
     (
         "CREATE TABLE places(block INTEGER NOT NULL, taken INTEGER NOT NULL, log INTEGER NOT NULL,"
         " seq BLOB NOT NULL, PRIMARY KEY (block, taken)) WITHOUT ROWID"
