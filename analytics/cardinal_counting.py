@@ -271,7 +271,7 @@ def _owed(messages: Iterable[Come]) -> int | None:
                 copy.open(message, everything)
             else:
                 copy.count(what)
-    if copy.batch is None:
+    if copy.header is None:
         return None
     # Of a sub-batch without its header nobody knows how much there is: one message is owed.
     owed = [1 if each.parts is None else each.parts - len(each.came) for each in copy.owed.values()]

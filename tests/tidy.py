@@ -182,7 +182,8 @@ LAYERS = {
     ),
     "gateways.cardinal.tracking": _layer("gateways.cardinal.declared", sans_io=True),
     "gateways.cardinal.counting": _layer(
-        "gateways.cardinal.codec gateways.cardinal.producing", sans_io=True
+        "gateways.cardinal.codec gateways.cardinal.headers gateways.cardinal.producing",
+        sans_io=True,
     ),
     "gateways.cardinal.assembly": _layer(
         "gateways.cardinal.codec gateways.cardinal.counting gateways.cardinal.headers"

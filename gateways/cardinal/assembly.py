@@ -12,14 +12,16 @@ nothing is owed for, the messages are read again, and counted for each producer 
 then on there are as many copies as producers, and the block is that of the first of them, in the
 order given, who has all of it.
 
-What is held here is a cache, of blocks that are not complete and of some that are. One that has
-left it, or was met by another process, is counted anew from its messages, in their order, when the
-next one comes: so what is said of a block follows from what came, and from nothing else.
+What is held here is a cache, of blocks that are not complete and of some that are. One that was
+met by another process, or was complete long ago, is counted anew from its messages, in their order,
+when the next one comes: so what is said of a block follows from what came, and from nothing else.
+That is dear, and nobody may have it done again and again: what was counted anew, and what is not
+complete, goes to a `Shelf` when it leaves memory.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
 from gateways.cardinal.codec import (
@@ -45,7 +47,7 @@ INCOMPLETE_MAX: Final = 4_096
 KEYS_MAX: Final = 4_000_000
 """Of one block."""
 INCOMPLETE_KEYS_MAX: Final = 500_000
-"""Of all blocks that are incomplete, but for one that has more alone."""
+"""Of all blocks that are incomplete, with what they owe, but for one that has more alone."""
 COMPLETE_MAX: Final = 4_096
 COMPLETE_KEYS_MAX: Final = 200_000
 """Of blocks that are complete, so that what comes later can be compared with them. With one that
@@ -125,6 +127,7 @@ class State:
     """Nothing that comes of it is looked at."""
 
 
+_LOWEST_MIN: Final = 1_024
 _SLOW: Final = State.COMPLETE | State.SPLIT | State.CLOSED
 
 
@@ -136,6 +139,26 @@ class Elsewhere(Protocol):
 
     def messages(self, hash_: bytes) -> Iterable[Come]:
         """All messages of a block before the one that is taken now, in the order they came."""
+
+
+class Shelf(Protocol):
+    """Where blocks go that leave memory."""
+
+    def put(self, block: "Counted") -> None:
+        """One leaves it."""
+
+    def take(self, hash_: bytes) -> "Counted | None":
+        """It is there no more; None if it was not."""
+
+
+class _Nowhere:
+    """No shelf: whatever leaves memory is counted anew."""
+
+    def put(self, _: "Counted") -> None:
+        pass
+
+    def take(self, _: bytes) -> None:
+        return None
 
 
 def everything(_: bytes) -> bool:
@@ -154,8 +177,8 @@ class _Dispute(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Block:
-    """A block that is being put together, or that was a moment ago."""
+class Counted:
+    """What was counted of a block that is being put together, or that was a moment ago."""
 
     hash: bytes
     state: int = State.MET
@@ -163,18 +186,27 @@ class _Block:
     """Everybody's, or each producer's own."""
     producers: set[int] = field(default_factory=set)
     keys: int = 0
-    """Seen of it, when that was counted last."""
+    """Seen of it, and owed, when that was counted last."""
+    is_dear: bool = False
+    """It was counted anew: once is enough."""
 
     def count_keys(self) -> int:
         """By how many there are more."""
-        before, self.keys = self.keys, sum(len(copy.seen) for copy in self.copies.values())
+        before, self.keys = self.keys, sum(copy.size for copy in self.copies.values())
         return self.keys - before
+
+    @property
+    def number(self) -> int | None:
+        """That of its first Batch; None: no Batch is here."""
+        headers = (copy.header for copy in self.copies.values())
+        return next((each.number for each in headers if each is not None), None)
 
 
 class Assembly:
     """The blocks of one chain, from the messages of their producers.
 
-    `elsewhere`: what is remembered of blocks that are not here. `is_tracked`: which items count.
+    `elsewhere`: what is remembered of blocks that are not here. `shelf`: where those go that leave
+    memory. `is_tracked`: which items count.
     `incomplete_max`, `incomplete_keys_max` and `complete_keys_max` are of what is held in memory,
     `keys_max` of one block.
     """
@@ -183,6 +215,7 @@ class Assembly:
         self,
         elsewhere: Elsewhere,
         *,
+        shelf: Shelf | None = None,
         is_tracked: IsTracked = everything,
         incomplete_max: int = INCOMPLETE_MAX,
         keys_max: int = KEYS_MAX,
@@ -191,16 +224,17 @@ class Assembly:
         waiting_max: int = WAITING_MAX,
     ) -> None:
         self._elsewhere = elsewhere
+        self._shelf: Shelf = _Nowhere() if shelf is None else shelf
         self._is_tracked = is_tracked
         self._incomplete_max = incomplete_max
         self._keys_max = keys_max
         self._incomplete_keys_max = incomplete_keys_max
         self._complete_keys_max = complete_keys_max
         self._waiting_max = waiting_max
-        self._blocks: dict[bytes, _Block] = {}
+        self._blocks: dict[bytes, Counted] = {}
         """Incomplete, in the order in which they were begun."""
         self._incomplete_keys = 0
-        self._complete: dict[bytes, _Block] = {}
+        self._complete: dict[bytes, Counted] = {}
         """In the order in which they became so, or were counted anew."""
         self._complete_keys = 0
         self._orphans: dict[bytes, None] = {}
@@ -219,7 +253,7 @@ class Assembly:
 
         What happens is told before the next message is taken; they have to be taken to their end.
         """
-        block: _Block | None = None
+        block: Counted | None = None
         before: int = State.MET
         copy: Copy | None = None
         for key, value in messages:
@@ -230,7 +264,7 @@ class Assembly:
                 and key[:1] == _VALUE
                 and self._add_value(copy, producer, key, value)
             ):
-                if copy.batch is not None and not copy.left and not copy.unfinished:
+                if copy.header is not None and not copy.left and not copy.unfinished:
                     assert block is not None
                     yield from self._look(block)
                     copy = None
@@ -272,7 +306,7 @@ class Assembly:
             or not (what.isascii() or is_text(what))
         ):
             return False
-        if copy.batch is None:
+        if copy.header is None:
             if copy.has_too_many_waiting:
                 return True
             copy.waiting.append(what)
@@ -287,26 +321,34 @@ class Assembly:
 
     # What is in memory ---------------------------------------------------------------------------
 
-    def _block(self, hash_: bytes) -> _Block:
-        """As it was left, or anew from what came of it."""
+    def _block(self, hash_: bytes) -> Counted:
+        """As it was left, from the shelf, or anew from what came of it."""
         block = self._blocks.get(hash_) or self._complete.get(hash_)
         if block is not None:
             return block
         state = self._elsewhere.state(hash_)
         if state is not None and state & State.CLOSED:
-            return _Block(hash_, state)
-        block = _Block(hash_, State.MET if state is None else state)
+            return Counted(hash_, state)
+        block = None if state is None else self._shelf.take(hash_)
+        is_met = block is None and state is not None
+        if block is None:
+            block = Counted(hash_, State.MET if state is None else state, is_dear=is_met)
         if len(self._blocks) >= self._incomplete_max:
             self._drop_one()
         self._blocks[hash_] = block
-        self._orphans[hash_] = None
-        if state is not None:
+        self._incomplete_keys += block.keys
+        number = block.number
+        if number is None:
+            self._orphans[hash_] = None
+        else:
+            heappush(self._lowest, (number, hash_))
+        if is_met:
             self._count_anew(block)
         if block.state & State.COMPLETE:
             self._keep(block)
         return block
 
-    def _make_room(self, block: _Block) -> None:
+    def _make_room(self, block: Counted) -> None:
         """Behind what came of a block, that others leave memory."""
         if block.hash not in self._blocks:
             return
@@ -315,7 +357,7 @@ class Assembly:
             # There is more to come of what has just come: large ones would be read again and again.
             self._drop_one(besides=block)
 
-    def _drop_one(self, besides: _Block | None = None) -> None:
+    def _drop_one(self, besides: Counted | None = None) -> None:
         """The oldest of too many without a Batch, else the one with the lowest number.
 
         Whoever sends messages of blocks that never come would else keep all others out.
@@ -338,15 +380,21 @@ class Assembly:
                 if self._blocks[each] is not besides
             )
             dropped = next(others)
-        self._forget(dropped)
+        self._shelf.put(self._forget(dropped))
 
-    def _forget(self, hash_: bytes) -> None:
-        self._incomplete_keys -= self._blocks.pop(hash_).keys
+    def _forget(self, hash_: bytes) -> Counted:
+        block = self._blocks.pop(hash_)
+        self._incomplete_keys -= block.keys
         self._orphans.pop(hash_, None)
+        if len(self._lowest) > 2 * len(self._blocks) + _LOWEST_MIN:
+            # Those that were complete in time are never the lowest of too many.
+            self._lowest = [each for each in self._lowest if each[1] in self._blocks]
+            heapify(self._lowest)
+        return block
 
     # One message ---------------------------------------------------------------------------------
 
-    def _add(self, block: _Block, come: Come, message: Message | None) -> list[Happened]:
+    def _add(self, block: Counted, come: Come, message: Message | None) -> list[Happened]:
         """Counts a message; what it contradicts is told, once for the block."""
         copy = self._copy(block, come.producer)
         if copy.has_too_many_waiting and not isinstance(message, Batch):
@@ -375,7 +423,7 @@ class Assembly:
         producers = dispute.producers or tuple(sorted(block.producers))
         return [*found, Conflict(block.hash, dispute.key or come.key, producers)]
 
-    def _give_up(self, block: _Block) -> list[Happened]:
+    def _give_up(self, block: Counted) -> list[Happened]:
         if not block.state & State.SPLIT:
             block.state |= State.CLOSED
         if block.state & State.LARGE:
@@ -383,7 +431,7 @@ class Assembly:
         block.state |= State.LARGE
         return [Bad(f"a block of more than {self._keys_max} keys and parts")]
 
-    def _copy(self, block: _Block, producer: int) -> Copy:
+    def _copy(self, block: Counted, producer: int) -> Copy:
         whose = producer if block.state & State.SPLIT else None
         copy = block.copies.get(whose)
         if copy is None:
@@ -391,7 +439,7 @@ class Assembly:
         return copy
 
     def _count(
-        self, block: _Block, copy: Copy, come: Come, message: Message | None
+        self, block: Counted, copy: Copy, come: Come, message: Message | None
     ) -> _Dispute | None:
         """What a message disagrees with, if it does."""
         key, what, facts = _facts(come, message)
@@ -435,12 +483,12 @@ class Assembly:
 
     # What is read again --------------------------------------------------------------------------
 
-    def _split(self, block: _Block) -> None:
+    def _split(self, block: Counted) -> None:
         """From now on everybody counts for himself."""
         block.state |= State.SPLIT
         self._count_anew(block)
 
-    def _count_anew(self, block: _Block) -> None:
+    def _count_anew(self, block: Counted) -> None:
         """Everything that came of a block before."""
         block.copies = {}
         for come, message in self._again(block.hash):
@@ -450,10 +498,12 @@ class Assembly:
             if len(copy.seen) < self._keys_max and not waits:
                 self._count(block, copy, come, message)
 
-    def _count_waiting(self, block: _Block, copy: Copy, producer: int) -> _Dispute | None:
+    def _count_waiting(self, block: Counted, copy: Copy, producer: int) -> _Dispute | None:
         """What came before a Batch, and was too much to be remembered."""
         batch = hash(bytes((BATCH,)) + block.hash) & _KEY_MASK
-        copy.seen = {batch: copy.seen[batch]}
+        said = copy.seen[batch]
+        copy.seen.clear()
+        copy.seen[batch] = said
         found: _Dispute | None = None
         for come, message in self._again(block.hash):
             if block.state & State.SPLIT and come.producer != producer:
@@ -478,7 +528,7 @@ class Assembly:
 
     # What is complete ----------------------------------------------------------------------------
 
-    def _look(self, block: _Block) -> list[Happened]:
+    def _look(self, block: Counted) -> list[Happened]:
         # Of several copies that of the first producer in the order given; of one there is no first.
         producers = (
             [*block.copies]
@@ -488,17 +538,17 @@ class Assembly:
         for producer in producers:
             copy = block.copies[producer]
             if copy.is_complete:
-                assert copy.batch is not None
+                assert copy.header is not None
                 block.state |= State.COMPLETE
                 block.count_keys()
                 if producer is not None or block.keys > self._complete_keys_max:
                     # Somebody's copy is given out, and what others say of it was told.
                     block.state |= State.CLOSED
                 self._keep(block)
-                return [Complete(_header(copy.batch), producer)]
+                return [Complete(copy.header, producer)]
         return []
 
-    def _keep(self, block: _Block) -> None:
+    def _keep(self, block: Counted) -> None:
         """A block is complete: what else comes of it is compared with it."""
         self._forget(block.hash)
         if block.state & State.CLOSED:
@@ -509,8 +559,10 @@ class Assembly:
         while len(self._complete) > 1 and (
             self._complete_keys > self._complete_keys_max or len(self._complete) > COMPLETE_MAX
         ):
-            oldest = next(iter(self._complete))
-            self._complete_keys -= self._complete.pop(oldest).keys
+            oldest = self._complete.pop(next(iter(self._complete)))
+            self._complete_keys -= oldest.keys
+            if oldest.is_dear:
+                self._shelf.put(oldest)
 
 
 def _header(batch: Batch) -> Header:

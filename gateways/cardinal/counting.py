@@ -1,10 +1,11 @@
 """What counts towards a block: what its Batch owes, and what has come of that (3.2). Sans-io."""
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gateways.cardinal.codec import ZEROS, Batch
+from gateways.cardinal.headers import Header
 from gateways.cardinal.producing import SLASH, lengths_of, prefixes_of
 
 IsTracked = Callable[[bytes], bool]
@@ -57,10 +58,13 @@ class Copy:
     """What counts towards a block: everybody's messages, or one producer's."""
 
     waiting_max: int
-    batch: Batch | None = None
+    header: Header | None = None
+    """What its Batch says, but for what it owes: inline values, which may be megabytes, are read
+    again once they are given out."""
     counts: dict[bytes, int] = field(default_factory=dict)
     """Left under each prefix."""
     tracked: set[bytes] = field(default_factory=set)
+    """Of the prefixes."""
     left: int = 0
     """Under those that are tracked."""
     lengths: list[int] = field(default_factory=list)
@@ -72,19 +76,22 @@ class Copy:
     """It has more keys than one may have."""
     waiting: list[bytes | PartKey] = field(default_factory=list)
     """What came before the Batch, up to `waiting_max`."""
-    seen: dict[int, int] = field(default_factory=dict)
+    seen: MutableMapping[int, int] = field(default_factory=dict)
     """Of each key what it said, and who said it first."""
 
     def open(self, batch: Batch, is_tracked: IsTracked) -> None:
         """The Batch is there. Raises Surplus, once what has waited is counted; TooManyWait."""
-        self.batch = batch
+        self.header = Header(batch.hash, batch.number, batch.weight, batch.parent)
         for key, item in batch.items.items():
             if item.owed:
                 self.counts[key] = item.owed
+            elif item.batch == ZEROS:
+                continue
             if not is_tracked(key):
                 continue
-            self.tracked.add(key)
-            self.left += item.owed
+            if item.owed:
+                self.tracked.add(key)
+                self.left += item.owed
             if item.batch != ZEROS:
                 self.owed[item.batch] = _Owed()
         self.lengths = lengths_of(self.counts)
@@ -103,7 +110,7 @@ class Copy:
 
     def count(self, what: bytes | PartKey) -> None:
         """An application key, or a part, that comes for the first time. Raises Surplus."""
-        if self.batch is None:
+        if self.header is None:
             self.waiting.append(what)
         elif isinstance(what, bytes):
             self.count_key(what)
@@ -141,7 +148,7 @@ class Copy:
 
     def counts_for_nothing(self, what: bytes | PartKey) -> bool:
         """Whether a message is nobody's, as far as is known: no key of it is remembered."""
-        if self.batch is None:
+        if self.header is None:
             return False
         if isinstance(what, bytes):
             return next(prefixes_of(what, self.counts, self.lengths), None) is None
@@ -150,7 +157,12 @@ class Copy:
     @property
     def has_too_many_waiting(self) -> bool:
         """Whether all there is has to be read again once the Batch is there."""
-        return self.batch is None and len(self.waiting) >= self.waiting_max
+        return self.header is None and len(self.waiting) >= self.waiting_max
+
+    @property
+    def size(self) -> int:
+        """Keys that were seen, and what it owes: what it takes of memory."""
+        return len(self.seen) + len(self.counts) + len(self.owed)
 
     def give_up(self) -> None:
         """It has too many keys."""
@@ -160,5 +172,5 @@ class Copy:
 
     @property
     def is_complete(self) -> bool:
-        is_whole = self.batch is not None and not (self.left or self.unfinished)
+        is_whole = self.header is not None and not (self.left or self.unfinished)
         return is_whole and not self.is_given_up

@@ -45,6 +45,7 @@ from logstore import Change, PayloadState, Store, StoreDamaged, StoredEntry
 from wire import LogKey
 
 from .logs import frames_of_entry
+from .shelf import Shelf
 
 PAGE_ENTRIES: Final = 2_048
 PAGE_BYTES: Final = 16 << 20
@@ -163,7 +164,7 @@ class Taking:
         self._begins_with = logs
         self._is_channel = is_channel
         self._chain = chain
-        self._assembly = Assembly(self, is_tracked=is_tracked)
+        self._assembly = Assembly(self, shelf=Shelf(), is_tracked=is_tracked)
         self._logs: dict[LogKey, _Log] = {}
         # What is taken now.
         self._db: apsw.Connection
