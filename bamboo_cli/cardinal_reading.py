@@ -71,8 +71,8 @@ def _viewed(args: "Namespace", words: Sequence[str]) -> "Iterator[tuple[Store, S
 
 def run_tail(args: "Namespace", terminal: "Terminal") -> int:
     """Prints what changes in the chain."""
-    from gateways.cardinal import Consuming
-    from gateways.cardinal.progress import StateError, decode_state
+    from gateways.cardinal import Consuming, read_state
+    from gateways.cardinal.progress import StateError
 
     with _viewed(args, args.words) as (store, side, view):
         progress: Progress | None = None
@@ -81,7 +81,7 @@ def run_tail(args: "Namespace", terminal: "Terminal") -> int:
         state = None if args.state is None else Path(args.state)
         if state is not None and state.exists():
             try:
-                progress, token = decode_state(state.read_bytes(), store.author)
+                progress, token = read_state(store, state.read_bytes())
             except OSError as error:
                 raise Problem(f"{state}: {error.strerror}") from None
             except StateError as error:
@@ -268,14 +268,12 @@ class _Tail:
         Not behind each update where thousands come at once: to replace a file takes longer than to
         print one, and whoever is ended in between is told some again either way.
         """
-        from gateways.cardinal.progress import encode_state
-
         self._terminal.flush()
         self._keep_at = time.monotonic() + _KEPT_AFTER_S
         path, progress, self._unkept = self._state, self._unkept, None
         if path is None or progress is None:
             return
-        data = encode_state(progress, self._consuming.token(progress), self._store.author)
+        data = self._consuming.state(progress)
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
             temporary.write_bytes(data)

@@ -50,6 +50,11 @@ def applied_ingest(store: Store, row: AppliedRow) -> int | None:
     if author is None or log_id is None or seq is None or hash_ is None:
         return ingest
     key, number = LogKey(author, unpack_u64(log_id)), unpack_u64(seq)
+    for change in store.changes(ingest - 1, 1):
+        # No number is given twice. An entry that came again, with its payload, left its place;
+        # where another one has it, the store was put back, and took what came in another order.
+        if change.ingest == ingest and (change.key, change.seq) != (key, number):
+            return None
     holds = holds_still(store, key, number, hash_) or _is_taken_away(store, key, number)
     return ingest if holds else None
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Said,
         Updated,
         check_streams,
+        read_state,
     )
     from .logs import (
         FIRST_LOG,
@@ -94,6 +95,7 @@ __all__ = [
     "messages_of_entry",
     "new_entries",
     "own_stream",
+    "read_state",
     "reasons",
     "stream_of",
 ]
@@ -111,6 +113,7 @@ if not TYPE_CHECKING:
                 "Said",
                 "Updated",
                 "check_streams",
+                "read_state",
             ),
             "logs": (
                 "FIRST_LOG",

@@ -7,7 +7,8 @@ up to its end, before anything else that has come.
 Where a consumer is, is a number: that of the last event it has taken. It stays what it is for as
 long as the store lives, also if the table is made anew, so that who goes on with it has lost
 nothing and is told nothing twice. On another node the events have other numbers, and a *token* says
-where to go on: the first entry of each log that holds anything that was not taken (3.6).
+where to go on: the first entry of each log that holds anything that was not taken (3.6). What
+Reorgs have taken back before, a token does not say: that follows from the events up to there.
 
 Blocks.
 """
@@ -16,16 +17,24 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from gateways import applied_ingest, applied_row, pack_u64, unpack_u64
 from gateways.cardinal.content import Content, NotWhole, content_of
 from gateways.cardinal.headers import Head, Header, Outcome, TooDeep
 from gateways.cardinal.ordering import Ordering
-from gateways.cardinal.progress import Progress, decode_token, encode_token
+from gateways.cardinal.progress import (
+    Mark,
+    Progress,
+    decode_state,
+    decode_token,
+    encode_state,
+    encode_token,
+)
 from logstore import ExplainedError, LogState, Store
 from wire import LogKey
 
 from .side import BadEvent, CompleteEvent, ConflictEvent, Event, ReorgDone, ReorgEvent, Side, View
 from .spilling import Spilling
-from .taking import PLACE_BITS
+from .taking import EVENT_MAX, PLACE_BITS
 
 _LOST: Final = "its payloads were deleted here"
 
@@ -73,6 +82,26 @@ def check_streams(view: View) -> None:
                 f"{first.key} and {other.key}",
                 "consume each alone",
             )
+
+
+def read_state(store: Store, data: bytes) -> tuple[Progress, str | None]:
+    """What `Consuming.state` has kept: the progress, and a token where only its head counts.
+
+    Raises StateError, StoreError.
+    """
+    kept = decode_state(data)
+    mark = kept.mark
+    seq = log_id = None
+    if mark.log is not None:
+        log_id, seq = pack_u64(mark.log.log_id), pack_u64(mark.seq)
+    author = mark.log and mark.log.author
+    row = (mark.store, _newest(kept.progress), author, log_id, seq, mark.hash)
+    return kept.progress, None if applied_ingest(store, row) is not None else kept.token
+
+
+def _newest(progress: Progress) -> int:
+    """The number in the feed of the newest entry of which anything was taken."""
+    return max(progress.at, *(at for _, at in progress.channels), 0) >> PLACE_BITS
 
 
 class _Channel:
@@ -146,7 +175,8 @@ class Consuming:
         is_elsewhere = token is not None
         if progress is None or is_elsewhere or progress.at >> PLACE_BITS > store.position():
             head = start if progress is None else progress.head
-            progress = Progress(head, self._until(decode_token(token)) if token else 0)
+            at = self._until(decode_token(token)) if token else 0
+            progress = Progress(head, at, bars=self._bars_at(at, threshold))
         self._at = progress.at
         self._channels = [_Channel(key, view, self._at, at) for key, at in progress.channels]
         for channel in self._channels:
@@ -187,6 +217,18 @@ class Consuming:
             self._ordering.recall(sorted(known.values(), key=lambda each: each.at))
         for ancestor, root in progress.bars:
             self._ordering.bar(ancestor, root)
+
+    def _bars_at(self, at: int, threshold: int | None) -> tuple[tuple[bytes, bytes], ...]:
+        """What was barred behind an event, for who begins there and has not seen what was before.
+
+        To be known from the chain alone: so it is taken from its beginning.
+        """
+        if self._side.last_reorg(self.view, at) is None:
+            return ()
+        before = Consuming(self._store, self._side, self.view, threshold=threshold)
+        while before.take(at) is not None:
+            pass
+        return tuple(before._ordering.bars())
 
     def _until(self, token: Mapping[LogKey, int]) -> int:
         """The last event of which a token says that it was taken."""
@@ -248,14 +290,19 @@ class Consuming:
         if self._is_in_channel:
             self._side.bring_on(self._channels[-1].view)
 
-    def take(self) -> list[Said] | None:
-        """What is said by the next events; None if there are none."""
+    def take(self, until: int = EVENT_MAX) -> list[Said] | None:
+        """What is said by the next events; None if there are none.
+
+        `until`: up to this event; what is in a channel is taken with that which names it.
+        """
         view, at = (
             (self._channels[-1].view, self._channels[-1].at)
             if self._is_in_channel
             else (self.view, self._at)
         )
         events = self._side.events(view, at)
+        if not self._is_in_channel:
+            events = [each for each in events if each.at <= until]
         if not events:
             if self._is_in_channel and self._is_at_end():
                 self._leave()
@@ -378,6 +425,15 @@ class Consuming:
             self._is_in_channel,
             tuple(self._ordering.bars()),
         )
+
+    def state(self, progress: Progress) -> bytes:
+        """What `read_state` reads. The progress of each update in its turn."""
+        _, _, author, log_id, seq, hash_ = applied_row(self._store, _newest(progress))
+        mark = Mark(self._store.author)
+        if author is not None and log_id is not None and seq is not None and hash_ is not None:
+            log = LogKey(author, unpack_u64(log_id))
+            mark = Mark(self._store.author, log, unpack_u64(seq), hash_)
+        return encode_state(progress, self.token(progress), mark)
 
     def token(self, progress: Progress) -> str:
         """Where to go on on any node. The progress of each update in its turn."""

@@ -32,6 +32,15 @@ def encode_frame(key: bytes, value: bytes) -> bytes:
     return b"%c%b%c%b" % (key_bytes, key, value_bytes, value)
 
 
+def frame_bytes(key: bytes, value: bytes) -> int:
+    """How many bytes a frame has."""
+    key_bytes, value_bytes = len(key), len(value)
+    if key_bytes > _ONE_BYTE_MAX or value_bytes > _ONE_BYTE_MAX:
+        lengths = len(encode_varu64(key_bytes)) + len(encode_varu64(value_bytes))
+        return lengths + key_bytes + value_bytes
+    return 2 + key_bytes + value_bytes
+
+
 def encode_note(fields: Mapping[str, object]) -> bytes:
     """A frame that is no message."""
     return encode_frame(b"", canonical_json(fields))

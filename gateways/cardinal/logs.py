@@ -251,17 +251,24 @@ def frames_of_entry(store: Store, entry: StoredEntry) -> Iterator[Frame]:
 
     Raises CodecError where a payload is too large, or at the first byte that belongs to no frame.
     """
+    yield from frames_of(payload_of(store, entry))
+
+
+def payload_of(store: Store, entry: StoredEntry) -> bytes:
+    """Where the frames of an entry are; nothing of entry 1, of an end, or where it is not held.
+
+    Raises CodecError where it is too large.
+    """
     if entry.seq == 1 or entry.payload_state is not PayloadState.PRESENT:
-        return
+        return b""
     if entry.payload_bytes > PAYLOAD_BYTES_MAX:
         raise CodecError(
             f"a payload of {entry.payload_bytes} bytes: {PAYLOAD_BYTES_MAX} are the limit"
         )
-    payload = entry.payload
-    if payload is None:
-        with store.open_payload(entry.key, entry.seq) as reader:
-            payload = reader.read(0, entry.payload_bytes)
-    yield from frames_of(payload)
+    if entry.payload is not None:
+        return entry.payload
+    with store.open_payload(entry.key, entry.seq) as reader:
+        return reader.read(0, entry.payload_bytes)
 
 
 def chosen_topics(stream: Stream, wanted: Sequence[str]) -> dict[str, LogKey]:

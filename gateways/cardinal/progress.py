@@ -29,6 +29,30 @@ class Progress(NamedTuple):
     """What a Reorg has taken back (`Ordering.bars`)."""
 
 
+class Mark(NamedTuple):
+    """By what a store is known again, as it was when something was taken from it.
+
+    Its author alone would not do: it may have been put back from a copy, and have grown again past
+    the same numbers.
+    """
+
+    store: bytes
+    """Its author."""
+    log: LogKey | None = None
+    """Of the newest entry that was taken; None: there is none that could tell."""
+    seq: int = 0
+    hash: bytes = b""
+
+
+class Kept(NamedTuple):
+    """What `--state` has kept."""
+
+    progress: Progress
+    """In the store with this mark; elsewhere only the head of it counts."""
+    token: str
+    mark: Mark
+
+
 class StateError(ValueError):
     """It is no state that was kept; the text says why."""
 
@@ -55,15 +79,19 @@ def decode_token(token: str) -> dict[LogKey, int]:
     return found
 
 
-def encode_state(progress: Progress, token: str, store: bytes) -> bytes:
-    """`store`: the author of the store where the progress counts; the token counts everywhere."""
+def encode_state(progress: Progress, token: str, mark: Mark) -> bytes:
+    """What `decode_state` reads."""
     head = progress.head
+    entry = None
+    if mark.log is not None:
+        entry = {"log": str(mark.log), "seq": _json_int(mark.seq), "hash": mark.hash.hex()}
     fields = {
         "number": None if head is None else _json_int(head.number),
         "hash": None if head is None else head.hash.hex(),
         "weight": None if head is None else _json_int(head.weight),
         "token": token,
-        "store": store.hex(),
+        "store": mark.store.hex(),
+        "entry": entry,
         "at": _json_int(progress.at),
         "channels": [[str(key), _json_int(at)] for key, at in progress.channels],
         "in_channel": progress.is_in_channel,
@@ -76,22 +104,19 @@ def _json_int(number: int) -> int | str:
     return number if number <= _JSON_INT_MAX else str(number)
 
 
-def decode_state(data: bytes, store: bytes) -> tuple[Progress, str | None]:
-    """The progress; a token where only the head of it counts. Raises StateError."""
+def decode_state(data: bytes) -> Kept:
+    """What was kept. Raises StateError."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
         raise StateError("it is no JSON") from None
     if not isinstance(fields, dict):
         raise StateError("it is no JSON object")
-    head = _head(fields)
     token = fields.get("token")
     if not isinstance(token, str):
         raise StateError("it has no token")
-    if fields.get("store") != store.hex():
-        return Progress(head), token
     progress = Progress(
-        head,
+        _head(fields),
         _int(fields, "at", _AT_MAX),
         tuple(
             (_key(name), _as_int(at, "channels", _AT_MAX))
@@ -104,7 +129,22 @@ def decode_state(data: bytes, store: bytes) -> tuple[Progress, str | None]:
     )
     if progress.is_in_channel and not progress.channels:
         raise StateError("it is in a channel, and names none")
-    return progress, None
+    return Kept(progress, token, _mark(fields))
+
+
+def _mark(fields: dict[str, object]) -> Mark:
+    store = _hash(fields.get("store"), "store")
+    entry = fields.get("entry")
+    if entry is None:
+        return Mark(store)
+    if not isinstance(entry, dict):
+        raise StateError("'entry' is no JSON object")
+    hash_ = entry.get("hash")
+    try:
+        entry_hash = bytes.fromhex(hash_ if isinstance(hash_, str) else "")
+    except ValueError:
+        raise StateError("'hash' of 'entry' is no hash") from None
+    return Mark(store, _key(entry.get("log")), _int(entry, "seq", U64_MAX), entry_hash)
 
 
 def _head(fields: dict[str, object]) -> Head | None:

@@ -27,14 +27,14 @@ from gateways.cardinal.declared import DEFAULT_TOPIC, Router
 from gateways.cardinal.headers import THRESHOLD, Head, Header
 from gateways.cardinal.headers import TooDeep as TooDeepBranch
 from gateways.cardinal.producing import Block
-from gateways.cardinal.progress import Progress, decode_state, encode_state
+from gateways.cardinal.progress import Progress
 from gateways.cardinal.tracking import Tracking
 from logstore import ALL, Seldom, Store, StoreError
 from peer.api import Peer
 from peer.node import Observer, unobserved
 from wire import LogKey
 
-from .consuming import Consuming, Found, ReorgSaid, Said, Updated
+from .consuming import Consuming, Found, ReorgSaid, Said, Updated, read_state
 from .logs import (
     TOGETHER_BYTES_MAX,
     TOGETHER_ENTRIES_MAX,
@@ -391,7 +391,7 @@ class CardinalConsumer(Running):
         view = View(streams, Tracking(router, self._tracked, self._topics))
         token, progress = None, None
         if self._state is not None:
-            progress, token = decode_state(self._state, store.author)
+            progress, token = read_state(store, self._state)
         return Consuming(
             store,
             self._side,
@@ -485,9 +485,7 @@ class CardinalConsumer(Running):
 
         def encoded() -> bytes:
             with self._lock:
-                progress = self._progress or Progress(self._start)
-                token = self._consuming.token(progress)
-                return encode_state(progress, token, self._host.store.author)
+                return self._consuming.state(self._progress or Progress(self._start))
 
         return await self._host.call(encoded)
 

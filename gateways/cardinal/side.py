@@ -44,13 +44,13 @@ from logstore import Seldom, Store, StoreDamaged
 from wire import U64_MAX, LogKey
 
 from . import taking
-from .logs import Stream
-from .taking import PLACE_BITS, Taking, messages_in
+from .logs import Stream, payload_of
+from .taking import PLACE_BITS, Span, Taking, messages_in
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "cardinal.sqlite3"
-VERSION: Final = 2
+VERSION: Final = 3
 VIEWS_MAX: Final = 16
 """Of more those go that nobody has used for a while."""
 UNUSED_S: Final = 3_600
@@ -165,6 +165,7 @@ class Place(NamedTuple):
     log: LogKey
     seq: int
     producer: int
+    span: Span
     frame: int | None = None
     """The last frame that counts, None: all do."""
 
@@ -301,13 +302,13 @@ class Side:
         found: bytes | None = self._table.look(lambda db: db.execute(query, bound).get)
         return U64_MAX if found is None else unpack_u64(found)
 
-    def last_reorg(self, view: View) -> ReorgEvent | None:
-        """The newest reorganisation."""
+    def last_reorg(self, view: View, until: int = taking.EVENT_MAX) -> ReorgEvent | None:
+        """The newest reorganisation up to an event."""
 
         def load(db: apsw.Connection) -> ReorgEvent | None:
             rows = db.execute(
-                f"{_SELECT_EVENTS} AND e.kind = ? ORDER BY e.at DESC LIMIT 1",
-                (view.what, 0, taking.REORG),
+                f"{_SELECT_EVENTS} AND e.at <= ? AND e.kind = ? ORDER BY e.at DESC LIMIT 1",
+                (view.what, 0, until, taking.REORG),
             )
             found = [_event(view, row) for row in rows]
             return found[0] if found and isinstance(found[0], ReorgEvent) else None
@@ -427,14 +428,21 @@ class Side:
         Of one that is complete up to the message that made it so: what comes later is not in it.
         """
         query = (
-            "SELECT l.author, l.log_id, p.seq, l.producer, iif(p.taken = b.taken, b.frame, NULL)"
-            " FROM blocks b JOIN places p ON p.block = b.id JOIN logs l ON l.id = p.log"
+            "SELECT l.author, l.log_id, p.seq, l.producer, p.first, p.start, p.stop,"
+            " iif(p.taken = b.taken, b.frame, NULL) FROM blocks b JOIN places p ON p.block = b.id"
+            " JOIN logs l ON l.id = p.log"
             " WHERE b.id = ? AND p.taken <= ifnull(b.taken, p.taken) ORDER BY p.taken"
         )
         return self._table.look(
             lambda db: [
-                Place(LogKey(author, unpack_u64(log_id)), unpack_u64(seq), producer, frame)
-                for author, log_id, seq, producer, frame in db.execute(query, (block.id,))
+                Place(
+                    LogKey(author, unpack_u64(log_id)),
+                    unpack_u64(seq),
+                    producer,
+                    Span(*span),
+                    frame,
+                )
+                for author, log_id, seq, producer, *span, frame in db.execute(query, (block.id,))
             ]
         )
 
@@ -481,7 +489,8 @@ class Side:
         for place in places:
             entry = sound_entry(self._store, place.log, place.seq, self._say_damaged)
             if entry is not None:
-                yield from messages_in(self._store, entry, place.producer, hash_, place.frame)
+                payload = payload_of(self._store, entry)
+                yield from messages_in(payload, place.span, place.producer, hash_, place.frame)
 
 
 def _position(db: apsw.Connection, what: str) -> int | None:

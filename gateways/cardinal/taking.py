@@ -37,14 +37,14 @@ from gateways.cardinal.codec import (
 )
 from gateways.cardinal.counting import IsTracked
 from gateways.cardinal.declared import ReorgDeclared, read_declared
-from gateways.cardinal.frames import Frame, channel_of
+from gateways.cardinal.frames import Frame, channel_of, frame_bytes, frames_of
 from gateways.cardinal.headers import Header
 from gateways.declaration import DeclarationError
 from gateways.reading import CodecError
 from logstore import Change, PayloadState, Store, StoreDamaged, StoredEntry
 from wire import LogKey
 
-from .logs import frames_of_entry
+from .logs import payload_of
 from .shelf import Shelf
 
 PAGE_ENTRIES: Final = 2_048
@@ -54,6 +54,7 @@ _READ_ENTRIES: Final = 256
 _READ_BYTES: Final = 4 << 20
 PLACE_BITS: Final = 24
 """Of an event's number: an entry, and what of a channel is taken with it, has not as many."""
+EVENT_MAX: Final = (1 << 63) - 1
 BAD_MAX: Final = 1_000
 """Bad messages of an entry that are told: three bytes would else be a row each."""
 COMPLETE, CONFLICT, BAD, REORG, REORG_DONE = range(1, 6)
@@ -81,7 +82,8 @@ STATEMENTS: Final = (
     "CREATE INDEX blocks_incomplete ON blocks(view) WHERE at IS NULL",
     (
         "CREATE TABLE places(block INTEGER NOT NULL, taken INTEGER NOT NULL, log INTEGER NOT NULL,"
-        " seq BLOB NOT NULL, PRIMARY KEY (block, taken)) WITHOUT ROWID"
+        " seq BLOB NOT NULL, first INTEGER, start INTEGER, stop INTEGER,"
+        " PRIMARY KEY (block, taken)) WITHOUT ROWID"
     ),
     "CREATE INDEX places_by_entry ON places(log, seq)",
     (
@@ -94,6 +96,20 @@ STATEMENTS: Final = (
         " PRIMARY KEY (view, at)) WITHOUT ROWID"
     ),
 )
+
+
+class Span(NamedTuple):
+    """Which part of a payload has all messages of a block that are in it.
+
+    An entry may have messages of thousands of blocks: without it each of them would have to be
+    looked for among those of all others.
+    """
+
+    first: int
+    """The place of its first frame, from 0 on."""
+    start: int
+    stop: int
+    """Bytes; `stop` is behind the last."""
 
 
 class _Log(NamedTuple):
@@ -119,21 +135,34 @@ class _Step:
         self.at = self.taken = self.ingest << PLACE_BITS
 
 
-def messages_in(
-    store: Store, entry: StoredEntry, producer: int, hash_: bytes, frame: int | None = None
-) -> Iterator[Come]:
-    """The messages of a block in an entry, up to the first byte that is no frame.
+@dataclass(slots=True)
+class _Reading:
+    """An entry that is taken, and how far."""
 
-    `frame`: the place of the last frame that counts, None: all do.
-    """
-    last = None if frame is None else frame + 1
-    try:
-        for key, value in islice(frames_of_entry(store, entry), last):
-            if key[1:PREFIX_BYTES] == hash_ and key[0] <= BATCH_DELETE_MSG:
-                yield Come(producer, key, value)
-    except CodecError:
-        # It was told when it was taken.
-        return
+    payload: bytes = b""
+    index: int = 0
+    """Of the frame that is taken now."""
+    start: int = 0
+    """Where it begins."""
+    _begun: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+
+    def begin(self, hash_: bytes) -> None:
+        """The frame is of this block."""
+        self._begun.setdefault(hash_, (self.index, self.start))
+
+    def span(self, hash_: bytes) -> Span:
+        """What was taken of a block."""
+        return Span(*self._begun[hash_], self.start)
+
+
+def messages_in(
+    payload: bytes, span: Span, producer: int, hash_: bytes, frame: int | None = None
+) -> Iterator[Come]:
+    """The messages of a block in a payload. `frame`: the last one that counts, None: all do."""
+    count = None if frame is None else frame + 1 - span.first
+    for key, value in islice(frames_of(payload[span.start : span.stop]), count):
+        if key[1:PREFIX_BYTES] == hash_ and _is_of_block(key):
+            yield Come(producer, key, value)
 
 
 class Taking:
@@ -171,7 +200,7 @@ class Taking:
         self._step = _Step(0)
         self._log: _Log
         self._entry: StoredEntry
-        self._index = 0
+        self._reading = _Reading()
         self._block = 0
         self._state: int | None = None
         self._channels: list[_Log] = []
@@ -312,7 +341,7 @@ class Taking:
         )
 
     def _take_entry(self, of: _Log, entry: StoredEntry) -> None:
-        self._log, self._entry, self._index = of, entry, 0
+        self._log, self._entry, self._reading = of, entry, _Reading()
         self.in_order &= entry.seq > self._newest.get(of.id, 0)
         self._newest[of.id] = entry.seq
         channel: int | None = None
@@ -333,9 +362,12 @@ class Taking:
 
     def _frames(self, entry: StoredEntry) -> Iterator[Frame]:
         try:
-            for frame in frames_of_entry(self._store, entry):
+            reading = self._reading
+            reading.payload = payload_of(self._store, entry)
+            for frame in frames_of(reading.payload):
                 yield frame
-                self._index += 1
+                reading.index += 1
+                reading.start += frame_bytes(*frame)
         except CodecError as error:
             self._add_bad(str(error))
 
@@ -363,7 +395,7 @@ class Taking:
                 "INSERT INTO blocks(view, hash, state, at) VALUES (?, ?, ?, ?)",
                 (self.view, key + pack_u64(at), State.CLOSED, at),
             )
-            self._add_place(self._db.last_insert_rowid())
+            self._add_place(self._db.last_insert_rowid(), Span(0, 0, 0))
 
     def _count_reorg(self, hash_: bytes) -> bool:
         """Whether this producer has said so more often than any other one before (3.5)."""
@@ -381,6 +413,7 @@ class Taking:
     def _take_run(self, first: Frame, frames: Iterator[Frame]) -> Frame | None:
         """What stands together of one block; the frame behind it."""
         hash_ = first.key[1:PREFIX_BYTES]
+        self._reading.begin(hash_)
         frame: Frame | None = first
 
         def run() -> Iterator[Frame]:
@@ -403,7 +436,7 @@ class Taking:
             self._block, self._state = row
         for happened in self._assembly.take_run(self._log.producer, hash_, run()):
             self._note(happened)
-        self._add_place(self._block)
+        self._add_place(self._block, self._reading.span(hash_))
         return frame
 
     def _note(self, happened: Happened) -> None:
@@ -418,7 +451,7 @@ class Taking:
                 # What comes later is compared with it, and is not in it.
                 self._db.execute(
                     "UPDATE blocks SET at = ?, producer = ?, taken = ?, frame = ? WHERE id = ?",
-                    (at, producer, self._step.taken, self._index, self._block),
+                    (at, producer, self._step.taken, self._reading.index, self._block),
                 )
             case Changed(state):
                 self._db.execute("UPDATE blocks SET state = ? WHERE id = ?", (state, self._block))
@@ -434,10 +467,11 @@ class Taking:
             (header.number, encode_weight(header.weight), header.parent, self._block),
         )
 
-    def _add_place(self, block: int) -> None:
+    def _add_place(self, block: int, span: Span) -> None:
         self._db.execute(
-            "INSERT OR IGNORE INTO places VALUES (?, ?, ?, ?)",
-            (block, self._step.taken, self._log.id, pack_u64(self._entry.seq)),
+            "INSERT INTO places VALUES (?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET stop = excluded.stop",
+            (block, self._step.taken, self._log.id, pack_u64(self._entry.seq), *span),
         )
 
     def _add_bad(self, reason: str) -> None:
@@ -446,7 +480,7 @@ class Taking:
             return
         if self._step.bad == BAD_MAX:
             reason += f"; of {BAD_MAX} in one entry this is the last that is told"
-        self._add_event(BAD, what={"index": self._index, "reason": reason})
+        self._add_event(BAD, what={"index": self._reading.index, "reason": reason})
 
     def _add_event(
         self, kind: int, *, block: int | None = None, what: Mapping[str, object] | None = None
@@ -468,20 +502,18 @@ class Taking:
     def messages(self, hash_: bytes) -> Iterator[Come]:
         """Of that block, those before the one that is taken now."""
         rows = self._db.execute(
-            "SELECT l.author, l.log_id, p.seq, l.producer FROM places p JOIN logs l ON l.id = p.log"
-            " WHERE p.block = ? AND p.taken < ? ORDER BY p.taken",
+            "SELECT l.author, l.log_id, p.seq, l.producer, p.first, p.start, p.stop FROM places p"
+            " JOIN logs l ON l.id = p.log WHERE p.block = ? AND p.taken < ? ORDER BY p.taken",
             (self._block, self._step.taken),
         )
-        for author, log_id, seq, producer in rows:
+        for author, log_id, seq, producer, *span in rows:
             key = LogKey(author, unpack_u64(log_id))
             entry = sound_entry(self._store, key, unpack_u64(seq), self._damaged)
             if entry is not None:
-                yield from messages_in(self._store, entry, producer, hash_)
-        for index, frame in enumerate(frames_of_entry(self._store, self._entry)):
-            if index == self._index:
-                return
-            if frame.key[1:PREFIX_BYTES] == hash_ and _is_of_block(frame.key):
-                yield Come(self._log.producer, *frame)
+                payload = payload_of(self._store, entry)
+                yield from messages_in(payload, Span(*span), producer, hash_)
+        reading = self._reading
+        yield from messages_in(reading.payload, reading.span(hash_), self._log.producer, hash_)
 
 
 def _is_of_block(key: bytes) -> bool:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gateways.cardinal import Consuming, ReorgSaid, Side, SubBatch, Updated
+from gateways.cardinal import Consuming, ReorgSaid, Side, SubBatch, Updated, read_state
 from gateways.cardinal.consuming import Found, Said
 from gateways.cardinal.headers import Head, TooDeep
 from gateways.cardinal.producing import Block
-from gateways.cardinal.progress import Progress, decode_state, encode_state
+from gateways.cardinal.progress import Progress
 from gateways.cardinal.side import ConflictEvent
 from logstore import Seldom, Store
 
@@ -280,10 +280,7 @@ def test_who_begins_again_at_every_update_is_told_the_same(seed: int) -> None:
             update = first_update(consuming)
             if update is None:
                 break
-            data = encode_state(
-                update.progress, consuming.token(update.progress), world.store.author
-            )
-            progress, token = decode_state(data, world.store.author)
+            progress, token = read_state(world.store, consuming.state(update.progress))
             assert token is None
             again.append(update)
     assert updates(again) == updates(told)

@@ -1,11 +1,13 @@
 """Producers that say what costs others most, or what was said already."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from gateways.cardinal import Consuming, Side, Updated, codec
-from gateways.cardinal.frames import encode_frame
+from gateways.cardinal import Consuming, Side, Updated, codec, taking
+from gateways.cardinal.assembly import Assembly
+from gateways.cardinal.frames import Frame, encode_frame, frames_of
 from gateways.cardinal.producing import Block
 from gateways.cardinal.side import ConflictEvent
 from logstore import Seldom, Store
@@ -99,6 +101,71 @@ def test_a_token_from_within_a_channel_begins_it_anew(producer: Producer) -> Non
         taken(there)
         assert there.head == here.head
         assert [each.hash for each in there.chain()] == [each.hash for each in here.chain()]
+    side.close()
+
+
+def test_a_token_does_not_bring_back_what_a_reorg_has_taken_back(producer: Producer) -> None:
+    for number in range(1, 6):
+        producer.add(block(number, number, hash_of(number - 1) if number > 1 else GENESIS, number))
+    producer.writer.begin_reorg(producer.store.append_many, 2, hash_of(2))
+    producer.add(block(3, "new", hash_of(2), 1))
+    producer.writer.end_reorg(producer.store.append_many)
+    producer.add(block(4, "newer", hash_of("new"), 2))
+    side = Side(producer.store, Seldom(no_clock))
+    view = view_of(producer.stream)
+    here = Consuming(producer.store, side, view)
+    last = [each for each in taken(here) if isinstance(each, Updated)][-1]
+    token = here.token(last.progress)
+    there = Consuming(producer.store, side, view, start=last.progress.head, token=token)
+    assert there.progress().bars == here.progress().bars == ((hash_of(2), hash_of(3)),)
+    # Heavier than all there is, and below what was taken back.
+    producer.add(block(6, 6, hash_of(5), 100))
+    producer.add(block(5, "newest", hash_of("newer"), 3))
+    for each in (here, there):
+        assert updates(taken(each)) == [((hash_of("newest"),), ())]
+    side.close()
+
+
+def test_messages_of_thousands_of_blocks_in_turn_are_not_read_again_for_each(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks that leave memory, and an entry that has some of each of them."""
+    read = 0
+
+    def counted(payload: bytes) -> Iterator[Frame]:
+        nonlocal read
+        for frame in frames_of(payload):
+            read += 1
+            yield frame
+
+    monkeypatch.setattr(taking, "frames_of", counted)
+    monkeypatch.setattr(
+        taking, "Assembly", partial(Assembly, incomplete_max=10, complete_keys_max=30)
+    )
+    blocks = [hash_of(("many", number)) for number in range(200)]
+    opening = {b"a/": codec.Item(owed=6)}
+
+    def write(messages: list[codec.Message]) -> None:
+        payload = b"".join(encode_frame(*codec.encode_message(each)) for each in messages)
+        producer.store.append_many([(producer.stream.key.log_id, [payload])])
+
+    write([codec.Batch(each, 1, 1, GENESIS, opening) for each in blocks])
+    for number in range(6):
+        write([codec.Update(each, b"a/%d" % number, b"x") for each in blocks])
+    for _ in range(4):
+        # Complete, and left memory again: what comes is compared with it nevertheless.
+        write([codec.Update(each, b"a/1", b"x") for each in blocks])
+    write([codec.Update(each, b"a/1", b"other") for each in blocks])
+    side = Side(producer.store, Seldom(no_clock))
+    consuming = Consuming(producer.store, side, view_of(producer.stream))
+    said = taken(consuming)
+    assert len([each for each in said if isinstance(each, ConflictEvent)]) == len(blocks)
+    # Each once as it comes, and once more what came of a block until it is counted anew.
+    assert read <= 2 * len(blocks) * 12
+    read = 0
+    for each in blocks:
+        assert len([*consuming.content(each).values.pairs()]) == 6
+    assert read == 7 * len(blocks)
     side.close()
 
 

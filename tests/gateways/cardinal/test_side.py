@@ -1,18 +1,20 @@
 """The side table: brought on, lost, damaged, of another store, shared; what was deleted here."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gateways.cardinal import Consuming, HistoryGone, Side, Stream, Updated, codec
+from gateways.cardinal import Consuming, HistoryGone, Side, Stream, Updated, codec, read_state
 from gateways.cardinal import side as side_module
 from gateways.cardinal.consuming import ProducersDisagree
 from gateways.cardinal.declared import declare
 from gateways.cardinal.frames import encode_frame, encode_note
 from gateways.cardinal.headers import Head
 from gateways.cardinal.side import FILE_NAME, BadEvent
+from gateways.cardinal.taking import PLACE_BITS
 from gateways.cardinal.why import reasons
 from logstore import Seldom, Store
 from tests.gateways.failing import damage, fill_disk_once
@@ -262,6 +264,39 @@ def test_a_token_goes_on_on_another_node(producer: Producer) -> None:
     there = Consuming(second, sides[1], view, start=progress.head, token=token)
     assert updates(taken(there)) == ALL[4:]
     for side in sides:
+        side.close()
+
+
+def test_a_state_beside_a_store_that_was_put_back_goes_on_by_its_token(
+    producer: Producer, tmp_path: Path
+) -> None:
+    topics = producer.stream.topics()
+    view = view_of(producer.stream)
+    with Store.create(tmp_path / "node") as store:
+        for topic in ("main", "accounts", "storage"):
+            Replica(store).take(producer.store, topics[topic], 1)
+    shutil.copytree(tmp_path / "node", tmp_path / "copy")
+    with Store.open(tmp_path / "node") as store:
+        Replica(store).take_all(producer.store)
+        side = Side(store, Seldom(no_clock))
+        here = Consuming(store, side, view)
+        half = [each for each in taken(here) if isinstance(each, Updated)][:4]
+        states = [here.state(each.progress) for each in half]
+        assert read_state(store, states[-1]) == (half[-1].progress, None)
+        side.close()
+    shutil.copy(tmp_path / "node" / FILE_NAME, tmp_path / "copy")
+    # It grows again past the same numbers, with the logs in another order.
+    with Store.open(tmp_path / "copy") as store:
+        for topic in ("storage", "accounts", "main"):
+            Replica(store).take(producer.store, topics[topic])
+        progress, token = read_state(store, states[-1])
+        assert token is not None
+        assert progress.at >> PLACE_BITS <= store.position()
+        side = Side(store, Seldom(no_clock))
+        there = Consuming(store, side, view, progress=progress, token=token)
+        assert updates(taken(there)) == ALL[4:]
+        # Nor does the table count, which is ahead of the copy and not of what it is now.
+        assert updates(taken(Consuming(store, side, view))) == ALL
         side.close()
 
 
