@@ -25,10 +25,11 @@ from peer.node import (
 )
 from peer.node.interests import Wanted
 from tests.records import replace
-from wire import LogKey, SignatureLibraryError
+from wire import LogKey, Setup, SignatureLibraryError, encode_setup
 
 from .support import PATIENCE_S, Author
 
+SETUP = Setup(send_greedily=False, accept_greedily=False, send_window=0, receive_window=0)
 CONFIG = NodeConfig(workers=0, poll_s=0.001)
 SILENT_S = CONFIG.session.close_step_s
 ANYWHERE = Address("127.0.0.1", 0)
@@ -198,6 +199,27 @@ async def test_of_too_many_connections_the_one_that_says_nothing_gives_way_to_a_
         assert len(running.members) == 1
         for stream in streams:
             await stream.aclose()
+
+
+async def test_who_hangs_up_before_he_says_anything_takes_nothing_from_his_address() -> None:
+    # A hundredth of a call a second for the first eight, loopback has as much as eight addresses.
+    limits = Limits(accepts_burst=1, accepts_per_s=0.00125)
+    async with node(config=replace(CONFIG, limits=limits)) as running:
+        [address] = await running.listen(ANYWHERE)
+        with trio.fail_after(PATIENCE_S):
+            for _ in range(100):
+                stream = await trio.open_tcp_stream(address.host, address.port)
+                await trio.aclose_forcefully(stream)
+            answered = 0
+            for _ in range(9):
+                stream = await trio.open_tcp_stream(address.host, address.port)
+                with suppress(trio.BrokenResourceError):
+                    await stream.send_all(encode_setup(SETUP))
+                    answered += len(await stream.receive_some(1))
+                await stream.aclose()
+        # Of those who do say something the ninth comes too often.
+        assert answered == 8
+        assert running.gate.hits == {"accepts": 1}
 
 
 async def test_an_address_that_is_taken_is_one_clear_line() -> None:

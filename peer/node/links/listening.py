@@ -23,6 +23,10 @@ from .roster import Member, Roster
 log = logging.getLogger(__name__)
 
 BACKLOG: Final = 128
+SAID_SOON_S: Final = 0.05
+"""A caller's first bytes follow his connection at once."""
+LOOKED_AT_MAX: Final = 256
+"""Connections that are waited for so long, without a place: what they take is a descriptor each."""
 
 
 class CannotListenError(Exception):
@@ -115,6 +119,7 @@ class Reception:
         self._roster = roster
         self._gate = gate
         self._entrance = entrance
+        self._looked_at = 0
 
     async def welcome(self, stream: trio.SocketStream, *, tls: bool) -> None:
         """Runs an accepted connection, if it may stay. Raises nothing."""
@@ -125,10 +130,28 @@ class Reception:
                 peer = Address.at_path(stream.socket.getsockname())
             else:
                 peer = Address(*stream.socket.getpeername()[:2])
-        if peer is None:
+        if peer is None or await self._has_hung_up(stream):
             await close_stream(stream)
         else:
             await self.run(stream, peer.host, str(peer), tls=tls)
+
+    async def _has_hung_up(self, stream: trio.SocketStream) -> bool:
+        """Whether a caller is gone before he has said anything.
+
+        He takes none of what his address is given, else a thousand such calls a second would keep
+        out whoever has the same address: of a hundred of his own some seven would be let in.
+        """
+        if self._looked_at >= LOOKED_AT_MAX:
+            return False
+        self._looked_at += 1
+        try:
+            with trio.move_on_after(SAID_SOON_S):
+                return not await stream.socket.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+        finally:
+            self._looked_at -= 1
+        return False
 
     async def run(self, stream: trio.abc.Stream, host: str, address: str, *, tls: bool) -> None:
         """Runs a connection that came from a host, if it may stay."""
