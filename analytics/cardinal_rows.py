@@ -34,11 +34,13 @@ from .cardinal_streams import GROUP, LogRow, Logs, Streams
 from .declared import LOG, check_batch
 from .errors import BadInput
 from .reading import check_columns, latest
+from .schema import local_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _INT_MAX: Final = (1 << 31) - 1
+_GROUP_DDL: Final = "node STRING, chain STRING, settings STRING"
 _INSTEAD: Final = "use batch, or cardinal_messages and cardinal_blocks_stream"
 
 
@@ -303,10 +305,28 @@ class _Batch:
             | (f.col("kind") == DONE) & f.col("view").isNotNull()
         )
         found = self._sorted(messages).mapInArrow(list_events, EVENTS_DDL)
+        found = found.unionByName(self._others(), allowMissingColumns=True)
         if alone:
             found = found.unionByName(self._ended(alone), allowMissingColumns=True)
         placed = found.join(f.broadcast(self._logs.thresholds()), list(GROUP))
         return placed.repartition(*GROUP).sortWithinPartitions(*GROUP, *ORDER)
+
+    def _others(self) -> "DataFrame":
+        """Logs of which it is known that they are no channels: nobody waits where a note names one.
+
+        Where the first entry is not here, a consumer waits for it.
+        """
+        from pyspark.sql import functions as f
+
+        spark = self._rows.sparkSession
+        authors = sorted({(*each.group, each.author) for each in self._logs.topics})
+        whose = f.broadcast(local_frame(spark, authors, f"{_GROUP_DDL}, author STRING"))
+        opened = [(*each.group, f"{each.author}/{each.log_id}") for each in self._opened]
+        channels = f.broadcast(local_frame(spark, opened, f"{_GROUP_DDL}, view STRING"))
+        begun = self._rows.where("seq = 1 AND payload IS NOT NULL").join(whose, ["node", "author"])
+        name = f.concat_ws("/", "author", f.col("log_id").cast("STRING"))
+        found = begun.select(*GROUP, name.alias("view"), f.col("ingest_seq").alias("at"), "seq")
+        return _over(found.join(channels, [*GROUP, "view"], "left_anti"))
 
     def _ended(self, channels: list[LogRow]) -> "DataFrame":
         """Channels of which all is here."""
@@ -316,16 +336,23 @@ class _Batch:
         held = self._rows.select(*LOG, "seq", "is_end", "ingest_seq").join(logs, list(LOG))
         whole = held.groupBy(*GROUP, "view").agg(
             f.max("is_end").alias("is_ended"),
-            f.max("seq").alias("newest"),
+            f.max("seq").alias("seq"),
             f.count_distinct("seq").alias("count"),
             f.max("ingest_seq").alias("at"),
         )
-        return whole.where("is_ended AND newest = count").select(
-            *GROUP,
-            "view",
-            "at",
-            f.lit(_INT_MAX).alias("late"),
-            f.col("newest").alias("seq"),
-            f.lit(0).alias("index"),
-            f.lit(ENDED).alias("kind"),
-        )
+        return _over(whole.where("is_ended AND seq = count"))
+
+
+def _over(logs: "DataFrame") -> "DataFrame":
+    """Events: nothing more comes in these logs. Behind all that has come."""
+    from pyspark.sql import functions as f
+
+    return logs.select(
+        *GROUP,
+        "view",
+        "at",
+        f.lit(_INT_MAX).alias("late"),
+        "seq",
+        f.lit(0).alias("index"),
+        f.lit(ENDED).alias("kind"),
+    )

@@ -30,7 +30,7 @@ from analytics import (
 )
 from analytics.schema import record_batch
 from gateways.cardinal import Consuming, Settings, Side, Stream, Updated, create_stream
-from gateways.cardinal.codec import Batch, Item, Message, encode_message
+from gateways.cardinal.codec import Batch, Item, Message, Reorg, encode_message
 from gateways.cardinal.codec import Update as Value
 from gateways.cardinal.content import Content, InMemory, NotWhole, content_of, missing_of
 from gateways.cardinal.frames import encode_frame, encode_note
@@ -229,6 +229,38 @@ def test_blocks_and_the_chain_are_what_a_consumer_of_each_node_is_told(
     assert any(each.conflicts for each in told.values())
     assert any(each.missing for each in told.values())
     assert any(not row["complete"] for rows in blocks.values() for row in rows)
+
+
+def test_a_note_that_names_no_channel_keeps_nobody_waiting(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    told = {}
+    with Store.create(tmp_path / "node") as store:
+        for named in ("own", "other", "later"):
+            producer = Producer(SETTINGS._replace(chain=named))
+            producer.add(block(1, 1, GENESIS, 1))
+            producer.add(block(2, 2, hash_of(1), 2))
+            log_id = producer.stream.key.log_id if named == "own" else 77
+            if named == "other":
+                producer.store.append([b"no channel"], log_id=log_id)
+            note = encode_note({"channel": log_id})
+            reorg = encode_frame(*encode_message(Reorg(hash_of(1), 1)))
+            producer.store.append_many([(producer.stream.key.log_id, [note + reorg])])
+            producer.add(block(2, "new", hash_of(1), 1))
+            Replica(store).take_all(producer.store)
+            told[named] = Told(store, [producer.stream])
+            producer.close()
+        export(store, tmp_path / "lake")
+    frame = read_export(spark, [tmp_path / "lake"])
+    rows = cardinal_chain(frame).orderBy("chain", "number").collect()
+    for named, expected in told.items():
+        found = [
+            (row["number"], bytes(row["block_hash"]), bytes(row["parent"]))
+            for row in rows
+            if row["chain"] == named
+        ]
+        assert found == expected.chain
+        assert len(found) == (1 if named == "later" else 2)
 
 
 def test_updates_are_what_is_in_the_blocks_of_each_node(
