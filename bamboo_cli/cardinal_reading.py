@@ -314,16 +314,6 @@ def _block_line(header: "Header", content: "Content | None") -> str:
     return f"{line} {values}" + (f" {deletes}" if content.deletes else "")
 
 
-def _caught_up(store: Store, side: "Side", view: "View") -> "Consuming":
-    """A consumer that has taken everything that is held."""
-    from gateways.cardinal import Consuming
-
-    consuming = Consuming(store, side, view)
-    while consuming.take() is not None:
-        consuming.bring_on()
-    return consuming
-
-
 # One block
 
 
@@ -343,10 +333,12 @@ def _number_or_hash(text: str) -> int | bytes:
 
 def run_block(args: "Namespace", terminal: "Terminal") -> int:
     """Prints one block."""
+    from gateways.cardinal import ordered
+
     streams, which = _words_of_block(args)
     wanted = _number_or_hash(which)
     with _viewed(args, streams) as (store, side, view):
-        consuming = _caught_up(store, side, view)
+        consuming = ordered(store, side, view)
         if isinstance(wanted, bytes):
             header = consuming.header(wanted)
         else:
@@ -377,7 +369,7 @@ def run_block(args: "Namespace", terminal: "Terminal") -> int:
 
 def run_why(args: "Namespace", terminal: "Terminal") -> int:
     """Says how it stands with a block."""
-    from gateways.cardinal import reasons
+    from gateways.cardinal import ordered, reasons
 
     *streams, which = args.words
     if not streams:
@@ -387,7 +379,7 @@ def run_why(args: "Namespace", terminal: "Terminal") -> int:
     except ValueError as error:
         raise WrongUsage(f"cardinal why: {error}") from None
     with _viewed(args, streams) as (store, side, view):
-        consuming = _caught_up(store, side, view)
+        consuming = ordered(store, side, view)
         found = reasons(store, side, consuming, hash_)
     if terminal.as_json:
         terminal.record({"hash": hash_.hex(), "state": found.state, "reasons": found.sentences})
@@ -432,8 +424,10 @@ def run_wait(args: "Namespace", terminal: "Terminal") -> int:
 
 def run_status(args: "Namespace", terminal: "Terminal") -> int:
     """How it stands with a chain here."""
+    from gateways.cardinal import ordered
+
     with _viewed(args, args.words) as (store, side, view):
-        consuming = _caught_up(store, side, view)
+        consuming = ordered(store, side, view)
         head, channel = consuming.head, consuming.channel
         complete, incomplete = side.counts(view)
         producers: list[dict[str, Any]] = []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Said,
         Updated,
         check_streams,
+        ordered,
         read_state,
     )
     from .logs import (
@@ -94,6 +95,7 @@ __all__ = [
     "lock_name",
     "messages_of_entry",
     "new_entries",
+    "ordered",
     "own_stream",
     "read_state",
     "reasons",
@@ -113,6 +115,7 @@ if not TYPE_CHECKING:
                 "Said",
                 "Updated",
                 "check_streams",
+                "ordered",
                 "read_state",
             ),
             "logs": (

@@ -36,6 +36,8 @@ from .side import BadEvent, CompleteEvent, ConflictEvent, Event, ReorgDone, Reor
 from .spilling import Spilling
 from .taking import EVENT_MAX, PLACE_BITS
 
+_WAY_BLOCKS: Final = 1_000
+"""Of a way through the blocks that is read at once."""
 _LOST: Final = "its payloads were deleted here"
 
 
@@ -102,6 +104,27 @@ def read_state(store: Store, data: bytes) -> tuple[Progress, str | None]:
 def _newest(progress: Progress) -> int:
     """The number in the feed of the newest entry of which anything was taken."""
     return max(progress.at, *(at for _, at in progress.channels), 0) >> PLACE_BITS
+
+
+def ordered(store: Store, side: Side, view: View) -> "Consuming":
+    """A consumer that has taken everything there is.
+
+    What was in order before is not ordered anew: that is kept in the side table, for as long as the
+    view is. Raises ProducersDisagree, StoreError.
+    """
+    side.bring_on(view)
+    kept = side.ordered(view)
+    before = None if kept is None else decode_state(kept).progress
+    try:
+        consuming = Consuming(store, side, view, progress=before)
+    except HistoryGone:
+        # Up to there payloads were deleted since.
+        consuming = Consuming(store, side, view)
+    while consuming.take() is not None:
+        consuming.bring_on()
+    if (after := consuming.progress()) != before:
+        side.keep_ordered(view, encode_state(after, "", Mark(store.author)))
+    return consuming
 
 
 class _Channel:
@@ -394,11 +417,17 @@ class Consuming:
     def chain(self) -> Iterable[Header]:
         """The blocks of the chain, the newest first, as far as they were taken."""
         head = self._ordering.head
-        block = None if head is None else self.header(head.hash)
-        while block is not None:
-            yield block
-            parent = self.header(block.parent)
-            block = parent if parent is not None and parent.number < block.number else None
+        hash_ = None if head is None else head.hash
+        number: int | None = None
+        while hash_ is not None:
+            ways = (self._side.way(view, hash_, at, _WAY_BLOCKS) for view, at in self._taken())
+            way = next((each for each in ways if each), [])
+            hash_ = None
+            for block in way:
+                if number is not None and block.number >= number:
+                    return
+                yield block
+                number, hash_ = block.number, block.parent
 
     def hole_below(self, hash_: bytes) -> tuple[int, bytes] | None:
         """The lowest block below another one that was taken, and the hash that is missing there.

@@ -50,7 +50,7 @@ from .taking import PLACE_BITS, Span, Taking, messages_in
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "cardinal.sqlite3"
-VERSION: Final = 3
+VERSION: Final = 4
 VIEWS_MAX: Final = 16
 """Of more those go that nobody has used for a while."""
 UNUSED_S: Final = 3_600
@@ -58,7 +58,7 @@ EVENTS_MAX: Final = 1_000
 _STATEMENTS: Final = (
     (
         "CREATE TABLE views(id INTEGER PRIMARY KEY, what TEXT NOT NULL UNIQUE,"
-        f" used INTEGER NOT NULL, {', '.join(APPLIED_COLUMNS)})"
+        f" used INTEGER NOT NULL, {', '.join(APPLIED_COLUMNS)}, ordered BLOB)"
     ),
     *taking.STATEMENTS,
 )
@@ -332,6 +332,38 @@ class Side:
     def block(self, view: View, hash_: bytes) -> BlockRow | None:
         """What is known of a block."""
         return next(iter(self._blocks(view, "hash = ?", hash_)), None)
+
+    def way(self, view: View, hash_: bytes, until: int, limit: int) -> list[Header]:
+        """A block, its parent, and so on, as far as they were complete with an event."""
+        query = (
+            "WITH RECURSIVE way(id, number, parent) AS"
+            " (SELECT id, number, parent FROM blocks WHERE view = ?1 AND hash = ?2 AND at <= ?3"
+            " UNION ALL SELECT b.id, b.number, b.parent FROM way"
+            " CROSS JOIN blocks b INDEXED BY blocks_by_hash ON b.view = ?1 AND b.hash = way.parent"
+            # Who lies may make a circle.
+            " AND b.at <= ?3 AND b.number < way.number LIMIT ?4)"
+            " SELECT b.hash, b.number, b.weight, b.parent, b.at FROM way JOIN blocks b"
+            " ON b.id = way.id"
+        )
+
+        def load(db: apsw.Connection) -> list[Header]:
+            view_id = db.execute("SELECT id FROM views WHERE what = ?", (view.what,)).get
+            rows = db.execute(query, (view_id, hash_, until, limit))
+            return [each for row in rows if (each := _header(*row)) is not None]
+
+        return self._table.look(load)
+
+    def ordered(self, view: View) -> bytes | None:
+        """What `keep_ordered` was given."""
+        found: bytes | None = self._table.look(
+            lambda db: db.execute("SELECT ordered FROM views WHERE what = ?", (view.what,)).get
+        )
+        return found
+
+    def keep_ordered(self, view: View, state: bytes) -> None:
+        """How far the blocks of a view were ordered, and with what, for as long as it lasts."""
+        bound = (state, view.what)
+        self._table.run(lambda db: db.execute("UPDATE views SET ordered = ? WHERE what = ?", bound))
 
     def blocks_of(self, view: View, number: int) -> list[BlockRow]:
         """All blocks with a number, those that were complete first before others."""

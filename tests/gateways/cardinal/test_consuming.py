@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateways.cardinal import Consuming, ReorgSaid, Side, SubBatch, Updated, read_state
+from gateways.cardinal import Consuming, ReorgSaid, Side, SubBatch, Updated, ordered, read_state
 from gateways.cardinal.consuming import Found, Said
 from gateways.cardinal.headers import Head, TooDeep
 from gateways.cardinal.producing import Block
@@ -271,6 +271,11 @@ def test_who_begins_again_at_every_update_is_told_the_same(seed: int) -> None:
         if step == 29:
             world.replicate(everything=True)
         told += taken(steady)
+        if rng.random() < 0.5:
+            # And a third one goes on where it was before.
+            other = ordered(world.store, sides[0], view)
+            assert (other.head, other.channel) == (steady.head, steady.channel)
+            assert [*other.chain()] == [*steady.chain()]
         # The other one ends behind each update, and its table may be lost.
         while True:
             if rng.random() < 0.3:
