@@ -156,17 +156,18 @@ class FrameDecoder:
 
         One of length 0 is a heartbeat: nobody is given it, so that nobody takes it for anything.
         """
-        at = self._at
-        while self._buffer.startswith(_HEARTBEAT, at):
+        buffer, at = self._buffer, self._at
+        while buffer.startswith(_HEARTBEAT, at):
             at += len(_HEARTBEAT)
         self._at = at
-        if len(self._buffer) < at + 2:
+        have = len(buffer)
+        if have < at + 2:
             return None
-        end = at + 2 + int.from_bytes(self._buffer[at : at + 2], "big")
-        if len(self._buffer) < end:
+        end = at + 2 + (buffer[at] << 8 | buffer[at + 1])
+        if have < end:
             return None
         self._at = end
-        return bytes(self._buffer[at + 2 : end])
+        return bytes(buffer[at + 2 : end])
 
     @property
     def buffered(self) -> int:

@@ -142,7 +142,12 @@ class Connection:
         self._decode()
 
     def _decode(self) -> None:
-        while self._has_room and (frame := self._frames.next_frame()) is not None:
+        # Nearly always a single request is here, and nothing behind it.
+        while (
+            self._frames.buffered
+            and self._has_room
+            and (frame := self._frames.next_frame()) is not None
+        ):
             self._take(frame)
         self._advance()
 
