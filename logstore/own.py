@@ -6,7 +6,8 @@ twice. The entries reach the caller only after the commit has been synced.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from nacl.signing import SigningKey
 
@@ -15,7 +16,7 @@ from wire import U64_MAX, LogKey, lipmaa, sign_entry, yamf_hash
 from .errors import LogClosed, LogMoved, StoreDamaged
 from .files import Staged, attach_file
 from .records import Appended
-from .rows import LogRow, create_log, entry_tag, load_log, pack_u64, save_log, unpack_u64
+from .rows import LogRow, create_log, entry_tag, load_tails, pack_u64, save_logs
 from .runs import add_run
 from .schema import PAYLOAD_FILE, PAYLOAD_INLINE
 
@@ -24,8 +25,130 @@ if TYPE_CHECKING:
 
     from .database import Transaction
 
+_READ_LOGS: Final = 100
 OWN_SOURCE = "own"
 """The `newest_from` of entries that were signed here."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An own log that is appended to, and what it is in the end."""
+
+    row: LogRow
+    seq: int
+    back: bytes | None
+    encoded: bytes | None
+    """The newest entry, until it is known to be sound."""
+    hashes: dict[int, bytes] = field(default_factory=dict)
+    """Of what was appended, for links to it."""
+
+    def check(self) -> None:
+        """Raises StoreDamaged where the newest entry is not what the log's row says, or itself."""
+        if self.encoded is None:
+            is_sound = self.seq == self.row.newest
+        else:
+            is_sound = self.seq == self.row.newest and yamf_hash(self.encoded) == self.back
+        if not is_sound:
+            where = f"{self.row.key}/{self.seq}"
+            raise StoreDamaged("the newest own entry is damaged", where, "run verify")
+        self.encoded = None
+        if self.back is not None:
+            self.hashes[self.seq] = self.back
+
+
+class Drafts:
+    """Entries of own logs that are signed in one transaction, and inserted together: `write`.
+
+    Of many logs an entry each is what gateways append. A statement for each of them to read the
+    log, one for its tail, one to insert and one to save it cost as much as its signature.
+    """
+
+    def __init__(self, transaction: "Transaction", signing_key: SigningKey) -> None:
+        self._transaction = transaction
+        self._key = signing_key
+        self._author = bytes(signing_key.verify_key)
+        self._drafts: dict[int, _Draft] = {}
+        self._rows: list[tuple[object, ...]] = []
+
+    def read(self, log_ids: Sequence[int]) -> None:
+        """Reads logs that are to be appended to; those that there are not are made then."""
+        for start in range(0, len(log_ids), _READ_LOGS):
+            some = log_ids[start : start + _READ_LOGS]
+            for row, seq, hash_, encoded in load_tails(self._transaction.db, self._author, some):
+                self._drafts[row.key.log_id] = _Draft(row, seq, hash_, encoded)
+
+    def append(
+        self,
+        log_id: int,
+        payloads: Sequence[Staged],
+        *,
+        end_of_log: bool,
+        expected_seq: int | None = None,
+    ) -> list[Appended]:
+        """Signs one entry for each payload, the last one ending the log if asked to.
+
+        Raises LogClosed if the log cannot go on, LogMoved if the first is not to be `expected_seq`,
+        StoreDamaged.
+        """
+        key = LogKey(self._author, log_id)
+        db, draft = self._transaction.db, self._drafts.get(log_id)
+        if draft is None:
+            draft = self._drafts[log_id] = _Draft(create_log(db, key), 0, None, None)
+        row = draft.row
+        _check_open(row, len(payloads))
+        draft.check()
+        seq, back, hashes = draft.seq, draft.back, draft.hashes
+        if expected_seq is not None and expected_seq != seq + 1:
+            raise LogMoved(
+                f"the log holds {seq} entries, and {expected_seq - 1} were expected",
+                str(key),
+                "read what was appended meanwhile, then append again",
+            )
+        ingest = self._transaction.take_ingest(len(payloads))
+        now = self._transaction.now_us
+        appended = []
+        last = len(payloads) - 1
+        for index, payload in enumerate(payloads):
+            seq += 1
+            target = lipmaa(seq)
+            encoded = sign_entry(
+                self._key,
+                log_id=log_id,
+                seq=seq,
+                is_end=end_of_log and index == last,
+                lipmaalink=_link(db, row, hashes, target) if target and target != seq - 1 else None,
+                backlink=back,
+                payload_bytes=payload.payload_bytes,
+                payload_hash=payload.payload_hash,
+            )
+            hashes[seq] = back = yamf_hash(encoded)
+            state, column = PAYLOAD_INLINE, payload.inline
+            if column is None:
+                state, column = PAYLOAD_FILE, payload.id
+                attach_file(db, column, key, seq, payload.payload_hash, payload.payload_bytes)
+            number = ingest + index
+            tag = entry_tag(number, row.id, now, state)
+            self._rows.append(
+                (number, row.id, pack_u64(seq), now, state, tag, back, encoded, column)
+            )
+            appended.append(Appended(key, seq, back))
+            row.bytes += len(encoded) + payload.payload_bytes
+        draft.seq, draft.back = seq, back
+        row.entries += len(payloads)
+        row.payloads += len(payloads)
+        row.changed = ingest + last
+        add_run(db, row, appended[0].seq, seq)
+        row.newest_at, row.newest_from = now, OWN_SOURCE
+        if end_of_log:
+            row.end_seq = seq
+        return appended
+
+    def write(self) -> None:
+        """Inserts what was signed. Nothing may be appended behind it."""
+        db = self._transaction.db
+        db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._rows)
+        save_logs(db, [draft.row for draft in self._drafts.values()])
+        self._transaction.count_authored(len(self._rows))
 
 
 def append_entries(
@@ -37,60 +160,11 @@ def append_entries(
     end_of_log: bool,
     expected_seq: int | None = None,
 ) -> list[Appended]:
-    """Signs and inserts one entry for each payload, the last one ending the log if asked to.
-
-    Raises LogClosed if the log cannot go on, LogMoved if the first is not to be `expected_seq`.
-    """
-    key = LogKey(bytes(signing_key.verify_key), log_id)
-    db = transaction.db
-    row = load_log(db, key) or create_log(db, key)
-    _check_open(row, len(payloads))
-    seq, back = _tail(db, row)
-    if expected_seq is not None and expected_seq != seq + 1:
-        raise LogMoved(
-            f"the log holds {seq} entries, and {expected_seq - 1} were expected",
-            str(key),
-            "read what was appended meanwhile, then append again",
-        )
-    hashes = {seq: back} if back is not None else {}
-    ingest = transaction.take_ingest(len(payloads))
-    now = transaction.now_us
-    rows = []
-    appended = []
-    last = len(payloads) - 1
-    for index, payload in enumerate(payloads):
-        seq += 1
-        target = lipmaa(seq)
-        encoded = sign_entry(
-            signing_key,
-            log_id=log_id,
-            seq=seq,
-            is_end=end_of_log and index == last,
-            lipmaalink=_link(db, row, hashes, target) if target and target != seq - 1 else None,
-            backlink=back,
-            payload_bytes=payload.payload_bytes,
-            payload_hash=payload.payload_hash,
-        )
-        hashes[seq] = back = yamf_hash(encoded)
-        state, column = PAYLOAD_INLINE, payload.inline
-        if column is None:
-            state, column = PAYLOAD_FILE, payload.id
-            attach_file(db, column, key, seq, payload.payload_hash, payload.payload_bytes)
-        number = ingest + index
-        tag = entry_tag(number, row.id, now, state)
-        rows.append((number, row.id, pack_u64(seq), now, state, tag, back, encoded, column))
-        appended.append(Appended(key, seq, back))
-        row.bytes += len(encoded) + payload.payload_bytes
-    db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    row.entries += len(rows)
-    row.payloads += len(rows)
-    row.changed = ingest + last
-    add_run(db, row, appended[0].seq, seq)
-    row.newest_at, row.newest_from = now, OWN_SOURCE
-    if end_of_log:
-        row.end_seq = seq
-    save_log(db, row)
-    transaction.count_authored(len(rows))
+    """Signs and inserts entries of one log. Raises as `Drafts.append` does."""
+    drafts = Drafts(transaction, signing_key)
+    drafts.read((log_id,))
+    appended = drafts.append(log_id, payloads, end_of_log=end_of_log, expected_seq=expected_seq)
+    drafts.write()
     return appended
 
 
@@ -106,16 +180,6 @@ def _check_open(row: LogRow, count: int) -> None:
         raise LogClosed(f"the log ended with entry {row.end_seq}", where, "use another log id")
     if row.newest + count > U64_MAX:
         raise LogClosed("the log has no numbers left", where, "use another log id")
-
-
-def _tail(db: "apsw.Connection", row: LogRow) -> tuple[int, bytes | None]:
-    found = db.execute(
-        "SELECT seq, hash, encoded FROM entries WHERE log = ? ORDER BY seq DESC LIMIT 1", (row.id,)
-    ).fetchone()
-    seq, hash_ = (0, None) if found is None else (unpack_u64(found[0]), found[1])
-    if seq != row.newest or (found is not None and yamf_hash(found[2]) != hash_):
-        raise StoreDamaged("the newest own entry is damaged", f"{row.key}/{seq}", "run verify")
-    return seq, hash_
 
 
 def _link(db: "apsw.Connection", row: LogRow, hashes: dict[int, bytes], target: int) -> bytes:

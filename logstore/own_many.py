@@ -9,7 +9,7 @@ from nacl.signing import SigningKey
 from wire import LogKey
 
 from .errors import LogClosed, LogMoved, StoreDamaged
-from .own import append_entries
+from .own import Drafts
 from .sharing import check_uncontested
 
 if TYPE_CHECKING:
@@ -72,12 +72,13 @@ def _sign(
     appended = []
     last = {log_id: place for place, (log_id, _) in enumerate(batches) if log_id in ending}
     # Once for all of them: to ask for each costs a tenth of what it costs to sign an entry of each.
-    check_uncontested(transaction.db, author, {log_id for log_id, _ in batches}, where)
+    log_ids = dict.fromkeys(log_id for log_id, _ in batches)
+    check_uncontested(transaction.db, author, log_ids, where)
+    drafts = Drafts(transaction, key)
+    drafts.read([*log_ids])
     for place, (log_id, payloads) in enumerate(batches):
         try:
-            entries = append_entries(
-                transaction,
-                key,
+            entries = drafts.append(
                 log_id,
                 payloads,
                 end_of_log=last.get(log_id) == place,
@@ -87,6 +88,7 @@ def _sign(
             error.log = LogKey(author, log_id)
             raise
         appended.append(entries)
+    drafts.write()
     return appended
 
 

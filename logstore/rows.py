@@ -1,7 +1,7 @@
 """Rows of the database as Python values: u64 blobs, tags, and the row of a log."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -150,6 +150,25 @@ def load_log(db: apsw.Connection, key: LogKey) -> LogRow | None:
     return None if row is None else _log_row(row)
 
 
+def load_tails(
+    db: apsw.Connection, author: bytes, log_ids: Sequence[int]
+) -> Iterator[tuple[LogRow, int, bytes | None, bytes | None]]:
+    """The rows of some logs of an author, each with number, hash and bytes of its newest entry.
+
+    That is looked for among the entries themselves. Those of which nothing was ever stored have
+    none.
+    """
+    columns = ", ".join(f"l.{each.strip()}" for each in _LOG_COLUMNS.split(","))
+    rows = db.execute(
+        f"SELECT {columns}, e.seq, e.hash, e.encoded FROM logs l LEFT JOIN entries e"  # noqa: S608 (constants)
+        " ON e.ingest = (SELECT ingest FROM entries WHERE log = l.id ORDER BY seq DESC LIMIT 1)"
+        f" WHERE l.author = ? AND l.log_id IN ({', '.join('?' * len(log_ids))})",
+        (author, *map(pack_u64, log_ids)),
+    )
+    for *row, seq, hash_, encoded in rows:
+        yield _log_row(tuple(row)), 0 if seq is None else unpack_u64(seq), hash_, encoded
+
+
 def check_ascending(keys: Sequence[LogKey], after: LogKey | None) -> None:
     """A damaged index, out of order, could send whoever walks page by page round in circles."""
     if any(high <= low for low, high in pairwise((after or (b"", 0), *keys))):
@@ -194,25 +213,33 @@ def create_log(db: apsw.Connection, key: LogKey) -> LogRow:
 
 def save_log(db: apsw.Connection, row: LogRow) -> None:
     """Writes a changed row back."""
-    db.execute(
+    save_logs(db, [row])
+
+
+def save_logs(db: apsw.Connection, rows: Sequence[LogRow]) -> None:
+    """Writes changed rows back."""
+    db.executemany(
         "UPDATE logs SET height = ?, newest = ?, entries = ?, payloads = ?, missing = ?, bytes = ?,"
         " end_seq = ?, fork_seq = ?, invalid_seq = ?, servable = ?, newest_at = ?,"
         " newest_from = ?, changed = ?, tag = ? WHERE id = ?",
-        (
-            pack_u64(row.height),
-            pack_u64(row.newest),
-            row.entries,
-            row.payloads,
-            row.missing,
-            row.bytes,
-            pack_optional(row.end_seq),
-            pack_optional(row.fork_seq),
-            pack_optional(row.invalid_seq),
-            pack_u64(row.servable),
-            row.newest_at,
-            row.newest_from,
-            row.changed,
-            row.tag,
-            row.id,
-        ),
+        [
+            (
+                pack_u64(row.height),
+                pack_u64(row.newest),
+                row.entries,
+                row.payloads,
+                row.missing,
+                row.bytes,
+                pack_optional(row.end_seq),
+                pack_optional(row.fork_seq),
+                pack_optional(row.invalid_seq),
+                pack_u64(row.servable),
+                row.newest_at,
+                row.newest_from,
+                row.changed,
+                row.tag,
+                row.id,
+            )
+            for row in rows
+        ],
     )
