@@ -5,7 +5,9 @@ Sans-io. A declaration is valid by its bytes alone, so every replica agrees on w
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from gateways.cardinal.codec import HASH_BYTES, INT_MAX
@@ -68,6 +70,23 @@ class Router:
             if found is not None and found.end():
                 return found[0], topic
         return None
+
+    def runs(self, keys: Sequence[str]) -> Iterator[tuple[tuple[str, str] | None, Sequence[str]]]:
+        """Keys that are sorted, those with the same `route` next to each other together."""
+        if self._literals is None:
+            yield from ((found, [*run]) for found, run in groupby(keys, self.route))
+            return
+        # What begins alike lies together, and no pattern begins with another one.
+        at = 0
+        for literal in sorted(self._literals):
+            begins = bisect_left(keys, literal[0], at)
+            if begins > at:
+                yield None, keys[at:begins]
+            at = bisect_left(keys, 1, begins, key=lambda key: 1 - key.startswith(literal[0]))
+            if at > begins:
+                yield literal, keys[begins:at]
+        if at < len(keys):
+            yield None, keys[at:]
 
     def topic(self, key: str) -> str:
         """The topic of what a block says of a key, a prefix or a name."""

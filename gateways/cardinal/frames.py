@@ -4,7 +4,7 @@ A frame with an empty key is a note, for this transport alone.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gateways.declaration import canonical_json
@@ -39,6 +39,17 @@ def frame_bytes(key: bytes, value: bytes) -> int:
         lengths = len(encode_varu64(key_bytes)) + len(encode_varu64(value_bytes))
         return lengths + key_bytes + value_bytes
     return 2 + key_bytes + value_bytes
+
+
+def encode_frames(messages: Iterable[tuple[bytes, bytes, bytes]]) -> list[bytes]:
+    """A frame for each message, whose key comes in two pieces. That of a block has thousands."""
+    most = _ONE_BYTE_MAX
+    return [
+        b"%c%b%b%c%b" % (key_bytes, head, key, len(value), value)
+        if (key_bytes := len(head) + len(key)) <= most and len(value) <= most
+        else encode_frame(head + key, value)
+        for head, key, value in messages
+    ]
 
 
 def encode_note(fields: Mapping[str, object]) -> bytes:

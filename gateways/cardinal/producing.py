@@ -4,9 +4,10 @@ Everything about a block is checked before its first message is made: a producer
 later would have to take back what it has signed.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import repeat
+from typing import Final, TypeVar
 
 from gateways.cardinal.codec import (
     APPLICATION_KEY_BYTES_MAX,
@@ -28,10 +29,15 @@ from gateways.cardinal.codec import (
 )
 from gateways.cardinal.declared import Router
 
-Made = dict[str, list[tuple[bytes, bytes]]]
-"""By topic: key and value of each message, in their order."""
+T = TypeVar("T")
+Make = Callable[[Iterable[tuple[bytes, bytes, bytes]]], list[T]]
+"""Makes messages what the caller wants of them. Of each: its key in two pieces, and the value. Many
+come at once, since a call for each costs as much as all else that is done about it.
+"""
 _NO_SEGMENTS: Final = ("", ".", "..")
 SLASH: Final = ord("/")
+_CHAR_BYTES_MAX: Final = 4
+"""A character's, in UTF-8."""
 
 
 class BlockRefused(ValueError):  # noqa: N818 - what happened to it
@@ -57,15 +63,23 @@ class Block:
     batches: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def messages_of(block: Block, router: Router) -> Made:
-    """The messages of a block: those of other topics first, the Batch last. Raises BlockRefused."""
+def messages_of(block: Block, router: Router) -> dict[str, list[tuple[bytes, bytes]]]:
+    """The messages of a block by their topics, each a key and a value, in their order.
+
+    Those of other topics first, the Batch last. Raises BlockRefused.
+    """
+    return made_of(block, router, lambda found: [(head + key, value) for head, key, value in found])
+
+
+def made_of(block: Block, router: Router, make: Make[T]) -> dict[str, list[T]]:
+    """The same, as `make` has them."""
     _check_header(block)
     _check_keys(block.values)
     _check_keys(block.deletes)
     _check_values(block)
-    made: Made = {}
+    made: dict[str, list[T]] = {}
     items: dict[bytes, Item] = {}
-    matched = _add_matched(block, router, made, items)
+    matched = _add_matched(block, router, make, made, items)
     # Under one prefix alone no key can be counted elsewhere.
     counts = {prefix.encode(): len(keys) for prefix, keys in matched.items()}
     lengths = lengths_of(counts) if len(counts) > 1 else ()
@@ -79,45 +93,59 @@ def messages_of(block: Block, router: Router) -> Made:
         items[counted] = Item(owed=count)
     _add_batches(block, items)
     header = Batch(block.hash, block.number, block.weight, block.parent, items)
-    made.setdefault(router.default, []).append(_encoded(header))
+    made.setdefault(router.default, []).extend(make([(b"", *_encoded(header))]))
     return made
 
 
 def _add_matched(
-    block: Block, router: Router, made: Made, items: dict[bytes, Item]
+    block: Block,
+    router: Router,
+    make: Make[T],
+    made: dict[str, list[T]],
+    items: dict[bytes, Item],
 ) -> dict[str, list[str]]:
     """The messages of all keys that a pattern matches, and those keys by their prefixes.
 
-    The others' items. This is done for each key there is, and so in as few calls as it takes.
+    The others' items.
     """
-    update, delete = bytes((BATCH_MSG,)) + block.hash, bytes((BATCH_DELETE_MSG,)) + block.hash
     values, deletes = block.values, frozenset(block.deletes)
     matched: dict[str, list[str]] = {}
-    route = router.route
-    # Text sorts as its UTF-8 does. A key that is both has two messages, the update first.
-    for key in sorted(values.keys() | deletes if deletes else values):
-        found = route(key)
+    # Text sorts as its UTF-8 does.
+    for found, keys in router.runs(sorted(values.keys() | deletes if deletes else values)):
         if found is None:
-            items[key.encode()] = _inline(key, values, deletes)
+            for key in keys:
+                items[key.encode()] = _inline(key, values, deletes)
             continue
         prefix, topic = found
-        if prefix[-1] != "/" and prefix != key:
-            raise BlockRefused("prefix", f"{prefix[:60]!r} of {key[:60]!r} does not end in /")
-        messages = made.get(topic)
-        if messages is None:
-            messages = made[topic] = []
-        keys = matched.get(prefix)
-        if keys is None:
-            keys = matched[prefix] = []
-        if key in values:
-            messages.append((update + key.encode(), values[key]))
-            keys.append(key)
-        if deletes and key in deletes:
-            messages.append((delete + key.encode(), b""))
-            keys.append(key)
-    for keys in matched.values():
-        _check_matched(keys)
+        if prefix[-1] != "/" and (wrong := next((key for key in keys if key != prefix), None)):
+            raise BlockRefused("prefix", f"{prefix[:60]!r} of {wrong[:60]!r} does not end in /")
+        made.setdefault(topic, []).extend(make(_changes(block, keys, deletes)))
+        counted = matched.setdefault(prefix, [])
+        counted += keys
+        if deletes:
+            # A key that is both has two messages.
+            counted += (key for key in keys if key in deletes and key in values)
+    for counted in matched.values():
+        _check_matched(counted)
     return matched
+
+
+def _changes(
+    block: Block, keys: Sequence[str], deletes: Collection[str]
+) -> Iterable[tuple[bytes, bytes, bytes]]:
+    """The messages of keys that a pattern matches, as `Make` takes them."""
+    update, delete = bytes((BATCH_MSG,)) + block.hash, bytes((BATCH_DELETE_MSG,)) + block.hash
+    values = block.values
+    if not deletes:
+        # Most blocks have none, and this is done for each key there is.
+        return zip(repeat(update), map(str.encode, keys), map(values.__getitem__, keys))
+    # A key that is both is updated first.
+    return (
+        (update, key.encode(), values[key]) if is_update else (delete, key.encode(), b"")
+        for key in keys
+        for is_update in (True, False)
+        if key in (values if is_update else deletes)
+    )
 
 
 def sub_batch(
@@ -191,14 +219,20 @@ def _check_header(block: Block) -> None:
 
 def _check_keys(keys: Collection[str]) -> None:
     """What every key has to keep. Raises BlockRefused."""
-    try:
-        size = len("".join(keys).encode())
-    except UnicodeEncodeError:
-        size = APPLICATION_KEY_BYTES_MAX + 1
-    # Of most blocks all keys together are smaller than one may be: no more is to be asked then.
-    if size > APPLICATION_KEY_BYTES_MAX or "" in keys or any(key[0] == "/" for key in keys):
+    # To ask each of them is slow. All together they tell whether there is anything to ask.
+    text = "\n".join(keys)
+    is_long = max(map(len, keys), default=0) > APPLICATION_KEY_BYTES_MAX // _CHAR_BYTES_MAX
+    if is_long or text[:1] == "/" or "\n/" in text or "" in keys or not _is_utf8(text):
         for key in keys:
             _checked_key(key)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _checked_key(key: str) -> bytes:

@@ -6,7 +6,7 @@ the writer begins; what this writer has written since it remembers. Whoever writ
 stream's lock, so that nobody else writes what neither of them knows of. Blocks.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gateways import Sign, free_ids
@@ -23,8 +23,8 @@ from gateways.cardinal.codec import (
     encode_message,
 )
 from gateways.cardinal.declared import ReorgDeclared, Router, declare
-from gateways.cardinal.frames import encode_frame, encode_note, payloads
-from gateways.cardinal.producing import Block, BlockRefused, messages_of, sub_batch
+from gateways.cardinal.frames import encode_frame, encode_frames, encode_note, payloads
+from gateways.cardinal.producing import Block, BlockRefused, made_of, sub_batch
 from gateways.cardinal.tracking import Tracking
 from gateways.declaration import json_u64
 from gateways.reading import CodecError
@@ -108,6 +108,7 @@ class Writer:
         if skips_seen:
             others = tuple(each for each in streams_of(store, declared) if each.key != stream.key)
             self._others = View(others, Tracking(self._router)) if others else None
+        self._topics = stream.topics()
         self._written: dict[bytes, tuple[int, bytes, int]] = {}
         self._owing: dict[bytes, _Owing] = {}
         self._owing_keys = 0
@@ -140,7 +141,7 @@ class Writer:
 
     def add_block(self, block: Block, batches: Mapping[bytes, SubBatch] | None = None) -> Call:
         """A block, and those of its sub-batches that are given, by id. Raises BlockRefused."""
-        made = messages_of(block, self._router)
+        made = made_of(block, self._router, encode_frames)
         given = dict(batches or {})
         names = {id_: name for name, id_ in block.batches.items()}
         for id_ in given:
@@ -148,7 +149,7 @@ class Writer:
                 raise BlockRefused("unknown batch", f"{id_.hex()[:64]}: the block does not name it")
         own = {each.encode() for each in (*block.values, *block.deletes)} if names else set()
         subs = {
-            names[id_]: sub_batch(block.hash, id_, each.values, each.deletes, own)
+            names[id_]: _framed(sub_batch(block.hash, id_, each.values, each.deletes, own))
             for id_, each in given.items()
         }
         says = block.number, block.parent, block.weight
@@ -162,14 +163,25 @@ class Writer:
         if self._was_seen(block.hash):
             return Call([], 0, already=True)
         calls: Batches = self._batches(made)
-        for name, messages in subs.items():
-            calls += self._batches({self._router.topic(name): messages})
+        for name, frames in subs.items():
+            calls += self._batches({self._router.topic(name): frames})
         count = sum(map(len, made.values())) + sum(map(len, subs.values()))
         self._written[block.hash] = says
         left = {id_: name.encode() for id_, name in names.items() if id_ not in given}
         if left:
             self._owe(block.hash, _Owing(left, frozenset(own)))
         return Call(calls, count)
+
+    def together(self, calls: Iterable[Call]) -> Batches:
+        """What some calls write, as one transaction of one batch for each log, in their order.
+
+        A batch costs the store about as much as a signature, and a call has one for each topic.
+        """
+        found: dict[int, list[bytes]] = {key.log_id: [] for key in self._topics.values()}
+        for call in calls:
+            for log_id, entries in call.batches:
+                found.setdefault(log_id, []).extend(entries)
+        return [(log_id, entries) for log_id, entries in found.items() if entries]
 
     def signed(self) -> None:
         """Everything that was returned is in the store."""
@@ -196,9 +208,9 @@ class Writer:
             raise BlockRefused(
                 "unknown batch", f"{id_.hex()[:64]} of block {hash_.hex()[:64]}: none is owed"
             )
-        messages = sub_batch(hash_, id_, batch.values, batch.deletes, owing.own)
+        frames = _framed(sub_batch(hash_, id_, batch.values, batch.deletes, owing.own))
         name = owing.batches.pop(id_)
-        return Call(self._batches({self._router.topic(name.decode()): messages}), len(messages))
+        return Call(self._batches({self._router.topic(name.decode()): frames}), len(frames))
 
     def _owed_by(self, hash_: bytes) -> _Owing | None:
         if hash_ in self._owing:
@@ -246,16 +258,13 @@ class Writer:
 
     def say(self, key: bytes, value: bytes) -> Call:
         """A message that is of no block."""
-        batches = self._batches({self.stream.declared.default: [(key, value)]})
+        batches = self._batches({self.stream.declared.default: [encode_frame(key, value)]})
         return Call(batches, 1)
 
-    def _batches(self, made: Mapping[str, Sequence[tuple[bytes, bytes]]]) -> Batches:
-        """The entries of a call, other topics first, the default one last."""
-        topics = self.stream.topics()
+    def _batches(self, made: Mapping[str, Sequence[bytes]]) -> Batches:
+        """The entries of a call by the frames of its topics, other ones first, the default last."""
         ordered = [
-            (key.log_id, [encode_frame(*each) for each in made[topic]])
-            for topic, key in topics.items()
-            if topic in made
+            (key.log_id, made[topic]) for topic, key in self._topics.items() if topic in made
         ]
         if self.channel is not None:
             frames = [frame for _, each in ordered for frame in each]
@@ -306,3 +315,7 @@ class Writer:
         log_id = self.channel.log.log_id
         sign([(log_id, [encode_frame(*encode_message(done)), b""])], ending=(log_id,))
         self.channel = None
+
+
+def _framed(messages: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    return [encode_frame(*each) for each in messages]

@@ -166,3 +166,23 @@ def test_a_key_goes_where_the_first_pattern_that_matches_text_says() -> None:
     for pair in ([("a/", "a"), ("a/b", "b")], [("a/b", "b"), ("a/", "a")], [("a", "a")] * 2):
         with pytest.raises(PatternError, match="begins with"):
             Router(pair, "main")
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [("b/", "one"), ("a/", "two"), ("c", "one")],
+        [("[ab]/", "one"), ("a", "two")],
+        [("b/", "one")],
+        [],
+    ],
+)
+def test_keys_that_lie_together_go_where_each_of_them_goes(patterns: list[tuple[str, str]]) -> None:
+    router = Router(patterns, "main")
+    keys = sorted(["a", "a/", "a/1", "a0", "b/1", "b/2", "b0", "c", "c/\U0001f600", "d", "\ud7ff"])
+    for some in (keys, keys[1:4], keys[4:6], []):
+        runs = [*router.runs(some)]
+        assert all(run for _, run in runs)
+        assert [(found, key) for found, run in runs for key in run] == [
+            (router.route(key), key) for key in some
+        ]

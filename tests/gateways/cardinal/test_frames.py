@@ -9,6 +9,7 @@ from gateways.cardinal.frames import (
     Frame,
     channel_of,
     encode_frame,
+    encode_frames,
     encode_note,
     frames_of,
     payloads,
@@ -109,3 +110,11 @@ def test_an_entry_has_1_mib_or_one_frame() -> None:
     assert all(len(each) <= ENTRY_BYTES for each in found[2:])
     assert len(found) == 4
     assert payloads([]) == []
+
+
+def test_many_frames_are_those_that_each_message_has() -> None:
+    sizes = (0, 1, 246, 247, 248, 300)
+    messages = [(b"h" * 33, b"k" * key, b"v" * value) for key in sizes for value in sizes]
+    assert encode_frames(messages) == [
+        encode_frame(head + key, value) for head, key, value in messages
+    ]
