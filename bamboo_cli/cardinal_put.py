@@ -1,6 +1,7 @@
 """`cardinal put`: blocks, or messages as they are, from JSON lines into the logs of a stream."""
 
 import json
+from binascii import unhexlify
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -11,7 +12,7 @@ from peer import counted, json_number
 from .asking import Asker
 from .cardinal_streams import from_hex, hash_field, number_field, own_named_stream
 from .errors import DONE, FAILED, Problem
-from .lines import LineBytes, line_batches
+from .lines import LineBytes, is_more_there, line_batches
 from .opening import opened_store
 
 if TYPE_CHECKING:
@@ -50,8 +51,12 @@ def run_put(args: "Namespace", terminal: "Terminal") -> int:
             side = Side(store, Seldom(time.monotonic))
             stack.callback(side.close)
             putting = _PuttingBlocks(store, side, stream, terminal, skips_seen=args.skip_seen)
-        for lines in line_batches(stack.enter_context(_input(args, terminal))):
+        source = stack.enter_context(_input(args, terminal))
+        for lines in line_batches(source):
             putting.take(lines)
+            if not is_more_there(source):
+                putting.write()
+        putting.write()
         putting.finish()
     return FAILED if putting.has_failed else DONE
 
@@ -75,7 +80,7 @@ class _Lines:
         self.has_failed = False
 
     def take(self, lines: Iterable[LineBytes]) -> None:
-        """Lines that came together are on disk together, up to 1 MiB of them."""
+        """Some lines, which are written by and by."""
         for line in lines:
             self._line += 1
             try:
@@ -83,13 +88,13 @@ class _Lines:
             except ValueError as error:
                 self.has_failed = True
                 self._terminal.note(f"line {self._line}: {error}")
-        self._write()
 
     def _take(self, fields: dict[str, Any]) -> None:
         """One line. Raises ValueError."""
         raise NotImplementedError
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Has what waits on disk. Lines that come together share transactions, up to 1 MiB each."""
         raise NotImplementedError
 
 
@@ -137,9 +142,10 @@ class _PuttingMessages(_Lines):
         self._gathering.add(topic, from_hex(key, "key"), from_hex(value, "value"))
         self._messages += 1
         if self._gathering.is_full:
-            self._write()
+            self.write()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """The messages that wait."""
         batches = self._gathering.take()
         if batches:
             self._store.append_many(batches)
@@ -200,7 +206,7 @@ class _PuttingBlocks(_Lines):
     def _take_reorg(self, fields: dict[str, Any]) -> None:
         of = _object(fields, "reorg")
         number, hash_ = number_field(of, "number"), hash_field(of, "hash")
-        self._write()
+        self.write()
         begun = self._writer.begin_reorg(self._store.append_many, number, hash_)
         channel = self._writer.channel
         assert channel is not None
@@ -215,7 +221,7 @@ class _PuttingBlocks(_Lines):
     def _take_reorg_done(self, fields: dict[str, Any]) -> None:
         if fields != {"reorg_done": True}:
             raise ValueError("'reorg_done' is true, and alone")
-        self._write()
+        self.write()
         self._writer.end_reorg(self._store.append_many)
         self._terminal.result(fields, "reorganisation done")
         self._terminal.flush()
@@ -227,15 +233,15 @@ class _PuttingBlocks(_Lines):
         self._entries += call.entries
         self._bytes += call.bytes
         if self._bytes >= TOGETHER_BYTES_MAX or self._entries >= TOGETHER_ENTRIES_MAX:
-            self._write()
+            self.write()
 
-    def _write(self) -> None:
+    def write(self) -> None:
         """Has what waits on disk, and says so."""
         # A thread that signs while this one makes the next messages was tried: both are Python for
         # the most part, and it took as long.
         waiting, self._waiting = self._waiting, []
         self._entries = self._bytes = 0
-        batches = [each for call, _, _ in waiting for each in call.batches]
+        batches = self._writer.together(call for call, _, _ in waiting)
         if batches:
             self._store.append_many(batches)
         self._writer.signed()
@@ -302,16 +308,11 @@ def _values(fields: Mapping[str, Any]) -> dict[str, bytes]:
     values = fields.get("values", {})
     if type(values) is not dict:
         raise ValueError("'values' is no object")
-    found: dict[str, bytes] = {}
     try:
-        # What is no hex is met here, but for spaces, which are let through and missing then.
-        found = {key: bytes.fromhex(value) for key, value in values.items()}
-        is_hex = 2 * sum(map(len, found.values())) == sum(map(len, values.values()))
+        # Most values are hex, and `from_hex` says of each what it is if one is not.
+        return dict(zip(values, map(unhexlify, values.values()), strict=True))
     except (TypeError, ValueError):
-        is_hex = False
-    if not is_hex:
         return {key: from_hex(value, f"value of {key[:60]!r}") for key, value in values.items()}
-    return found
 
 
 def _deletes(fields: Mapping[str, Any]) -> list[str]:

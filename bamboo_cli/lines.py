@@ -5,6 +5,7 @@ the last LF is a line too. What came with one read is handed on at once, so that
 sends a line a minute, need not wait for more.
 """
 
+import select
 import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO, Final, Protocol, cast
@@ -26,6 +27,18 @@ def chunks(stream: Readable) -> Iterator[bytes]:
     """The bytes of a stream as they come."""
     while chunk := stream.read1(CHUNK_BYTES):
         yield chunk
+
+
+def is_more_there(stream: BinaryIO) -> bool:
+    """Whether the next read has to wait for nobody, as far as the system says."""
+    try:
+        number = stream.fileno()
+    except OSError:
+        # Bytes in memory, say.
+        return False
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def line_batches(stream: Readable) -> Iterator[list[LineBytes]]:

@@ -1,13 +1,14 @@
 """Lines are split at LF and nowhere else, however their bytes arrive."""
 
 import io
+import os
 from collections.abc import Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bamboo_cli import lines
-from bamboo_cli.lines import LineBytes, line_batches
+from bamboo_cli.lines import LineBytes, is_more_there, line_batches
 
 
 class Pieces:
@@ -58,3 +59,17 @@ def test_a_long_line_waits_in_a_file() -> None:
     found = [line for batch in line_batches(io.BytesIO(long + b"\nshort\n")) for line in batch]
     assert not isinstance(found[0], bytes)
     assert [content(line) for line in found] == [long, b"short"]
+
+
+def test_whether_a_read_would_wait_is_asked_of_the_system() -> None:
+    inlet, outlet = os.pipe()
+    with open(inlet, "rb") as stream:  # noqa: PTH123 - a number
+        with open(outlet, "wb", buffering=0) as writer:  # noqa: PTH123
+            assert not is_more_there(stream)
+            writer.write(b"1\n")
+            assert is_more_there(stream)
+            assert stream.read1() == b"1\n"
+            assert not is_more_there(stream)
+        # The end is there, too.
+        assert is_more_there(stream)
+    assert not is_more_there(io.BytesIO(b"1\n"))

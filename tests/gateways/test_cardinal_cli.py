@@ -309,3 +309,9 @@ def test_one_block_why_wait_and_status(demo: CommandLine) -> None:
     assert (status["number"], status["complete"], status["incomplete"]) == (2, 3, 0)
     assert status["producers"][0]["author"] == demo.author
     assert f"head        2 {h(2)}" in demo("cardinal", "status", "demo").text
+
+
+def test_lines_that_are_there_share_a_transaction_topic_by_topic(demo: CommandLine) -> None:
+    demo("cardinal", "put", "demo", stdin=blocks(1, 2))
+    found = demo("cardinal", "messages", f"{demo.author}/1").records
+    assert [each["log_id"] for each in found] == [2, 2, 3, 3, 1, 1]
