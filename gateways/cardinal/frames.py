@@ -4,7 +4,7 @@ A frame with an empty key is a note, for this transport alone.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gateways.declaration import canonical_json
@@ -41,15 +41,18 @@ def frame_bytes(key: bytes, value: bytes) -> int:
     return 2 + key_bytes + value_bytes
 
 
-def encode_frames(messages: Iterable[tuple[bytes, bytes, bytes]]) -> list[bytes]:
-    """A frame for each message, whose key comes in two pieces. That of a block has thousands."""
-    most = _ONE_BYTE_MAX
-    return [
-        b"%c%b%b%c%b" % (key_bytes, head, key, len(value), value)
-        if (key_bytes := len(head) + len(key)) <= most and len(value) <= most
-        else encode_frame(head + key, value)
-        for head, key, value in messages
-    ]
+def encode_frames(head: bytes, keys: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
+    """A frame for each message, whose keys begin alike. Nothing is interpreted for each of them."""
+    begins = {size: encode_varu64(len(head) + size) + head for size in {*map(len, keys)}}
+    lengths = {size: encode_varu64(size) for size in {*map(len, values)}}
+    rows = zip(
+        map(begins.__getitem__, map(len, keys)),
+        keys,
+        map(lengths.__getitem__, map(len, values)),
+        values,
+        strict=True,
+    )
+    return [*map(b"".join, rows)]
 
 
 def encode_note(fields: Mapping[str, object]) -> bytes:

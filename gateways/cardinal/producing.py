@@ -6,7 +6,8 @@ later would have to take back what it has signed.
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from heapq import merge
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from gateways.cardinal.codec import (
@@ -30,14 +31,12 @@ from gateways.cardinal.codec import (
 from gateways.cardinal.declared import Router
 
 T = TypeVar("T")
-Make = Callable[[Iterable[tuple[bytes, bytes, bytes]]], list[T]]
-"""Makes messages what the caller wants of them. Of each: its key in two pieces, and the value. Many
-come at once, since a call for each costs as much as all else that is done about it.
+Make = Callable[[bytes, Sequence[bytes], Sequence[bytes]], list[T]]
+"""Makes messages what the caller wants of them: how their keys begin, how each goes on, the values.
+Of many at once, since a call for each costs as much as all else that is done about it.
 """
 _NO_SEGMENTS: Final = ("", ".", "..")
 SLASH: Final = ord("/")
-_CHAR_BYTES_MAX: Final = 4
-"""A character's, in UTF-8."""
 
 
 class BlockRefused(ValueError):  # noqa: N818 - what happened to it
@@ -68,7 +67,13 @@ def messages_of(block: Block, router: Router) -> dict[str, list[tuple[bytes, byt
 
     Those of other topics first, the Batch last. Raises BlockRefused.
     """
-    return made_of(block, router, lambda found: [(head + key, value) for head, key, value in found])
+    return made_of(block, router, _pairs)
+
+
+def _pairs(
+    head: bytes, keys: Sequence[bytes], values: Sequence[bytes]
+) -> list[tuple[bytes, bytes]]:
+    return [(head + key, value) for key, value in zip(keys, values, strict=True)]
 
 
 def made_of(block: Block, router: Router, make: Make[T]) -> dict[str, list[T]]:
@@ -84,16 +89,16 @@ def made_of(block: Block, router: Router, make: Make[T]) -> dict[str, list[T]]:
     counts = {prefix.encode(): len(keys) for prefix, keys in matched.items()}
     lengths = lengths_of(counts) if len(counts) > 1 else ()
     for prefix, keys in matched.items() if lengths else ():
-        for key in keys:
-            if next(prefixes_of(key.encode(), counts, lengths)) != prefix.encode():
-                raise BlockRefused("prefix", f"{key[:60]!r} would be counted under another one")
+        for each in keys:
+            if next(prefixes_of(each.encode(), counts, lengths)) != prefix.encode():
+                raise BlockRefused("prefix", f"{each[:60]!r} would be counted under another one")
     for counted, count in counts.items():
         if counted in items:
             raise BlockRefused("conflict", f"{_shown(counted)} is a prefix and a key of the block")
         items[counted] = Item(owed=count)
     _add_batches(block, items)
-    header = Batch(block.hash, block.number, block.weight, block.parent, items)
-    made.setdefault(router.default, []).extend(make([(b"", *_encoded(header))]))
+    key, value = _encoded(Batch(block.hash, block.number, block.weight, block.parent, items))
+    made.setdefault(router.default, []).extend(make(b"", [key], [value]))
     return made
 
 
@@ -119,7 +124,7 @@ def _add_matched(
         prefix, topic = found
         if prefix[-1] != "/" and (wrong := next((key for key in keys if key != prefix), None)):
             raise BlockRefused("prefix", f"{prefix[:60]!r} of {wrong[:60]!r} does not end in /")
-        made.setdefault(topic, []).extend(make(_changes(block, keys, deletes)))
+        made.setdefault(topic, []).extend(_changes(block, keys, deletes, make))
         counted = matched.setdefault(prefix, [])
         counted += keys
         if deletes:
@@ -130,22 +135,25 @@ def _add_matched(
     return matched
 
 
-def _changes(
-    block: Block, keys: Sequence[str], deletes: Collection[str]
-) -> Iterable[tuple[bytes, bytes, bytes]]:
-    """The messages of keys that a pattern matches, as `Make` takes them."""
+def _changes(block: Block, keys: Sequence[str], deletes: Collection[str], make: Make[T]) -> list[T]:
+    """The messages of keys that a pattern matches."""
     update, delete = bytes((BATCH_MSG,)) + block.hash, bytes((BATCH_DELETE_MSG,)) + block.hash
     values = block.values
-    if not deletes:
-        # Most blocks have none, and this is done for each key there is.
-        return zip(repeat(update), map(str.encode, keys), map(values.__getitem__, keys))
+    gone: list[bytes] = []
+    if deletes:
+        gone = [key.encode() for key in keys if key in deletes]
+        keys = [key for key in keys if key in values]
+    encoded = [*map(str.encode, keys)]
+    made = make(update, encoded, [*map(values.__getitem__, keys)])
+    if not gone:
+        return made
     # A key that is both is updated first.
-    return (
-        (update, key.encode(), values[key]) if is_update else (delete, key.encode(), b"")
-        for key in keys
-        for is_update in (True, False)
-        if key in (values if is_update else deletes)
+    both = merge(
+        zip(encoded, made, strict=True),
+        zip(gone, make(delete, gone, [b""] * len(gone)), strict=True),
+        key=itemgetter(0),
     )
+    return [each for _, each in both]
 
 
 def sub_batch(
@@ -221,18 +229,13 @@ def _check_keys(keys: Collection[str]) -> None:
     """What every key has to keep. Raises BlockRefused."""
     # To ask each of them is slow. All together they tell whether there is anything to ask.
     text = "\n".join(keys)
-    is_long = max(map(len, keys), default=0) > APPLICATION_KEY_BYTES_MAX // _CHAR_BYTES_MAX
-    if is_long or text[:1] == "/" or "\n/" in text or "" in keys or not _is_utf8(text):
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        size = APPLICATION_KEY_BYTES_MAX + 1
+    if size > APPLICATION_KEY_BYTES_MAX or text[:1] == "/" or "\n/" in text or "" in keys:
         for key in keys:
             _checked_key(key)
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _checked_key(key: str) -> bytes:
@@ -265,7 +268,8 @@ def _check_matched(keys: Sequence[str]) -> None:
     """Of keys that a pattern matches: others clean paths before they count. Raises BlockRefused."""
     # Few keys have any of these, and to split each costs more than all the rest.
     text = "\n".join(keys)
-    if "//" in text or "/." in text or "/\n" in text or text[-1] == "/" or "\n." in f"\n{text}":
+    has_dots = "." in text and ("/." in text or "\n." in text or text[0] == ".")
+    if has_dots or "//" in text or "/\n" in text or text[-1] == "/":
         for key in keys:
             if any(each in _NO_SEGMENTS for each in key.split("/")):
                 raise BlockRefused("key", f"{key[:60]!r} is no path in its normal form")

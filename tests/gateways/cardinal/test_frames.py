@@ -114,7 +114,10 @@ def test_an_entry_has_1_mib_or_one_frame() -> None:
 
 def test_many_frames_are_those_that_each_message_has() -> None:
     sizes = (0, 1, 246, 247, 248, 300)
-    messages = [(b"h" * 33, b"k" * key, b"v" * value) for key in sizes for value in sizes]
-    assert encode_frames(messages) == [
-        encode_frame(head + key, value) for head, key, value in messages
-    ]
+    messages = [(b"k" * key, b"v" * value) for key in sizes for value in sizes]
+    for some in (messages, messages[:1], []):
+        keys, values = ([each[place] for each in some] for place in range(2))
+        for head in (b"h" * 33, b""):
+            assert encode_frames(head, keys, values) == [
+                encode_frame(head + key, value) for key, value in some
+            ]
