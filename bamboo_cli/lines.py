@@ -45,8 +45,9 @@ def line_batches(stream: Readable) -> Iterator[list[LineBytes]]:
     """The lines that came with each read; a list may be empty."""
     tail = _Tail()
     for chunk in chunks(stream):
-        first, *others = chunk.split(b"\n")
         lines: list[LineBytes] = []
+        # Of a long line most chunks have no end, which is found out sooner than split.
+        first, *others = chunk.split(b"\n") if b"\n" in chunk else (chunk,)
         tail.extend(first)
         if others:
             lines = [tail.take(), *others[:-1]]
@@ -60,27 +61,31 @@ class _Tail:
     """The line whose end has not come yet."""
 
     def __init__(self) -> None:
-        self._memory = bytearray()
+        self._pieces: list[bytes] = []
+        self._bytes = 0
         self._file: BinaryIO | None = None
 
     @property
     def is_empty(self) -> bool:
-        return self._file is None and not self._memory
+        return self._file is None and not self._bytes
 
     def extend(self, data: bytes) -> None:
-        self._memory += data
-        if len(self._memory) > IN_MEMORY_BYTES_MAX:
+        self._pieces.append(data)
+        self._bytes += len(data)
+        if self._bytes > IN_MEMORY_BYTES_MAX:
             if self._file is None:
                 # Whoever takes the line closes it; the file has no name and is gone then.
                 self._file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115
-            self._file.write(self._memory)
-            self._memory.clear()
+            self._file.write(self._joined())
+
+    def _joined(self) -> bytes:
+        pieces, self._pieces, self._bytes = self._pieces, [], 0
+        return b"".join(pieces)
 
     def take(self) -> LineBytes:
-        memory, self._memory = self._memory, bytearray()
         file, self._file = self._file, None
         if file is None:
-            return bytes(memory)
-        file.write(memory)
+            return self._joined()
+        file.write(self._joined())
         file.seek(0)
         return file
