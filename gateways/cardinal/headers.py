@@ -1,6 +1,6 @@
 """Blocks without what is in them, and steps from one to another (spec 3.4). Sans-io."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 THRESHOLD: Final = 128
@@ -54,3 +54,28 @@ class Index(Protocol):
 
     def below(self, hash_: bytes, limit: int) -> Iterable[Header]:
         """Of blocks that hang on this one, each behind what it hangs on, so many at most."""
+
+
+class NoIndex:
+    """Where nothing is found again."""
+
+    def header(self, _: bytes) -> Header | None:
+        """None."""
+        return None
+
+    def children(self, _: bytes) -> Iterable[Header]:
+        """None."""
+        return ()
+
+    def below(self, _: bytes, __: int) -> Iterable[Header]:
+        """None."""
+        return ()
+
+
+def falling(find: Callable[[bytes], Header | None], hash_: bytes) -> Iterator[Header]:
+    """A block, its parent, and so on, as long as their numbers fall: who lies may make a circle."""
+    block = find(hash_)
+    while block is not None:
+        yield block
+        parent = find(block.parent)
+        block = parent if parent is not None and parent.number < block.number else None

@@ -11,14 +11,24 @@ other is ever walked for: 100,000 blocks that come backwards cost 100,000 look-u
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Final
 
 from gateways.cardinal.gone import Gone
-from gateways.cardinal.headers import THRESHOLD, Head, Header, Index, Outcome, Step, TooDeep
+from gateways.cardinal.headers import (
+    THRESHOLD,
+    Head,
+    Header,
+    Index,
+    NoIndex,
+    Outcome,
+    Step,
+    TooDeep,
+    falling,
+)
 
 WAITING_MAX: Final = 65_536
 """Complete blocks that wait for a parent; above it the lowest leave memory."""
@@ -30,17 +40,6 @@ _BARS_MAX: Final = 1_000
 
 class _Hole(Exception):  # noqa: N818 - what it is
     """A block on the way is missing."""
-
-
-class _NoIndex:
-    def header(self, _: bytes) -> Header | None:
-        return None
-
-    def children(self, _: bytes) -> Iterable[Header]:
-        return ()
-
-    def below(self, _: bytes, __: int) -> Iterable[Header]:
-        return ()
 
 
 @dataclass(slots=True)
@@ -80,7 +79,7 @@ class Ordering:
         self.head = start
         self._threshold = threshold
         self._allowed = dict(allowed or {})
-        self._index = index or _NoIndex()
+        self._index = index or NoIndex()
         self._waiting_max = waiting_max
         self._known: dict[bytes, Header] = {}
         self._children: dict[bytes, dict[bytes, None]] = {}
@@ -91,6 +90,8 @@ class Ordering:
         """Blocks, in memory or not, that are no candidates."""
         self._bars: list[_Bar] = []
         """The oldest first."""
+        self._passed: dict[bytes, Header] = {}
+        """Blocks that became too old by what is said now, of which it tells."""
         self._completed: dict[bytes, int] = {}
         self._count = 0
         self._trees: dict[bytes, _Leaves] = {}
@@ -108,6 +109,7 @@ class Ordering:
 
     def complete(self, block: Header) -> list[Outcome]:
         """A block is complete, for the first time or again."""
+        self._passed = {}
         outcomes = self._arrive(block)
         while self._gone and (more := self._go_on()):
             outcomes += more
@@ -159,15 +161,19 @@ class Ordering:
 
     def _admit(self, block: Header) -> bool:
         """Rule 1: whether a block that is not known is one from now on."""
-        if not self._fits_head(block):
+        too_low = [
+            each
+            for each in self._children.get(block.hash, ())
+            if self._known[each].number <= block.number
+        ]
+        if not self._fits_head(block, too_low):
             return False
         if not self._is_possible(block):
             self._refuse(block.hash, block.number)
             return False
         # Whoever came before its parent was known could not be compared with it.
-        for child in [*self._children.get(block.hash, ())]:
-            if self._known[child].number <= block.number:
-                self._refuse(child, self._known[child].number)
+        for child in too_low:
+            self._refuse(child, self._known[child].number)
         self._keep(block)
         return True
 
@@ -214,8 +220,8 @@ class Ordering:
             )
         )
 
-    def _fits_head(self, block: Header) -> bool:
-        """Whether what was given out stays possible.
+    def _fits_head(self, block: Header, too_low: Collection[bytes]) -> bool:
+        """Whether what was given out stays possible. `too_low`: what hangs on it and cannot.
 
         Who says later that it cannot be lies about its head, or an ancestor of that. He is passed
         over, and not refused: his block has the hash of a true one, on which the chain hangs.
@@ -225,20 +231,16 @@ class Ordering:
             return True
         if block.hash == head.hash:
             return block.number == head.number and block.parent != block.hash
-        too_low = {
-            each
-            for each in self._children.get(block.hash, ())
-            if self._known[each].number <= block.number
-        }
-        return not (too_low and any(each.hash in too_low for each in self._path(head.hash)))
+        blamed = {*too_low}
+        return not (blamed and any(each.hash in blamed for each in self._path(head.hash)))
 
     def _path(self, hash_: bytes) -> Iterator[Header]:
         """A block and what it hangs on, as far as that is in memory."""
-        return _falling(self._known.get, hash_)
+        return falling(self._known.get, hash_)
 
     def _way(self, hash_: bytes) -> Iterator[Header]:
         """The same, as far as that is known at all."""
-        return _falling(self._found, hash_)
+        return falling(self._found, hash_)
 
     def reorg(self, number: int, hash_: bytes) -> Step | None:
         """The head becomes this ancestor; what is above it is taken back, as far as it is known.
@@ -338,8 +340,8 @@ class Ordering:
         return hash_ in self._known
 
     def header(self, hash_: bytes) -> Header | None:
-        """Of a block that is known."""
-        return self._known.get(hash_)
+        """Of a block that is known, or was until the last one was complete."""
+        return self._known.get(hash_) or self._passed.get(hash_)
 
     def is_refused(self, hash_: bytes) -> bool:
         """Whether the block can be no part of the chain."""
@@ -424,7 +426,7 @@ class Ordering:
         if not self._children.get(block.hash):
             self._push(leaves, block.hash)
         other = self._trees.get(root, [])
-        few, many = sorted((leaves, other), key=len)
+        few, many = (leaves, other) if len(leaves) <= len(other) else (other, leaves)
         for each in few:
             heappush(many, each)
         self._trees[root] = many
@@ -489,7 +491,7 @@ class Ordering:
         ]
 
     def _is_ancestor(self, block: Header, head: Head) -> bool:
-        return any(
+        return block.number < head.number and any(
             each.parent == block.hash
             for each in itertools.takewhile(
                 lambda each: each.number > block.number, self._path(head.hash)
@@ -552,29 +554,26 @@ class Ordering:
         """What is too old, and the lowest of too many that are no part of the chain."""
         numbers = self._numbers
         while numbers and numbers[0][0] < lowest:
-            self._drop(heappop(numbers)[1])
+            hash_ = heappop(numbers)[1]
+            if hash_ in self._known:
+                self._passed[hash_] = self._known[hash_]
+                self._drop(hash_)
         if len(self._known) > self._known_max:
             self._forget_many(self._waiting_max * 7 // 8, lowest)
-        if len(self._above) + len(self._refused) > self._clean_at:
+        if len(self._above) - len(self._known) + len(self._refused) > self._clean_at:
             self._build_anew(lowest)
-            self._clean_at = 2 * (len(self._above) + len(self._refused)) + _CLEAN_MIN
+            self._clean_at = 2 * len(self._refused) + _CLEAN_MIN
 
     def _forget_many(self, left: int, lowest: int) -> None:
         """An eighth at a time: each look at all there is has many to come before the next."""
         chain = (
             {each.hash for each in self._path(self.head.hash)} if self.head is not None else set()
         )
-        kept = []
         while self._numbers and len(self._known) > left + len(chain):
-            number, hash_ = heappop(self._numbers)
-            if hash_ in chain:
-                kept.append((number, hash_))
-            else:
-                if hash_ in self._known:
-                    self._gone.add(self._known[hash_])
+            hash_ = heappop(self._numbers)[1]
+            if hash_ in self._known and hash_ not in chain:
+                self._gone.add(self._known[hash_])
                 self._drop(hash_)
-        for each in kept:
-            heappush(self._numbers, each)
         # What is gone hangs on nothing here: where it comes again, it is a block like any other.
         self._build_anew(lowest)
 
@@ -582,19 +581,14 @@ class Ordering:
         """Trees of what is known alone."""
         self._above.clear()
         self._trees.clear()
-        for hash_ in sorted(self._known, key=self._completed.__getitem__):
-            self._unite(self._known[hash_])
+        # Sorted they are a heap, too; and each stands behind what it hangs on.
+        self._numbers = sorted((block.number, hash_) for hash_, block in self._known.items())
+        for _, hash_ in self._numbers:
+            block = self._known[hash_]
+            root = self._above[hash_] = self._above.get(block.parent, block.parent)
+            leaves = self._trees.setdefault(root, [])
+            if hash_ not in self._children:
+                self._push(leaves, hash_)
         for hash_ in [each for each, number in self._refused.items() if number < lowest]:
             del self._refused[hash_]
         self._too_deep &= self._known.keys()
-        self._numbers = [(block.number, hash_) for hash_, block in self._known.items()]
-        heapify(self._numbers)
-
-
-def _falling(find: Callable[[bytes], Header | None], hash_: bytes) -> Iterator[Header]:
-    """A block, its parent, and so on, as long as their numbers fall: who lies may make a circle."""
-    block = find(hash_)
-    while block is not None:
-        yield block
-        parent = find(block.parent)
-        block = parent if parent is not None and parent.number < block.number else None
