@@ -51,18 +51,45 @@ def run_put(args: "Namespace", terminal: "Terminal") -> int:
             side = Side(store, Seldom(time.monotonic))
             stack.callback(side.close)
             putting = _PuttingBlocks(store, side, stream, terminal, skips_seen=args.skip_seen)
-        source = stack.enter_context(_input(args, terminal))
-        for lines in line_batches(source):
-            putting.take(lines)
-            if not is_more_there(source):
-                putting.write()
-        putting.write()
-        putting.finish()
+        name = args.words[1] if len(args.words) > 1 else "-"
+        _put(stack.enter_context(_input(name, terminal)), name, putting)
     return FAILED if putting.has_failed else DONE
 
 
-def _input(args: "Namespace", terminal: "Terminal") -> Any:  # noqa: ANN401 - closes by itself or not
-    name = args.words[1] if len(args.words) > 1 else "-"
+def _put(source: BinaryIO, name: str, putting: "_PuttingMessages | _PuttingBlocks") -> None:
+    """All lines. What was taken of them is written, too, where the rest cannot be read."""
+    try:
+        for lines in line_batches(_Source(source, name)):
+            putting.take(lines)
+            if not is_more_there(source):
+                putting.write()
+    except _Unreadable:
+        putting.write()
+        raise
+    putting.write()
+    putting.finish()
+
+
+class _Unreadable(Problem):
+    """What is put cannot be read, or not to its end."""
+
+
+class _Source:
+    """Where lines come from; named where it cannot be read."""
+
+    def __init__(self, stream: Any, name: str) -> None:  # noqa: ANN401 - of one kind or another
+        self._stream = stream
+        self._name = "standard input" if name == "-" else name
+
+    def read1(self, size: int, /) -> bytes:
+        try:
+            data: bytes = self._stream.read1(size)
+        except OSError as error:
+            raise _Unreadable(f"{self._name}: {error.strerror or error}") from None
+        return data
+
+
+def _input(name: str, terminal: "Terminal") -> Any:  # noqa: ANN401 - closes by itself or not
     if name == "-":
         return nullcontext(terminal.input)
     try:

@@ -1,14 +1,18 @@
 """`cardinal VERB`: what is printed, and what is refused."""
 
+import errno
 import json
+import os
 import re
 import signal
 import subprocess
+from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
+from bamboo_cli import cardinal_put
 from gateways.cardinal import codec
 from tests.cli.conftest import cli, own  # noqa: F401 - fixtures
 from tests.cli.harness import CommandLine
@@ -315,3 +319,41 @@ def test_lines_that_are_there_share_a_transaction_topic_by_topic(demo: CommandLi
     demo("cardinal", "put", "demo", stdin=blocks(1, 2))
     found = demo("cardinal", "messages", f"{demo.author}/1").records
     assert [each["log_id"] for each in found] == [2, 2, 3, 3, 1, 1]
+
+
+@pytest.mark.parametrize("words", [(), ("--messages",)])
+def test_a_file_that_opens_and_cannot_be_read_is_named(
+    demo: CommandLine, words: tuple[str, ...]
+) -> None:
+    unread = demo("cardinal", "put", "demo", "/proc/self/mem", *words)
+    assert (unread.status, unread.out) == (1, b"")
+    assert "/proc/self/mem: Input/output error" in unread.err
+
+
+class _Failing:
+    """A file of which the rest cannot be read."""
+
+    def __init__(self, data: bytes, number: int) -> None:
+        self._data = data
+        self._number = number
+
+    def read1(self, _: int, /) -> bytes:
+        data, self._data = self._data, b""
+        if not data:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return data
+
+    def fileno(self) -> int:
+        return self._number
+
+
+def test_what_came_is_written_where_the_rest_cannot_be_read(
+    demo: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path(os.devnull).open("rb") as ready:
+        failing = _Failing(blocks(1, 2) + b"{", ready.fileno())
+        monkeypatch.setattr(cardinal_put, "_input", lambda *_: nullcontext(failing))
+        put = demo("cardinal", "put", "demo")
+    assert put.text.splitlines() == [f"{number} {h(number)} 3 entries" for number in (1, 2)]
+    assert put.status == 1
+    assert "standard input: Input/output error" in put.err
