@@ -27,6 +27,9 @@ PER_S: Final = 50.0
 FOR_A_WANTED: Final = 2.0
 MOST: Final = 64.0
 """As many as a peer takes at a time (`request_credit`), however long nothing was offered."""
+ROUNDING: Final = 1e-6
+"""At the time that `next_deadline` names, what is left may fall short of one by rounding, the more
+the older the clock is; and what is missing then may be too little to be added to the time."""
 
 
 class Offering:
@@ -43,7 +46,7 @@ class Offering:
         if self._at is not None:
             self._left = min(self._left + (now - self._at) * PER_S, MOST)
         self._at = now
-        return self._once or self._left >= 1.0
+        return self._once or self._left >= 1.0 - ROUNDING
 
     def offered(self) -> None:
         """A log is looked up for that."""

@@ -139,3 +139,16 @@ def test_a_log_in_parts_is_looked_up_once_for_each_proposal() -> None:
     pair.connect((Interests(everything=True), other))
     pair.run(advance_s=0.5)
     assert [each.log for each in looked_up].count(LOGS[0]) == 1
+
+
+@pytest.mark.parametrize("now", [0.0, 2_773.1959587739075, 86_400.3, 1e6 + 1 / 3])
+def test_when_the_time_has_come_an_offer_may_leave(now: float) -> None:
+    """However old the clock is: else a time that has come would be waited for, for ever."""
+    offering = Offering(once=False)
+    for _ in range(1000):
+        while offering.may_offer(now):
+            offering.offered()
+        due = offering.next_deadline()
+        assert due is not None
+        now = due
+        assert offering.may_offer(now)
