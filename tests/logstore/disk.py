@@ -42,6 +42,7 @@ class SimFile:
     pending: list[tuple[int, bytes]] = field(default_factory=list)
     named: bool = True
     locked_by: object = None
+    modified_us: int = 0
 
     def write(self, data: bytes, offset: int) -> None:
         _write(self.seen, data, offset)
@@ -97,6 +98,8 @@ class SimDisk(System):
         """Files that were written since the machine started by something that is not the store."""
         self.vfs = f"sim{next(_names)}"
         self._clock = 1_700_000_000_000_000
+        self.elapsed_s: Callable[[], float] = lambda: 0.0
+        """How much time has passed for this machine, beside what looking at the clock takes."""
         self._registered = SimVFS(self.vfs, self)
 
     def unregister(self) -> None:
@@ -134,7 +137,7 @@ class SimDisk(System):
 
     def now_us(self) -> int:
         self._clock += 1
-        return self._clock
+        return self._clock + int(self.elapsed_s() * 1_000_000)
 
     def random_bytes(self, count: int) -> bytes:
         return self.rng.randbytes(count)
@@ -145,7 +148,7 @@ class SimDisk(System):
             if not create:
                 raise FileNotFoundError(2, "no such file", str(path))
             self.step("create")
-            file = self.files[str(path)] = SimFile(named=False)
+            file = self.files[str(path)] = SimFile(named=False, modified_us=self.now_us())
         return SimHandle(self, file)
 
     def make_folder(self, path: Path) -> bool:
@@ -171,6 +174,10 @@ class SimDisk(System):
     def file_size(self, path: Path) -> int | None:
         file = self.files.get(str(path))
         return None if file is None else len(file.seen)
+
+    def modified_us(self, path: Path) -> int | None:
+        file = self.files.get(str(path))
+        return None if file is None else file.modified_us
 
     def free_bytes(self, path: Path) -> int:
         return 0 if self.room is None else self.room - sum(len(f.seen) for f in self.files.values())
@@ -217,6 +224,7 @@ class SimHandle(PayloadHandle):
         if len(part) > SECTOR:
             part = part[: max(1, self._disk.rng.randint(len(data) // 2, len(data)))]
         self._file.write(part, offset)
+        self._file.modified_us = self._disk.now_us()
         return len(part)
 
     def read(self, bytes_max: int, offset: int) -> bytes:
@@ -232,6 +240,7 @@ class SimHandle(PayloadHandle):
     def allocate(self, length: int) -> None:
         self._disk.grow("write", self._file, length)
         self._file.write(bytes(length), 0)
+        self._file.modified_us = self._disk.now_us()
 
     def sync(self) -> None:
         try:

@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
     parser.add_argument("--nodes", type=int, default=None, help="at most so many nodes")
     parser.add_argument("--events", type=int, default=None, help="so many events")
+    parser.add_argument("--hours", type=int, default=0, help="it lives so long, with strangers")
     parser.add_argument("--without", action="append", default=[], choices=TROUBLES)
     parser.add_argument("--only", action="append", default=[], choices=TROUBLES)
     parser.add_argument("--keep-going", action="store_true", help="do not end at a failure")
@@ -39,6 +40,7 @@ def main() -> int:
             events=options.events,
             without=tuple(options.without),
             only=tuple(options.only),
+            hours=options.hours,
         )
         try:
             if options.restores:
@@ -56,6 +58,8 @@ def main() -> int:
                 steps += outcome.steps
                 virtual_s += outcome.virtual_s
                 lies |= outcome.lies
+                if outcome.age is not None:
+                    print(f"seed {seed}: {outcome.age}")
                 if options.figures is not None:
                     with options.figures.open("a") as file:
                         print(line_of(seed, outcome.figures), file=file)

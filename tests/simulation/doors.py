@@ -6,6 +6,7 @@ rule of who may read and write what is stated here once more, apart from the pro
 
 import random
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -57,6 +58,10 @@ class Doorkeeper:
         self._world = world
         self.is_strict = bool({*TROUBLES} & {*world.plan.troubles})
         self.doors = Doors(allow_any=not self.is_strict, any_write=WriteScope.FOLLOWED)
+        if world.plan.hours and self.is_strict:
+            self.doors = _draw_doors(world.plan.rng("any doors"))
+        self._named: dict[str, set[bytes]] = defaultdict(set)
+        """Whom the table of a node has let in, while its process runs."""
         self._ever: dict[tuple[str, bytes], set[PeerRule]] = defaultdict(set)
 
     def settle(self) -> None:
@@ -72,6 +77,15 @@ class Doorkeeper:
                 node.store.peers.allow(other.store.author, change)
             node.read_rules()
 
+    def opened(self, node: "SimNode") -> None:
+        """A process of a node begins, which knows nothing of the last one's removals."""
+        self._named[node.name] = set()
+
+    def took(self, node: "SimNode", rules: Mapping[bytes, PeerRule]) -> None:
+        """A node has read its table."""
+        self._named[node.name] |= {peer for peer, rule in rules.items() if rule.allowed}
+        self._named[node.name] -= {peer for peer, rule in rules.items() if not rule.allowed}
+
     def note(self, node: "SimNode", peer: bytes, rule: PeerRule | None) -> None:
         """This goes for a peer of a node from now on."""
         self._ever[node.name, peer].add(rule or CLOSED)
@@ -86,7 +100,7 @@ class Doorkeeper:
         if trouble == "scopes":
             node.decide(partial(_allow, node, other, self._draw(rng)))
             return
-        node.decide(partial(_block if rng.random() < 0.5 else _remove, node, other))
+        node.decide(partial(_block if rng.random() < 0.5 else remove_peer, node, other))
 
         def let_in() -> None:
             if node.alive and not self._world.is_healed:
@@ -135,8 +149,12 @@ class Doorkeeper:
 
     def check(self, end: "End") -> None:
         """Nobody is connected whom the table of peers, as it was last read, does not let in."""
-        rule = end.node.book.wanted.peers.get(end.peer)
-        if self.is_strict and end.ending is None and (rule is None or not rule.allowed):
+        rule, named = end.node.book.wanted.peers.get(end.peer), self._named[end.node.name]
+        # Who was removed does not come in again with those whom nobody has named.
+        let_in = (
+            end.node.doors.allow_any and end.peer not in named if rule is None else rule.allowed
+        )
+        if self.is_strict and end.ending is None and not let_in:
             raise Broken(f"{end} is connected, and may not be")
 
     def check_spread(self) -> None:
@@ -159,7 +177,7 @@ class Doorkeeper:
                     raise Broken(f"{node.name} holds {short(log)}, which nobody might give it")
 
     def _sources(self, log: LogKey) -> "list[SimNode]":
-        homes = self._world.strangers.homes_of(log)
+        homes = [*self._world.strangers.homes_of(log), *self._world.visitors.hosts_of(log)]
         return [n for n in self._world.nodes if n.store.author == log.author or n in homes]
 
     def _ever_passed(self, giver: "SimNode", taker: "SimNode", log: LogKey) -> bool:
@@ -167,6 +185,15 @@ class Doorkeeper:
         given = any(may_read(rule, log) for rule in self._ever[giver.name, own])
         rules = self._ever[taker.name, peer]
         return given and any(may_write(rule, log, own=own, peer=peer) for rule in rules)
+
+
+def _draw_doors(rng: random.Random) -> Doors:
+    """Who is let in that has no row, and with what: everybody, in most worlds, or nobody."""
+    return Doors(
+        allow_any=rng.random() < 0.9,
+        any_read=rng.choice((EVERYTHING, EVERYTHING, frozenset[Follow]())),
+        any_write=rng.choice((WriteScope.FOLLOWED, WriteScope.FOLLOWED, *WriteScope)),
+    )
 
 
 def _allow(node: "SimNode", peer: bytes, change: RuleChange) -> None:
@@ -177,6 +204,7 @@ def _block(node: "SimNode", peer: bytes) -> None:
     node.store.peers.block(peer)
 
 
-def _remove(node: "SimNode", peer: bytes) -> None:
+def remove_peer(node: "SimNode", peer: bytes) -> None:
+    """Forgets a peer, if it is known."""
     with suppress(NoSuchPeer):
         node.store.peers.remove(peer)

@@ -22,7 +22,7 @@ from logstore import (
     Subscription,
 )
 from peer import Buckets, LogChanged
-from peer.node.doors.admission import Admission
+from peer.node.doors.admission import Admission, Doors
 from peer.node.interests import InterestBook, Wanted
 from peer.node.links.sources import Place
 from peer.protocol.tracing import Tracer
@@ -40,16 +40,21 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 """How often a host looks for what was committed without its doing."""
+LATE_S = 60.0
+"""By then a process that is gone has opened its last file."""
+LOOK_FOR_PARTS_S = 3600.0
+"""How often it looks for parts of payloads of which nothing comes any more."""
 
 
 class SimNode:
     """One machine of a world. `alive`: whether its process runs."""
 
-    def __init__(self, world: "World", name: str, folder: Path) -> None:
+    def __init__(self, world: "World", name: str, folder: Path, doors: Doors | None = None) -> None:
+        """`doors`: who is let in that has no row, if not as in the whole world."""
         self.world = world
         self.name = name
         self.rng = world.plan.rng(f"node {name}")
-        self.disk = SimDisk(self.rng.randrange(1 << 30))
+        self.disk = self._new_disk()
         self._old_disks: list[SimDisk] = []
         self.alive = False
         self.ends: Ordered[End] = Ordered()
@@ -67,7 +72,8 @@ class SimNode:
         """How often payloads of a log were, or were to be, deleted."""
         self.power_cut_at: int | None = None
         self.room = Room(self)
-        self.admission = Admission(b"", world.doorkeeper.doors, {})
+        self.doors = doors or world.doorkeeper.doors
+        self.admission = Admission(b"", self.doors, {})
         """What its peers may do, as the sessions are told."""
         self.rules_changed = 0
         """How often what goes for its peers has changed."""
@@ -100,11 +106,14 @@ class SimNode:
         self.buckets = Buckets.of(self.world.plan.config)
         self.sources = SimSources(self.pace, self.host.when_payloads_kept)
         self.book = InterestBook(self.store.author).load(self.store)
-        self.admission = Admission(self.store.author, self.world.doorkeeper.doors, {})
+        self.admission = Admission(self.store.author, self.doors, {})
+        self.world.doorkeeper.opened(self)
         self._take_rules()
         self.host.watchers.add(self._logs_changed)
         self.host.want_watchers.add(self._others_wanted)
         self._poll_later()
+        if self.world.plan.hours:
+            self._give_up_parts()
         self.alive = True
         if not self.is_restored:
             self._check_own_logs()
@@ -130,12 +139,24 @@ class SimNode:
             old.cut_power()
         old.fault = _gone
         self._old_disks.append(old)
-        self.disk = SimDisk(self.rng.randrange(1 << 30))
+        if self.world.plan.hours:
+            # A day has many processes; what one has open at its end it still has.
+            self.world.clock.after(LATE_S, old.files.clear)
+        self.disk = self._new_disk()
         self.disk.boots, self.disk.put_back = old.boots, set(old.put_back)
         for name, file in old.files.items():
             self.disk.files[name] = SimFile(
-                bytearray(file.seen), bytearray(file.platter), list(file.pending), file.named
+                bytearray(file.seen),
+                bytearray(file.platter),
+                list(file.pending),
+                file.named,
+                modified_us=file.modified_us,
             )
+
+    def _new_disk(self) -> SimDisk:
+        disk = SimDisk(self.rng.randrange(1 << 30))
+        disk.elapsed_s = self.world.clock.read
+        return disk
 
     def image(self, *, whole: bool) -> dict[str, bytes]:
         """What a copy of the store has, or one of the whole machine."""
@@ -260,6 +281,7 @@ class SimNode:
     def _take_rules(self) -> None:
         self.rules_changed += self.admission.rules != self.book.wanted.peers
         self.admission.take(self.book.wanted.peers)
+        self.world.doorkeeper.took(self, self.book.wanted.peers)
         for node in self.world.nodes:
             if node is not self:
                 peer = node.store.author
@@ -271,6 +293,15 @@ class SimNode:
             self._poll_later()
 
         self.world.clock.after(POLL_S, poll, self.pace.life)
+
+    def _give_up_parts(self) -> None:
+        """Parts of payloads of which nothing comes any more, as peer.node.room does."""
+
+        def given_up(count: int) -> None:
+            self.world.ageing.given_up += count
+
+        self.host.write(partial(self.store.drop_stale, self.world.plan.partial_s), given_up)
+        self.world.clock.after(LOOK_FOR_PARTS_S, self._give_up_parts, self.pace.life)
 
     def _others_wanted(self, wanted: Wanted) -> None:
         if wanted != self.book.wanted:

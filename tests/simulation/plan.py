@@ -51,6 +51,16 @@ CALM_SHARE = 0.08
 WATCHED_SHARE = 0.25
 FEW_REQUESTS_SHARE = 0.08
 
+HOUR_S = 3600.0
+BUSY_S = 3000.0
+"""Of each hour of a long life, the first part, in which all happens that happens."""
+EVENTS_PER_HOUR = 20
+STRANGERS_PER_EVENT = 5
+LOGS_S = 6 * HOUR_S
+"""How long authors go on with the same logs: each ends some time, and in a day many do."""
+LONG_PAUSE_S = 1200.0
+"""How long a node is down, or a link, in a long life now and then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -75,13 +85,29 @@ class Plan:
     is_watched: bool
     """Whether it is watched for some minutes once it is at rest."""
     config: SessionConfig
+    hours: int = 0
+    """How long it lives, if that is hours: with quiet at the end of each, and strangers."""
+    partial_s: float = 0.0
+    """After how long without progress a part of a payload is given up; in a life of hours."""
     options: tuple[str, ...] = ()
     """What made it smaller, as the command line has it."""
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing makes anybody ask for anything twice."""
-        return set(self.troubles) <= set(CALM) and not self.reconnect
+        is_quiet = set(self.troubles) <= set(CALM) and not self.reconnect
+        return is_quiet and not self.hours
+
+    @property
+    def strangers(self) -> int:
+        """How many come and go."""
+        return STRANGERS_PER_EVENT * self.events if self.hours else 0
+
+    def moment(self, rng: random.Random) -> float:
+        """When something happens."""
+        if not self.hours:
+            return rng.uniform(0, self.duration_s)
+        return HOUR_S * rng.randrange(self.hours) + rng.uniform(0, BUSY_S)
 
     def rng(self, part: str) -> random.Random:
         """The generator of one part of the world."""
@@ -95,8 +121,12 @@ def draw_plan(
     events: int | None = None,
     without: tuple[str, ...] = (),
     only: tuple[str, ...] = (),
+    hours: int = 0,
 ) -> Plan:
-    """The plan of a seed; the other arguments make it smaller. `only`: the troubles it has."""
+    """The plan of a seed; the other arguments make it smaller. `only`: the troubles it has.
+
+    `hours`: it lives for so many hours.
+    """
     rng = random.Random(f"{seed}/plan")
     count = rng.choice((2, 2, 2, 3, 3, 4, 5, 6, 8))
     happenings = rng.choice((5, 10, 20, 40))
@@ -121,24 +151,33 @@ def draw_plan(
     )
     if random.Random(f"{seed}/taking turns").random() < FEW_REQUESTS_SHARE:
         plan = _with_few_requests(plan)
+    if hours:
+        plan = _for_hours(plan, hours)
+        troubles = plan.troubles
     count = min(plan.nodes, nodes or plan.nodes)
     troubles = only or tuple(trouble for trouble in troubles if trouble not in without)
     if "quotas" in troubles:
-        plan = replace(plan, config=replace(plan.config, room_first_s=5.0, room_max_s=60.0))
+        first_s, most_s = (30.0, 300.0) if hours else (5.0, 60.0)
+        config = replace(plan.config, room_first_s=first_s, room_max_s=most_s)
+        plan = replace(plan, config=config)
     return replace(
         plan,
         nodes=count,
         events=plan.events if events is None else events,
         troubles=troubles,
         links=_links(plan.rng("links"), count),
-        options=_options(nodes, events, without, only),
+        options=_options(nodes, events, without, only, hours),
     )
 
 
 def _options(
-    nodes: int | None, events: int | None, without: tuple[str, ...], only: tuple[str, ...]
+    nodes: int | None,
+    events: int | None,
+    without: tuple[str, ...],
+    only: tuple[str, ...],
+    hours: int,
 ) -> tuple[str, ...]:
-    numbers = {"--nodes": nodes, "--events": events}
+    numbers = {"--nodes": nodes, "--events": events, "--hours": hours or None}
     given = [f"{name} {number}" for name, number in numbers.items() if number is not None]
     given += [f"--without {trouble}" for trouble in without]
     return (*given, *(f"--only {trouble}" for trouble in only))
@@ -182,6 +221,23 @@ def _with_few_requests(plan: Plan) -> Plan:
     )
     # Each turn asks again for what was asked for at the one before.
     return replace(plan, config=config, is_watched=False)
+
+
+def _for_hours(plan: Plan, hours: int) -> Plan:
+    """A world that lives for hours: few nodes, fast links, and what age may bring to light."""
+    rng = plan.rng("hours")
+    troubles = {*plan.troubles, "kills", "partitions", "cuts", "large", *DOORS}
+    return replace(
+        plan,
+        hours=hours,
+        nodes=min(plan.nodes, 4),
+        events=EVENTS_PER_HOUR * hours,
+        duration_s=HOUR_S * hours,
+        troubles=tuple(trouble for trouble in TROUBLES if trouble in troubles),
+        delay_s=min(plan.delay_s, 0.02),
+        chunk_bytes=max(plan.chunk_bytes, 1500),
+        partial_s=HOUR_S * rng.choice((1, 6, 24)),
+    )
 
 
 def _links(rng: random.Random, nodes: int) -> tuple[tuple[int, int], ...]:

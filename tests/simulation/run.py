@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from .ageing import Age
 from .clock import Clock
 from .figures import Figures
 from .plan import Plan
@@ -29,6 +30,8 @@ class Outcome:
     lies: dict[str, str]
     """The lies that were found out, and the rules that were named."""
     figures: Figures
+    age: Age | None
+    """Of a life of hours."""
 
 
 class SimulationFailed(AssertionError):  # noqa: N818 - what a test reports
@@ -55,6 +58,7 @@ def run_world(plan: Plan, *, trace: bool = False) -> Outcome:
             world.reconnected,
             world.lies_found,
             world.figures,
+            world.ageing.age(),
         )
 
 

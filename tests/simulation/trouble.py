@@ -8,6 +8,7 @@ from logstore import FULL, Follow
 from peer.protocol.request import Request
 from wire import Adjust, Cancel, CancelReason, LogKey, shortest_path
 
+from .plan import LOGS_S, LONG_PAUSE_S
 from .room import draw_limits
 from .subscribing import draw_subscription, narrowed
 
@@ -58,7 +59,8 @@ class Trouble:
         sizes = large if how == "large" else small
         count = 1 if how == "large" else self._rng.choice((1, 1, 2, 10))
         payloads = [self._rng.randbytes(self._rng.choice(sizes)) for _ in range(count)]
-        node.append(self._rng.choice((0, 0, 1, 7)), payloads, end=how == "ends")
+        log_id = self._rng.choice((0, 0, 1, 7)) + 10 * int(self._world.clock.now / LOGS_S)
+        node.append(log_id, payloads, end=how == "ends")
 
     def _change_mind(self, node: "SimNode", trouble: str) -> None:
         if not node.alive:
@@ -95,6 +97,8 @@ class Trouble:
     # Machines
 
     def _harm(self, node: "SimNode", trouble: str) -> None:
+        if trouble in {"kills", "power"} and node is self._world.ageing.elder:
+            return
         match trouble:
             case "kills":
                 node.crash(power=False)
@@ -125,7 +129,8 @@ class Trouble:
             case "cuts":
                 link.cut_now()
             case "partitions":
-                link.blocked_until = self._world.clock.now + self._rng.uniform(0, 20)
+                longest_s = LONG_PAUSE_S if self._world.plan.hours else 20
+                link.blocked_until = self._world.clock.now + self._rng.uniform(0, longest_s)
                 link.cut_now()
             case "once":
                 link.policies = self._rng.choice(

@@ -17,6 +17,7 @@ from peer.node.interests import Wanted
 from tests.peer.partial import closed
 from wire import LogKey
 
+from .ageing import Ageing
 from .authors import Strangers
 from .checks import check_end, check_link
 from .clock import Clock
@@ -28,15 +29,17 @@ from .host import Ordered
 from .lasting import check_lasting
 from .link import FLIPPED, End, Link
 from .node import SimNode
-from .plan import Plan
+from .plan import LONG_PAUSE_S, Plan
 from .room import NONE
 from .subscribing import draw_subscription
 from .trouble import Trouble
 from .truth import Broken, Truth, short
+from .visitors import Visitors
 
 TRACE_LINES = 30
 STEPS_AT_ONCE_MAX = 50_000
 STEPS_MAX = 2_000_000
+STEPS_PER_HOUR_MAX = 500_000
 SETTLE_S = 600.0
 """How long it may take, without faults, until everyone has everything..."""
 SLOW_S = 3600.0
@@ -45,6 +48,8 @@ MOVING_S = 60.0
 QUIET_S = 10.0
 WORK_S = 60.0
 """How long somebody may be at work at every moment: many nodes try many things again."""
+LONG_SHARE = 0.2
+"""Of kills in a long life, those behind which a node is down for long."""
 LOOK_S = 0.1
 LIE_NOTICED_S = 45.0
 
@@ -59,6 +64,7 @@ class World:
         self.steps = 0
         self.lines: deque[str] = deque(maxlen=TRACE_LINES)
         self.printing = False
+        self._steps_max = max(STEPS_MAX, STEPS_PER_HOUR_MAX * plan.hours)
         self._digest = hashlib.blake2b(digest_size=16)
         self._touched: Ordered[End] = Ordered()
         self._at_once = (0.0, 0)
@@ -74,6 +80,8 @@ class World:
         self.count = ByteCount(plan.config)
         self.strangers = Strangers(self)
         self.doorkeeper = Doorkeeper(self)
+        self.visitors = Visitors(self, folder)
+        self.ageing = Ageing(self)
         self.is_healed = False
         """Whether the trouble is over."""
         self.nodes: list[SimNode] = []
@@ -91,6 +99,7 @@ class World:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.visitors.close()
         for node in self.nodes:
             node.close()
 
@@ -128,7 +137,9 @@ class World:
             link.call_soon()
         trouble, rng = Trouble(self), self.plan.rng("times")
         for _ in range(self.plan.events):
-            self.clock.after(rng.uniform(0, self.plan.duration_s), trouble.happen)
+            self.clock.after(self.plan.moment(rng), trouble.happen)
+        self.visitors.expect(self.plan.strangers)
+        self.ageing.begin()
 
     def _interest(self) -> None:
         rng, policies = self.plan.rng("interests"), self.plan.rng("subscriptions")
@@ -155,7 +166,10 @@ class World:
                 self.note(f"{node.name} starts")
                 node.start()
 
-        self.clock.after(rng.uniform(0.01, 3.0), start)
+        delay_s = rng.uniform(0.01, 3.0)
+        if self.plan.hours and rng.random() < LONG_SHARE:
+            delay_s += rng.uniform(0, LONG_PAUSE_S)
+        self.clock.after(delay_s, start)
 
     # Lies
 
@@ -187,12 +201,27 @@ class World:
             self.after_step()
         self.heal()
         healed_at = self.clock.now
-        forks = None
+        self.figures.rest_s = self.settle() - healed_at
+        self._check_end()
+        if self.plan.is_watched:
+            check_lasting(self)
+        self.visitors.check_doors()
+        self.ageing.check()
+        for link in self.links:
+            for end in link.ends:
+                end.count_proposals()
+
+    def settle(self) -> float:
+        """Until everyone has everything, and is at rest; returns when that came first.
+
+        Raises Broken if it does not come.
+        """
+        forks, rests_at = None, self.clock.now
         while forks != (known := self._forks()):
             # One that is found late makes a log shorter, and what was too old in it is due again.
             forks = known
             self._settle()
-            self.figures.rest_s = self.clock.now - healed_at
+            rests_at = self.clock.now
             self.run_for(QUIET_S)
         lack = lacking(self)
         until = self.clock.now + WORK_S
@@ -202,12 +231,7 @@ class World:
             lack = lacking(self)
         if lack is not None:
             raise Broken(f"no longer settled: {lack}")
-        self._check_end()
-        if self.plan.is_watched:
-            check_lasting(self)
-        for link in self.links:
-            for end in link.ends:
-                end.count_proposals()
+        return rests_at
 
     def _forks(self) -> set[tuple[str, LogKey, int | None]]:
         """The forks that are known, and to whom."""
@@ -245,7 +269,7 @@ class World:
         at, count = self._at_once
         count = count + 1 if at == self.clock.now else 0
         self._at_once = (self.clock.now, count)
-        if count > STEPS_AT_ONCE_MAX or self.steps > STEPS_MAX:
+        if count > STEPS_AT_ONCE_MAX or self.steps > self._steps_max:
             raise Broken(f"nothing ends: {count} steps at one moment, {self.steps} in all")
         touched, self._touched = self._touched, Ordered()
         for end in touched:
@@ -259,6 +283,7 @@ class World:
         """The trouble is over: everything runs, and fails no more."""
         self.note("the trouble is over")
         self.is_healed = True
+        self.visitors.end()
         for node in self.nodes:
             node.failing.clear()
             node.power_cut_at = None
