@@ -236,6 +236,7 @@ def _for_hours(plan: Plan, hours: int) -> Plan:
         troubles=tuple(trouble for trouble in TROUBLES if trouble in troubles),
         delay_s=min(plan.delay_s, 0.02),
         chunk_bytes=max(plan.chunk_bytes, 1500),
+        config=replace(plan.config, data_credit_bytes=max(plan.config.data_credit_bytes, 20_000)),
         partial_s=HOUR_S * rng.choice((1, 6, 24)),
     )
 

@@ -5,7 +5,7 @@ one connection, which is never made again. `Doorkeeper.doors` says whether it is
 has knocked, and is written down all the same. What strangers come for (`Errand`):
 
     LISTEN    follows what there is, and takes it
-    BRING     has logs of its own, of which it may vanish in the middle
+    BRING     has logs of its own; many vanish in the middle of a payload
     SILENT    says nothing at all
     CLAIM     offers what nobody has, which is no lie that the protocol knows, and says no more
     LIE       breaks a rule (lies.py)
@@ -41,6 +41,8 @@ BRINGERS_SHARE = 0.01
 """Each brings logs that all who take them hold for the rest of the world."""
 ALL_SHARE = 0.1
 """Those who take all there is, or all of an author; a day of nothing but copies would be long."""
+VANISH_SHARE = 0.7
+LOOK_S, LOOKS = 0.01, 300
 DECIDED_SHARE = 0.1
 PLACES = 40
 """Addresses that strangers come from."""
@@ -164,6 +166,18 @@ class Visitors:
             self._world.clock.after(delay_s, partial(self._claim, end), end.life)
         elif errand is Errand.LIE:
             self._world.clock.after(delay_s, end.begin_to_lie, end.life)
+        elif errand is Errand.BRING and self._rng.random() < VANISH_SHARE:
+            self._vanish_inside(visit, LOOKS)
+
+    def _vanish_inside(self, visit: Visit, looks: int) -> None:
+        """Leaves as soon as a payload of which only a part has come is on its way."""
+        stranger, host = visit.nodes
+        parts = host.store.partial_payloads()
+        if any(log.author == stranger.store.author for log in parts):
+            self._leave(visit)
+        elif looks:
+            again = partial(self._vanish_inside, visit, looks - 1)
+            self._world.clock.after(LOOK_S, again, visit.ends[0].life)
 
     def _claim(self, end: End) -> None:
         """Offers entries that nobody has, of logs that its host wants."""

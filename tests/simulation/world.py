@@ -150,8 +150,11 @@ class World:
             return draw_subscription(policies) if "subscriptions" in self.plan.troubles else None
 
         for node in self.nodes:
-            if rng.random() < 0.3 or ("quotas" in self.plan.troubles and limited.random() < 0.5):
-                # Who is followed by name has no quota of his own.
+            takes_all = bool(self.plan.hours) and node is self.nodes[1]
+            limits = "quotas" in self.plan.troubles
+            if rng.random() < 0.3 or takes_all or (limits and limited.random() < 0.5):
+                # Who is followed by name has no quota of his own, and a stranger is followed by
+                # nobody else.
                 node.follow(ALL, subscription())
             for author in authors:
                 if rng.random() < 0.7:
