@@ -143,6 +143,9 @@ class Ordering:
             return []
         if block.hash in self._gone.parents and self._is_connected(block.parent):
             self._recall_below(block.hash)
+            if block.hash in self._refused:
+                # Its parent hangs on it: they lie.
+                return []
         best = self._heaviest_below(block)
         self._unite(block)
         if self.head is None:
@@ -523,14 +526,16 @@ class Ordering:
         Whether it is on our side, and its hash. Raises _Hole where a block is missing. The common
         ancestor itself need not be here.
         """
+        # The index has what liars say too, who make circles: a way ends where numbers do not fall.
+        my_way, other_way = self._way(ours), self._way(theirs)
+        mine, other = next(my_way, None), next(other_way, None)
         while ours != theirs:
-            mine, other = self._found(ours), self._found(theirs)
             if mine is not None and (other is None or mine.number > other.number):
                 yield True, ours
-                ours = mine.parent
+                ours, mine = mine.parent, next(my_way, None)
             elif other is not None:
                 yield False, theirs
-                theirs = other.parent
+                theirs, other = other.parent, next(other_way, None)
             else:
                 raise _Hole
 

@@ -238,12 +238,16 @@ def test_a_branch_that_is_too_deep_is_told_once_and_costs_no_walk_each_time() ->
 
 
 class Held:
-    """Everything that was ever complete."""
+    """Everything that was ever complete. `looks_max`: nobody needs more of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, looks_max: int | None = None) -> None:
         self.headers: dict[bytes, Header] = {}
+        self.looks_left = looks_max
 
     def header(self, hash_: bytes) -> Header | None:
+        if self.looks_left is not None:
+            self.looks_left -= 1
+            assert self.looks_left
         return self.headers.get(hash_)
 
     def children(self, hash_: bytes) -> list[Header]:
@@ -435,6 +439,36 @@ def test_a_producer_that_lies_about_parents_makes_no_circle() -> None:
         ordering.complete(block)
     assert ordering.head is not None
     assert ordering.head.number == 40
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_lies_about_parents_and_numbers_come_to_an_end(seed: int) -> None:
+    """Of blocks that leave memory and are found in the index, which has what liars say as well."""
+    rng = random.Random(seed)
+    count = rng.randrange(5, 60)
+    held = Held(looks_max=50_000)
+    ordering = Ordering(
+        threshold=rng.choice((1, 2, 4)), index=held, waiting_max=rng.choice((2, 4, 8))
+    )
+    blocks = []
+    for own in range(count):
+        is_lie = rng.random() < 0.2
+        parent = rng.randrange(count) if is_lie else max(0, own - rng.choice((1, 1, 1, 2, 3)))
+        number = rng.randrange(count + 5) if rng.random() < 0.2 else own + 1
+        blocks.append(block(own, number, rng.randrange(40), parent))
+    rng.shuffle(blocks)
+    if rng.random() < 0.5:
+        blocks.sort(key=lambda each: -each.number)
+    chain: list[bytes] = []
+    for at, each in enumerate(blocks, 1):
+        found = fed(ordering, held, [each._replace(at=at)])
+        if rng.random() < 0.1:
+            step = ordering.reorg(rng.randrange(count), hash_of(rng.randrange(count)))
+            found += [step] if step is not None else []
+        for step in found:
+            here = min(len(chain), len(step.removed))
+            assert chain[len(chain) - here :] == [*step.removed[len(step.removed) - here :]]
+            chain = [*chain[: len(chain) - here], *step.added]
 
 
 def test_a_number_that_may_have_one_hash_only() -> None:
