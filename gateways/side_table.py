@@ -100,13 +100,23 @@ class SideTable:
         """Does `work`, which only reads, on one snapshot. Raises as `run` does."""
         return self._attempt(work, "BEGIN")
 
+    def rows(
+        self, query: str, bound: "Sequence[apsw.SQLiteValue]"
+    ) -> "list[tuple[apsw.SQLiteValue, ...]]":
+        """What one statement finds, which has a snapshot of its own. Raises as `run` does.
+
+        For those that are asked by the thousand: to begin and end a transaction around it takes
+        three times as long as to find a row.
+        """
+        return self._attempt(lambda db: db.execute(query, bound).fetchall(), None)
+
     def close(self) -> None:
         """Closes the file; a second time does nothing."""
         with self._lock:
             self._closed = True
             self._drop()
 
-    def _attempt(self, work: Callable[[apsw.Connection], T], begin: str) -> T:
+    def _attempt(self, work: Callable[[apsw.Connection], T], begin: str | None) -> T:
         with self._lock:
             try:
                 result = self._transact_anew(work, begin)
@@ -121,7 +131,7 @@ class SideTable:
             self._is_proven = self._is_proven or begin == _BEGIN_WRITING
             return result
 
-    def _transact_anew(self, work: Callable[[apsw.Connection], T], begin: str) -> T:
+    def _transact_anew(self, work: Callable[[apsw.Connection], T], begin: str | None) -> T:
         """`_transact`, once more with an empty file where it has to be."""
         try:
             return self._transact(work, begin)
@@ -129,8 +139,10 @@ class SideTable:
             self._make_anew()
         return self._transact(work, begin)
 
-    def _transact(self, work: Callable[[apsw.Connection], T], begin: str) -> T:
+    def _transact(self, work: Callable[[apsw.Connection], T], begin: str | None) -> T:
         db = self._open()
+        if begin is None:
+            return work(db)
         db.execute(begin)
         try:
             result = work(db)

@@ -422,9 +422,7 @@ class Side:
             f"SELECT id, {_BLOCK}, producer, state FROM blocks"  # noqa: S608 (constants)
             f" WHERE view = (SELECT id FROM views WHERE what = ?) AND {where}"
         )
-        return self._table.look(
-            lambda db: [_block_row(row) for row in db.execute(query, (view.what, *bound))]
-        )
+        return [_block_row(row) for row in self._table.rows(query, (view.what, *bound))]
 
     def first_held(self, view: View) -> Header | None:
         """The first block of the chain behind all that were deleted here; None: nothing was.
