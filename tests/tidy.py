@@ -198,6 +198,8 @@ LAYERS = {
     "gateways.cardinal.progress": _layer(
         "gateways.cardinal.codec gateways.cardinal.headers wire", sans_io=True
     ),
+    "gateways.swarm": _layer("", sans_io=True),
+    "gateways.swarm.keccak": _layer("", "sha3", sans_io=True),
     "analytics": _layer(
         "gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.content"
         " gateways.cardinal.counting gateways.cardinal.declared gateways.cardinal.frames"
