@@ -37,6 +37,7 @@ from bench.support.processes import BAMBOO_PEER, ENVIRONMENT, peak_bytes
 from gateways.cardinal import (
     TOGETHER_BYTES_MAX,
     TOGETHER_ENTRIES_MAX,
+    Call,
     Consuming,
     Lying,
     Settings,
@@ -153,18 +154,18 @@ def together(store: Store, blocks: Iterable[Block]) -> Iterator[Batches]:
     side = Side(store, Seldom(time.monotonic))
     try:
         writer = Writer(store, side, stream)
-        waiting: Batches = []
+        calls: list[Call] = []
         entries = size = 0
         for block in blocks:
             call = writer.add_block(block)
-            waiting += call.batches
+            calls.append(call)
             entries, size = entries + call.entries, size + call.bytes
             if entries >= TOGETHER_ENTRIES_MAX or size >= TOGETHER_BYTES_MAX:
-                yield waiting
+                yield writer.together(calls)
                 writer.signed()
-                waiting, entries, size = [], 0, 0
-        if waiting:
-            yield waiting
+                calls, entries, size = [], 0, 0
+        if calls:
+            yield writer.together(calls)
     finally:
         side.close()
 
