@@ -307,7 +307,7 @@ class Assembly:
         ):
             return False
         if copy.header is None:
-            if copy.has_too_many_waiting:
+            if len(copy.waiting) >= copy.waiting_max:
                 return True
             copy.waiting.append(what)
         elif not copy.count_if_owed(what):

@@ -32,15 +32,6 @@ def encode_frame(key: bytes, value: bytes) -> bytes:
     return b"%c%b%c%b" % (key_bytes, key, value_bytes, value)
 
 
-def frame_bytes(key: bytes, value: bytes) -> int:
-    """How many bytes a frame has."""
-    key_bytes, value_bytes = len(key), len(value)
-    if key_bytes > _ONE_BYTE_MAX or value_bytes > _ONE_BYTE_MAX:
-        lengths = len(encode_varu64(key_bytes)) + len(encode_varu64(value_bytes))
-        return lengths + key_bytes + value_bytes
-    return 2 + key_bytes + value_bytes
-
-
 def encode_frames(head: bytes, keys: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
     """A frame for each message, whose keys begin alike. Nothing is interpreted for each of them."""
     begins = {size: encode_varu64(len(head) + size) + head for size in {*map(len, keys)}}
@@ -80,9 +71,16 @@ def payloads(frames: Sequence[bytes]) -> list[bytes]:
 
 
 def frames_of(payload: bytes) -> Iterator[Frame]:
-    """The frames of a payload. Raises CodecError behind the last that is whole.
+    """The frames of a payload. Raises CodecError behind the last that is whole."""
+    for key, value, _ in placed_frames(payload):
+        yield Frame(key, value)
 
-    A length is compared with what is left before anything is made of it.
+
+def placed_frames(payload: bytes) -> Iterator[tuple[bytes, bytes, int]]:
+    """Key, value and end of each frame. Raises CodecError behind the last that is whole.
+
+    A length is compared with what is left before anything is made of it. Plain tuples: to make a
+    `Frame` of each takes as long as to read it.
     """
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise CodecError(f"a payload of {len(payload)} bytes: {PAYLOAD_BYTES_MAX} are the limit")
@@ -104,7 +102,7 @@ def frames_of(payload: bytes) -> Iterator[Frame]:
         start, at = at, at + length
         if at > end:
             raise CodecError(f"a value of {length} bytes at byte {start}: {end - start} are left")
-        yield Frame(key, payload[start:at])
+        yield key, payload[start:at], at
 
 
 def _long_length(payload: bytes, at: int) -> tuple[int, int]:

@@ -37,7 +37,7 @@ from gateways.cardinal.codec import (
 )
 from gateways.cardinal.counting import IsTracked
 from gateways.cardinal.declared import ReorgDeclared, read_declared
-from gateways.cardinal.frames import Frame, channel_of, frame_bytes, frames_of
+from gateways.cardinal.frames import channel_of, frames_of, placed_frames
 from gateways.cardinal.headers import Header
 from gateways.declaration import DeclarationError
 from gateways.reading import CodecError
@@ -96,6 +96,10 @@ STATEMENTS: Final = (
         " PRIMARY KEY (view, at)) WITHOUT ROWID"
     ),
 )
+
+
+_Frame = tuple[bytes, bytes]
+"""A key and a value."""
 
 
 class Span(NamedTuple):
@@ -360,14 +364,14 @@ class Taking:
                 channel = channel_of(value)
             frame = next(frames, None)
 
-    def _frames(self, entry: StoredEntry) -> Iterator[Frame]:
+    def _frames(self, entry: StoredEntry) -> Iterator[_Frame]:
         try:
             reading = self._reading
             reading.payload = payload_of(self._store, entry)
-            for frame in frames_of(reading.payload):
-                yield frame
+            for key, value, end in placed_frames(reading.payload):
+                yield key, value
                 reading.index += 1
-                reading.start += frame_bytes(*frame)
+                reading.start = end
         except CodecError as error:
             self._add_bad(str(error))
 
@@ -410,19 +414,22 @@ class Taking:
 
     # Messages of a block -------------------------------------------------------------------------
 
-    def _take_run(self, first: Frame, frames: Iterator[Frame]) -> Frame | None:
+    def _take_run(self, first: _Frame, frames: Iterator[_Frame]) -> _Frame | None:
         """What stands together of one block; the frame behind it."""
-        hash_ = first.key[1:PREFIX_BYTES]
+        hash_ = first[0][1:PREFIX_BYTES]
         self._reading.begin(hash_)
-        frame: Frame | None = first
+        behind: _Frame | None = None
 
-        def run() -> Iterator[Frame]:
-            nonlocal frame
-            while (
-                frame is not None and frame.key[1:PREFIX_BYTES] == hash_ and _is_of_block(frame.key)
-            ):
+        def run() -> Iterator[_Frame]:
+            nonlocal behind
+            yield first
+            for frame in frames:
+                key = frame[0]
+                # With a hash in it, it is long enough.
+                if key[1:PREFIX_BYTES] != hash_ or key[0] > BATCH_DELETE_MSG:
+                    behind = frame
+                    return
                 yield frame
-                frame = next(frames, None)
 
         row = self._db.execute(
             "SELECT id, state FROM blocks WHERE view = ? AND hash = ?", (self.view, hash_)
@@ -434,38 +441,38 @@ class Taking:
             self._block, self._state = self._db.last_insert_rowid(), None
         else:
             self._block, self._state = row
+        # One statement for all that a run changes of its block, which is most of it at once.
+        changed: dict[str, apsw.SQLiteValue] = {}
         for happened in self._assembly.take_run(self._log.producer, hash_, run()):
-            self._note(happened)
+            self._note(happened, changed)
+        if changed:
+            columns = ", ".join(f"{name} = ?" for name in changed)
+            self._db.execute(
+                f"UPDATE blocks SET {columns} WHERE id = ?",  # noqa: S608 (constants)
+                (*changed.values(), self._block),
+            )
         self._add_place(self._block, self._reading.span(hash_))
-        return frame
+        return behind
 
-    def _note(self, happened: Happened) -> None:
+    def _note(self, happened: Happened, changed: "dict[str, apsw.SQLiteValue]") -> None:
         match happened:
             case Opened(header):
-                self._set_header(header)
+                changed |= _columns(header)
             case Complete(header, producer):
-                at = self._add_event(COMPLETE, block=self._block)
                 if producer is not None:
                     # The first Batch may have been another producer's.
-                    self._set_header(header)
+                    changed |= _columns(header)
+                changed["at"] = self._add_event(COMPLETE, block=self._block)
+                changed["producer"] = producer
                 # What comes later is compared with it, and is not in it.
-                self._db.execute(
-                    "UPDATE blocks SET at = ?, producer = ?, taken = ?, frame = ? WHERE id = ?",
-                    (at, producer, self._step.taken, self._reading.index, self._block),
-                )
+                changed["taken"], changed["frame"] = self._step.taken, self._reading.index
             case Changed(state):
-                self._db.execute("UPDATE blocks SET state = ? WHERE id = ?", (state, self._block))
+                changed["state"] = state
             case Conflict(_, key, producers):
                 what = {"key": key.hex(), "producers": producers}
                 self._add_event(CONFLICT, block=self._block, what=what)
             case Bad(reason):
                 self._add_bad(reason)
-
-    def _set_header(self, header: Header) -> None:
-        self._db.execute(
-            "UPDATE blocks SET number = ?, weight = ?, parent = ? WHERE id = ?",
-            (header.number, encode_weight(header.weight), header.parent, self._block),
-        )
 
     def _add_place(self, block: int, span: Span) -> None:
         self._db.execute(
@@ -518,3 +525,8 @@ class Taking:
 
 def _is_of_block(key: bytes) -> bool:
     return len(key) >= PREFIX_BYTES and key[0] <= BATCH_DELETE_MSG
+
+
+def _columns(header: Header) -> "dict[str, apsw.SQLiteValue]":
+    weight = encode_weight(header.weight)
+    return {"number": header.number, "weight": weight, "parent": header.parent}
