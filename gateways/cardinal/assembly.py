@@ -64,6 +64,8 @@ _PRODUCER_MASK: Final = (1 << _PRODUCER_BITS) - 1
 _KEY_MASK: Final = (1 << 60) - 1
 """Of a hash of a key: an integer of up to 60 bits takes 32 bytes, and a larger one 48."""
 _VALUE: Final = bytes((BATCH_MSG,))
+_Pair = tuple[bytes, bytes]
+"""Key and value of a message."""
 
 
 class Come(NamedTuple):
@@ -256,19 +258,16 @@ class Assembly:
         block: Counted | None = None
         before: int = State.MET
         copy: Copy | None = None
-        for key, value in messages:
-            # Values under a prefix are nearly all there is: they are counted here, as `_add` does,
-            # in a third of the time.
-            if (
-                copy is not None
-                and key[:1] == _VALUE
-                and self._add_value(copy, producer, key, value)
-            ):
+        others = iter(messages)
+        while (pair := next(others, None)) is not None:
+            if copy is not None and block is not None:
+                pair = self._add_values(copy, producer, pair, others)
                 if copy.header is not None and not copy.left and not copy.unfinished:
-                    assert block is not None
                     yield from self._look(block)
                     copy = None
-                continue
+                if pair is None:
+                    continue
+            key, value = pair
             try:
                 kind = kind_of(key, value)
                 message = None if kind >= BATCH_MSG else decode_message(key, value)
@@ -292,28 +291,43 @@ class Assembly:
                 yield Changed(block.state)
             self._make_room(block)
 
-    def _add_value(self, copy: Copy, producer: int, key: bytes, value: bytes) -> bool:
-        """Counts a value that comes for the first time; False: not that, and nothing is done."""
-        what = key[PREFIX_BYTES:]
-        seen = copy.seen
-        seen_as = hash(key) & _KEY_MASK
-        if (
-            seen_as in seen
-            or not what
-            or len(seen) >= self._keys_max
-            or len(key) > KEY_BYTES_MAX
-            or len(value) > VALUE_BYTES_MAX
-            or not (what.isascii() or is_text(what))
-        ):
-            return False
-        if copy.header is None:
-            if len(copy.waiting) >= copy.waiting_max:
-                return True
-            copy.waiting.append(what)
-        elif not copy.count_if_owed(what):
-            return False
-        seen[seen_as] = (hash(value) & _FACTS_MASK) << _PRODUCER_BITS | producer
-        return True
+    def _add_values(
+        self, copy: Copy, producer: int, pair: _Pair | None, others: Iterator[_Pair]
+    ) -> _Pair | None:
+        """Counts values under prefixes that come for the first time, which is nearly all there is.
+
+        As `_add` does, in a quarter of the time. Up to the one by which the copy is complete; or to
+        a message that is something else, which is returned.
+        """
+        seen, waiting = copy.seen, copy.waiting
+        keys_max, waits_max = self._keys_max, copy.waiting_max
+        waits = copy.header is None
+        count_if_owed = copy.count_if_owed
+        while pair is not None:
+            key, value = pair
+            what = key[PREFIX_BYTES:]
+            seen_as = hash(key) & _KEY_MASK
+            if (
+                seen_as in seen
+                or key[:1] != _VALUE
+                or not what
+                or len(seen) >= keys_max
+                or len(key) > KEY_BYTES_MAX
+                or len(value) > VALUE_BYTES_MAX
+                or not (what.isascii() or is_text(what))
+            ):
+                return pair
+            if not waits:
+                if not count_if_owed(what):
+                    return pair
+                seen[seen_as] = (hash(value) & _FACTS_MASK) << _PRODUCER_BITS | producer
+                if not copy.left and not copy.unfinished:
+                    return None
+            elif len(waiting) < waits_max:
+                waiting.append(what)
+                seen[seen_as] = (hash(value) & _FACTS_MASK) << _PRODUCER_BITS | producer
+            pair = next(others, None)
+        return None
 
     def __len__(self) -> int:
         """Blocks that are incomplete."""
