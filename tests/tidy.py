@@ -200,6 +200,9 @@ LAYERS = {
     ),
     "gateways.swarm": _layer("", sans_io=True),
     "gateways.swarm.keccak": _layer("", "sha3", sans_io=True),
+    "gateways.swarm.keys": _layer(
+        "gateways.reading gateways.swarm.keccak", "coincurve cryptography", sans_io=True
+    ),
     "gateways.swarm.rlp": _layer("gateways.reading wire", sans_io=True),
     "analytics": _layer(
         "gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.content"
