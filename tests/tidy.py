@@ -199,6 +199,9 @@ LAYERS = {
         "gateways.cardinal.codec gateways.cardinal.headers wire", sans_io=True
     ),
     "gateways.swarm": _layer("", sans_io=True),
+    "gateways.swarm.devp2p": _layer(
+        "gateways.reading gateways.swarm.keys gateways.swarm.rlp", sans_io=True
+    ),
     "gateways.swarm.keccak": _layer("", "sha3", sans_io=True),
     "gateways.swarm.keys": _layer(
         "gateways.reading gateways.swarm.keccak", "coincurve cryptography", sans_io=True
