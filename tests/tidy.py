@@ -207,6 +207,11 @@ LAYERS = {
         "gateways.reading gateways.swarm.keccak", "coincurve cryptography", sans_io=True
     ),
     "gateways.swarm.rlp": _layer("gateways.reading wire", sans_io=True),
+    "gateways.swarm.rlpx": _layer(
+        "gateways.reading gateways.swarm.keccak gateways.swarm.keys gateways.swarm.rlp",
+        "cryptography",
+        sans_io=True,
+    ),
     "analytics": _layer(
         "gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.content"
         " gateways.cardinal.counting gateways.cardinal.declared gateways.cardinal.frames"
