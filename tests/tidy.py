@@ -199,6 +199,9 @@ LAYERS = {
         "gateways.cardinal.codec gateways.cardinal.headers wire", sans_io=True
     ),
     "gateways.swarm": _layer("", sans_io=True),
+    "gateways.swarm.codec": _layer(
+        "gateways.reading gateways.swarm.keys gateways.swarm.rlp wire", sans_io=True
+    ),
     "gateways.swarm.devp2p": _layer(
         "gateways.reading gateways.swarm.keys gateways.swarm.rlp", sans_io=True
     ),
