@@ -215,6 +215,16 @@ LAYERS = {
         "cryptography",
         sans_io=True,
     ),
+    "gateways.swarm.bmt": _layer(
+        "gateways.reading gateways.swarm.feeds wire", "sha3", sans_io=True
+    ),
+    "gateways.swarm.feeds": _layer(
+        "gateways.reading gateways.swarm.keccak", "coincurve", sans_io=True
+    ),
+    "gateways.swarm.files": _layer("gateways.swarm.bmt", sans_io=True),
+    "gateways.swarm.intervals": _layer("gateways.reading wire", sans_io=True),
+    "gateways.swarm.proximity": _layer("", sans_io=True),
+    "gateways.swarm.states": _layer("gateways.swarm.bmt gateways.swarm.files", sans_io=True),
     "analytics": _layer(
         "gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.content"
         " gateways.cardinal.counting gateways.cardinal.declared gateways.cardinal.frames"
