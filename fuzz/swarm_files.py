@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from fuzz.harness import main
 from gateways.reading import CodecError, Reader
-from gateways.swarm.bmt import PAYLOAD_BYTES_MAX, SPAN_BYTES, content_address, is_valid, read_chunk
+from gateways.swarm.bmt import PAYLOAD_BYTES_MAX, SPAN_BYTES, Kind, is_valid, read_chunk
 from gateways.swarm.files import (
     DEPTH_MAX,
     LEAF_BYTES,
@@ -86,8 +86,9 @@ def _made(recipe: bytes, *, real: bool) -> tuple[dict[bytes, bytes], bytes]:
             else:
                 payload = bytes((tag,)) * int.from_bytes(reader.take(2), "little")
             chunk = span + payload[: PAYLOAD_BYTES_MAX + 1]
-            if real:
-                addresses[tag] = content_address(chunk)
+            found = read_chunk(chunk)
+            if real and found.kind is Kind.CONTENT:
+                addresses[tag] = found.address
             chunks[addresses[tag]] = chunk
     return chunks, addresses[tag]
 

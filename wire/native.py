@@ -17,7 +17,7 @@ from .speccheck import SPECCHECK, VALID_VECTOR
 
 log = logging.getLogger(__name__)
 
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 """Which core this is written for; raised with every change of a function's arguments or result."""
 
 
@@ -102,6 +102,9 @@ class NativeCore(Protocol):
 
     def lz4_to_lzfoo(self, block: bytes, data: bytes, window: int) -> bytes:
         """`python_lz4_to_lzfoo`."""
+
+    def content_address(self, chunk: bytes) -> bytes:
+        """`gateways.swarm.bmt.python_content_address`."""
 
     def panics(self) -> None:
         """Raises RuntimeError, as any bug would."""

@@ -1,10 +1,10 @@
 """Chunks, and the address of a content chunk by its binary Merkle tree (spec section 2.7).
 
 What is hashed are not the 4096 bytes as they stand but a tree of 64-byte pieces, so that one piece
-of a chunk could be proved without the others. That makes 128 digests of a chunk, which are all
-nearly that a node computes. Here a tree is worked out row by row, each row joined into one value:
-and only as far as there is data. Behind its end are subtrees of nothing but zeros, which are the
-same for all chunks.
+of a chunk could be proved without the others. That makes 128 digests of a chunk, which is nearly
+all that a node computes. The native core does it where there is one. Here a tree is worked out row
+by row, each row joined into one value, and only as far as there is data: behind its end are
+subtrees of nothing but zeros, which are the same for all chunks.
 
 The address says nothing of how long the data is, since zeros are put behind it: span and payload
 are what a reader of files compares with each other.
@@ -17,6 +17,7 @@ from sha3 import keccak_256
 
 from gateways.reading import CodecError
 from gateways.swarm.feeds import read_update
+from wire import NATIVE
 
 ADDRESS_BYTES: Final = 32
 SPAN_BYTES: Final = 8
@@ -77,8 +78,15 @@ def span_of(chunk: bytes) -> int:
 def content_address(chunk: bytes) -> bytes:
     """The address of a chunk whose kind is content: 32 bytes (spec section 2.7).
 
-    Takes the whole chunk, its span in front; its length is not looked at.
+    Takes the whole chunk, its span in front. Raises ValueError if it has not 9 to 4104 bytes.
     """
+    return python_content_address(chunk) if NATIVE is None else NATIVE.content_address(chunk)
+
+
+def python_content_address(chunk: bytes) -> bytes:
+    """`content_address` without the native core."""
+    if not SPAN_BYTES < len(chunk) <= CHUNK_BYTES_MAX:
+        raise ValueError(f"a chunk of {len(chunk)} bytes: it has 9 to 4104")
     row = chunk[SPAN_BYTES:]
     row += bytes(-len(row) % _PIECE_BYTES)
     # Plain slices and a list of digests: what is shorter here is slower, 128 times a chunk.

@@ -8,8 +8,10 @@
 
 use pyo3::prelude::*;
 
+mod chunks;
 mod guard;
 mod hashing;
+mod keccak;
 mod lipmaa;
 mod lzfoo_decoder;
 mod lzfoo_rewriting;
@@ -23,6 +25,8 @@ mod varu64;
 mod bamboo_native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::chunks::content_address;
     #[pymodule_export]
     use crate::guard::panics;
     #[pymodule_export]
@@ -42,7 +46,7 @@ mod bamboo_native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         // Raised whenever a function takes or returns something else than before: `wire/native.py`
         // takes no core with another number.
-        module.add("INTERFACE", 1)?;
+        module.add("INTERFACE", 2)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

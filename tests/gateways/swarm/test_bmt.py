@@ -1,5 +1,6 @@
 """Chunks: upstream's addresses, the tree in its plainest form, and what is no chunk."""
 
+import random
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from gateways.swarm.bmt import (
     content_address,
     content_chunk,
     is_valid,
+    python_content_address,
     read_chunk,
 )
 from gateways.swarm.keccak import keccak
+from wire import NATIVE, NATIVE_STATE
 
 from .trees import merkle, payload
 from .vectors import VECTORS
@@ -37,9 +40,25 @@ def test_addresses_of_upstream(vector: dict[str, Any]) -> None:
 @given(st.integers(1, (1 << 64) - 1), st.integers(1, 4096), st.binary(min_size=1, max_size=9))
 def test_the_rows_are_the_tree(span: int, size: int, pattern: bytes) -> None:
     data = (pattern * size)[:size]
-    root = merkle(data.ljust(4096, b"\0"))
     head = span.to_bytes(8, "little")
-    assert content_address(head + data) == keccak(head, root)
+    expected = keccak(head, merkle(data.ljust(4096, b"\0")))
+    assert python_content_address(head + data) == expected
+    assert content_address(head + data) == expected
+
+
+@pytest.mark.skipif(NATIVE is None, reason=f"native core: {NATIVE_STATE}")
+def test_the_native_core_gives_the_addresses_of_all_lengths() -> None:
+    assert NATIVE is not None
+    data = random.Random(1).randbytes(CHUNK_BYTES_MAX)
+    for size in range(9, CHUNK_BYTES_MAX + 1):
+        assert NATIVE.content_address(data[:size]) == python_content_address(data[:size])
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, CHUNK_BYTES_MAX + 1, 100_000])
+def test_bytes_that_are_no_chunk_have_no_address(size: int) -> None:
+    for function in (content_address, python_content_address):
+        with pytest.raises(ValueError, match=f"^a chunk of {size} bytes: it has 9 to 4104$"):
+            function(bytes(size))
 
 
 def test_zeros_of_the_data_are_those_behind_it() -> None:
