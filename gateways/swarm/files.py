@@ -14,7 +14,9 @@ somebody else's work, and its parts have right addresses however wrong it is.
 Upstream's last release puts a full leaf that is alone in its group into an inner chunk of its own.
 Such trees have other hashes, and are read as well: a chunk of one address stands for its child.
 What is no longer settled is how often, so a limit to the way from the hash to a leaf is what keeps
-a chain of such chunks from being endless. A way of nine chunks is what 2^63 bytes need.
+a chain of such chunks from being endless. A way of nine chunks is what 2^63 bytes need. Nor does an
+address say how long a payload is: a leaf of zeros behind its first 32 bytes has the address of such
+a chunk, and whoever brings it without the zeros has it read as one.
 
 Nothing here asks for a chunk itself. A splitter gives out chunks, a reader says which it wants.
 """

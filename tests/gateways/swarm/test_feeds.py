@@ -31,9 +31,11 @@ FEED = Feed(topic_of("weather"), USER)
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
-def signed(data: bytes, *, feed: Feed = FEED, time: int = 1, level: int = 0) -> bytes:
-    head = bytes(8) + feed.topic + feed.user + time.to_bytes(7, "little") + bytes((level,)) + data
-    return head + KEY.sign_recoverable(keccak(head), hasher=None)
+def signed(
+    data: bytes, *, feed: Feed = FEED, time: int = 1, level: int = 0, head: bytes = bytes(8)
+) -> bytes:
+    said = head + feed.topic + feed.user + time.to_bytes(7, "little") + bytes((level,)) + data
+    return said + KEY.sign_recoverable(keccak(said), hasher=None)
 
 
 def test_the_user_of_a_key() -> None:
@@ -77,6 +79,11 @@ def test_data_of_other_lengths_is_refused(size: int) -> None:
 def test_another_s_feed_is_refused() -> None:
     with pytest.raises(CodecError, match=f"it is {USER.hex()}'s, not the feed's user's"):
         read_update(signed(b"d", feed=Feed(FEED.topic, bytes(20))))
+
+
+def test_a_span_is_no_beginning_of_an_update() -> None:
+    with pytest.raises(CodecError, match="it does not begin with eight zero bytes"):
+        read_update(signed(b"d", head=b"\1" + bytes(7)))
 
 
 @pytest.mark.parametrize("end", [bytes(64), b"\xff" * 64], ids=["zero", "beyond"])
