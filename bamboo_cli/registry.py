@@ -115,6 +115,7 @@ _TABLE = (
         "keep blocks of a chain that may fork in logs, and print their messages",
         INTERRUPTED,
     ),
+    Command("swarm", "swarm", "keep files as chunks in logs, and get them by their hashes"),
     Command(
         "trace",
         "tracing",

@@ -122,8 +122,9 @@ LAYERS = {
         " gateways.cardinal.tracking gateways.datastream.sessions gateways.ockam"
         " gateways.ockam.client gateways.ockam.codec"
         " gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server gateways.declaration"
+        " gateways.swarm gateways.swarm.bmt gateways.swarm.declared gateways.swarm.files"
         " logstore peer peer.api peer.node wire",
-        "apsw msgspec nacl rich trio",
+        "apsw coincurve msgspec nacl rich sha3 trio",
     ),
     "gateways": _layer("gateways.declaration logstore peer peer.api peer.node wire", "apsw trio"),
     "gateways.declaration": _layer("wire", sans_io=True),
@@ -198,7 +199,12 @@ LAYERS = {
     "gateways.cardinal.progress": _layer(
         "gateways.cardinal.codec gateways.cardinal.headers wire", sans_io=True
     ),
-    "gateways.swarm": _layer("", sans_io=True),
+    "gateways.swarm": _layer(
+        "gateways gateways.declaration gateways.swarm.bmt gateways.swarm.declared"
+        " gateways.swarm.files gateways.swarm.keys logstore wire",
+        "apsw",
+    ),
+    "gateways.swarm.declared": _layer("gateways.declaration", sans_io=True),
     "gateways.swarm.codec": _layer(
         "gateways.reading gateways.swarm.keys gateways.swarm.rlp wire", sans_io=True
     ),

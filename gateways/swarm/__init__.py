@@ -1,5 +1,61 @@
 """Swarm chunks: a content-addressed store of 4 KiB chunks on logs, and Swarm's protocol for them.
 
-What is here knows nothing of sockets, clocks or stores yet: formats and trees (spec sections 2.1 to
-2.11, 3.4). Needs the extra `swarm`.
+`keccak`, `bmt`, `files`, `feeds`, `states`, `intervals`, `proximity` and `declared` are formats and
+trees, without sockets, clock or store; `side` and `logs` stand on the store. Names are loaded when
+they are first used. Needs the extra `swarm`. docs/swarm.md says what people do with it.
 """
+
+from typing import TYPE_CHECKING
+
+from wire import loaded_late
+
+if TYPE_CHECKING:
+    from .logs import (
+        KEY_NAME,
+        Chunks,
+        Node,
+        NotANode,
+        Stored,
+        declare_chunks,
+        make_key,
+        make_node,
+        node_of,
+        read_key,
+    )
+    from .side import Place, Side, in_pages
+
+__all__ = [
+    "KEY_NAME",
+    "Chunks",
+    "Node",
+    "NotANode",
+    "Place",
+    "Side",
+    "Stored",
+    "declare_chunks",
+    "in_pages",
+    "make_key",
+    "make_node",
+    "node_of",
+    "read_key",
+]
+
+if not TYPE_CHECKING:
+    __getattr__ = loaded_late(
+        __name__,
+        {
+            "logs": (
+                "KEY_NAME",
+                "Chunks",
+                "Node",
+                "NotANode",
+                "Stored",
+                "declare_chunks",
+                "make_key",
+                "make_node",
+                "node_of",
+                "read_key",
+            ),
+            "side": ("Place", "Side", "in_pages"),
+        },
+    )

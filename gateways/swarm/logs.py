@@ -1,0 +1,228 @@
+"""A node's key and logs, and chunks and files in them (spec sections 2.2, 4). Blocks."""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gateways import Sign, create_logs, sound_entry
+from gateways.swarm.bmt import Chunk
+from gateways.swarm.declared import CHUNKS, FIRST_LOG, LOGS, ChunksDeclared, declarations, declare
+from gateways.swarm.files import FileReader, FileSplitter
+from gateways.swarm.keys import Key, overlay_of
+from logstore import ExplainedError, LogMoved, Store, StoreDamaged, from_os_error
+from wire import U64_MAX, LogKey
+
+from .side import Place, Side
+
+_log = logging.getLogger(__name__)
+
+KEY_NAME: Final = "swarm.key"
+TOGETHER_CHUNKS: Final = 1_000
+"""Signed in one transaction."""
+_KEY_BYTES_MAX: Final = 200
+
+
+class NotANode(ExplainedError):  # noqa: N818 - what it is
+    """The store has no logs of a Swarm node, or none that can be made."""
+
+
+class Node(NamedTuple):
+    """A Swarm node in a store."""
+
+    key: Key
+    overlay: bytes
+    first_log: int
+
+    @property
+    def chunk_log(self) -> int:
+        """Where its chunks go."""
+        return self.first_log + CHUNKS
+
+
+def make_key(folder: Path) -> Key:
+    """The key of a node, made if there is none. Raises NotANode, StoreError."""
+    path = folder / KEY_NAME
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return read_key(folder)
+    except OSError as error:
+        raise from_os_error(error, path) from None
+    try:
+        with os.fdopen(fd, "wb") as file:
+            while True:
+                secret = os.urandom(32)
+                try:
+                    key = Key(secret)
+                except ValueError:  # one of 2^128 is none
+                    continue
+                break
+            file.write(secret.hex().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise from_os_error(error, path) from None
+    return key
+
+
+def read_key(folder: Path) -> Key:
+    """The key of the node in a store. Raises NotANode, StoreError."""
+    path = folder / KEY_NAME
+    try:
+        with path.open("rb") as file:
+            text = file.read(_KEY_BYTES_MAX)
+    except FileNotFoundError:
+        raise NotANode("no Swarm node is in this store", str(folder), "`swarm init`") from None
+    except OSError as error:
+        raise from_os_error(error, path) from None
+    try:
+        return Key(bytes.fromhex(text.decode("ascii").strip()))
+    except ValueError:
+        raise NotANode(
+            "no key: 64 hexadecimal digits", str(path), "put the right one back"
+        ) from None
+
+
+def node_of(store: Store, side: Side) -> Node:
+    """The node in a store. Raises NotANode, StoreError."""
+    assert store.path is not None
+    key = read_key(store.path)
+    overlay = overlay_of(key.public)
+    found = side.first_logs(store.author, overlay)
+    if not found:
+        raise NotANode("the node's logs are not here", str(store.path), "`swarm init`")
+    return Node(key, overlay, found[0])
+
+
+def make_node(store: Store, side: Side, sign: Sign, first_log: int | None = None) -> Node:
+    """Makes the key and the logs of a node, or finds them.
+
+    `first_log`: where its logs begin, 7000 unless given. All first entries are signed in one
+    transaction. Raises NotANode where an id has an entry, StoreError.
+    """
+    assert store.path is not None
+    key = make_key(store.path)
+    overlay = overlay_of(key.public)
+    side.refresh()
+    found = side.first_logs(store.author, overlay)
+    if found:
+        return Node(key, overlay, found[0])
+    first = FIRST_LOG if first_log is None else first_log
+    if first + LOGS - 1 > U64_MAX:
+        raise NotANode(f"no room for {LOGS} logs", str(first), "give another --log-id")
+    try:
+        create_logs(sign, declarations(overlay), first)
+    except LogMoved as error:
+        raise NotANode(
+            "the log has entries already", error.where, "give another --log-id"
+        ) from None
+    side.refresh()
+    return Node(key, overlay, first)
+
+
+class Stored(NamedTuple):
+    """What came of a file."""
+
+    hash: bytes
+    bytes: int
+    chunks: int
+    new: int
+    """Chunks that were in no log."""
+
+
+class Chunks:
+    """The chunks of a store. `side` is brought on by who makes this."""
+
+    def __init__(self, store: Store, side: Side) -> None:
+        self._store = store
+        self._side = side
+
+    def get(self, address: bytes) -> bytes | None:
+        """A chunk, as it is stored; None: it is not held."""
+        for place in self._side.places(address):
+            chunk = self.at(place)
+            if chunk is not None:
+                return chunk
+        return None
+
+    def holds(self, address: bytes) -> bool:
+        """Whether a chunk is held, and not deleted."""
+        return self._side.has(address) and self.get(address) is not None
+
+    def at(self, place: Place) -> bytes | None:
+        """The chunk of an entry; None where it was deleted, or is damaged."""
+        entry = sound_entry(self._store, place.log, place.seq, self._say_damaged)
+        return None if entry is None else entry.payload
+
+    def _say_damaged(self, error: StoreDamaged) -> None:
+        self._side.seldom.warn(_log, error.where, f"it counts as missing: {error}")
+
+    def read(self, root: bytes, first: int = 0, last: int | None = None) -> Iterator[bytes]:
+        """The bytes of a file, or of a part of it. Raises FileError, ValueError, StoreError."""
+        # What is in a table was compared with its address when it came.
+        reader = FileReader(root, first, last, check_addresses=False)
+        while (wanted := reader.wanted) is not None:
+            data = reader.take(self.get(wanted))
+            if data:
+                yield data
+
+    def put(self, sign: Sign, log_id: int, parts: Iterable[bytes]) -> Stored:
+        """Splits a file, whose bytes come in any parts, into a log of chunks.
+
+        What is in any log already is not written again. Raises ValueError for an empty file,
+        StoreError; what was signed until then stays.
+        """
+        splitter = FileSplitter()
+        writing = _Writing(self, self._side, sign, log_id)
+        for part in parts:
+            writing.add(splitter.feed(part))
+        rest, root = splitter.finish()
+        writing.add(rest)
+        writing.write()
+        return Stored(root, splitter.size, writing.chunks, writing.new)
+
+
+class _Writing:
+    """Chunks on their way into a log, as many together as are signed at once."""
+
+    def __init__(self, chunks: Chunks, side: Side, sign: Sign, log_id: int) -> None:
+        self._held = chunks
+        self._side = side
+        self._sign = sign
+        self._log_id = log_id
+        self._waiting: dict[bytes, Chunk] = {}
+        self.chunks = 0
+        self.new = 0
+
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            self.chunks += 1
+            if chunk.address not in self._waiting and not self._held.holds(chunk.address):
+                self._waiting[chunk.address] = chunk
+                if len(self._waiting) >= TOGETHER_CHUNKS:
+                    self.write()
+
+    def write(self) -> None:
+        waiting = [*self._waiting.values()]
+        if not waiting:
+            return
+        [appended] = self._sign([(self._log_id, [chunk.encoded for chunk in waiting])])
+        self._waiting.clear()
+        self.new += len(waiting)
+        for entry, chunk in zip(appended, waiting, strict=True):
+            self._side.expect(entry.key, entry.seq, chunk.address, chunk.kind)
+        self._side.refresh()
+
+
+def declare_chunks(store: Store, sign: Sign, log_id: int) -> None:
+    """Makes a further log for chunks, or finds that it is one. Raises NotANode, StoreError."""
+    key = LogKey(store.author, log_id)
+    declaration = declare(ChunksDeclared())
+    first = store.entry(key, 1)
+    if first is None:
+        create_logs(sign, [declaration], log_id)
+    elif first.payload != declaration:
+        raise NotANode("the log is not one of chunks", str(key), "give another --log-id")
