@@ -1,0 +1,68 @@
+"""`swarm VERB`: what is printed, and what is refused."""
+
+from pathlib import Path
+
+from tests.cli.conftest import cli, own  # noqa: F401 - fixtures
+from tests.cli.harness import CommandLine
+
+
+def test_a_file_is_put_listed_and_read(own: CommandLine, tmp_path: Path) -> None:  # noqa: F811
+    made = own("--json", "swarm", "init").record
+    assert set(made) == {"overlay", "public_key", "log_id", "network"}
+    assert (made["log_id"], made["network"]) == (7000, 3)
+    assert own("swarm", "init").text == f"overlay {made['overlay']}"
+    data = bytes(range(256)) * 500
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    put = own("--json", "swarm", "put", str(path)).record
+    assert put["bytes"] == len(data)
+    assert (put["file"], put["chunks"], put["new"]) == (str(path), 33, 3)
+    assert own("swarm", "put", "-", stdin=data).text == f"{put['hash']}  -  33 chunks, 0 new"
+    assert own("swarm", "get", put["hash"]).out == data
+    assert own("swarm", "get", put["hash"], "--range", "1000..1999").out == data[1000:2000]
+    assert own("swarm", "get", put["hash"], "--range", "127990..").out == data[127_990:]
+    target = tmp_path / "target"
+    assert own("swarm", "get", put["hash"], "--to", str(target)).out == b""
+    assert target.read_bytes() == data
+    records = own("--json", "swarm", "chunks").records
+    assert len(records) == 3
+    [root] = own("--json", "swarm", "chunks", put["hash"]).records
+    assert root in records
+    assert (root["kind"], root["span"], root["held"]) == ("content", len(data), True)
+    status = own("--json", "swarm", "status").record
+    assert status == {"overlay": made["overlay"], "chunks": 3, "bad": 0}
+
+
+def test_what_is_refused_says_what_and_why(own: CommandLine, tmp_path: Path) -> None:  # noqa: F811
+    before = own("swarm", "put", __file__)
+    assert before.status == 1
+    assert "`swarm init`" in before.err
+    own("swarm", "init")
+    good, empty = tmp_path / "good", tmp_path / "empty"
+    good.write_bytes(b"good")
+    empty.write_bytes(b"")
+    put = own("--json", "swarm", "put", str(empty), str(tmp_path / "none"), str(good))
+    assert put.status == 1
+    assert [each["file"] for each in put.records] == [str(good)]
+    assert f"{empty}: an empty file" in put.err
+    assert "none: No such file" in put.err
+    unknown = own("swarm", "get", "00" * 32)
+    assert unknown.status == 1
+    assert f"chunk {'00' * 32} is not held" in unknown.err
+    for words in (
+        ("get", "xyz"),
+        ("get",),
+        ("get", "00" * 32, "--range", "5..1"),
+        ("get", "00" * 32, "--range", "x"),
+        ("put",),
+        ("chunks", "0"),
+        ("init", "--log-id", str(2**64 - 1)),
+    ):
+        assert own("swarm", *words).status == 2, words
+    assert own("swarm", "chunks", "00" * 32).status == 1
+    # A file that was there stays, where what is to replace it cannot be had.
+    target = tmp_path / "target"
+    target.write_bytes(b"before")
+    assert own("swarm", "get", "00" * 32, "--to", str(target)).status == 1
+    assert target.read_bytes() == b"before"
+    assert [*tmp_path.glob("target*")] == [target]
