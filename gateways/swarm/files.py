@@ -22,6 +22,7 @@ Nothing here asks for a chunk itself. A splitter gives out chunks, a reader says
 """
 
 from collections.abc import Iterable
+from enum import IntEnum
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -195,10 +196,7 @@ def children(parent: Child, chunk: bytes, first: int, last: int) -> list[Child]:
             parent.address, f"{size} bytes where a leaf of {span}, or one address, is due"
         )
     else:
-        step = LEAF_BYTES
-        while step * BRANCHES < span:
-            step *= BRANCHES
-        members = -(-span // step)
+        members, step = _shape(span)
     if size != members * ADDRESS_BYTES:
         raise FileDamagedError(
             parent.address, f"{size} bytes of addresses: the span {span} needs {members} addresses"
@@ -214,6 +212,39 @@ def children(parent: Child, chunk: bytes, first: int, last: int) -> list[Child]:
         address = chunk[at : at + ADDRESS_BYTES]
         found.append(Child(address, parent.begin + member * step, below, depth))
     return found
+
+
+def _shape(span: int) -> tuple[int, int]:
+    """How many addresses an inner chunk of a span has, and of how many bytes all but the last."""
+    step = LEAF_BYTES
+    while step * BRANCHES < span:
+        step *= BRANCHES
+    return -(-span // step), step
+
+
+class Fit(IntEnum):
+    """Whether a chunk can be part of a file, the likelier the smaller."""
+
+    LEAF = 0
+    INNER = 1
+    NONE = 2
+    """Its length is not what its span needs: zeros were put behind it, or cut off."""
+
+
+def fit_of(chunk: bytes) -> Fit:
+    """How a content chunk's length fits its span.
+
+    Its address does not say: a tree is worked out with zeros behind the payload, so whoever adds
+    some, or cuts them off, has another chunk of the same address. Both are valid (spec section
+    2.7), and peers pass both on; but only one of them is of a file.
+    """
+    span, size = span_of(chunk), len(chunk) - SPAN_BYTES
+    if size == span:
+        return Fit.LEAF
+    if span < LEAF_BYTES or (span == LEAF_BYTES and size != ADDRESS_BYTES):
+        return Fit.NONE
+    is_inner = size in (ADDRESS_BYTES, _shape(span)[0] * ADDRESS_BYTES)
+    return Fit.INNER if is_inner else Fit.NONE
 
 
 class FileReader:

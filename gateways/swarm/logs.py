@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gateways import Sign, create_logs, sound_entry
 from gateways.swarm.bmt import Chunk
 from gateways.swarm.declared import CHUNKS, FIRST_LOG, LOGS, ChunksDeclared, declarations, declare
-from gateways.swarm.files import FileReader, FileSplitter
+from gateways.swarm.files import FileReader, FileSplitter, Fit, fit_of
 from gateways.swarm.keys import Key, overlay_of
 from logstore import ExplainedError, LogMoved, Store, StoreDamaged, from_os_error
 from wire import U64_MAX, LogKey
@@ -22,6 +22,8 @@ KEY_NAME: Final = "swarm.key"
 TOGETHER_CHUNKS: Final = 1_000
 """Signed in one transaction."""
 _KEY_BYTES_MAX: Final = 200
+_VARIANTS_MAX: Final = 64
+"""Chunks of one address that are looked at."""
 
 
 class NotANode(ExplainedError):  # noqa: N818 - what it is
@@ -141,16 +143,29 @@ class Chunks:
         self._side = side
 
     def get(self, address: bytes) -> bytes | None:
-        """A chunk, as it is stored; None: it is not held."""
-        for place in self._side.places(address):
+        """A chunk, as it is stored; None: it is not held.
+
+        Of several with one address that which can be part of a file (`fit_of`), own ones first.
+        """
+        best: tuple[Fit, bytes] | None = None
+        for chunk in self._held(address):
+            fit = fit_of(chunk)
+            if best is None or fit < best[0]:
+                best = fit, chunk
+            if fit is Fit.LEAF:
+                break
+        return None if best is None else best[1]
+
+    def holds(self, chunk: Chunk) -> bool:
+        """Whether a chunk is held, byte for byte, and not deleted."""
+        return any(each == chunk.encoded for each in self._held(chunk.address))
+
+    def _held(self, address: bytes) -> Iterator[bytes]:
+        """All that is held with an address: others may have written thousands."""
+        for place in self._side.places(address, self._store.author, _VARIANTS_MAX):
             chunk = self.at(place)
             if chunk is not None:
-                return chunk
-        return None
-
-    def holds(self, address: bytes) -> bool:
-        """Whether a chunk is held, and not deleted."""
-        return self._side.has(address) and self.get(address) is not None
+                yield chunk
 
     def at(self, place: Place) -> bytes | None:
         """The chunk of an entry; None where it was deleted, or is damaged."""
@@ -189,7 +204,7 @@ class _Writing:
     """Chunks on their way into a log, as many together as are signed at once."""
 
     def __init__(self, chunks: Chunks, side: Side, sign: Sign, log_id: int) -> None:
-        self._held = chunks
+        self._chunks = chunks
         self._side = side
         self._sign = sign
         self._log_id = log_id
@@ -200,7 +215,7 @@ class _Writing:
     def add(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             self.chunks += 1
-            if chunk.address not in self._waiting and not self._held.holds(chunk.address):
+            if chunk.address not in self._waiting and not self._chunks.holds(chunk):
                 self._waiting[chunk.address] = chunk
                 if len(self._waiting) >= TOGETHER_CHUNKS:
                     self.write()

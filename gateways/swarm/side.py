@@ -118,13 +118,10 @@ class Side:
 
     # What it says --------------------------------------------------------------------------------
 
-    def has(self, address: bytes) -> bool:
-        """Whether a chunk is in any log, also one whose payload was deleted since."""
-        return bool(self._table.rows("SELECT 1 FROM chunks WHERE address = ? LIMIT 1", (address,)))
-
-    def places(self, address: bytes) -> list[Place]:
-        """Where a chunk lies, the log that was met first before others."""
-        return self._places("c.address = ? ORDER BY c.log, c.seq", address)
+    def places(self, address: bytes, own: bytes = b"", limit: int = -1) -> list[Place]:
+        """Where a chunk lies: in logs of the author `own` first, then as they were met."""
+        where = "c.address = ? ORDER BY l.author <> ?, c.log, c.seq LIMIT ?"
+        return self._places(where, address, own, limit)
 
     def page(self, behind: bytes, limit: int) -> list[Place]:
         """The next places in the order of addresses, those of one address together."""

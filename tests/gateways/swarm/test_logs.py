@@ -12,7 +12,7 @@ from gateways.swarm import logs as logs_module
 from gateways.swarm import side as side_module
 from gateways.swarm.bmt import read_chunk
 from gateways.swarm.declared import ChunksDeclared, declare
-from gateways.swarm.files import ChunkMissingError
+from gateways.swarm.files import ChunkMissingError, FileSplitter
 from gateways.swarm.side import FILE_NAME
 from logstore import NewEntry, Store
 from tests.gateways.failing import damage
@@ -169,6 +169,33 @@ def test_what_was_deleted_is_had_from_another_log_or_put_again(
     damage(store, key, 20)
     with pytest.raises(ChunkMissingError):
         read(chunks, put.hash)
+
+
+def test_chunks_of_one_address_that_others_have_written_keep_nobody_s_file_out(
+    store: Store, side: Side, node: Node
+) -> None:
+    """Zeros behind a payload, or cut off, do not change an address."""
+    data = DATA[:5_000] + bytes(3_000) + DATA[:32] + bytes(4_064)
+    splitter = FileSplitter()
+    made = splitter.feed(data)
+    rest, _ = splitter.finish()
+    declare_chunks(store, store.append_many, 5)
+    variants = []
+    for each in (*made, *rest):
+        span, payload = each.encoded[:8], each.encoded[8:]
+        cut = payload.rstrip(b"\0")
+        for other in (payload + bytes(1), payload.ljust(4096, b"\0"), cut, cut.ljust(32, b"\0")):
+            if other != payload and 0 < len(other) <= 4096:
+                assert read_chunk(span + other).address == each.address
+                variants.append(span + other)
+    assert len(variants) > len(made)
+    store.append(variants, log_id=5)
+    side.refresh()
+    chunks = Chunks(store, side)
+    put = chunks.put(store.append_many, node.chunk_log, [data])
+    assert put.new == put.chunks
+    assert read(chunks, put.hash) == data
+    assert chunks.put(store.append_many, node.chunk_log, [data]).new == 0
 
 
 def test_a_payload_that_is_no_chunk_is_counted_and_passed_over(
