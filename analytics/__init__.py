@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         sum_windows,
         write_stream,
     )
+    from .swarm_rows import swarm_chunks, swarm_items
     from .systems import SYSTEMS
 
 # What is loaded for a name: nothing but the module that it is in. Not by `wire.loaded_late`: Spark
@@ -86,6 +87,7 @@ _HOMES = {
     "schema": ("SCHEMA_VERSION", "spark_ddl", "spark_schema"),
     "session": ("ensure_spark", "ship_packages", "start_spark"),
     "source": ("BambooDataSource",),
+    "swarm_rows": ("swarm_chunks", "swarm_items"),
     "systems": ("SYSTEMS",),
     "streaming": (
         "read_export_stream",
@@ -165,6 +167,8 @@ __all__ = [
     "stream_entries",
     "stream_windows",
     "sum_windows",
+    "swarm_chunks",
+    "swarm_items",
     "write_ockam_messages",
     "write_stream",
 ]

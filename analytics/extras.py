@@ -5,7 +5,13 @@ from typing import Final
 
 from .errors import MissingExtra
 
-_EXTRAS: Final = {"pyarrow": "parquet", "pyspark": "spark", "pandas": "spark"}
+_EXTRAS: Final = {
+    "pyarrow": "parquet",
+    "pyspark": "spark",
+    "pandas": "spark",
+    "sha3": "swarm",
+    "coincurve": "swarm",
+}
 
 
 def require(*libraries: str) -> None:

@@ -12,6 +12,7 @@ from .cardinal_rows import (
 )
 from .datastream_rows import datastream_current, datastreams
 from .ockam_rows import ockam_lag, ockam_messages, ockam_positions
+from .swarm_rows import swarm_chunks, swarm_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,10 @@ SYSTEMS: Final = {
         SystemTable("ockam_lag", ockam_lag, is_large=True),
         SystemTable("ockam_positions", ockam_positions, is_large=True),
         SystemTable("ockam_messages", ockam_messages, is_large=True),
+    ),
+    "swarm": (
+        SystemTable("swarm_chunks", swarm_chunks, is_large=True),
+        SystemTable("swarm_items", swarm_items, is_large=True),
     ),
 }
 """Of each system, by its name."""

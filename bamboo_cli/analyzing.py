@@ -60,7 +60,7 @@ def _analyze_arguments(parser: Parser) -> None:
         action="append",
         type=_system,
         default=[],
-        help="writes the tables of these streams too: cardinal, datastream, ockam; may be repeated",
+        help="writes these tables too: of cardinal, datastream, ockam, swarm; may be repeated",
     )
     parser.add_argument(
         "--driver-memory", metavar="SIZE", default="1g", help="for Spark's driver (default: 1g)"

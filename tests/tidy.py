@@ -236,7 +236,8 @@ LAYERS = {
         " gateways.cardinal.counting gateways.cardinal.declared gateways.cardinal.frames"
         " gateways.cardinal.headers gateways.cardinal.ordering gateways.declaration"
         " gateways.datastream.codec gateways.ockam.codec gateways.ockam.declared"
-        " gateways.ockam.ledger gateways.reading logstore wire",
+        " gateways.ockam.ledger gateways.reading gateways.swarm.bmt gateways.swarm.declared"
+        " logstore wire",
         "numpy pandas py4j pyarrow pyspark",
     ),
     "pyspark_bamboo": _layer("analytics logstore wire", "pandas pyarrow pyspark"),
