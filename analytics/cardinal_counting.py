@@ -20,7 +20,6 @@ from gateways.cardinal.assembly import (
     Conflict,
     Happened,
     Opened,
-    State,
     everything,
 )
 from gateways.cardinal.codec import (
@@ -40,6 +39,7 @@ from gateways.cardinal.codec import (
     encode_message,
 )
 from gateways.cardinal.content import NotWhole, content_of
+from gateways.cardinal.counted import State
 from gateways.cardinal.counting import Copy, PartKey, Surplus
 
 from .schema import record_batch

@@ -6,7 +6,7 @@ Every update fits the chain that was there before it.
 from collections.abc import Iterable
 
 from fuzz.harness import main
-from gateways.cardinal.assembly import Assembly, Changed, Come, Complete, Happened, State
+from gateways.cardinal.assembly import Assembly, Changed, Come, Complete, Happened
 from gateways.cardinal.codec import (
     Batch,
     Delete,
@@ -17,6 +17,7 @@ from gateways.cardinal.codec import (
     Update,
     encode_message,
 )
+from gateways.cardinal.counted import State
 from gateways.cardinal.frames import encode_frame, frames_of
 from gateways.cardinal.headers import Step
 from gateways.cardinal.ordering import Ordering

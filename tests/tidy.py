@@ -162,10 +162,10 @@ LAYERS = {
     "gateways.ockam.client": _layer("gateways.ockam.codec gateways.reading wire", sans_io=True),
     "gateways.cardinal": _layer(
         "gateways gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.content"
-        " gateways.cardinal.counting gateways.cardinal.declared gateways.cardinal.frames"
-        " gateways.cardinal.headers gateways.cardinal.ordering gateways.cardinal.producing"
-        " gateways.cardinal.progress gateways.cardinal.tracking gateways.declaration"
-        " gateways.reading logstore peer peer.api peer.node wire",
+        " gateways.cardinal.counted gateways.cardinal.counting gateways.cardinal.declared"
+        " gateways.cardinal.frames gateways.cardinal.headers gateways.cardinal.ordering"
+        " gateways.cardinal.producing gateways.cardinal.progress gateways.cardinal.tracking"
+        " gateways.declaration gateways.reading logstore peer peer.api peer.node wire",
         "apsw trio",
     ),
     "gateways.cardinal.codec": _layer("gateways.reading", sans_io=True),
@@ -186,8 +186,10 @@ LAYERS = {
         "gateways.cardinal.codec gateways.cardinal.headers gateways.cardinal.producing",
         sans_io=True,
     ),
+    "gateways.cardinal.counted": _layer("gateways.cardinal.counting", sans_io=True),
     "gateways.cardinal.assembly": _layer(
-        "gateways.cardinal.codec gateways.cardinal.counting gateways.cardinal.headers"
+        "gateways.cardinal.codec gateways.cardinal.counted gateways.cardinal.counting"
+        " gateways.cardinal.headers"
         " gateways.cardinal.producing gateways.reading",
         sans_io=True,
     ),
@@ -233,8 +235,9 @@ LAYERS = {
     "gateways.swarm.states": _layer("gateways.swarm.bmt gateways.swarm.files", sans_io=True),
     "analytics": _layer(
         "gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.content"
-        " gateways.cardinal.counting gateways.cardinal.declared gateways.cardinal.frames"
-        " gateways.cardinal.headers gateways.cardinal.ordering gateways.declaration"
+        " gateways.cardinal.counted gateways.cardinal.counting gateways.cardinal.declared"
+        " gateways.cardinal.frames gateways.cardinal.headers gateways.cardinal.ordering"
+        " gateways.declaration"
         " gateways.datastream.codec gateways.ockam.codec gateways.ockam.declared"
         " gateways.ockam.ledger gateways.reading gateways.swarm.bmt gateways.swarm.declared"
         " logstore wire",

@@ -20,7 +20,6 @@ complete, goes to a `Shelf` when it leaves memory.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
@@ -39,7 +38,16 @@ from gateways.cardinal.codec import (
     is_text,
     kind_of,
 )
-from gateways.cardinal.counting import Copy, IsTracked, PartKey, Surplus, TooManyWait
+from gateways.cardinal.counted import Counted, Nowhere, Shelf, State
+from gateways.cardinal.counting import (
+    LONG_BYTES_MAX,
+    LONG_KEY_BYTES,
+    Copy,
+    IsTracked,
+    PartKey,
+    Surplus,
+    TooManyWait,
+)
 from gateways.cardinal.headers import Header
 from gateways.reading import CodecError
 
@@ -114,21 +122,6 @@ class Changed(NamedTuple):
 Happened = Complete | Conflict | Bad | Opened | Changed
 
 
-class State:
-    """What is known of a block beside its messages: bits of a number, cheaper than an `IntFlag`."""
-
-    MET: Final = 0
-    COMPLETE: Final = 1
-    SPLIT: Final = 2
-    """Each producer counts for himself."""
-    TOLD: Final = 4
-    """That somebody disagrees."""
-    LARGE: Final = 8
-    """It was told that it has too many keys."""
-    CLOSED: Final = 16
-    """Nothing that comes of it is looked at."""
-
-
 _LOWEST_MIN: Final = 1_024
 _SLOW: Final = State.COMPLETE | State.SPLIT | State.CLOSED
 
@@ -141,26 +134,6 @@ class Elsewhere(Protocol):
 
     def messages(self, hash_: bytes) -> Iterable[Come]:
         """All messages of a block before the one that is taken now, in the order they came."""
-
-
-class Shelf(Protocol):
-    """Where blocks go that leave memory."""
-
-    def put(self, block: "Counted") -> None:
-        """One leaves it."""
-
-    def take(self, hash_: bytes) -> "Counted | None":
-        """It is there no more; None if it was not."""
-
-
-class _Nowhere:
-    """No shelf: whatever leaves memory is counted anew."""
-
-    def put(self, _: "Counted") -> None:
-        pass
-
-    def take(self, _: bytes) -> None:
-        return None
 
 
 def everything(_: bytes) -> bool:
@@ -176,32 +149,6 @@ class _Dispute(NamedTuple):
     """Whether each counts for himself from now on."""
     key: bytes = b""
     """Of the message that disagrees; empty: it is the one that is taken now."""
-
-
-@dataclass(slots=True)
-class Counted:
-    """What was counted of a block that is being put together, or that was a moment ago."""
-
-    hash: bytes
-    state: int = State.MET
-    copies: dict[int | None, Copy] = field(default_factory=dict)
-    """Everybody's, or each producer's own."""
-    producers: set[int] = field(default_factory=set)
-    keys: int = 0
-    """Seen of it, and owed, when that was counted last."""
-    is_dear: bool = False
-    """It was counted anew: once is enough."""
-
-    def count_keys(self) -> int:
-        """By how many there are more."""
-        before, self.keys = self.keys, sum(copy.size for copy in self.copies.values())
-        return self.keys - before
-
-    @property
-    def number(self) -> int | None:
-        """That of its first Batch; None: no Batch is here."""
-        headers = (copy.header for copy in self.copies.values())
-        return next((each.number for each in headers if each is not None), None)
 
 
 class Assembly:
@@ -226,7 +173,7 @@ class Assembly:
         waiting_max: int = WAITING_MAX,
     ) -> None:
         self._elsewhere = elsewhere
-        self._shelf: Shelf = _Nowhere() if shelf is None else shelf
+        self._shelf: Shelf = Nowhere() if shelf is None else shelf
         self._is_tracked = is_tracked
         self._incomplete_max = incomplete_max
         self._keys_max = keys_max
@@ -301,7 +248,7 @@ class Assembly:
         """
         seen, waiting = copy.seen, copy.waiting
         keys_max, waits_max = self._keys_max, copy.waiting_max
-        waits = copy.header is None
+        waits, too_long = copy.header is None, copy.long_bytes >= LONG_BYTES_MAX
         count_if_owed = copy.count_if_owed
         while pair is not None:
             key, value = pair
@@ -323,7 +270,9 @@ class Assembly:
                 seen[seen_as] = (hash(value) & _FACTS_MASK) << _PRODUCER_BITS | producer
                 if not copy.left and not copy.unfinished:
                     return None
-            elif len(waiting) < waits_max:
+            elif len(what) > LONG_KEY_BYTES:
+                return pair
+            elif len(waiting) < waits_max and not too_long:
                 waiting.append(what)
                 seen[seen_as] = (hash(value) & _FACTS_MASK) << _PRODUCER_BITS | producer
             pair = next(others, None)
@@ -504,6 +453,7 @@ class Assembly:
 
     def _count_anew(self, block: Counted) -> None:
         """Everything that came of a block before."""
+        self._shelf.forget(block)
         block.copies = {}
         for come, message in self._again(block.hash):
             block.producers.add(come.producer)
@@ -566,6 +516,7 @@ class Assembly:
         """A block is complete: what else comes of it is compared with it."""
         self._forget(block.hash)
         if block.state & State.CLOSED:
+            self._shelf.forget(block)
             return
         block.count_keys()
         self._complete[block.hash] = block
@@ -577,6 +528,8 @@ class Assembly:
             self._complete_keys -= oldest.keys
             if oldest.is_dear:
                 self._shelf.put(oldest)
+            else:
+                self._shelf.forget(oldest)
 
 
 def _header(batch: Batch) -> Header:

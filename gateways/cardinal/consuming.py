@@ -32,7 +32,17 @@ from gateways.cardinal.progress import (
 from logstore import ExplainedError, LogState, Store
 from wire import LogKey
 
-from .side import BadEvent, CompleteEvent, ConflictEvent, Event, ReorgDone, ReorgEvent, Side, View
+from .side import (
+    EVENTS_MAX,
+    BadEvent,
+    CompleteEvent,
+    ConflictEvent,
+    Event,
+    ReorgDone,
+    ReorgEvent,
+    Side,
+    View,
+)
 from .spilling import Spilling
 from .taking import EVENT_MAX, PLACE_BITS
 
@@ -198,8 +208,9 @@ class Consuming:
         is_elsewhere = token is not None
         if progress is None or is_elsewhere or progress.at >> PLACE_BITS > store.position():
             head = start if progress is None else progress.head
-            at = self._until(decode_token(token)) if token else 0
-            progress = Progress(head, at, bars=self._bars_at(at, threshold))
+            progress = Progress(head)
+            if token:
+                progress = self._replayed(self._until(decode_token(token)), head, threshold)
         self._at = progress.at
         self._channels = [_Channel(key, view, self._at, at) for key, at in progress.channels]
         for channel in self._channels:
@@ -241,17 +252,33 @@ class Consuming:
         for ancestor, root in progress.bars:
             self._ordering.bar(ancestor, root)
 
-    def _bars_at(self, at: int, threshold: int | None) -> tuple[tuple[bytes, bytes], ...]:
-        """What was barred behind an event, for who begins there and has not seen what was before.
+    def _replayed(self, at: int, head: Head | None, threshold: int | None) -> Progress:
+        """Where to begin behind an event, for who has not seen what was before.
 
-        To be known from the chain alone: so it is taken from its beginning.
+        What was barred then is known from the chain alone: so it is taken from its beginning. A
+        token from within a channel names the Reorg that begins it, and its head was given out
+        behind that: carried out again from there, it would take back something else. So it is gone
+        on with until the head is that one.
         """
-        if self._side.last_reorg(self.view, at) is None:
-            return ()
+        plain = Progress(head, at)
+        if self._side.last_reorg(self.view) is None:
+            return plain
         before = Consuming(self._store, self._side, self.view, threshold=threshold)
         while before.take(at) is not None:
             pass
-        return tuple(before._ordering.bars())
+        plain = plain._replace(bars=before.progress().bars)
+        if head is None or (before.head is not None and before.head.hash == head.hash):
+            return plain
+        was_in_channel = False
+        while before.take(limit=1) is not None:
+            if not before._is_in_channel:
+                if was_in_channel:
+                    break
+                continue
+            was_in_channel = True
+            if before.head is not None and before.head.hash == head.hash:
+                return before.progress()
+        return plain
 
     def _until(self, token: Mapping[LogKey, int]) -> int:
         """The last event of which a token says that it was taken."""
@@ -313,8 +340,8 @@ class Consuming:
         if self._is_in_channel:
             self._side.bring_on(self._channels[-1].view)
 
-    def take(self, until: int = EVENT_MAX) -> list[Said] | None:
-        """What is said by the next events; None if there are none.
+    def take(self, until: int = EVENT_MAX, limit: int = EVENTS_MAX) -> list[Said] | None:
+        """What is said by the next events, `limit` at most; None if there are none.
 
         `until`: up to this event; what is in a channel is taken with that which names it.
         """
@@ -323,7 +350,7 @@ class Consuming:
             if self._is_in_channel
             else (self.view, self._at)
         )
-        events = self._side.events(view, at)
+        events = self._side.events(view, at, limit)
         if not self._is_in_channel:
             events = [each for each in events if each.at <= until]
         if not events:

@@ -1,13 +1,16 @@
 """What counts towards a block: what its Batch owes, and what has come of that (3.2). Sans-io."""
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from gateways.cardinal.codec import ZEROS, Batch
 from gateways.cardinal.headers import Header
 from gateways.cardinal.producing import SLASH, lengths_of, prefixes_of
 
+LONG_KEY_BYTES: Final = 128
+LONG_BYTES_MAX: Final = 4 << 20
+"""Of long keys that wait for a Batch."""
 IsTracked = Callable[[bytes], bool]
 """Whether an item of a Batch counts, by its key."""
 
@@ -21,11 +24,12 @@ class TooManyWait(Exception):  # noqa: N818 - what is the case
 
 
 @dataclass(slots=True)
-class _Owed:
+class Owed:
     """What a sub-batch owes."""
 
     parts: int | None = None
-    came: set[int] = field(default_factory=set)
+    came: MutableMapping[int, int] = field(default_factory=dict)
+    """Indexes; what they stand for is nothing."""
 
     @property
     def is_whole(self) -> bool:
@@ -33,16 +37,18 @@ class _Owed:
 
     def begin(self, parts: int) -> None:
         """Its header is there. Raises Surplus."""
-        self.parts, came = parts, self.came
-        self.came = {index for index in came if index < parts}
-        if len(self.came) < len(came):
+        self.parts = parts
+        surplus = [index for index in self.came if index >= parts]
+        for index in surplus:
+            del self.came[index]
+        if surplus:
             raise Surplus
 
     def add(self, index: int) -> None:
         """A part. Raises Surplus."""
         if self.parts is not None and index >= self.parts:
             raise Surplus
-        self.came.add(index)
+        self.came[index] = 0
 
 
 class PartKey(NamedTuple):
@@ -53,6 +59,24 @@ class PartKey(NamedTuple):
     parts: int | None = None
 
 
+class Waiting(Protocol):
+    """What came before a Batch: a list, or what is like one."""
+
+    def append(self, what: bytes | PartKey, /) -> None:
+        """It waits, too."""
+
+    def clear(self) -> None:
+        """Nothing waits."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes | PartKey]: ...
+
+
+def _nothing() -> list[bytes | PartKey]:
+    return []
+
+
 @dataclass(slots=True)
 class Copy:
     """What counts towards a block: everybody's messages, or one producer's."""
@@ -61,26 +85,29 @@ class Copy:
     header: Header | None = None
     """What its Batch says, but for what it owes: inline values, which may be megabytes, are read
     again once they are given out."""
-    counts: dict[bytes, int] = field(default_factory=dict)
+    counts: MutableMapping[bytes, int] = field(default_factory=dict)
     """Left under each prefix."""
-    tracked: set[bytes] = field(default_factory=set)
-    """Of the prefixes."""
+    tracked: MutableMapping[bytes, int] = field(default_factory=dict)
+    """Those of the prefixes that are; what they stand for is nothing."""
     left: int = 0
     """Under those that are tracked."""
     lengths: list[int] = field(default_factory=list)
     """Of the prefixes."""
-    owed: dict[bytes, _Owed] = field(default_factory=dict)
+    owed: MutableMapping[bytes, Owed] = field(default_factory=dict)
     unfinished: int = 0
     """Sub-batches that are not whole."""
     is_given_up: bool = False
     """It has more keys than one may have."""
-    waiting: list[bytes | PartKey] = field(default_factory=list)
+    waiting: Waiting = field(default_factory=_nothing)
     """What came before the Batch, up to `waiting_max`."""
+    long_bytes: int = 0
+    """Of long keys among them, of which there may be 64 KiB each."""
     seen: MutableMapping[int, int] = field(default_factory=dict)
     """Of each key what it said, and who said it first."""
 
     def open(self, batch: Batch, is_tracked: IsTracked) -> None:
         """The Batch is there. Raises Surplus, once what has waited is counted; TooManyWait."""
+        is_too_much = self.has_too_many_waiting
         self.header = Header(batch.hash, batch.number, batch.weight, batch.parent)
         for key, item in batch.items.items():
             if item.owed:
@@ -90,15 +117,15 @@ class Copy:
             if not is_tracked(key):
                 continue
             if item.owed:
-                self.tracked.add(key)
+                self.tracked[key] = 0
                 self.left += item.owed
             if item.batch != ZEROS:
-                self.owed[item.batch] = _Owed()
+                self.owed[item.batch] = Owed()
         self.lengths = lengths_of(self.counts)
         self.unfinished = len(self.owed)
         is_surplus = False
-        waiting, self.waiting = self.waiting, []
-        if len(waiting) >= self.waiting_max:
+        waiting, self.waiting = self.waiting, _nothing()
+        if is_too_much:
             raise TooManyWait
         for each in waiting:
             # Nearly all there is: the Batch comes behind what it owes.
@@ -115,6 +142,8 @@ class Copy:
         """An application key, or a part, that comes for the first time. Raises Surplus."""
         if self.header is None:
             self.waiting.append(what)
+            if isinstance(what, bytes) and len(what) > LONG_KEY_BYTES:
+                self.long_bytes += len(what)
         elif isinstance(what, bytes):
             self.count_key(what)
         elif (owed := self.owed.get(what.batch)) is not None:
@@ -126,12 +155,14 @@ class Copy:
                     owed.begin(what.parts)
             finally:
                 self.unfinished += was_whole - owed.is_whole
+                # It may lie elsewhere, and this be a copy.
+                self.owed[what.batch] = owed
 
     def count_key(self, key: bytes) -> None:
         """An application key. Raises Surplus."""
         is_counted = self.count_if_owed(key)
-        if not is_counted and not self.tracked.isdisjoint(
-            prefixes_of(key, self.counts, self.lengths)
+        if not is_counted and any(
+            prefix in self.tracked for prefix in prefixes_of(key, self.counts, self.lengths)
         ):
             raise Surplus
 
@@ -160,7 +191,8 @@ class Copy:
     @property
     def has_too_many_waiting(self) -> bool:
         """Whether all there is has to be read again once the Batch is there."""
-        return self.header is None and len(self.waiting) >= self.waiting_max
+        is_too_much = len(self.waiting) >= self.waiting_max or self.long_bytes >= LONG_BYTES_MAX
+        return self.header is None and is_too_much
 
     @property
     def size(self) -> int:

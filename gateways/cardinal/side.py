@@ -37,7 +37,8 @@ from gateways import (
     sound_entry,
     unpack_u64,
 )
-from gateways.cardinal.assembly import Come, State
+from gateways.cardinal.assembly import Come
+from gateways.cardinal.counted import State
 from gateways.cardinal.headers import Header
 from gateways.cardinal.tracking import Tracking
 from logstore import Seldom, Store, StoreDamaged

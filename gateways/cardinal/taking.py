@@ -25,7 +25,6 @@ from gateways.cardinal.assembly import (
     Conflict,
     Happened,
     Opened,
-    State,
 )
 from gateways.cardinal.codec import (
     BATCH_DELETE_MSG,
@@ -35,6 +34,7 @@ from gateways.cardinal.codec import (
     decode_message,
     encode_weight,
 )
+from gateways.cardinal.counted import State
 from gateways.cardinal.counting import IsTracked
 from gateways.cardinal.declared import ReorgDeclared, read_declared
 from gateways.cardinal.frames import channel_of, frames_of, placed_frames
@@ -291,10 +291,11 @@ class Taking:
 
     def _open_channel(self, channel: _Log, first: StoredEntry) -> _Log:
         """Entry 1 of a channel is here, unless its payload is not."""
-        if first.payload is None:
+        if first.payload_state is not PayloadState.PRESENT:
             return channel
         try:
-            declared = read_declared(first.payload)
+            # One that lies in a file is larger than any declaration.
+            declared = read_declared(first.payload or b"")
         except DeclarationError:
             declared = None
         is_one = isinstance(declared, ReorgDeclared) and declared.chain == self._chain

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gateways.cardinal import codec
-from gateways.cardinal.assembly import Assembly, Changed, Come, Complete, Happened, Opened, State
+from gateways.cardinal.assembly import Assembly, Changed, Come, Complete, Happened, Opened
 from gateways.cardinal.codec import Batch, Message, Part, Reorg
 from gateways.cardinal.content import content_of
+from gateways.cardinal.counted import State
 from gateways.cardinal.declared import Router
 from gateways.cardinal.headers import Head, Step
 from gateways.cardinal.ordering import Ordering

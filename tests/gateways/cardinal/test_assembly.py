@@ -18,9 +18,9 @@ from gateways.cardinal.assembly import (
     Conflict,
     Happened,
     Opened,
-    State,
 )
 from gateways.cardinal.codec import Batch, Delete, Item, Message, Part, SubBatchHeader, Update
+from gateways.cardinal.counted import State
 from gateways.cardinal.declared import Router
 from gateways.cardinal.headers import Header
 from gateways.cardinal.producing import Block, messages_of, sub_batch

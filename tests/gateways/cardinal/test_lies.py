@@ -126,6 +126,32 @@ def test_a_token_does_not_bring_back_what_a_reorg_has_taken_back(producer: Produ
     side.close()
 
 
+def test_a_token_from_within_a_channel_does_not_bring_back_what_that_took_back(
+    producer: Producer,
+) -> None:
+    producer.add(block(1, 1, GENESIS, 1))
+    for number in (2, 3, 4):
+        parent = hash_of(1 if number == 2 else ("a", number - 1))
+        producer.add(block(number, ("a", number), parent, number * 10))
+    producer.writer.begin_reorg(producer.store.append_many, 1, hash_of(1))
+    producer.add(block(2, ("b", 2), hash_of(1), 2))
+    side = Side(producer.store, Seldom(no_clock))
+    view = view_of(producer.stream)
+    here = Consuming(producer.store, side, view)
+    last = [each for each in taken(here) if isinstance(each, Updated)][-1]
+    assert last.progress.is_in_channel
+    token = here.token(last.progress)
+    producer.writer.end_reorg(producer.store.append_many)
+    # Heavier, and on the branch that was taken back.
+    producer.add(block(5, ("a", 5), hash_of(("a", 4)), 100))
+    producer.add(block(3, ("b", 3), hash_of(("b", 2)), 3))
+    there = Consuming(producer.store, side, view, start=last.progress.head, token=token)
+    for each in (here, there):
+        taken(each)
+        assert [one.hash for one in each.chain()][:2] == [hash_of(("b", 3)), hash_of(("b", 2))]
+    side.close()
+
+
 def test_messages_of_thousands_of_blocks_in_turn_are_not_read_again_for_each(
     producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

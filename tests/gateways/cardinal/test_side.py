@@ -188,12 +188,14 @@ def test_two_streams_that_claim_one_log(producer: Producer) -> None:
     side.close()
 
 
-@pytest.mark.parametrize("named", ["own", "other", "later"])
+@pytest.mark.parametrize("named", ["own", "other", "large", "later"])
 def test_a_note_that_names_no_channel(producer: Producer, named: str) -> None:
     """Of the stream's own log, of one that declares something else, of one that does so later."""
     log_id = producer.stream.key.log_id if named == "own" else 77
-    if named == "other":
-        producer.store.append([b"no channel"], log_id=log_id)
+    if named in ("other", "large"):
+        # A large payload lies in a file.
+        first = b"no channel" * (1 if named == "other" else 20_000)
+        producer.store.append([first], log_id=log_id)
     note = encode_note({"channel": log_id})
     reorg = encode_frame(*codec.encode_message(codec.Reorg(hash_of(3), 3)))
     # A note is about the frame behind it: this one has none.
