@@ -232,6 +232,8 @@ LAYERS = {
     "gateways.swarm.files": _layer("gateways.swarm.bmt", sans_io=True),
     "gateways.swarm.intervals": _layer("gateways.reading wire", sans_io=True),
     "gateways.swarm.proximity": _layer("", sans_io=True),
+    "gateways.swarm.sending": _layer("gateways.swarm.codec gateways.swarm.devp2p", sans_io=True),
+    "gateways.swarm.sources": _layer("gateways.swarm.codec", sans_io=True),
     "gateways.swarm.states": _layer("gateways.swarm.bmt gateways.swarm.files", sans_io=True),
     "analytics": _layer(
         "gateways.cardinal.assembly gateways.cardinal.codec gateways.cardinal.content"
