@@ -210,6 +210,7 @@ LAYERS = {
     "gateways.swarm.codec": _layer(
         "gateways.reading gateways.swarm.keys gateways.swarm.rlp wire", sans_io=True
     ),
+    "gateways.swarm.commands": _layer("gateways.swarm.codec", sans_io=True),
     "gateways.swarm.devp2p": _layer(
         "gateways.reading gateways.swarm.keys gateways.swarm.rlp", sans_io=True
     ),
@@ -233,6 +234,11 @@ LAYERS = {
     "gateways.swarm.intervals": _layer("gateways.reading wire", sans_io=True),
     "gateways.swarm.proximity": _layer("", sans_io=True),
     "gateways.swarm.sending": _layer("gateways.swarm.codec gateways.swarm.devp2p", sans_io=True),
+    "gateways.swarm.server": _layer(
+        "gateways.reading gateways.swarm.codec gateways.swarm.commands gateways.swarm.devp2p"
+        " gateways.swarm.sources",
+        sans_io=True,
+    ),
     "gateways.swarm.sources": _layer("gateways.swarm.codec", sans_io=True),
     "gateways.swarm.states": _layer("gateways.swarm.bmt gateways.swarm.files", sans_io=True),
     "analytics": _layer(

@@ -136,6 +136,12 @@ class Stream(NamedTuple):
     key: str
     live: bool
 
+    @property
+    def described(self) -> str:
+        """For people, of whatever a peer has made up."""
+        twin = "live" if self.live else "history"
+        return f"stream {self.name[:80]!r}, key {self.key[:80]!r}, {twin}"
+
 
 class Range(NamedTuple):
     """Indexes from `start` to `end`, both of them in it."""

@@ -59,6 +59,11 @@ class RefusedError(Exception):
         self.reason = reason
 
 
+def breach(why: str) -> RefusedError:
+    """A peer has broken a rule of stream/8 (spec section 7)."""
+    return RefusedError(Reason.SUBPROTOCOL_ERROR, why)
+
+
 class Capability(NamedTuple):
     """A sub-protocol that a side has."""
 

@@ -14,7 +14,7 @@ from collections import deque
 from typing import Final
 
 from gateways.swarm.codec import PRIORITIES, Message, encode_message
-from gateways.swarm.devp2p import Reason, RefusedError
+from gateways.swarm.devp2p import breach
 
 LEVEL_MESSAGES_MAX: Final = 4_096
 LEVEL_BYTES_MAX: Final = 32 << 20
@@ -57,7 +57,7 @@ class SendingQueue:
         level = self._levels[priority]
         if not level.is_below(_OVERFLOW):
             why = f"{len(level.messages)} messages of priority {priority} wait to be read"
-            raise RefusedError(Reason.SUBPROTOCOL_ERROR, why)
+            raise breach(why)
         number, encoded = encode_message(message)
         level.messages.append((number, encoded))
         level.size += len(encoded)
