@@ -210,6 +210,12 @@ LAYERS = {
     "gateways.swarm.codec": _layer(
         "gateways.reading gateways.swarm.keys gateways.swarm.rlp wire", sans_io=True
     ),
+    "gateways.swarm.book": _layer("gateways.swarm.codec", sans_io=True),
+    "gateways.swarm.client": _layer(
+        "gateways.swarm.bmt gateways.swarm.book gateways.swarm.codec gateways.swarm.commands"
+        " gateways.swarm.devp2p gateways.swarm.ended gateways.swarm.intervals",
+        sans_io=True,
+    ),
     "gateways.swarm.commands": _layer("gateways.swarm.codec", sans_io=True),
     "gateways.swarm.devp2p": _layer(
         "gateways.reading gateways.swarm.keys gateways.swarm.rlp", sans_io=True
@@ -230,13 +236,14 @@ LAYERS = {
     "gateways.swarm.feeds": _layer(
         "gateways.reading gateways.swarm.keccak", "coincurve", sans_io=True
     ),
+    "gateways.swarm.ended": _layer("gateways.swarm.codec", sans_io=True),
     "gateways.swarm.files": _layer("gateways.swarm.bmt", sans_io=True),
     "gateways.swarm.intervals": _layer("gateways.reading wire", sans_io=True),
     "gateways.swarm.proximity": _layer("", sans_io=True),
     "gateways.swarm.sending": _layer("gateways.swarm.codec gateways.swarm.devp2p", sans_io=True),
     "gateways.swarm.server": _layer(
         "gateways.reading gateways.swarm.codec gateways.swarm.commands gateways.swarm.devp2p"
-        " gateways.swarm.sources",
+        " gateways.swarm.ended gateways.swarm.sources",
         sans_io=True,
     ),
     "gateways.swarm.sources": _layer("gateways.swarm.codec", sans_io=True),

@@ -39,14 +39,13 @@ from gateways.swarm.codec import (
 )
 from gateways.swarm.commands import Read, Search, Send, ServerCommand
 from gateways.swarm.devp2p import breach
+from gateways.swarm.ended import JustEnded
 from gateways.swarm.sources import Answers, Opener, Source, UnavailableError
 
 BATCH_ITEMS_MAX: Final = 128
 BATCH_S: Final = 0.1
 """So long an unfinished batch waits for more, from its first item on."""
 SERVERS_MAX: Final = 512
-LATE_S: Final = 30.0
-"""So long what a peer sends about a stream that has just ended is taken as sent before."""
 HOPS_MAX: Final = 20
 """A request that has come so far is not passed on (spec section 3.6)."""
 _READS_MAX: Final = 2
@@ -126,7 +125,7 @@ class Server:
         if serves_retrieval:
             self._openers[RETRIEVE_REQUEST] = self._open_answers
         self._streams: dict[Stream, _Served] = {}
-        self._ended: dict[Stream, float] = {}
+        self._ended = JustEnded()
         self._reading: dict[int, _Wanted] = {}
         self._number = 0
         self._commands: list[ServerCommand] = []
@@ -162,6 +161,8 @@ class Server:
             # A name of the peer's is in it, and may take all the bytes that a text has.
             text = str(error).encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
             self._commands.append(Send(TOP, SubscribeError(text)))
+            # Its client may think better of it before it hears that.
+            self._ended.note(message.stream, now)
         self.advance(now)
 
     def _install(self, message: Subscribe) -> None:
@@ -193,7 +194,6 @@ class Server:
             else:
                 served.want(*range_)
             self._streams[each] = served
-            self._ended.pop(each, None)
 
     def _open_answers(self, stream: Stream) -> Source:
         if stream.key or not stream.live:
@@ -202,7 +202,7 @@ class Server:
 
     def _take_wanted(self, message: WantedHashes, now: float) -> None:
         served = self._streams.get(message.stream)
-        if served is None and self._is_late(message.stream, now):
+        if served is None and self._ended.has(message.stream, now):
             return
         if served is None or served.offer is None:
             raise breach(f"wanted hashes of {message.stream.described}, which has no open offer")
@@ -220,19 +220,9 @@ class Server:
 
     def _unsubscribe(self, stream: Stream, now: float) -> None:
         if self._streams.pop(stream, None) is not None:
-            self._note_end(stream, now)
-        elif not self._is_late(stream, now):
+            self._ended.note(stream, now)
+        elif not self._ended.has(stream, now):
             raise breach(f"{stream.described} is unsubscribed, and was not subscribed")
-
-    def _note_end(self, stream: Stream, now: float) -> None:
-        self._ended = {each: at for each, at in self._ended.items() if now < at + LATE_S}
-        # A peer that comes and goes by the thousand: what it sent first has long come.
-        if len(self._ended) >= SERVERS_MAX:
-            del self._ended[next(iter(self._ended))]
-        self._ended[stream] = now
-
-    def _is_late(self, stream: Stream, now: float) -> bool:
-        return now < self._ended.get(stream, now - LATE_S) + LATE_S
 
     def _retrieve(self, message: RetrieveRequest, now: float) -> None:
         address, skip_check, hops = message
@@ -275,7 +265,7 @@ class Server:
             if served is not None:
                 # Behind its own offers and chunks: nothing of it comes once it is quit.
                 self._commands.append(Send(served.priority, Quit(served.stream)))
-                self._note_end(served.stream, now)
+                self._ended.note(served.stream, now)
 
     @property
     def next_deadline(self) -> float | None:
