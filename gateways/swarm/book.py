@@ -161,8 +161,10 @@ class Book:
         if not entry.waiting:
             del self._entries[address]
             return
-        reserves = (each.asker for each in entry.waiting if each.asker not in entry.asked)
-        asker = next(reserves, None)
+        # Whose stream has ended since it was asked is no debtor, and may be asked when it is back.
+        offering = [each.asker for each in entry.waiting]
+        entry.asked = [each for each in entry.asked if each in offering]
+        asker = next((each for each in offering if each not in entry.asked), None)
         if asker is not None:
             self._ask(address, entry, asker, now)
             asker.ask(address)
