@@ -1,8 +1,9 @@
 """Swarm chunks: a content-addressed store of 4 KiB chunks on logs, and Swarm's protocol for them.
 
 `keccak`, `bmt`, `files`, `feeds`, `states`, `intervals`, `proximity` and `declared` are formats and
-trees, without sockets, clock or store; `side` and `logs` stand on the store. Names are loaded when
-they are first used. Needs the extra `swarm`. docs/swarm.md says what people do with it.
+trees, and `sending`, `sources`, `server`, `book` and `client` the state machines of a peer's
+streams, without sockets, clock or store; `side` and `logs` stand on the store. Names are loaded
+when they are first used. Needs the extra `swarm`. docs/swarm.md says what people do with it.
 """
 
 from typing import TYPE_CHECKING

@@ -13,8 +13,9 @@ Messages and times come in, commands go out. Times are seconds of any clock that
 Where a peer that keeps to our rules is owed more, an empty first offer and proofs, is in `_offer`.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from gateways.reading import CodecError
@@ -40,7 +41,7 @@ from gateways.swarm.codec import (
 from gateways.swarm.commands import Read, Search, Send, ServerCommand
 from gateways.swarm.devp2p import breach
 from gateways.swarm.ended import JustEnded
-from gateways.swarm.sources import Answers, Opener, Source, UnavailableError
+from gateways.swarm.sources import ANSWERS_MAX, Answers, Opener, Source, UnavailableError
 
 BATCH_ITEMS_MAX: Final = 128
 BATCH_S: Final = 0.1
@@ -97,7 +98,7 @@ class _Wanted:
 
     addresses: list[bytes]
     priority: int
-    served: _Served | None = field(default=None)
+    served: _Served | None = None
 
 
 class Server:
@@ -121,6 +122,9 @@ class Server:
         self._holds = holds
         self._has_room = has_room
         self._answers = Answers(holds)
+        # Of a peer that asks and does not read, the oldest are forgotten.
+        self._found: deque[bytes] = deque(maxlen=ANSWERS_MAX)
+        self._is_reading_found = False
         self._serves_retrieval = serves_retrieval
         if serves_retrieval:
             self._openers[RETRIEVE_REQUEST] = self._open_answers
@@ -238,7 +242,8 @@ class Server:
     def found(self, address: bytes, now: float, *, skip_check: bool) -> None:
         """A chunk that the peer has asked for by its address is here (spec section 3.6)."""
         if skip_check or Stream(RETRIEVE_REQUEST, "", live=True) not in self._streams:
-            self._read(_Wanted([address], TOP))
+            self._found.append(address)
+            self._read_found()
         else:
             self._answers.append(address)
             self.advance(now)
@@ -254,9 +259,19 @@ class Server:
                     else StreamDelivery(address, chunk)
                 )
                 self._commands.append(Send(wanted.priority, message))
-        if wanted.served is not None:
+        if wanted.served is None:
+            self._is_reading_found = False
+            self._read_found()
+        else:
             wanted.served.reads -= 1
             self.advance(now)
+
+    def _read_found(self) -> None:
+        """Has chunks read that the peer has asked for by their addresses, a batch at a time."""
+        if self._found and not self._is_reading_found:
+            self._is_reading_found = True
+            count = min(BATCH_ITEMS_MAX, len(self._found))
+            self._read(_Wanted([self._found.popleft() for _ in range(count)], TOP))
 
     def end(self, name: str, key: str, now: float) -> None:
         """The source of a stream has ended: both twins are quit."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from gateways.swarm.codec import Stream
 
 ANSWERS_MAX: Final = 1_024
-"""Answers to retrievals of a peer that are not offered yet (spec section 7)."""
+"""Answers to retrievals of a peer that are not offered, or not read, yet (spec section 7)."""
 BAD_KEY: Final = "bad key"
 """The text of `UnavailableError` for a key that is none of its kind of stream."""
 

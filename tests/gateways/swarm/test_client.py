@@ -226,6 +226,8 @@ def test_a_peer_is_dropped_for_what_it_was_asked_for_alone() -> None:
     # The disk is full: nobody is to blame.
     for _ in range(9):
         node.later(10)
+        assert node.client.next_deadline is not None
+        assert node.client.next_deadline > node.now
     assert [client.commands() for client in node.clients] == [[], []]
     assert node.record(0) == [saved("0;0,1")]
 
@@ -244,6 +246,63 @@ def test_nobody_is_asked_twice() -> None:
     with pytest.raises(RefusedError):
         node.later(10)
     node.clients[1].close(node.now)
+    assert node.fetches_nothing()
+
+
+def test_whoever_is_asked_late_has_its_time() -> None:
+    node = Node(peers=2)
+    for peer in range(2):
+        node.subscribe(HISTORY, Range(0, 0), peer)
+        node.take(offer(HISTORY, 1, 1, 0), peer)
+    node.later(ANSWER_S)
+    node.clients[0].close(node.now)
+    assert node.clients[1].next_deadline == node.now + BATCH_S
+    node.later(BATCH_S - 1)
+    with pytest.raises(RefusedError, match="did not come"):
+        node.later(1)
+
+
+def test_what_came_some_other_way_is_not_asked_for_again() -> None:
+    node = Node(peers=2)
+    for peer in range(2):
+        node.subscribe(HISTORY, Range(0, 0), peer)
+        node.take(offer(HISTORY, 1, 2, 0, 1), peer)
+    node.record(0)
+    node.later(ANSWER_S)
+    assert node.clients[1].commands() == [asked(1)]
+
+
+def test_a_peer_whose_stream_has_ended_may_be_asked_when_it_is_back() -> None:
+    node = Node(peers=2)
+    for peer in range(2):
+        node.subscribe(HISTORY, Range(0, 0), peer)
+        node.take(offer(HISTORY, 1, 1, 0), peer)
+    node.take(Quit(HISTORY))
+    node.later(ANSWER_S)
+    assert node.clients[1].commands() == [asked(0)]
+    node.later(LATE_S - ANSWER_S)
+    node.subscribe(HISTORY, Range(0, 0))
+    assert node.take(offer(HISTORY, 1, 1, 0)) == [wanted(HISTORY, [0], 2, OPEN_END)]
+    node.later(ANSWER_S + ANSWER_S - LATE_S)
+    assert node.clients[0].commands() == [asked(0)]
+
+
+def test_what_nobody_waits_for_is_not_remembered() -> None:
+    node = Node()
+    node.subscribe(HISTORY, Range(0, 0))
+    node.take(offer(HISTORY, 1, 1, 0))
+    node.later(ANSWER_S)
+    node.client.unsubscribe(HISTORY, node.now)
+    assert node.fetches_nothing()
+    node = Node(peers=2)
+    for peer in range(2):
+        node.subscribe(HISTORY, Range(0, 0), peer)
+        node.take(offer(HISTORY, 1, 1, 0), peer)
+    for _ in range(2):
+        node.now += ANSWER_S
+        node.book.advance(node.now)
+    node.clients[1].unsubscribe(HISTORY, node.now)
+    node.clients[0].close(node.now)
     assert node.fetches_nothing()
 
 

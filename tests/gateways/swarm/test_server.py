@@ -28,7 +28,7 @@ from gateways.swarm.commands import Read, Search, Send
 from gateways.swarm.devp2p import Reason, RefusedError
 from gateways.swarm.ended import ENDED_MAX, LATE_S
 from gateways.swarm.server import BATCH_S, SERVERS_MAX, Server, ServerMessage
-from gateways.swarm.sources import UnavailableError
+from gateways.swarm.sources import ANSWERS_MAX, UnavailableError
 
 from .memory import ADDRESSES, CHUNKS, Bins, Items
 
@@ -361,6 +361,21 @@ def test_a_request_for_what_is_not_here_is_passed_on_for_twenty_hops() -> None:
     assert served.searches == [Search(ADDRESSES[9], True, 0), Search(ADDRESSES[9], True, 19)]
     served.server.found(ADDRESSES[9], served.now, skip_check=True)
     assert served.sent() == [(3, RetrieveDelivery(ADDRESSES[9], CHUNKS[9].encoded))]
+
+
+def test_of_a_peer_that_asks_and_does_not_read_the_oldest_requests_are_forgotten() -> None:
+    served = Served(600)
+    served.reads_at_once = False
+    for number in range(ANSWERS_MAX + 3):
+        served.send(RetrieveRequest(ADDRESSES[number % 600], True, 0))
+    [read] = served.reads
+    assert read[1:] == (3, ADDRESSES[:1])
+    served.read(read)
+    assert served.sent() == [(3, RetrieveDelivery(ADDRESSES[0], CHUNKS[0].encoded))]
+    assert served.reads[1][1:] == (3, ADDRESSES[3:131])
+    served.reads_at_once = True
+    served.read(served.reads[1])
+    assert len(served.sent()) == ANSWERS_MAX
 
 
 def test_a_node_may_serve_no_retrievals() -> None:
