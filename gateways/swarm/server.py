@@ -56,14 +56,6 @@ ServerMessage = Subscribe | WantedHashes | Unsubscribe | RetrieveRequest
 
 
 @dataclass(slots=True)
-class _Open:
-    """An offer that is not answered."""
-
-    end: int
-    addresses: list[bytes]
-
-
-@dataclass(slots=True)
 class _Served:
     """One stream, live or history."""
 
@@ -76,7 +68,8 @@ class _Served:
     """What the client wants next, from an index on to another; None: no more."""
     at: int = 0
     """The next index that is looked at: behind the start of `wanted` where chunks are gone."""
-    offer: _Open | None = None
+    offered: list[bytes] | None = None
+    """The addresses of the offer that is not answered."""
     batch_due: float | None = None
     """When an unfinished batch is offered as it is."""
     reads: int = 0
@@ -208,9 +201,9 @@ class Server:
         served = self._streams.get(message.stream)
         if served is None and self._ended.has(message.stream, now):
             return
-        if served is None or served.offer is None:
+        if served is None or served.offered is None:
             raise breach(f"wanted hashes of {message.stream.described}, which has no open offer")
-        addresses, served.offer = served.offer.addresses, None
+        addresses, served.offered = served.offered, None
         try:
             bits = decode_bits(message.bits, len(addresses))
         except CodecError as error:
@@ -303,7 +296,7 @@ class Server:
     def _may_offer(self, served: _Served) -> bool:
         return (
             served.wanted is not None
-            and served.offer is None
+            and served.offered is None
             and served.reads < _READS_MAX
             and self._has_room(served.priority)
         )
@@ -333,9 +326,8 @@ class Server:
             served.batch_due = now
             return
         served.batch_due = None
-        end = served.at - 1
-        served.offer = _Open(end, here)
-        offer = OfferedHashes(served.stream, start, end, b"".join(here))
+        served.offered = here
+        offer = OfferedHashes(served.stream, start, served.at - 1, b"".join(here))
         self._commands.append(Send(served.priority, offer))
 
     def _read(self, wanted: _Wanted) -> None:
