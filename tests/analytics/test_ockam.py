@@ -83,7 +83,7 @@ def test_an_analysis_writes_the_tables_of_the_systems_that_are_asked_for(
         forked(store)
         export(store, tmp_path / "out")
     roots, out = [tmp_path / "out"], tmp_path / "results"
-    with pytest.raises(BadInput, match="one of cardinal, datastream, ockam: fluvio"):
+    with pytest.raises(BadInput, match="one of cardinal, datastream, ockam, swarm: fluvio"):
         analyze(spark, roots, out, systems=["fluvio"])
     stages = {each.name: each for each in analyze(spark, roots, out, systems=list(SYSTEMS))}
     frame = read_export(spark, roots)
