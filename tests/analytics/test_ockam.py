@@ -21,6 +21,8 @@ from gateways.cardinal.codec import Batch, Item, encode_message
 from gateways.cardinal.frames import encode_frame
 from gateways.ockam.declared import LEDGER_DECLARATION, declare_stream
 from gateways.ockam.ledger import Position, Trim, encode_records
+from gateways.swarm import declared as swarm
+from gateways.swarm.bmt import content_chunk
 from logstore import Store
 from tests.analytics.makers import export, make_store
 from tests.gateways.streams import declare, raw
@@ -81,6 +83,10 @@ def test_an_analysis_writes_the_tables_of_the_systems_that_are_asked_for(
         declare(store, log_id=7)
         store.append([raw(0, 1, b"hello")], log_id=7)
         forked(store)
+        chunk = content_chunk(5, b"hello")
+        store.append([swarm.declare(swarm.ChunksDeclared()), chunk.encoded], log_id=60)
+        offered = swarm.BinDeclared("sync", 0, bytes(32))
+        store.append([swarm.declare(offered), chunk.address], log_id=61)
         export(store, tmp_path / "out")
     roots, out = [tmp_path / "out"], tmp_path / "results"
     with pytest.raises(BadInput, match="one of cardinal, datastream, ockam, swarm: fluvio"):
