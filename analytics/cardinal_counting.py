@@ -42,7 +42,7 @@ from gateways.cardinal.content import NotWhole, content_of
 from gateways.cardinal.counted import State
 from gateways.cardinal.counting import Copy, PartKey, Surplus
 
-from .schema import record_batch
+from .schema import batches_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,8 +69,6 @@ UPDATES_DDL: Final = (
 HELD_BYTES_MAX: Final = 1 << 30
 """Of the messages of one block: who sends more of one hash ends no query."""
 _DECIMAL_MAX: Final = 10**38 - 1
-_ROWS_MAX: Final = 4096
-_DATA_BYTES_MAX: Final = 16 << 20
 _VIAS: Final[tuple[tuple[str, tuple[int, ...], Callable[[Item], Item]], ...]] = (
     ("inline", (), lambda item: Item(item.value, delete=item.delete)),
     ("message", (BATCH_MSG, BATCH_DELETE_MSG), lambda item: Item(owed=item.owed)),
@@ -301,20 +299,6 @@ def _parts(
             count = sum(1 for _ in run)
             yield key, batch.slice(first, count)
             first += count
-
-
-def batches_of(rows: Iterable[list[object]], ddl: str) -> Iterator["pa.RecordBatch"]:
-    """Rows with these columns, so many together as memory has room for."""
-    some: list[list[object]] = []
-    size = 0
-    for row in rows:
-        some.append(row)
-        size += sum(len(each) for each in row if isinstance(each, bytes | str))
-        if len(some) >= _ROWS_MAX or size >= _DATA_BYTES_MAX:
-            yield record_batch(some, ddl)
-            some, size = [], 0
-    if some:
-        yield record_batch(some, ddl)
 
 
 def blocks_of(batches: Iterable["pa.RecordBatch"]) -> Iterator[tuple[Group, Block]]:

@@ -14,8 +14,9 @@ from gateways.cardinal import codec
 from gateways.cardinal.headers import Header, Step
 from gateways.cardinal.ordering import Ordering
 
-from .cardinal_counting import KEY, ORDER, ORDER_DDL, Block, batches_of, groups
+from .cardinal_counting import KEY, ORDER, ORDER_DDL, Block, groups
 from .cardinal_parsing import KINDS
+from .schema import batches_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

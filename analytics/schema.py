@@ -4,7 +4,7 @@ One row per entry. Version 1; a later version only adds columns. `date` is no co
 but a part of their path.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_ROWS_MAX: Final = 4096
+_DATA_BYTES_MAX: Final = 16 << 20
 SCHEMA_VERSION: Final = 1
 
 # name, type in Spark, whether it may be null
@@ -108,6 +110,20 @@ def local_frame(spark: "SparkSession", rows: Sequence[Sequence[object]], ddl: st
     import pyarrow as pa
 
     return spark.createDataFrame(pa.Table.from_batches([record_batch(rows, ddl)]))
+
+
+def batches_of(rows: Iterable[Sequence[object]], ddl: str) -> "Iterator[pa.RecordBatch]":
+    """Rows with these columns, so many together as memory has room for."""
+    some: list[Sequence[object]] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += sum(len(each) for each in row if isinstance(each, bytes | str))
+        if len(some) >= _ROWS_MAX or size >= _DATA_BYTES_MAX:
+            yield record_batch(some, ddl)
+            some, size = [], 0
+    if some:
+        yield record_batch(some, ddl)
 
 
 def _arrow_kinds() -> "dict[str, pa.DataType]":

@@ -5,7 +5,7 @@ chunks needs the extra `swarm`: an address is 128 digests that Python's library 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateways.declaration import DeclarationError
 from gateways.swarm.declared import (
@@ -21,7 +21,7 @@ from .declared import LOG, check_batch, declared, named
 from .errors import BadInput
 from .extras import require
 from .reading import check_columns, latest
-from .schema import record_batch
+from .schema import batches_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,6 @@ CHUNKS_DDL: Final = (
 _OF_ITEMS: Final = ("role", "bin", "overlay", "topic", "user")
 _ITEMS: Final = (*_ENTRY, *_OF_ITEMS, "first")
 ITEMS_DDL: Final = f"{_ENTRY_DDL}, {DECLARED_DDL}, index BIGINT, address BINARY"
-_ROWS_MAX: Final = 4096
 
 
 def swarm_chunks(frame: "DataFrame", *, logs: Sequence[LogKey | str] | None = None) -> "DataFrame":
@@ -126,33 +125,29 @@ def _declared(payload: bytes) -> tuple[object, ...] | None:
 
 
 def _chunks(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    for batch in batches:
+        yield from batches_of(_chunks_of(batch), CHUNKS_DDL)
+
+
+def _chunks_of(batch: "pa.RecordBatch") -> Iterator[tuple[object, ...]]:
     from gateways.swarm.bmt import Kind, read_chunk
 
-    for batch in batches:
-        rows: list[tuple[object, ...]] = []
-        names = (*_ENTRY, "payload")
-        for *entry, payload in zip(
-            *(batch.column(name).to_pylist() for name in names), strict=True
-        ):
-            chunk = read_chunk(payload)
-            if chunk.kind is Kind.BAD:
-                rows.append((*entry, None, str(chunk.kind), None, len(payload), None))
-                continue
+    for *entry, payload in _columns(batch, (*_ENTRY, "payload")):
+        chunk = read_chunk(payload)
+        if chunk.kind is Kind.BAD:
+            yield *entry, None, str(chunk.kind), None, len(payload), None
+        else:
             data = chunk.payload
-            rows.append((*entry, chunk.address, str(chunk.kind), chunk.span, len(data), data))
-        yield record_batch(rows, CHUNKS_DDL)
+            yield *entry, chunk.address, str(chunk.kind), chunk.span, len(data), data
 
 
 def _items(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     for batch in batches:
-        yield from _in_batches(_items_of(batch))
+        yield from batches_of(_items_of(batch), ITEMS_DDL)
 
 
 def _items_of(batch: "pa.RecordBatch") -> Iterator[tuple[object, ...]]:
-    names = (*_ITEMS, "payload")
-    for *entry, first, payload in zip(
-        *(batch.column(name).to_pylist() for name in names), strict=True
-    ):
+    for *entry, first, payload in _columns(batch, (*_ITEMS, "payload")):
         size = len(payload)
         if size % ADDRESS_BYTES or not 0 < size <= ADDRESSES_MAX * ADDRESS_BYTES:
             continue
@@ -161,12 +156,5 @@ def _items_of(batch: "pa.RecordBatch") -> Iterator[tuple[object, ...]]:
             yield *entry, index, payload[place * ADDRESS_BYTES : (place + 1) * ADDRESS_BYTES]
 
 
-def _in_batches(rows: Iterable[tuple[object, ...]]) -> Iterator["pa.RecordBatch"]:
-    gathered: list[tuple[object, ...]] = []
-    for row in rows:
-        gathered.append(row)
-        if len(gathered) == _ROWS_MAX:
-            yield record_batch(gathered, ITEMS_DDL)
-            gathered = []
-    if gathered:
-        yield record_batch(gathered, ITEMS_DDL)
+def _columns(batch: "pa.RecordBatch", names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
