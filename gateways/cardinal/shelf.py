@@ -33,6 +33,7 @@ _BYTES_IN_MEMORY_MAX: Final = 65_536
 _CACHE_KIB: Final = 8_192
 
 K = TypeVar("K", int, bytes)
+V = TypeVar("V")
 
 
 class Shelf:
@@ -71,20 +72,16 @@ class Shelf:
 
     def _put_away(self, copy: Copy, block: int) -> None:
         if isinstance(copy.seen, dict) and _is_large(copy.seen):
-            copy.seen = _Rows(self, self._place(block), copy.seen)
+            copy.seen = _Rows(self, self.new_part(block), copy.seen)
         if isinstance(copy.counts, dict) and _is_large(copy.counts):
-            copy.counts = _Rows(self, self._place(block), copy.counts)
+            copy.counts = _Rows(self, self.new_part(block), copy.counts)
         if isinstance(copy.tracked, dict) and _is_large(copy.tracked):
-            copy.tracked = _Rows(self, self._place(block), copy.tracked)
+            copy.tracked = _Rows(self, self.new_part(block), copy.tracked)
         if isinstance(copy.waiting, list) and _is_large(map(_key_of, copy.waiting)):
-            copy.waiting = _WaitingRows(self, self._place(block), copy.waiting)
+            copy.waiting = _WaitingRows(self, self.new_part(block), copy.waiting)
         parts = chain.from_iterable(each.came for each in copy.owed.values())
         if isinstance(copy.owed, dict) and _is_large(chain(copy.owed, parts)):
-            copy.owed = _OwedRows(self, self._place(block), copy.owed)
-
-    def _place(self, block: int) -> "_Place":
-        self._parts += 1
-        return block, self._parts
+            copy.owed = _OwedRows(self, self.new_part(block), copy.owed)
 
     def take(self, hash_: bytes) -> Counted | None:
         """It is in memory again; None if it was not here."""
@@ -127,7 +124,8 @@ class Shelf:
 
     def new_part(self, block: int) -> "_Place":
         """Where further rows of a block lie."""
-        return self._place(block)
+        self._parts += 1
+        return block, self._parts
 
 
 _Place = tuple[int, int]
@@ -161,27 +159,41 @@ def _key_of(what: bytes | PartKey) -> bytes:
     return what if isinstance(what, bytes) else what.batch
 
 
-class _Rows(MutableMapping[K, int]):
-    """A mapping to numbers."""
+class _Mapping(MutableMapping[K, V]):
+    """A mapping whose rows are on the shelf."""
 
-    def __init__(self, shelf: Shelf, place: _Place, items: dict[K, int], count: int = 0) -> None:
+    def __init__(
+        self, shelf: Shelf, place: _Place, items: MutableMapping[K, V], count: int = 0
+    ) -> None:
         self._shelf = shelf
         self.place: Final = place
         self._count = count or len(items)
-        shelf.insert((*place, key, value) for key, value in items.items())
+        # Made first: what is kept of one may need rows of its own.
+        rows = [(*place, key, self._kept(value)) for key, value in items.items()]
+        shelf.insert(rows)
 
-    def __getitem__(self, key: K) -> int:
+    def _kept(self, value: V) -> object:
+        """A value as it lies in its row."""
+        raise NotImplementedError
+
+    def _given(self, kept: Any) -> V:  # noqa: ANN401 - whatever `_kept` made
+        raise NotImplementedError
+
+    def __getitem__(self, key: K) -> V:
         query = "SELECT value FROM rows WHERE block = ? AND part = ? AND key = ?"
         found = self._shelf.execute(query, (*self.place, key))
         if not found:
             raise KeyError(key)
-        value: int = found[0][0]
-        return value
+        return self._given(found[0][0])
 
-    def __setitem__(self, key: K, value: int) -> None:
+    def __contains__(self, key: object) -> bool:
+        query = "SELECT 1 FROM rows WHERE block = ? AND part = ? AND key = ?"
+        return bool(self._shelf.execute(query, (*self.place, key)))
+
+    def __setitem__(self, key: K, value: V) -> None:
         self._count += key not in self
         query = "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)"
-        self._shelf.execute(query, (*self.place, key, value))
+        self._shelf.execute(query, (*self.place, key, self._kept(value)))
 
     def __delitem__(self, key: K) -> None:
         self[key]
@@ -203,47 +215,27 @@ class _Rows(MutableMapping[K, int]):
         return self._count
 
 
-class _OwedRows(MutableMapping[bytes, Owed]):
+class _Rows(_Mapping[K, int]):
+    """A mapping to numbers."""
+
+    def _kept(self, value: int) -> object:
+        return value
+
+    def _given(self, kept: int) -> int:
+        return kept
+
+
+class _OwedRows(_Mapping[bytes, Owed]):
     """What sub-batches owe: who changes one that was looked up puts it back."""
 
-    def __init__(
-        self, shelf: Shelf, place: _Place, items: MutableMapping[bytes, Owed], count: int = 0
-    ) -> None:
-        self._shelf = shelf
-        self.place: Final = place
-        self._count = count
-        for batch, owed in items.items():
-            self[batch] = owed
+    def _kept(self, value: Owed) -> object:
+        if isinstance(value.came, dict) and _is_large(value.came):
+            value.came = _Rows(self._shelf, self._shelf.new_part(self.place[0]), value.came)
+        return _dumped(value)
 
-    def __getitem__(self, batch: bytes) -> Owed:
-        query = "SELECT value FROM rows WHERE block = ? AND part = ? AND key = ?"
-        found = self._shelf.execute(query, (*self.place, batch))
-        if not found:
-            raise KeyError(batch)
-        owed: Owed = self._shelf.loaded(found[0][0])
+    def _given(self, kept: bytes) -> Owed:
+        owed: Owed = self._shelf.loaded(kept)
         return owed
-
-    def __setitem__(self, batch: bytes, owed: Owed) -> None:
-        if isinstance(owed.came, dict) and _is_large(owed.came):
-            owed.came = _Rows(self._shelf, self._shelf.new_part(self.place[0]), owed.came)
-        self._count += batch not in self
-        query = "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)"
-        self._shelf.execute(query, (*self.place, batch, _dumped(owed)))
-
-    def __contains__(self, batch: object) -> bool:
-        query = "SELECT 1 FROM rows WHERE block = ? AND part = ? AND key = ?"
-        return bool(self._shelf.execute(query, (*self.place, batch)))
-
-    def __delitem__(self, batch: bytes) -> None:
-        raise NotImplementedError("what a Batch says is owed stays so")
-
-    def __iter__(self) -> Iterator[bytes]:
-        query = "SELECT key FROM rows WHERE block = ? AND part = ?"
-        for (batch,) in self._shelf.iterate(query, self.place):
-            yield batch
-
-    def __len__(self) -> int:
-        return self._count
 
 
 class _WaitingRows:
