@@ -17,8 +17,10 @@ KEY_FILE: Final = "author.key"
 _BYTES_MAX: Final = 4096
 
 
-def write_key_file(path: Path, key: SigningKey) -> None:
+def write_key_file(path: Path, key: SigningKey | bytes) -> None:
     """Writes a new key file and syncs it; never overwrites one, and leaves no part of one.
+
+    `key`: the author's, or the secret bytes of another one that stands beside it.
 
     Raises StoreExists if there is a file already, and the errors of a disk.
     """

@@ -10,8 +10,16 @@ from gateways import Sign, create_logs, sound_entry
 from gateways.swarm.bmt import Chunk
 from gateways.swarm.declared import CHUNKS, FIRST_LOG, LOGS, ChunksDeclared, declarations, declare
 from gateways.swarm.files import FileReader, FileSplitter, Fit, fit_of
-from gateways.swarm.keys import Key, overlay_of
-from logstore import ExplainedError, LogMoved, Store, StoreDamaged, from_os_error
+from gateways.swarm.keys import SECRET_BYTES, Key, is_secret, overlay_of
+from logstore import (
+    ExplainedError,
+    LogMoved,
+    Store,
+    StoreDamaged,
+    StoreExists,
+    from_os_error,
+    write_key_file,
+)
 from wire import U64_MAX, LogKey
 
 from .side import Place, Side
@@ -45,29 +53,14 @@ class Node(NamedTuple):
 
 def make_key(folder: Path) -> Key:
     """The key of a node, made if there is none. Raises NotANode, StoreError."""
-    path = folder / KEY_NAME
+    secret = os.urandom(SECRET_BYTES)
+    while not is_secret(secret):  # one of 2^128 is none
+        secret = os.urandom(SECRET_BYTES)
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
+        write_key_file(folder / KEY_NAME, secret)
+    except StoreExists:
         return read_key(folder)
-    except OSError as error:
-        raise from_os_error(error, path) from None
-    try:
-        with os.fdopen(fd, "wb") as file:
-            while True:
-                secret = os.urandom(32)
-                try:
-                    key = Key(secret)
-                except ValueError:  # one of 2^128 is none
-                    continue
-                break
-            file.write(secret.hex().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise from_os_error(error, path) from None
-    return key
+    return Key(secret)
 
 
 def read_key(folder: Path) -> Key:
