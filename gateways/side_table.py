@@ -116,6 +116,12 @@ class SideTable:
             self._closed = True
             self._drop()
 
+    def reopen(self) -> None:
+        """Lets go of the file: what is called next opens the one that is there then."""
+        with self._lock:
+            if not self.in_memory:
+                self._drop()
+
     def _attempt(self, work: Callable[[apsw.Connection], T], begin: str | None) -> T:
         with self._lock:
             try:

@@ -203,7 +203,8 @@ LAYERS = {
     ),
     "gateways.swarm": _layer(
         "gateways gateways.declaration gateways.swarm.bmt gateways.swarm.declared"
-        " gateways.swarm.files gateways.swarm.keys logstore wire",
+        " gateways.swarm.files gateways.swarm.keys gateways.swarm.proximity"
+        " gateways.swarm.sources gateways.swarm.states logstore wire",
         "apsw",
     ),
     "gateways.swarm.declared": _layer("gateways.declaration", sans_io=True),

@@ -2,8 +2,8 @@
 
 `keccak`, `bmt`, `files`, `feeds`, `states`, `intervals`, `proximity` and `declared` are formats and
 trees, and `sending`, `sources`, `server`, `book` and `client` the state machines of a peer's
-streams, without sockets, clock or store; `side` and `logs` stand on the store. Names are loaded
-when they are first used. Needs the extra `swarm`. docs/swarm.md says what people do with it.
+streams, without sockets, clock or store; `side`, `logs` and `bins` stand on the store. Names are
+loaded when they are first used. Needs the extra `swarm`. docs/swarm.md says what people do with it.
 """
 
 from typing import TYPE_CHECKING
@@ -11,22 +11,14 @@ from typing import TYPE_CHECKING
 from wire import loaded_late
 
 if TYPE_CHECKING:
-    from .logs import (
-        KEY_NAME,
-        Chunks,
-        Node,
-        NotANode,
-        Stored,
-        declare_chunks,
-        make_key,
-        make_node,
-        node_of,
-        read_key,
-    )
+    from .bins import Bins
+    from .key_file import KEY_NAME, NotANode, make_key, read_key
+    from .logs import Chunks, Node, Stored, declare_chunks, make_node, node_of
     from .side import Place, Side, in_pages
 
 __all__ = [
     "KEY_NAME",
+    "Bins",
     "Chunks",
     "Node",
     "NotANode",
@@ -45,18 +37,9 @@ if not TYPE_CHECKING:
     __getattr__ = loaded_late(
         __name__,
         {
-            "logs": (
-                "KEY_NAME",
-                "Chunks",
-                "Node",
-                "NotANode",
-                "Stored",
-                "declare_chunks",
-                "make_key",
-                "make_node",
-                "node_of",
-                "read_key",
-            ),
+            "bins": ("Bins",),
+            "key_file": ("KEY_NAME", "NotANode", "make_key", "read_key"),
+            "logs": ("Chunks", "Node", "Stored", "declare_chunks", "make_node", "node_of"),
             "side": ("Place", "Side", "in_pages"),
         },
     )

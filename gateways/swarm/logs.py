@@ -1,41 +1,26 @@
-"""A node's key and logs, and chunks and files in them (spec sections 2.2, 4). Blocks."""
+"""A node's logs, and chunks and files in them (spec section 4). Blocks."""
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateways import Sign, create_logs, sound_entry
 from gateways.swarm.bmt import Chunk
 from gateways.swarm.declared import CHUNKS, FIRST_LOG, LOGS, ChunksDeclared, declarations, declare
 from gateways.swarm.files import FileReader, FileSplitter, Fit, fit_of
-from gateways.swarm.keys import SECRET_BYTES, Key, is_secret, overlay_of
-from logstore import (
-    ExplainedError,
-    LogMoved,
-    Store,
-    StoreDamaged,
-    StoreExists,
-    from_os_error,
-    write_key_file,
-)
+from gateways.swarm.keys import Key, overlay_of
+from logstore import LogMoved, Store, StoreDamaged
 from wire import U64_MAX, LogKey
 
+from .key_file import NotANode, make_key, read_key
 from .side import Place, Side
 
 _log = logging.getLogger(__name__)
 
-KEY_NAME: Final = "swarm.key"
 TOGETHER_CHUNKS: Final = 1_000
 """Signed in one transaction."""
-_KEY_BYTES_MAX: Final = 200
 _VARIANTS_MAX: Final = 64
 """Chunks of one address that are looked at."""
-
-
-class NotANode(ExplainedError):  # noqa: N818 - what it is
-    """The store has no logs of a Swarm node, or none that can be made."""
 
 
 class Node(NamedTuple):
@@ -49,36 +34,6 @@ class Node(NamedTuple):
     def chunk_log(self) -> int:
         """Where its chunks go."""
         return self.first_log + CHUNKS
-
-
-def make_key(folder: Path) -> Key:
-    """The key of a node, made if there is none. Raises NotANode, StoreError."""
-    secret = os.urandom(SECRET_BYTES)
-    while not is_secret(secret):  # one of 2^128 is none
-        secret = os.urandom(SECRET_BYTES)
-    try:
-        write_key_file(folder / KEY_NAME, secret)
-    except StoreExists:
-        return read_key(folder)
-    return Key(secret)
-
-
-def read_key(folder: Path) -> Key:
-    """The key of the node in a store. Raises NotANode, StoreError."""
-    path = folder / KEY_NAME
-    try:
-        with path.open("rb") as file:
-            text = file.read(_KEY_BYTES_MAX)
-    except FileNotFoundError:
-        raise NotANode("no Swarm node is in this store", str(folder), "`swarm init`") from None
-    except OSError as error:
-        raise from_os_error(error, path) from None
-    try:
-        return Key(bytes.fromhex(text.decode("ascii").strip()))
-    except ValueError:
-        raise NotANode(
-            "no key: 64 hexadecimal digits", str(path), "put the right one back"
-        ) from None
 
 
 def node_of(store: Store, side: Side) -> Node:
@@ -101,6 +56,8 @@ def make_node(store: Store, side: Side, sign: Sign, first_log: int | None = None
     assert store.path is not None
     key = make_key(store.path)
     overlay = overlay_of(key.public)
+    # There may have been no key when the table was opened.
+    side.overlay = overlay
     side.refresh()
     found = side.first_logs(store.author, overlay)
     if found:

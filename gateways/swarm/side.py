@@ -1,12 +1,17 @@
 """Which chunks are held, and where: `swarm.sqlite3` in the store (spec section 4).
 
 Derived from the logs that declare themselves, of whatever author: the address of each chunk in a
-log of chunks, and the logs of nodes. To work out an address takes 128 digests, so it is done once
-for each chunk, when it comes; who has just made a chunk says what its address is.
+log of chunks, the logs of nodes, and what is in which bin of the store's own (`side_bins`). To work
+out an address takes 128 digests, so it is done once for each chunk, when it comes; who has just
+made a chunk says what its address is.
+
+One thing in it no log has: which items of its peers' streams the node has had. That belongs to this
+store as it is now. One that was put back has not what the newer one had, so it goes with all the
+rest when the table turns out to be of another store or history; then hashes are offered again.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -25,10 +30,14 @@ from gateways.swarm.declared import (
 from logstore import Seldom, Store, StoredEntry
 from wire import LogKey
 
+from . import side_bins
+from .key_file import known_overlay
+from .side_bins import Bin, Item, Unplaced
+
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "swarm.sqlite3"
-VERSION: Final = 1
+VERSION: Final = 2
 _CHUNKS, _RECEIPTS, _SYNC, _GONE, _FEED = range(1, 6)
 _COLUMNS: Final = ("bin INTEGER", "overlay BLOB")
 _KINDS: Final = (Kind.CONTENT, Kind.FEED)
@@ -40,7 +49,17 @@ _STATEMENTS: Final = (
         " kind INTEGER NOT NULL, PRIMARY KEY (address, log, seq)) WITHOUT ROWID"
     ),
     "CREATE TABLE bad(log INTEGER NOT NULL, seq BLOB NOT NULL, PRIMARY KEY (log, seq))",
+    "CREATE TABLE totals(chunks INTEGER NOT NULL)",
+    "INSERT INTO totals VALUES (0)",
+    # Whose bins are in it.
+    "CREATE TABLE node(overlay BLOB NOT NULL)",
+    *side_bins.STATEMENTS,
+    (
+        "CREATE TABLE intervals(overlay BLOB NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL,"
+        " text TEXT NOT NULL, PRIMARY KEY (overlay, name, key)) WITHOUT ROWID"
+    ),
 )
+_TABLES: Final = ("chunks", "bad", "node", *side_bins.TABLES, "intervals")
 
 
 class Place(NamedTuple):
@@ -52,12 +71,27 @@ class Place(NamedTuple):
     kind: Kind
 
 
+class Interval(NamedTuple):
+    """What was had of a stream of a peer, live or history (spec section 3.4)."""
+
+    overlay: bytes
+    name: str
+    key: str
+    text: str
+
+
 class Side:
-    """The side table of one store. Blocks; for any thread. Raises StoreError throughout."""
+    """The side table of one store. Blocks; for any thread. Raises StoreError throughout.
+
+    Who reads does not wait for what is being applied.
+    """
 
     def __init__(self, store: Store) -> None:
         self.seldom: Final = Seldom()
         """Says what goes on being wrong with this store's chunks."""
+        self.overlay = known_overlay(store.path)
+        """Of the node in the store, whose bins are derived; None: it is not known."""
+        self._store = store
         self._expected: dict[tuple[LogKey, int], tuple[bytes, Kind]] = {}
         self._met = Met(
             store,
@@ -65,14 +99,23 @@ class Side:
             _COLUMNS,
             declare=_declared,
             news=self._take_news,
-            forgotten=_forget,
+            forgotten=self._forget,
         )
         statements = (*self._met.statements, *_STATEMENTS)
-        self._table = SideTable(side_path(store, FILE_NAME), VERSION, statements)
+        path = side_path(store, FILE_NAME)
+        self._table = SideTable(path, VERSION, statements)
+        self._readers = SideTable(path, VERSION, statements)
 
     def close(self) -> None:
         """Closes the file; a second time does nothing."""
         self._table.close()
+        self._readers.close()
+
+    @property
+    def _reads(self) -> SideTable:
+        """Readers of a file have a connection of their own; memory has one."""
+        is_shared = not (self._table.in_memory or self._readers.in_memory)
+        return self._readers if is_shared else self._table
 
     # Bringing it on ------------------------------------------------------------------------------
 
@@ -82,10 +125,33 @@ class Side:
 
     def refresh(self) -> None:
         """Applies what is new in the store."""
+        self._check_overlay()
         try:
             self._met.bring_on(self._table)
         finally:
             self._expected.clear()
+        if _seen(self._reads) != _seen(self._table):
+            # One connection has found the file damaged, and made another that the other does not
+            # see. (Or another process has applied more in between, which changes nothing.)
+            self._table.reopen()
+            self._readers.reopen()
+            self._met.bring_on(self._table)
+
+    def _check_overlay(self) -> None:
+        """Has all made anew where it is of another node: with another key, another bin is each's.
+
+        A key that cannot be read is no other one.
+        """
+        if self.overlay is None or _overlay(self._table) == self.overlay:
+            return
+        self._table.run(lambda db: db.execute("DELETE FROM applied"))
+
+    def _forget(self, db: apsw.Connection) -> None:
+        for table in _TABLES:
+            db.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
+        db.execute("UPDATE totals SET chunks = 0")
+        if self.overlay is not None:
+            db.execute("INSERT INTO node VALUES (?)", (self.overlay,))
 
     def _take_news(
         self,
@@ -94,6 +160,12 @@ class Side:
         late: Iterator[StoredEntry],
         fresh: Iterator[StoredEntry],
     ) -> bool:
+        if met.kind == _SYNC:
+            query = "SELECT bin FROM logs WHERE id = ? AND author = ? AND overlay = ?"
+            bin_ = db.execute(query, (met.id, self._store.author, _node(db))).get
+            if bin_ is not None:
+                side_bins.take_items(db, self._store, self.seldom, met, bin_, fresh)
+                return False
         for entry in chain(late, fresh):
             if met.kind == _CHUNKS:
                 self._take_chunk(db, met, entry)
@@ -111,6 +183,13 @@ class Side:
         if kind is Kind.BAD:
             db.execute("INSERT OR IGNORE INTO bad VALUES (?, ?)", (met.id, seq))
             return
+        if db.execute("SELECT 1 FROM chunks WHERE address = ? LIMIT 1", (address,)).get is None:
+            db.execute("UPDATE totals SET chunks = chunks + 1")
+            db.execute(
+                "INSERT OR IGNORE INTO unplaced(address) SELECT ?1"
+                " WHERE NOT EXISTS (SELECT 1 FROM items WHERE address = ?1)",
+                (address,),
+            )
         db.execute(
             "INSERT OR IGNORE INTO chunks VALUES (?, ?, ?, ?)",
             (address, met.id, seq, _KINDS.index(kind)),
@@ -132,22 +211,79 @@ class Side:
             "SELECT c.address, l.author, l.log_id, c.seq, c.kind FROM chunks c"  # noqa: S608
             f" JOIN logs l ON l.id = c.log WHERE {where}"
         )
-        rows = self._table.rows(query, bound)
+        rows = self._reads.rows(query, bound)
         return [_place(row) for row in rows]
 
     def first_logs(self, author: bytes, overlay: bytes) -> list[int]:
         """Where the logs of a node of this author begin, if it has any."""
         query = "SELECT log_id FROM logs WHERE kind = ? AND author = ? AND overlay = ?"
-        rows = self._table.rows(query, (_RECEIPTS, author, overlay))
+        rows = self._reads.rows(query, (_RECEIPTS, author, overlay))
         return sorted(unpack_u64(log_id) - 1 for (log_id,) in rows)  # type: ignore[arg-type]
 
     def counts(self) -> tuple[int, int]:
         """How many chunks there are, and how many payloads where one should be are none."""
-        query = "SELECT (SELECT count(DISTINCT address) FROM chunks), (SELECT count(*) FROM bad)"
-        [(chunks, bad)] = self._table.rows(query, ())
+        query = "SELECT chunks, (SELECT count(*) FROM bad) FROM totals"
+        [(chunks, bad)] = self._reads.rows(query, ())
         assert isinstance(chunks, int)
         assert isinstance(bad, int)
         return chunks, bad
+
+    # The bins of the node ------------------------------------------------------------------------
+
+    def bins(self) -> tuple[dict[int, Bin], int]:
+        """The bins whose logs are here, and how many chunks there are."""
+        return self._reads.look(
+            lambda db: (side_bins.load_bins(db), db.execute("SELECT chunks FROM totals").get)
+        )
+
+    def items(self, bin_: int, first: int, last: int) -> list[bytes]:
+        """The addresses of a bin from one index to another, as far as there are."""
+        query = "SELECT address FROM items WHERE bin = ? AND number BETWEEN ? AND ? ORDER BY number"
+        return [address for (address,) in self._reads.rows(query, (bin_, first, last))]  # type: ignore[misc]
+
+    def item(self, address: bytes) -> Item | None:
+        """Which place an address has."""
+        query = "SELECT bin, number FROM items WHERE address = ? ORDER BY bin, number LIMIT 1"
+        rows = self._reads.rows(query, (address,))
+        return Item(*rows[0]) if rows else None  # type: ignore[arg-type]
+
+    def placed(self, addresses: Sequence[bytes]) -> set[bytes]:
+        """Those of some addresses that have a place."""
+        return self._reads.look(lambda db: side_bins.load_placed(db, addresses))
+
+    def unplaced(self, behind: int, limit: int) -> list[Unplaced]:
+        """The next chunks that are in a log and have no place."""
+        query = "SELECT id, address FROM unplaced WHERE id > ? ORDER BY id LIMIT ?"
+        return [Unplaced(*row) for row in self._reads.rows(query, (behind, limit))]  # type: ignore[arg-type]
+
+    # Peers ---------------------------------------------------------------------------------------
+
+    def intervals(self, overlay: bytes | None = None) -> list[Interval]:
+        """What was had of a peer's streams, or of those of all peers."""
+        query = (
+            "SELECT overlay, name, key, text FROM intervals WHERE ?1 IS NULL OR overlay = ?1"
+            " ORDER BY overlay, name, key"
+        )
+        return [Interval(*row) for row in self._reads.rows(query, (overlay,))]  # type: ignore[arg-type]
+
+    def save_intervals(self, intervals: Iterable[Interval]) -> None:
+        """Replaces the record of each of these streams, in one transaction."""
+        rows = [*intervals]
+        self._table.run(
+            lambda db: db.executemany("INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?)", rows)
+        )
+
+
+def _seen(table: SideTable) -> object:
+    return table.rows("SELECT * FROM applied", ())
+
+
+def _overlay(table: SideTable) -> object:
+    return table.look(_node)
+
+
+def _node(db: apsw.Connection) -> object:
+    return db.execute("SELECT overlay FROM node").get
 
 
 def _place(row: tuple) -> Place:  # type: ignore[type-arg]
@@ -169,11 +305,6 @@ def _declared(entry: StoredEntry) -> DeclaredRow | None:
             return _SYNC if role == "sync" else _GONE, bin_, overlay
         case FeedDeclared(overlay):
             return _FEED, None, overlay
-
-
-def _forget(db: apsw.Connection) -> None:
-    for table in ("chunks", "bad"):
-        db.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
 
 
 def in_pages(side: Side, limit: int = 1_000) -> Iterable[Place]:
