@@ -198,7 +198,8 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                     age = {} if args.max_file_age is None else {"file_age_max": args.max_file_age}
                     export = ContinuousExport(store, args.export, **age)
                     nursery.start_soon(run_export, export, events.take)
-                nursery.start_soon(StatusFile(store_path(args), await peer.overview()).run)
+                overview = await peer.overview()
+                nursery.start_soon(StatusFile(store_path(args), overview.state).run)
                 await manager.ready()
                 nursery.start_soon(manager.run, peer)
                 await ending.wait()

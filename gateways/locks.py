@@ -6,6 +6,7 @@ that ends. What it holds is the number of the process, for whoever is refused.
 
 import fcntl
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,8 @@ from typing import Final, Self
 from logstore import StoreLocked, from_os_error
 
 _PID_BYTES_MAX: Final = 20
+_LOOKS: Final = 5
+_LOOK_AGAIN_S: Final = 0.01
 
 
 class WriterLock:
@@ -33,7 +36,7 @@ class WriterLock:
         except OSError as error:
             raise from_os_error(error, path) from None
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(fd)
         except BlockingIOError:
             holder = os.pread(fd, _PID_BYTES_MAX, 0).decode("ascii", "replace").strip()
             os.close(fd)
@@ -47,6 +50,26 @@ class WriterLock:
         with suppress(OSError):
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+
+    @staticmethod
+    def is_held(folder: Path | None, name: str) -> bool:
+        """Whether somebody holds it. Raises StoreError."""
+        if folder is None:
+            return False
+        path = folder / name
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise from_os_error(error, path) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def close(self) -> None:
         """Lets another one in."""
@@ -64,3 +87,16 @@ class WriterLock:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _lock(fd: int) -> None:
+    """Raises BlockingIOError if somebody else holds it.
+
+    Not at the first look: who only asks whether it is held locks it for a moment as well.
+    """
+    for _ in range(_LOOKS - 1):
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOOK_AGAIN_S)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -203,9 +203,34 @@ LAYERS = {
     ),
     "gateways.swarm": _layer(
         "gateways gateways.declaration gateways.swarm.bmt gateways.swarm.declared"
-        " gateways.swarm.files gateways.swarm.keys gateways.swarm.proximity"
-        " gateways.swarm.sources gateways.swarm.states logstore wire",
-        "apsw",
+        " gateways.reading gateways.swarm.codec gateways.swarm.commands gateways.swarm.devp2p"
+        " gateways.swarm.files gateways.swarm.intervals gateways.swarm.keys gateways.swarm.link"
+        " gateways.swarm.neighbour gateways.swarm.peers gateways.swarm.proximity"
+        " gateways.swarm.rlpx gateways.swarm.sources gateways.swarm.states logstore peer.api"
+        " peer.node wire",
+        "apsw trio",
+    ),
+    "gateways.swarm.link": _layer(
+        "gateways.reading gateways.swarm.codec gateways.swarm.devp2p gateways.swarm.keys"
+        " gateways.swarm.rlpx",
+        sans_io=True,
+    ),
+    "gateways.swarm.retrieval": _layer("gateways.swarm.book", sans_io=True),
+    "gateways.swarm.wanting": _layer(
+        "gateways.reading gateways.swarm.client gateways.swarm.codec gateways.swarm.intervals",
+        sans_io=True,
+    ),
+    "gateways.swarm.neighbour": _layer(
+        "gateways.swarm.book gateways.swarm.client gateways.swarm.codec gateways.swarm.commands"
+        " gateways.swarm.intervals gateways.swarm.proximity gateways.swarm.sending"
+        " gateways.swarm.server gateways.swarm.sources gateways.swarm.wanting",
+        sans_io=True,
+    ),
+    "gateways.swarm.peers": _layer(
+        "gateways.swarm.book gateways.swarm.codec gateways.swarm.commands gateways.swarm.devp2p"
+        " gateways.swarm.intervals gateways.swarm.neighbour gateways.swarm.proximity"
+        " gateways.swarm.retrieval gateways.swarm.sources gateways.swarm.wanting",
+        sans_io=True,
     ),
     "gateways.swarm.declared": _layer("gateways.declaration", sans_io=True),
     "gateways.swarm.codec": _layer(

@@ -96,9 +96,14 @@ class Book:
                 batch.since = now
 
     def take(self, asker: Asker, address: bytes) -> bool:
-        """Whether a chunk that has come was asked of this peer, and did not come before."""
+        """Whether a chunk that has come is waited for by a batch, and did not come before.
+
+        It has to be of whom it was asked; who is looked for at other peers too may have any.
+        """
         entry = self._entries.get(address)
-        if entry is None or entry.is_taken or asker not in entry.asked:
+        if entry is None or entry.is_taken:
+            return False
+        if asker not in entry.asked and address not in self.sought:
             return False
         entry.is_taken = True
         self._due.pop(address, None)
@@ -116,6 +121,18 @@ class Book:
                     complete.append(batch)
         for batch in complete:
             batch.asker.settle(batch, now)
+
+    def lost(self, addresses: Iterable[bytes]) -> None:
+        """These chunks have come, and cannot be kept: whoever still waits asks again, when due."""
+        for address in addresses:
+            entry = self._entries.get(address)
+            if entry is None:
+                continue
+            entry.is_taken = False
+            if entry.waiting:
+                self._due[address] = entry.since
+            else:
+                del self._entries[address]
 
     def is_owed(self, batch: Batch) -> bool:
         """Whether its peer was asked for something of it that has not come.

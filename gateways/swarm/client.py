@@ -36,7 +36,7 @@ from gateways.swarm.codec import (
     WantedHashes,
     encode_bits,
 )
-from gateways.swarm.commands import ClientCommand, Ended, Keep, Refused, Save, Send
+from gateways.swarm.commands import ClientCommand, Ended, Found, Keep, Refused, Save, Send
 from gateways.swarm.devp2p import breach
 from gateways.swarm.ended import JustEnded
 from gateways.swarm.intervals import Intervals
@@ -56,7 +56,9 @@ class _Subscription:
     intervals: Intervals
     bound: int
     """The end that every answer names: 0 of a live one."""
-    asked: int | None
+    quiet_since: float
+    """When the last offer came; when it was subscribed, before the first."""
+    asked: int | None = None
     """What the next offer is to begin with; None where only the server knows."""
     batch: Batch | None = None
     next_offer: OfferedHashes | None = None
@@ -116,7 +118,7 @@ class Client:
         if len(self._subscriptions) + len(streams) > CLIENTS_MAX:
             raise ValueError(f"{CLIENTS_MAX} streams of a peer are the limit")
         for each in streams:
-            subscription = _Subscription(each, intervals, 0, None)
+            subscription = _Subscription(each, intervals, 0, now)
             if not each.live:
                 start, end = range_ or Range(0, 0)
                 subscription.asked, subscription.bound = start, end or OPEN_END
@@ -152,6 +154,13 @@ class Client:
         self._subscriptions.clear()
         self._book.leave(self, now)
 
+    def quiet_since(self, name: str) -> float | None:
+        """Since when nothing was offered of the streams of a name; None: an offer is worked on."""
+        found = [each for each in self._subscriptions.values() if each.stream.name == name]
+        if any(each.batch is not None or each.next_offer is not None for each in found):
+            return None
+        return max((each.quiet_since for each in found), default=0.0)
+
     # Messages ------------------------------------------------------------------------------------
 
     def receive(self, message: ClientMessage, now: float) -> None:
@@ -184,7 +193,7 @@ class Client:
             span = f"from {offer.start} to {offer.end}"
             raise breach(f"an offer of {stream.described}, {span}, where {asked} was asked for")
         self._answered(stream)
-        subscription.next_offer = offer
+        subscription.next_offer, subscription.quiet_since = offer, now
         self._answer(subscription, now)
 
     def _answer(self, subscription: _Subscription, now: float) -> None:
@@ -212,9 +221,13 @@ class Client:
     def _take_chunk(self, address: bytes, chunk: bytes) -> None:
         if not is_valid(address, chunk):
             raise breach(f"a chunk that is not the one of its address {address.hex()}")
-        if self._book.take(self, address):
-            self.received += 1
+        is_kept, is_sought = self._book.take(self, address), address in self._book.sought
+        if is_kept:
             self._commands.append(Keep(address, chunk))
+        if is_sought:
+            self._commands.append(Found(address, chunk))
+        if is_kept or is_sought:
+            self.received += 1
         else:
             self.ignored += 1
 
@@ -230,8 +243,12 @@ class Client:
     # Events --------------------------------------------------------------------------------------
 
     def ask(self, address: bytes) -> None:
-        """Asks for a chunk that another was to deliver, or that somebody waits for."""
-        self._commands.append(Send(TOP, RetrieveRequest(address, skip_check=True, hops=0)))
+        """Asks for a chunk that it has offered: another owed it, or somebody waits for it."""
+        self.seek(address, 0)
+
+    def seek(self, address: bytes, hops: int) -> None:
+        """Asks for a chunk that it may have, or find: it owes nothing."""
+        self._commands.append(Send(TOP, RetrieveRequest(address, skip_check=True, hops=hops)))
 
     def settle(self, batch: Batch, now: float) -> None:
         """All chunks of a batch are on disk: it is covered, and the next offer answered."""

@@ -40,6 +40,13 @@ class Keep(NamedTuple):
     chunk: bytes
 
 
+class Found(NamedTuple):
+    """A valid chunk that somebody waits for has come: `Searches.found` says who does."""
+
+    address: bytes
+    chunk: bytes
+
+
 class Save(NamedTuple):
     """Write down which indexes of both twins of a stream are here."""
 
@@ -63,4 +70,5 @@ class Ended(NamedTuple):
 
 
 ServerCommand = Send | Read | Search
-ClientCommand = Send | Keep | Save | Refused | Ended
+ClientCommand = Send | Keep | Found | Save | Refused | Ended
+Command = ServerCommand | ClientCommand

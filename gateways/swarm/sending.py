@@ -19,6 +19,8 @@ from gateways.swarm.devp2p import breach
 LEVEL_MESSAGES_MAX: Final = 4_096
 LEVEL_BYTES_MAX: Final = 32 << 20
 """Of the messages in a level, without their envelopes."""
+SHORT_MESSAGES: Final = 256
+"""Chunks are read when no more of their level wait: what is read ahead is memory of each peer."""
 _OVERFLOW: Final = 2
 """So many times its limits a level takes, if whoever fills it does not ask for room."""
 
@@ -47,6 +49,10 @@ class SendingQueue:
     def has_room(self, priority: int) -> bool:
         """Whether who produces for a level, 0 to 3, may go on (spec section 3.8)."""
         return self._levels[priority].is_below(1)
+
+    def is_short(self, priority: int) -> bool:
+        """Whether so little of a level waits that more is to be read for it."""
+        return len(self._levels[priority].messages) < SHORT_MESSAGES
 
     def put(self, priority: int, message: Message) -> None:
         """Puts a message behind those of its level, 0 to 3.

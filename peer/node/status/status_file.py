@@ -1,4 +1,4 @@
-"""The live state of a serving node, for `status` in another process.
+"""The live state of what serves on a store, for `status` in another process.
 
 A small JSON file in the store's directory, replaced atomically, at most once a second and only
 when it has changed. A socket was not taken: a file needs nobody who answers, survives as the last
@@ -8,7 +8,7 @@ told by its lock, not by the file.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,8 +17,6 @@ import trio
 
 from logstore import NodeLock, Store
 
-from .overview import Overview
-
 STATUS_FILE: Final = "status.json"
 INTERVAL_S: Final = 1.0
 SHARE: Final = 20
@@ -26,19 +24,20 @@ SHARE: Final = 20
 
 
 class StatusFile:
-    """Writes the state of a node until cancelled."""
+    """Writes the state of a node until cancelled; a gateway's has a `name` of its own."""
 
-    def __init__(self, folder: Path, overview: Overview) -> None:
-        """`overview`: one that has been loaded."""
-        self._path = folder / STATUS_FILE
-        self._overview = overview
+    def __init__(
+        self, folder: Path, state: Callable[[], Mapping[str, object]], name: str = STATUS_FILE
+    ) -> None:
+        self._path = folder / name
+        self._state = state
         self._written: Mapping[str, object] | None = None
 
     async def run(self) -> None:
         """A full or read-only disk is no reason to end a node: then `status` knows less."""
         while True:
             began_s = trio.current_time()
-            state = self._overview.state()
+            state = self._state()
             took_s = trio.current_time() - began_s
             if state != self._written:
                 with suppress(OSError):
@@ -74,10 +73,10 @@ def serving_state(store: Store) -> Mapping[str, object] | None:
     return read_status(store.path) or {}
 
 
-def read_status(folder: Path) -> Mapping[str, object] | None:
-    """What the last node wrote; None if there is nothing that can be read."""
+def read_status(folder: Path, name: str = STATUS_FILE) -> Mapping[str, object] | None:
+    """What was written last; None if there is nothing that can be read."""
     try:
-        state = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
+        state = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return state if isinstance(state, dict) else None

@@ -22,7 +22,7 @@ from gateways.swarm.codec import (
     WantedHashes,
     encode_bits,
 )
-from gateways.swarm.commands import ClientCommand, Ended, Keep, Refused, Save, Send
+from gateways.swarm.commands import ClientCommand, Ended, Found, Keep, Refused, Save, Send
 from gateways.swarm.devp2p import Reason, RefusedError
 from gateways.swarm.ended import LATE_S
 from gateways.swarm.intervals import Intervals
@@ -343,7 +343,10 @@ def test_who_offers_what_somebody_waits_for_is_asked_at_once() -> None:
         node.subscribe(HISTORY, Range(0, 0), peer)
         sent = node.take(offer(HISTORY, 1, 2, 0, 1 + peer), peer)
         assert sent == [asked(0), wanted(HISTORY, [0, 1], 3, OPEN_END)]
-    assert node.deliver(0, peer=1) == [kept(0)]
+    # It is for who waits, and for the batches.
+    found = Found(ADDRESSES[0], CHUNKS[0].encoded)
+    assert node.deliver(0, peer=1) == [kept(0), found]
+    node.book.sought.clear()
     assert node.deliver(0) == []
 
 

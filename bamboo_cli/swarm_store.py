@@ -1,0 +1,56 @@
+"""What the verbs of `swarm` have in common: the store, its side table, and the node's network."""
+
+import re
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from .errors import Problem, WrongUsage
+from .opening import opened_store
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+
+    from gateways.swarm import Chunks, Side
+    from logstore import Store
+
+NETWORK: Final = 3
+NETWORK_NAME: Final = "swarm/network"
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+_EXTRA: Final = "chunks of Swarm need more: pip install 'bamboo-peer[swarm]'"
+
+
+def hash_of(text: str) -> bytes:
+    """An address or a file's hash. Raises WrongUsage."""
+    if _HASH.fullmatch(text) is None:
+        raise WrongUsage(f"swarm: {text[:80]!r} is no hash: 64 hexadecimal digits")
+    return bytes.fromhex(text)
+
+
+def check_extra() -> None:
+    """Raises Problem where what Swarm needs is not installed."""
+    try:
+        import coincurve  # noqa: F401 - whether it is there
+        import sha3  # noqa: F401
+    except ImportError:
+        raise Problem(_EXTRA) from None
+
+
+@contextmanager
+def sided(args: "Namespace", *, readonly: bool = False) -> "Iterator[tuple[Store, Side, Chunks]]":
+    """The store, its side table brought up to date, and its chunks."""
+    check_extra()
+    from gateways.swarm import Chunks, Side
+
+    with ExitStack() as stack:
+        store = stack.enter_context(opened_store(args, readonly=readonly))
+        side = Side(store)
+        stack.callback(side.close)
+        side.refresh()
+        yield store, side, Chunks(store, side)
+
+
+def network_of(store: "Store") -> int:
+    """Of which network the node's peers are."""
+    kept = store.recall(NETWORK_NAME)
+    return NETWORK if kept is None else int(kept)
