@@ -99,6 +99,11 @@ class Hub:
         return self._peers.neighbours
 
     @property
+    def chunks(self) -> int:
+        """How many chunks are held."""
+        return self._bins.count()
+
+    @property
     def depth(self) -> int:
         """The node's depth."""
         return self._peers.depth
@@ -119,6 +124,7 @@ class Hub:
             if has_grown:
                 self._grown.set()
             wished(wishes)
+            self._tell_moved()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.keeper.run)

@@ -183,11 +183,24 @@ class SwarmServer(Running):
             raise alone(group) from None
         return found
 
+    @property
+    def chunks(self) -> int:
+        """How many chunks are held."""
+        return self._inside()[1].chunks
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether there is a full peer, and all is here that the peers have."""
+        return self._inside()[1].is_synced
+
+    async def moved(self) -> None:
+        """Returns once anything has happened that may have changed these two."""
+        await self._inside()[1].moved()
+
     async def wait_synced(self) -> None:
-        """Returns once there is a full peer, and all is here that the peers have."""
-        _, hub = self._inside()
-        while not hub.is_synced:
-            await hub.moved()
+        """Returns once `is_synced`."""
+        while not self.is_synced:
+            await self.moved()
 
     def _inside(self) -> tuple[trio.Nursery, Hub]:
         if self._nursery is None or self._hub is None:

@@ -15,7 +15,15 @@ from gateways.swarm.commands import Keep, Read, Save, Send
 from gateways.swarm.devp2p import Reason, RefusedError
 from gateways.swarm.intervals import Intervals, decode_intervals
 from gateways.swarm.neighbour import Known, Neighbour
-from gateways.swarm.peers import PASSING_BYTES_MAX, PEERS_MAX, Arrived, Passing, Peers, Synced
+from gateways.swarm.peers import (
+    PASSING_BYTES_MAX,
+    PEERS_MAX,
+    Arrived,
+    Dropped,
+    Passing,
+    Peers,
+    Synced,
+)
 from gateways.swarm.proximity import proximity
 
 from .memory import CHUNKS, Bins, Items
@@ -81,6 +89,8 @@ class Node:
                     self.intervals[neighbour.overlay][key] = text
                 case Arrived(tag, _, chunk):
                     self.arrived[tag] = chunk
+                case Dropped(error):
+                    raise error
                 case Synced():
                     assert neighbour is not None
                     self.synced.append(neighbour.overlay)
@@ -153,7 +163,7 @@ class World:
                 taken = neighbour.queue.take()
                 assert taken is not None
                 self.wires[node.number, other.number].append(decode_message(*taken))
-            case "receive":
+            case _:
                 assert neighbour is not None
                 message = self.wires[other.number, node.number].popleft()
                 self.crossed += type(message).__name__.endswith("Delivery")

@@ -1,0 +1,263 @@
+"""Nodes over sockets: syncing, looking up, and what ends a connection or does not."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from gateways.swarm import SwarmServer, neighbour, retrieval, wanting
+from gateways.swarm.files import ChunkMissingError
+from logstore import Store, StoreLocked
+
+from .endpoint import Endpoint
+from .nodes import PATIENCE_S, Watched, chunk_entries, data_of, held, made_node, put, until_held
+
+pytestmark = pytest.mark.trio
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> list[Store]:
+    return [made_node(tmp_path / name) for name in ("amy", "ben", "cat")]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is waited for in vain is waited for less long."""
+    monkeypatch.setattr(retrieval, "SEARCH_S", 1.0)
+    for each in (neighbour, wanting):
+        monkeypatch.setattr(each, "QUIET_S", 0.5)
+
+
+@asynccontextmanager
+async def served(
+    store: Store, *, light: bool = False, chunks_max: int = 1_000_000
+) -> AsyncIterator[tuple[SwarmServer, str, Watched]]:
+    watched = Watched()
+    with trio.fail_after(PATIENCE_S):
+        server = SwarmServer(store, light=light, chunks_max=chunks_max, observer=watched.take)
+        async with server:
+            yield server, await server.listen("127.0.0.1:0"), watched
+
+
+async def read(server: SwarmServer, root: bytes, **range_: int) -> bytes:
+    return b"".join([part async for part in server.get(root, **range_)])
+
+
+async def test_both_have_what_either_has(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    one, other = data_of(300, 1), data_of(200, 2)
+    roots = put(amy, one), put(ben, other)
+    async with served(amy) as (at_amy, enode, seen), served(ben) as (at_ben, _, _):
+        at_ben.connect(enode)
+        everything = held(amy) | held(ben)
+        for each in (at_amy, at_ben):
+            await until_held(each, len(everything))
+        connected = await seen.wait("connected")
+        assert connected["bamboo"] is False
+        assert connected["light"] is False
+        for each in (at_amy, at_ben):
+            assert await read(each, roots[0]) == one
+            assert await read(each, roots[1], first=5_000, last=9_999) == other[5_000:10_000]
+    assert held(amy) == held(ben) == everything
+    # Once each: those that were put and those that came.
+    assert chunk_entries(amy) == chunk_entries(ben) == len(everything)
+
+
+async def test_what_comes_later_is_synced_too(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    async with served(amy) as (at_amy, enode, _), served(ben) as (at_ben, _, seen):
+        at_ben.connect(enode)
+        await seen.wait("connected")
+        # As another process does it, and by the node itself.
+        put(amy, data_of(20, 1))
+        await until_held(at_ben, 21)
+        path = ben.path
+        assert path is not None
+        (path / "file").write_bytes(data_of(5, 2))
+        root = await at_ben.put(path / "file")
+        await until_held(at_amy, 27)
+        assert await read(at_amy, root) == data_of(5, 2)
+
+
+async def test_it_is_told_when_all_is_here(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    put(amy, data_of(10))
+    async with served(amy) as (_, enode, _), served(ben) as (at_ben, _, seen):
+        assert not at_ben.is_synced
+        at_ben.connect(enode)
+        await at_ben.wait_synced()
+        synced = await seen.wait("synced")
+        assert synced["chunks"] == 11
+        assert synced["bins"] == 17
+        assert len(seen.of("fully_synced")) == 1
+
+
+async def test_a_light_node_looks_up_and_is_never_synced(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    data = data_of(40)
+    root = put(amy, data)
+    own = put(ben, data_of(3, 7))
+    async with (
+        served(amy) as (at_amy, enode, _),
+        served(ben, light=True) as (at_ben, _, seen),
+    ):
+        at_ben.connect(enode)
+        await seen.wait("connected")
+        assert await read(at_ben, root, first=70_000, last=70_010) == data[70_000:70_011]
+        # Root and one leaf, no more.
+        await until_held(at_ben, 4 + 2)
+        assert at_ben.chunks == 4 + 2
+        assert await read(at_ben, root) == data
+        assert at_amy.chunks == 41
+        with pytest.raises(ChunkMissingError):
+            await read(at_amy, own)
+
+
+async def test_a_chunk_through_a_node_that_holds_nothing(stores: list[Store]) -> None:
+    amy, ben, cat = stores
+    data = data_of(4)
+    root = put(cat, data)
+    async with (
+        served(ben, chunks_max=0) as (at_ben, enode, middle),
+        served(amy, light=True) as (at_amy, _, _),
+        served(cat) as (at_cat, _, _),
+    ):
+        at_amy.connect(enode)
+        at_cat.connect(enode)
+        await middle.wait("connected", 2)
+        assert await read(at_amy, root) == data
+        assert at_ben.chunks == 0
+
+
+async def test_what_nobody_has(stores: list[Store]) -> None:
+    async with served(stores[0]) as (at_amy, _, _):
+        with pytest.raises(ChunkMissingError) as missing:
+            await read(at_amy, bytes(32))
+        assert missing.value.address == bytes(32)
+
+
+async def test_a_wish_of_another_process(stores: list[Store]) -> None:
+    from gateways.swarm import PREFIX, Wish, wish_name
+
+    amy, ben, _ = stores
+    data = data_of(6)
+    root = put(amy, data)
+    async with served(amy) as (_, enode, _), served(ben, chunks_max=0) as (at_ben, _, _):
+        ben.remember(wish_name(), Wish(root, 0, None, enode).encode())
+        # What is no wish is taken out too.
+        ben.remember(f"{PREFIX}x", b"{}")
+        while ben.recall_all(PREFIX):
+            await at_ben.moved()
+    assert len(held(ben)) == 7
+
+
+async def test_full(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    put(amy, data_of(500))
+    async with served(amy) as (_, enode, _), served(ben, chunks_max=100) as (at_ben, _, seen):
+        at_ben.connect(enode)
+        assert (await seen.wait("full"))["chunks"] == 100
+        assert at_ben.chunks == 100
+        # What is wanted here comes all the same.
+        path = ben.path
+        assert path is not None
+        (path / "file").write_bytes(data_of(3, 5))
+        await at_ben.put(path / "file")
+    assert len(held(ben)) == 104
+
+
+async def test_only_one_serves_a_store(stores: list[Store]) -> None:
+    async with served(stores[0]):
+        with pytest.raises(StoreLocked):
+            async with SwarmServer(stores[0]):
+                pass
+
+
+async def test_no_enode_and_our_own(stores: list[Store]) -> None:
+    async with served(stores[0]) as (server, enode, _):
+        with pytest.raises(ValueError, match="this node itself"):
+            server.connect(enode)
+        with pytest.raises(ValueError, match="no enode"):
+            server.connect("127.0.0.1:7017")
+
+
+async def test_calling_again(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    put(amy, data_of(3))
+    async with served(ben) as (at_ben, _, seen):
+        async with served(amy) as (_, enode, _):
+            port = enode.rpartition(":")[2]
+            at_ben.connect(enode)
+            await seen.wait("connected")
+        assert "quitting" in (await seen.wait("disconnected"))["reason"]
+        async with SwarmServer(amy) as again:
+            assert await again.listen(f"127.0.0.1:{port}") == enode
+            await seen.wait("connected", 2)
+            await until_held(at_ben, 4)
+
+
+# --- peers that do what none may ------------------------------------------------------------------
+
+
+async def test_a_broken_rule_ends_one_connection_with_its_reason(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    put(amy, data_of(3))
+    async with served(amy) as (_, enode, seen), served(ben) as (at_ben, _, _):
+        async with Endpoint.connected(enode) as peer:
+            # An answer to an offer that there is not.
+            await peer.say(2, [["SYNC", "0", True], b"\0", 1, 0])
+            assert await peer.farewell() == 16
+        assert "no open offer" in (await seen.wait("disconnected"))["reason"]
+        at_ben.connect(enode)
+        await until_held(at_ben, 4)
+
+
+async def test_refused_subscriptions_end_nothing(stores: list[Store]) -> None:
+    put(stores[0], data_of(3))
+    async with served(stores[0]) as (_, enode, _), Endpoint.connected(enode) as peer:
+        for name, key, text in (
+            ("NONE", "", b"stream NONE not registered"),
+            ("SYNC", "z", b"bad key"),
+        ):
+            await peer.say(4, [[name, key, True], [], 2])
+            assert await peer.hear(7) == [text]
+
+
+async def test_too_many_unfinished_handshakes(stores: list[Store]) -> None:
+    async with served(stores[0]) as (_, enode, seen):
+        host, port = enode.rpartition("@")[2].split(":")
+        waiting = [await trio.open_tcp_stream(host, int(port)) for _ in range(8)]
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        async with await trio.open_tcp_stream(host, int(port)) as one_more:
+            assert await one_more.receive_some(100) == b""
+        assert "handshakes" in (await seen.wait("disconnected"))["reason"]
+        for each in waiting:
+            await each.aclose()
+        async with Endpoint.connected(enode):
+            pass
+
+
+async def test_fifty_peers_and_one_more(stores: list[Store]) -> None:
+    async with served(stores[0]) as (_, enode, seen), trio.open_nursery() as nursery:
+
+        async def stay(number: int) -> None:
+            async with Endpoint.connected(enode, number.to_bytes(32, "big")):
+                await trio.sleep_forever()
+
+        for number in range(1, 51):
+            nursery.start_soon(stay, number)
+            await seen.wait("connected", number)
+        async with Endpoint.connected(enode, b"\1" * 32) as one_more:
+            assert await one_more.farewell() == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_nonsense_is_closed_without_a_word(stores: list[Store]) -> None:
+    async with served(stores[0]) as (_, enode, seen):
+        host, port = enode.rpartition("@")[2].split(":")
+        async with await trio.open_tcp_stream(host, int(port)) as stream:
+            await stream.send_all(b"\x01\x00" + bytes(256))
+            assert await stream.receive_some(100) == b""
+        assert "no RLPx" in (await seen.wait("disconnected"))["reason"]
