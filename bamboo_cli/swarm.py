@@ -254,6 +254,8 @@ def run_chunks(args: "Namespace", terminal: "Terminal") -> int:
                 chunk = Chunk(place.address, encoded, place.kind)
                 fields |= {"span": json_number(chunk.span), "bytes": len(chunk.payload)}
             fields |= {**log_fields(place.log), "seq": json_number(place.seq)}
+            item = side.item(place.address)
+            fields["bin"], fields["index"] = (None, None) if item is None else item
             fields["held"] = encoded is not None
             size = "deleted" if encoded is None else counted(fields["bytes"], "byte")
             terminal.result(
@@ -271,11 +273,34 @@ def run_status(args: "Namespace", terminal: "Terminal") -> int:
     with _sided(args, readonly=True) as (store, side, _):
         node = node_of(store, side)
         held, bad = side.counts()
-    fields = {"overlay": node.overlay.hex(), "chunks": held, "bad": bad}
+        bins, _ = side.bins()
+    fields: dict[str, Any] = {"overlay": node.overlay.hex(), "chunks": held, "bad": bad}
+    fields["bins"] = [
+        {"bin": each.bin, "items": each.newest, "gone": 0, "root": each.state.root().hex()}
+        for _, each in sorted(bins.items())
+    ]
     if terminal.as_json:
         terminal.record(fields)
         return DONE
-    terminal.listing([("overlay", node.overlay.hex()), ("chunks", held), ("no chunks", bad)])
+    filled = [each for each in fields["bins"] if each["items"]]
+    terminal.listing(
+        [
+            *(("overlay", node.overlay.hex()), ("chunks", held), ("no chunks", bad)),
+            *((f"bin {each['bin']}", f"{each['items']}  {each['root']}") for each in filled),
+        ]
+    )
+    return DONE
+
+
+def run_intervals(args: "Namespace", terminal: "Terminal") -> int:
+    """What was had of the streams of peers."""
+    with _sided(args, readonly=True) as (_, side, _):
+        for each in side.intervals():
+            stream = f"{each.name}|{each.key}"
+            fields = {"overlay": each.overlay.hex(), "stream": stream, "text": each.text}
+            terminal.result(
+                {**fields, "verified": None}, f"{fields['overlay']}  {stream}  {each.text}"
+            )
     return DONE
 
 
@@ -288,6 +313,7 @@ COMMANDS: Final = {
             "put": Verb("FILE...", "put files into the store", run_put, _put_flags),
             "get": Verb("HASH", "write a file, or a part of it", run_get, _get_flags),
             "chunks": Verb("[HASH]", "list the chunks that are held", run_chunks),
+            "intervals": Verb("", "what was had of the streams of peers", run_intervals),
             "status": Verb("", "how it stands with the node", run_status),
         },
     )

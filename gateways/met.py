@@ -135,7 +135,7 @@ class Met:
         has_news = False
         for each in declaring:
             came = self._present(each.key, late.get(each.key, ()))
-            has_news |= self._news(db, each, came, self._fresh(db, each))
+            has_news |= self._news(db, each, came, self.fresh(db, each))
         self._save(db, position)
         return has_news
 
@@ -162,7 +162,11 @@ class Met:
 
     # Their entries -------------------------------------------------------------------------------
 
-    def _fresh(self, db: apsw.Connection, of: MetLog) -> Iterator[StoredEntry]:
+    def fresh(self, db: apsw.Connection, of: MetLog) -> Iterator[StoredEntry]:
+        """What is behind `of.seq`, as `News` is given it, which may name a later one instead.
+
+        For who has just made what is before, and need not read it: all of it is here.
+        """
         seq, gaps = of.seq, of.has_gaps
         for entry in sound_entries(self._store, of.key, seq + 1, self._say_damaged):
             is_here = entry.payload_state is PayloadState.PRESENT

@@ -14,6 +14,9 @@ from wire import LogKey
 
 _PAGE_ENTRIES: Final = 256
 _PAGE_BYTES: Final = 4 << 20
+_PAGE_BYTES_SURE: Final = _PAGE_BYTES - (1 << 17)
+"""A page of less was not ended by its bytes: no entry has so many, since large payloads are not in
+it."""
 
 
 class Standing(StrEnum):
@@ -108,6 +111,13 @@ def sound_entries(
                 return
             yield from page
             first = page[-1].seq + 1
+            # To ask for what is behind the newest costs as much as to read a few entries.
+            if len(page) < _PAGE_ENTRIES and sum(map(_size, page)) < _PAGE_BYTES_SURE:
+                return
+
+
+def _size(entry: StoredEntry) -> int:
+    return len(entry.encoded) + len(entry.payload or b"")
 
 
 def sound_entry(

@@ -83,6 +83,9 @@ class SideTable:
         self._closed = False
         self._is_proven = path is None
         """Whether a transaction that may write was ever committed where it is kept."""
+        self.times_anew = 0
+        """How often the file was found unusable here. What is asked next finds an empty one, and
+        who has another `SideTable` of it, the file that was removed."""
 
     @property
     def in_memory(self) -> bool:
@@ -204,6 +207,7 @@ class SideTable:
 
     def _make_anew(self) -> None:
         """Removes the file, unless another process has just done it."""
+        self.times_anew += 1
         seen = self._identity()
         self._drop()
         if self._path is None:

@@ -22,11 +22,13 @@ from gateways.swarm.sources import Source
 from logstore import LogMoved, Store
 
 from .logs import Chunks, Node
+from .offering import Offering
 from .side import Interval, Side
 from .side_bins import ENTRY_ITEMS_MAX, Bin
 
 TOGETHER_ITEMS: Final = 10_000
 """Places that are given in one transaction."""
+_FOUND_TOGETHER_MAX: Final = 500
 
 
 class Bins:
@@ -41,6 +43,7 @@ class Bins:
         self._node = node
         self._sign = sign
         self._chunks = Chunks(store, side)
+        self._offering = Offering(store, side, self._chunks)
         self._writing = threading.Lock()
         self._bins: dict[int, Bin] = {}
         self._newest = [0] * BINS
@@ -73,16 +76,20 @@ class Bins:
     def addresses(self, bin_: int, first: int, last: int, count: int) -> list[bytes]:
         """As of every `Source`."""
         last = min(last, first + count - 1, self._newest[bin_])
-        return self._side.items(bin_, first, last) if first <= last else []
+        if first > last:
+            return []
+        found = self._side.items(bin_, first, last)
+        if len(found) <= _FOUND_TOGETHER_MAX:
+            self._offering.find(found)
+        return found
 
     def holds(self, address: bytes) -> bool:
-        """Whether the chunk of an address can be read."""
-        return self._chunks.get(address) is not None
+        """Whether the chunk of an address is here, and was not found damaged."""
+        return self._offering.holds(address)
 
     def read(self, addresses: Sequence[bytes]) -> list[bytes | None]:
         """Chunks as they are stored; None for one that is not held."""
-        with self._store.snapshot():
-            return [self._chunks.get(each) for each in addresses]
+        return self._offering.read(addresses)
 
     def source(self, bin_: int) -> Source:
         """What the server of a bin's stream asks."""
@@ -97,11 +104,14 @@ class Bins:
         """
         with self._writing:
             self._refresh()
+            # Of one address the first: zeros behind it, or cut off, make another of the same.
             new: dict[bytes, Chunk] = {}
             for chunk in chunks:
-                if chunk.address not in new and not self._chunks.holds(chunk):
-                    new[chunk.address] = chunk
-            placed = self._side.placed([*new])
+                new.setdefault(chunk.address, chunk)
+            known, placed = self._side.known([*new])
+            for address in known:
+                if self._chunks.holds(new[address]):
+                    del new[address]
             self._write([*new.values()], [each for each in new if each not in placed])
 
     def place(self) -> bool:
@@ -136,7 +146,9 @@ class Bins:
             if chunks:
                 for entry, chunk in zip(appended[-1], chunks, strict=True):
                     self._side.expect(entry.key, entry.seq, chunk.address, chunk.kind)
-            self._refresh()
+            # It asks the store a few things of each log, and all of it is here.
+            with self._store.snapshot():
+                self._refresh()
             return
 
     def _entries(self, addresses: Sequence[bytes]) -> dict[int, list[bytes]]:

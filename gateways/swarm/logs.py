@@ -92,13 +92,17 @@ class Chunks:
         self._store = store
         self._side = side
 
-    def get(self, address: bytes) -> bytes | None:
-        """A chunk, as it is stored; None: it is not held.
+    def places(self, address: bytes) -> list[Place]:
+        """Where a chunk lies, own logs first: others may have written thousands of one address."""
+        return self._side.places(address, self._store.author, _VARIANTS_MAX)
+
+    def get(self, address: bytes, places: Iterable[Place] | None = None) -> bytes | None:
+        """A chunk, as it is stored; None: it is not held. `places`: where it lies, if known.
 
         Of several with one address that which can be part of a file (`fit_of`), own ones first.
         """
         best: tuple[Fit, bytes] | None = None
-        for chunk in self._held(address):
+        for chunk in self._held(self.places(address) if places is None else places):
             fit = fit_of(chunk)
             if best is None or fit < best[0]:
                 best = fit, chunk
@@ -108,11 +112,10 @@ class Chunks:
 
     def holds(self, chunk: Chunk) -> bool:
         """Whether a chunk is held, byte for byte, and not deleted."""
-        return any(each == chunk.encoded for each in self._held(chunk.address))
+        return any(each == chunk.encoded for each in self._held(self.places(chunk.address)))
 
-    def _held(self, address: bytes) -> Iterator[bytes]:
-        """All that is held with an address: others may have written thousands."""
-        for place in self._side.places(address, self._store.author, _VARIANTS_MAX):
+    def _held(self, places: Iterable[Place]) -> Iterator[bytes]:
+        for place in places:
             chunk = self.at(place)
             if chunk is not None:
                 yield chunk

@@ -84,13 +84,13 @@ def load_bins(db: apsw.Connection) -> dict[int, Bin]:
     }
 
 
-def load_placed(db: apsw.Connection, addresses: Sequence[bytes]) -> set[bytes]:
-    """Those of some addresses that have a place."""
+def select_among(db: apsw.Connection, table: str, addresses: Sequence[bytes]) -> set[bytes]:
+    """Those of some addresses that a table has."""
     found: set[bytes] = set()
     for at in range(0, len(addresses), _BOUND_MAX):
         some = addresses[at : at + _BOUND_MAX]
         marks = ", ".join("?" * len(some))
-        query = f"SELECT address FROM items WHERE address IN ({marks})"  # noqa: S608 (marks)
+        query = f"SELECT address FROM {table} WHERE address IN ({marks})"  # noqa: S608 (constants)
         found.update(address for (address,) in db.execute(query, some))
     return found
 

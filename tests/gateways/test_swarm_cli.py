@@ -2,6 +2,11 @@
 
 from pathlib import Path
 
+from gateways.swarm import Bins, Side, node_of
+from gateways.swarm.bmt import content_chunk
+from gateways.swarm.proximity import proximity
+from gateways.swarm.states import State
+from logstore import Store
 from tests.cli.conftest import cli, own  # noqa: F401 - fixtures
 from tests.cli.harness import CommandLine
 
@@ -29,8 +34,40 @@ def test_a_file_is_put_listed_and_read(own: CommandLine, tmp_path: Path) -> None
     [root] = own("--json", "swarm", "chunks", put["hash"]).records
     assert root in records
     assert (root["kind"], root["span"], root["held"]) == ("content", len(data), True)
+    assert (root["bin"], root["index"]) == (None, None)
     status = own("--json", "swarm", "status").record
-    assert status == {"overlay": made["overlay"], "chunks": 3, "bad": 0}
+    bins = [{"bin": number, "items": 0, "gone": 0, "root": ""} for number in range(17)]
+    assert status == {"overlay": made["overlay"], "chunks": 3, "bad": 0, "bins": bins}
+
+
+def test_what_a_serving_node_has_done_is_told(own: CommandLine) -> None:  # noqa: F811
+    overlay = own("--json", "swarm", "init").record["overlay"]
+    assert own("swarm", "intervals").text == ""
+    chunk = content_chunk(5, b"hello")
+    with Store.open(own.store) as store:
+        side = Side(store)
+        bins = Bins(store, side, node_of(store, side), store.append_many)
+        bins.begin()
+        bins.keep([chunk])
+        bins.save(bytes(32), [("SYNC", "g", "1;1,9")])
+        side.close()
+    bin_ = proximity(bytes.fromhex(overlay), chunk.address)
+    [record] = own("--json", "swarm", "chunks").records
+    assert (record["bin"], record["index"], record["held"]) == (bin_, 1, True)
+    state = State()
+    state.append(chunk.address)
+    root = state.root().hex()
+    told = own("--json", "swarm", "status").record["bins"]
+    assert told[bin_] == {"bin": bin_, "items": 1, "gone": 0, "root": root}
+    assert [each["items"] for each in told].count(0) == 16
+    assert f"bin {bin_}" in own("swarm", "status").text
+    assert own("--json", "swarm", "intervals").record == {
+        "overlay": "00" * 32,
+        "stream": "SYNC|g",
+        "text": "1;1,9",
+        "verified": None,
+    }
+    assert own("swarm", "intervals").text == f"{'00' * 32}  SYNC|g  1;1,9"
 
 
 def test_what_is_refused_says_what_and_why(own: CommandLine, tmp_path: Path) -> None:  # noqa: F811
