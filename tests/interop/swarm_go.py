@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self
@@ -118,7 +119,7 @@ class UpstreamNode:
         """
         with self._turn:
             assert self._process.stdin is not None
-            texts = [_text(word) for word in words]
+            texts = [*map(str, words)]
             try:
                 self._process.stdin.write(json.dumps(texts) + "\n")
                 self._process.stdin.flush()
@@ -142,11 +143,7 @@ class UpstreamNode:
 
     def wait_connected(self, overlay: str) -> None:
         """Until that peer is connected. Raises UpstreamFailed."""
-        until = time.monotonic() + PATIENCE_S
-        while overlay not in (found := self.peers()):
-            if time.monotonic() > until:
-                raise UpstreamFailed(f"{overlay} is not among {sorted(found)}")
-            time.sleep(0.01)
+        _wait(lambda: overlay in self.peers(), f"{overlay} is not connected")
 
     def peers(self) -> dict[str, Answer]:
         """The connected ones by overlay."""
@@ -171,6 +168,17 @@ class UpstreamNode:
         """Why sub-protocols of peers have ended since this was asked last: `peer` by public key."""
         found: list[Answer] = self.command("ended")["ended"]
         return found
+
+    def wait_ended(self, protocol: str = "stream") -> Answer:
+        """The first end of a sub-protocol that was not told yet. Raises UpstreamFailed."""
+        found: list[Answer] = []
+
+        def has_ended() -> bool:
+            found.extend(each for each in self.ended() if each["protocol"] == protocol)
+            return bool(found)
+
+        _wait(has_ended, f"no peer's {protocol} has ended")
+        return found[0]
 
     def close(self) -> None:
         """Ends it, and waits until it has ended."""
@@ -202,8 +210,12 @@ class UpstreamNode:
         return f"it has ended: {self._log.read_text(errors='replace')[-2000:]}"
 
 
-def _text(word: object) -> str:
-    return str(word).lower() if isinstance(word, bool) else str(word)
+def _wait(is_so: Callable[[], bool], otherwise: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not is_so():
+        if time.monotonic() > until:
+            raise UpstreamFailed(otherwise)
+        time.sleep(0.01)
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -112,8 +112,8 @@ def test_a_chunk_may_be_offered_before_it_is_delivered(tmp_path: Path) -> None:
 
 def test_a_node_that_is_started_again_is_the_same_one(tmp_path: Path) -> None:
     with UpstreamNode.start(tmp_path) as node:
-        before = node.overlay
-        held = node.put(20, "held") and node.held()
+        node.put(20, "held")
+        before, held = node.overlay, node.held()
     with UpstreamNode.start(tmp_path) as node:
         assert (node.overlay, node.held()) == (before, held)
 

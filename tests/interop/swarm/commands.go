@@ -138,13 +138,14 @@ func put(n *node, a *arguments) (answer, error) {
 	addresses, errs := make([]string, total), make([]error, total)
 	var group sync.WaitGroup
 	free := make(chan struct{}, putters)
+	hashers := storage.MakeHashFunc(storage.DefaultHash)
 	begin := time.Now()
 	for i := range made {
 		free <- struct{}{}
 		group.Add(1)
 		go func(i int) {
 			defer group.Done()
-			hasher := storage.MakeHashFunc(storage.DefaultHash)()
+			hasher := hashers()
 			hasher.ResetWithLength(made[i][:8])
 			hasher.Write(made[i][8:])
 			address := hasher.Sum(nil)
