@@ -97,12 +97,14 @@ siege: setup  ## attacks a node in every way there is, about ten minutes; docs/s
 coverage: setup java  ## the default tests with branch coverage
 	$(BIN)/pytest -n $(WORKERS) --cov --cov-report=term --cov-report=html $(ARGS)
 
-# Upstream's crate and what it needs, as its index has it on that day, and upstream's Go source in the folder
-# that CARDINAL_UPSTREAM names: no other target needs them. Who has not both has what can be built.
-interop: setup  ## programs of other systems against ours, built here: Ockam's nodes (Rust), Cardinal streams (Go)
+# Upstream's crate and what it needs, as its index has it on that day, upstream's Go source in the folder that
+# CARDINAL_UPSTREAM names, and go-ethereum with what tests/interop/swarm/go.mod names: no other target needs
+# them. Who has not all of it has what can be built.
+interop: setup  ## programs of other systems against ours, built here: Ockam (Rust), Cardinal and Swarm (Go)
 	if command -v cargo >/dev/null; then cd tests/interop/ockam-rust && cargo build --release; \
 		else echo "Ockam's nodes are left out: there is no Rust here"; fi
 	$(BIN)/python -m tests.interop.cardinal_go
+	$(BIN)/python -m tests.interop.swarm_go
 	$(BIN)/pytest tests/interop $(ARGS)
 
 conformance: setup  ## writes docs/conformance.md from the catalogue and the tests
