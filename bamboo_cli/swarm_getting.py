@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from .errors import DONE, Problem, WrongUsage
 from .opening import opened_store
 from .settings import Parser
-from .swarm_store import hash_of, network_of, sided
+from .swarm_store import hash_of, is_served, network_of, sided
 from .values import seconds
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class _Getting:
                 lacking = error
             else:
                 return
-            if _is_served(store):
+            if is_served(store):
                 self._wish(side, chunks)
                 return
         if self._args.from_ is None:
@@ -174,11 +174,11 @@ class _Getting:
             chunk = chunks.get(wanted)
             if chunk is None and time.monotonic() < give_up:
                 current = store.data_version()
-                if current == version and _is_served(store):
+                if current == version and is_served(store):
                     time.sleep(LOOK_S)
                     continue
                 # Taken out before it is looked for once more: what was fetched is there by then.
-                is_over = store.recall(name) is None or not _is_served(store)
+                is_over = store.recall(name) is None or not is_served(store)
                 version = current
                 side.refresh()
                 chunk = chunks.get(wanted)
@@ -213,10 +213,3 @@ class _Getting:
                     self._take(part)
                     continue
                 raise Problem(f"nothing has come for {self._timeout_s:g} s")
-
-
-def _is_served(store: "Store") -> bool:
-    from gateways import WriterLock
-    from gateways.swarm import LOCK_FILE
-
-    return WriterLock.is_held(store.path, LOCK_FILE)

@@ -9,7 +9,7 @@ from .opening import opened_store
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from gateways.swarm import Chunks, Side
     from logstore import Store
@@ -54,3 +54,21 @@ def network_of(store: "Store") -> int:
     """Of which network the node's peers are."""
     kept = store.recall(NETWORK_NAME)
     return NETWORK if kept is None else int(kept)
+
+
+def is_served(store: "Store") -> bool:
+    """Whether a node serves this store. Raises StoreError."""
+    from gateways import WriterLock
+    from gateways.swarm import LOCK_FILE
+
+    return WriterLock.is_held(store.path, LOCK_FILE)
+
+
+def served_state(store: "Store") -> "Mapping[str, object] | None":
+    """The state of the node that serves this store; None if none does."""
+    from gateways.swarm import STATUS_FILE
+    from peer.node import read_status
+
+    if store.path is None or not is_served(store):
+        return None
+    return read_status(store.path, STATUS_FILE) or {}

@@ -31,10 +31,10 @@ _PROMPT, _CONTINUED, _INTERRUPT, _ANYTHING = "$ ", "> ", "^C", "..."
 _PORT = re.compile(r"(?<=:)70\d\d\b")
 _READING = re.compile(
     r"\b(bamboo-peer( --\S+ \S+)*"
-    r" (cat|check|dump|entry|follows|logs|peer list|status|verify))\b"
+    r" (swarm )?(cat|check|dump|entry|follows|logs|peer list|status|verify))\b"
 )
 _VARYING = re.compile(
-    r"(?P<key>\b[0-9a-f]{64}\b)"
+    r"(?P<key>\b[0-9a-f]{64}\b|(?<=enode://)[0-9a-f]{128}\b)"
     r"|(?P<short>\b[0-9a-f]{8}\b)"
     r"|(?P<hash>\b[0-9a-f]{128,}\b)"
     r"|(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?|\b\d\d:\d\d:\d\d\b)"

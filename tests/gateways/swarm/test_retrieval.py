@@ -53,8 +53,7 @@ def test_all_who_wait_share_a_search() -> None:
     looking = searches(near, far)
     looking.seek(WANTED, Lacking(1), 0, 0.0)
     looking.seek(WANTED, Lacking(2), 0, 0.5)
-    assert len(near.asked) == 1
-    assert far.asked == []
+    assert [len(each.asked) for each in (near, far)] == [1, 0]
     assert looking.found(WANTED) == [Lacking(1), Lacking(2)]
     assert looking.next_deadline is None
 
