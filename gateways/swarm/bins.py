@@ -10,6 +10,7 @@ What was signed and did not get as far as the side table, because the process en
 taken up by the refresh that comes before anything is placed again. So nothing gets two places.
 """
 
+import logging
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -19,12 +20,14 @@ from gateways.swarm.bmt import Chunk
 from gateways.swarm.declared import BINS, SYNC
 from gateways.swarm.proximity import proximity
 from gateways.swarm.sources import Source
-from logstore import LogMoved, Store
+from logstore import LogClosed, LogMoved, Store, StoreDamaged
 
 from .logs import Chunks, Node
 from .offering import Offering
 from .side import Interval, Side
 from .side_bins import ENTRY_ITEMS_MAX, Bin
+
+_log = logging.getLogger(__name__)
 
 TOGETHER_ITEMS: Final = 10_000
 """Places that are given in one transaction."""
@@ -48,8 +51,6 @@ class Bins:
         self._bins: dict[int, Bin] = {}
         self._newest = [0] * BINS
         self._count = 0
-        self._stuck: dict[int, int] = {}
-        """Bins whose logs go on behind the entry that was taken last, and its number."""
 
     def begin(self) -> None:
         """Takes up what is in the store."""
@@ -115,15 +116,21 @@ class Bins:
             self._write([*new.values()], [each for each in new if each not in placed])
 
     def place(self) -> bool:
-        """Gives every chunk that has none a place; whether any bin has grown since."""
-        with self._writing:
-            before = self._newest
-            self._refresh()
-            behind = 0
-            while some := self._side.unplaced(behind, TOGETHER_ITEMS):
-                behind = some[-1].id
-                self._write([], [each.address for each in some])
-            return self._newest != before
+        """Gives every chunk that has none a place; whether any bin has grown."""
+        before = self._newest
+        self.begin()
+        behind: int | None = 0
+        while behind is not None:
+            # Between two bites others may keep what they have.
+            with self._writing:
+                behind = self._place_some(behind)
+        return self._newest != before
+
+    def _place_some(self, behind: int) -> int | None:
+        """Of those behind a number of `Unplaced`; the number of the last, None if that was all."""
+        some = self._side.unplaced(behind, TOGETHER_ITEMS)
+        self._write([], [each.address for each in some])
+        return some[-1].id if some else None
 
     def _write(self, chunks: Sequence[Chunk], addresses: Sequence[bytes]) -> None:
         entries = self._entries(addresses)
@@ -136,11 +143,12 @@ class Bins:
                 expected.append(None)
             try:
                 appended = self._sign(batches, expected_seqs=expected)
-            except LogMoved as error:
-                if error.log is None:
+            except (LogClosed, LogMoved, StoreDamaged) as error:
+                bin_ = -1 if error.log is None else error.log.log_id - first_bin
+                if bin_ not in entries:
                     raise
-                bin_ = error.log.log_id - first_bin
-                self._stuck[bin_] = self._bins[bin_].seq
+                # What is wrong with one bin keeps no chunk out, nor another bin.
+                self._side.seldom.warn(_log, f"bin {bin_}", f"bin {bin_} does not grow: {error}")
                 del entries[bin_]
                 continue
             if chunks:
@@ -162,7 +170,7 @@ class Bins:
                 for at in range(0, len(some), ENTRY_ITEMS_MAX)
             ]
             for bin_, some in found.items()
-            if bin_ in self._bins and self._stuck.get(bin_) != self._bins[bin_].seq
+            if bin_ in self._bins
         }
 
     # Peers ---------------------------------------------------------------------------------------

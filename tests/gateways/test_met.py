@@ -138,6 +138,15 @@ def test_what_is_rolled_back_or_left_is_given_out_again(
         toy.table.close()
 
 
+def test_a_log_is_given_out_to_its_end_however_its_pages_end() -> None:
+    """By their entries, of which one more is there or none, or by their bytes."""
+    for sizes in ([1] * 255, [1] * 256, [1] * 257, [60_000] * 150, [1, 65_536] * 40):
+        with Store.memory() as store:
+            payloads = [bytes(size) for size in sizes]
+            store.append([declaration("ours"), *payloads], log_id=2)
+            assert Toy(store).bring_on() == [("ours", [], [*range(2, len(sizes) + 2)])]
+
+
 def test_damage_is_a_gap_until_it_has_come_anew() -> None:
     with Store.memory() as store:
         toy = Toy(store)

@@ -3,7 +3,9 @@
 import logging
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -12,11 +14,12 @@ import pytest
 from gateways.swarm import Bins, Chunks, Side, declare_chunks, make_node, node_of
 from gateways.swarm import bins as bins_module
 from gateways.swarm import side as side_module
+from gateways.swarm.bmt import Chunk
 from gateways.swarm.declared import SYNC, declarations
 from gateways.swarm.files import FileSplitter
 from gateways.swarm.proximity import proximity
 from gateways.swarm.side import FILE_NAME
-from logstore import NewEntry, Store, StoreFull
+from logstore import LogClosed, NewEntry, Store, StoreFull
 from tests.gateways.failing import damage, fill_disk_once
 from wire import LogKey
 
@@ -407,6 +410,87 @@ def test_the_newest_entry_of_a_bin_is_not_signed_past_either(serving: Serving) -
     serving.bins.place()
     assert serving.placed().items() >= placed.items()
     assert len(serving.placed()) == 80
+
+
+def test_a_bin_whose_log_cannot_go_on_keeps_no_chunk_out(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    serving.bins.keep(chunks_of(40))
+    # One has ended, the newest entry of another is damaged as a whole.
+    serving.store.append([bytes(32)], log_id=serving.bin_log(0).log_id, end_of_log=True)
+    last = serving.store.log(serving.bin_log(1))
+    assert last is not None
+    entry = serving.store.entry(last.key, last.newest)
+    assert entry is not None
+    with serving.store._database.write() as transaction:
+        transaction.db.execute(
+            "UPDATE entries SET encoded = CAST('x' AS BLOB) WHERE ingest = ?", (entry.ingest,)
+        )
+    serving.bins.begin()
+    before = {address: at for address, at in serving.placed().items() if at[0] < 2}
+    more = chunks_of(100, seed=2)
+    with caplog.at_level(logging.WARNING):
+        serving.bins.keep(more)
+        serving.bins.place()
+        serving.bins.place()
+    assert caplog.text.count("does not grow") == 2
+    assert all(serving.bins.holds(each.address) for each in more)
+    placed = serving.placed()
+    assert {address: at for address, at in placed.items() if at[0] < 2} == before
+    assert {*placed} >= {
+        each.address for each in more if proximity(serving.node.overlay, each.address) > 1
+    }
+    # Of the log of chunks itself that is an error: nothing was kept.
+    serving.store.append([more[0].encoded], log_id=serving.node.chunk_log, end_of_log=True)
+    with pytest.raises(LogClosed):
+        serving.bins.keep(chunks_of(5, seed=3))
+    assert serving.placed() == placed
+
+
+def test_many_threads_keep_place_and_read(serving: Serving) -> None:
+    chunks = chunks_of(600)
+    addresses = [each.address for each in chunks]
+    failed: list[BaseException] = []
+    is_over = threading.Event()
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    def look() -> None:
+        while not is_over.is_set():
+            serving.bins.place()
+            source = serving.bins.source(0)
+            newest = source.newest
+            found = source.addresses(1, newest, newest)
+            assert len(found) == newest
+            assert all(map(source.holds, found))
+            assert None not in serving.bins.read(found)
+
+    def keep(some: Sequence[Chunk]) -> None:
+        for at in range(0, len(some), 20):
+            serving.bins.keep(some[at : at + 20])
+
+    keepers = [
+        threading.Thread(target=run, args=(partial(keep, chunks[at : at + 300]),))
+        for at in (0, 150, 300)
+    ]
+    looker = threading.Thread(target=run, args=(look,))
+    for thread in (*keepers, looker):
+        thread.start()
+    serving.put(random.Random(3).randbytes(100_000))
+    for thread in keepers:
+        thread.join()
+    is_over.set()
+    looker.join()
+    assert not failed
+    serving.bins.place()
+    placed = serving.placed()
+    assert {*placed} >= {*addresses}
+    assert serving.bins.count() == len(placed) == 626
+    check_in_log(serving, placed)
 
 
 def test_what_is_no_list_of_addresses_has_no_index(serving: Serving) -> None:
