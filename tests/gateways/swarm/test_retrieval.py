@@ -44,7 +44,7 @@ def test_from_the_nearest_outward() -> None:
     assert [len(each.asked) for each in (near, middle, far)] == [1, 1, 1]
     assert looking.next_deadline == 10.0 + SEARCH_S
     assert looking.advance(20.0) == [(WANTED, Lacking(1))]
-    assert looking.next_deadline is None
+    assert looking.advance(30.0) == []
     assert looking.found(WANTED) == []
 
 
