@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from gateways.swarm import Chunks, Node, NotANode, Side, declare_chunks, make_node, node_of
@@ -240,3 +241,38 @@ def test_large_files_are_signed_a_thousand_chunks_at_a_time(
     assert sum(sizes) == put.chunks
     assert max(sizes) == 16
     assert read(chunks, put.hash) == DATA
+
+
+def test_a_table_of_an_earlier_version_is_made_anew(store: Store, side: Side, node: Node) -> None:
+    put = Chunks(store, side).put(store.append_many, node.chunk_log, [DATA])
+    side.close()
+    assert store.path is not None
+    with apsw.Connection(str(store.path / FILE_NAME)) as db:
+        db.execute("DROP TABLE items")
+        db.execute("PRAGMA user_version = 1")
+    other = Side(store)
+    other.refresh()
+    assert other.counts() == (put.chunks, 0)
+    assert [each.address for each in other.unplaced(0, 1_000)][-1] == put.hash
+    other.close()
+
+
+def test_chunks_that_were_here_before_the_node_have_no_place_yet(store: Store, side: Side) -> None:
+    declare_chunks(store, store.append_many, 5)
+    declare_chunks(store, store.append_many, 6)
+    chunks = Chunks(store, side)
+    put = chunks.put(store.append_many, 5, [DATA])
+    entries = store.read(LogKey(store.author, 5), 2, entries_max=50, bytes_max=1 << 30)
+    store.append([each.payload or b"" for each in entries] * 2, log_id=6)
+    make_node(store, side, store.append_many)
+    # Each address once, however often it is there.
+    assert side.counts() == (put.chunks, 0)
+    unplaced = [each.address for each in side.unplaced(0, 1_000)]
+    assert len(unplaced) == len({*unplaced}) == put.chunks
+    assert all(side.item(each) is None for each in unplaced)
+    assert side.known([*unplaced, bytes(32)]) == ({*unplaced}, set())
+    assert side.places_of(unplaced[:50], store.author, 1_000) == {
+        each: side.places(each, store.author) for each in unplaced[:50]
+    }
+    # More than were asked for are not looked through.
+    assert side.places_of(unplaced[:50], store.author, 100) == {}
