@@ -136,6 +136,8 @@ class Endpoint:
         self._stream = stream
         self.key = key
         self.overlay = keccak(b"\x04", _public(key))
+        self.is_mute = False
+        """Whether it answers no ping."""
         self._buffer = b""
         self._heard: deque[tuple[int, Decoded]] = deque()
         self._out: _Direction
@@ -161,8 +163,7 @@ class Endpoint:
             peer = cls(stream, PrivateKey(key) if key else PrivateKey())
             await peer._shake(bytes.fromhex(public))
             if greet:
-                named: Value = [["bzz", 8], ["hive", 8], ["stream", 8]]
-                await peer.base(HELLO, [4, "an endpoint", named, 0, _public(peer.key)])
+                await peer.hello()
                 overlay = peer.overlay if overlay is None else overlay
                 await peer.enveloped(BZZ, [8, network, [overlay, ""], is_light])
                 await peer.heard(BZZ)
@@ -228,6 +229,11 @@ class Endpoint:
         """Says something of the base protocol."""
         await self.send(self.frame(rlp(code) + rlp(value)))
 
+    async def hello(self) -> None:
+        """Says who it is, and what it speaks."""
+        named: Value = [["bzz", 8], ["hive", 8], ["stream", 8]]
+        await self.base(HELLO, [4, "an endpoint", named, 0, _public(self.key)])
+
     async def enveloped(self, code: int, value: Value) -> None:
         """Says something of a sub-protocol."""
         message = rlp(value)
@@ -259,7 +265,7 @@ class Endpoint:
             assert isinstance(message, bytes)
             value, rest = unrlp(message)
             assert rest == b""
-        elif number(code) == PING:
+        elif number(code) == PING and not self.is_mute:
             await self.base(PONG, [])
         return number(code), value
 
