@@ -62,6 +62,7 @@ class Conversation:
         self._failure: RefusedError | None = None
         self._failed = trio.Event()
         self._is_over = trio.Event()
+        self._shaking = trio.CancelScope()
         self.known: Known | None = None
         """Who it is, once that is known."""
 
@@ -86,7 +87,11 @@ class Conversation:
             self._is_over.set()
 
     async def _run(self) -> None:
-        early = await self._shake_hands()
+        early: list[Message] | None = None
+        with self._shaking:
+            early = await self._shake_hands()
+        if early is None:
+            raise Ended("this node ends")
         known = self.known = self._known()
         neighbour = self._neighbour = await self._hub.join(known, self)
         try:
@@ -99,6 +104,7 @@ class Conversation:
     async def finish(self) -> None:
         """Says farewell; returns once the connection is over."""
         self.fail(RefusedError(Reason.QUITTING, "this node ends"))
+        self._shaking.cancel()
         await self._is_over.wait()
 
     def fail(self, error: RefusedError) -> None:

@@ -98,6 +98,10 @@ class Hub:
         """The peers that are connected."""
         return self._peers.neighbours
 
+    def is_connected(self, public: bytes) -> bool:
+        """Whether the node of a key is a peer now."""
+        return self._peers.is_connected(public)
+
     @property
     def chunks(self) -> int:
         """How many chunks are held."""

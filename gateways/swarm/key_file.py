@@ -1,6 +1,7 @@
 """The key of a store's node, in a file beside it (spec sections 2.2, 4). Blocks."""
 
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -32,11 +33,17 @@ def read_key(folder: Path) -> Key:
     path = folder / KEY_NAME
     try:
         with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             text = file.read(_KEY_BYTES_MAX)
     except FileNotFoundError:
         raise NotANode("no Swarm node is in this store", str(folder), "`swarm init`") from None
     except OSError as error:
         raise from_os_error(error, path) from None
+    if mode & 0o077:
+        # As with the author's: who reads it is this node, to all of its peers.
+        raise NotANode(
+            f"other users may read the node's key (mode {mode:04o})", str(path), "chmod 600 it"
+        )
     try:
         return Key(bytes.fromhex(text.decode("ascii").strip()))
     except ValueError:

@@ -118,6 +118,10 @@ class Peers:
         """Those that are connected, in the order in which they came."""
         return [*self._neighbours.values()]
 
+    def is_connected(self, public: bytes) -> bool:
+        """Whether the node of a key is among them."""
+        return public in self._neighbours
+
     @property
     def depth(self) -> int:
         """The node's depth (spec section 2.8)."""

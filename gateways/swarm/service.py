@@ -219,7 +219,12 @@ class SwarmServer(Running):
         )
 
     async def _keep_calling(self, enode: Enode) -> None:
+        _, hub = self._inside()
+
         async def connect() -> trio.SocketStream:
+            # It may have called us meanwhile.
+            while hub.is_connected(enode.public):
+                await hub.moved()
             try:
                 return await open_stream(Address(enode.host, enode.port))
             except CannotConnectError as error:

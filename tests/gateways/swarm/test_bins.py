@@ -275,7 +275,7 @@ def test_a_store_that_was_put_back_does_not_believe_to_have_what_the_newer_one_h
     serving.side.close()
     with Store.open(older) as back:
         (older / FILE_NAME).write_bytes(serving.table.read_bytes())
-        (older / "swarm.key").write_bytes((serving.path / "swarm.key").read_bytes())
+        shutil.copy(serving.path / "swarm.key", older)
         side = Side(back)
         side.refresh()
         assert side.intervals() == []
@@ -299,6 +299,7 @@ def test_another_key_has_other_bins(serving: Serving) -> None:
     assert len(side.intervals()) == 1
     side.close()
     key.write_bytes(b"1f" * 32)
+    key.chmod(0o600)
     side = Side(serving.store)
     make_node(serving.store, side, serving.store.append_many, 8000)
     assert side.item(chunks[0].address) is None

@@ -8,7 +8,16 @@ from pathlib import Path
 import apsw
 import pytest
 
-from gateways.swarm import Chunks, Node, NotANode, Side, declare_chunks, make_node, node_of
+from gateways.swarm import (
+    KEY_NAME,
+    Chunks,
+    Node,
+    NotANode,
+    Side,
+    declare_chunks,
+    make_node,
+    node_of,
+)
 from gateways.swarm import logs as logs_module
 from gateways.swarm import side as side_module
 from gateways.swarm.bmt import read_chunk
@@ -76,6 +85,7 @@ def test_a_key_that_is_none_is_named(store: Store, side: Side, node: Node) -> No
     with pytest.raises(NotANode, match="no Swarm node"):
         node_of(store, side)
     path.write_bytes(kept)
+    path.chmod(0o600)
     assert node_of(store, side).overlay == node.overlay
 
 
@@ -276,3 +286,13 @@ def test_chunks_that_were_here_before_the_node_have_no_place_yet(store: Store, s
     }
     # More than were asked for are not looked through.
     assert side.places_of(unplaced[:50], store.author, 100) == {}
+
+
+def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "s") as store:
+        side = Side(store)
+        make_node(store, side, store.append_many)
+        (tmp_path / "s" / KEY_NAME).chmod(0o644)
+        with pytest.raises(NotANode, match="chmod 600"):
+            node_of(store, side)
+        side.close()

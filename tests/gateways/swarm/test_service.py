@@ -198,6 +198,33 @@ async def test_calling_again(stores: list[Store]) -> None:
             await until_held(at_ben, 4)
 
 
+async def test_two_that_call_each_other_are_connected_once(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    put(amy, data_of(3))
+    async with (
+        served(amy) as (at_amy, at_amys, amys),
+        served(ben) as (at_ben, at_bens, bens),
+    ):
+        at_amy.connect(at_bens)
+        at_ben.connect(at_amys)
+        await until_held(at_ben, 4)
+        await at_ben.wait_synced()
+        for seen in (amys, bens):
+            # Where both have called at once neither may have been taken, and then one is.
+            assert len(seen.of("connected")) - len(seen.of("disconnected")) <= 1
+
+
+async def test_an_end_in_the_middle_of_a_handshake(stores: list[Store]) -> None:
+    began = trio.current_time()
+    async with served(stores[0]) as (_, enode, seen):
+        host, port = enode.rpartition("@")[2].split(":")
+        silent = await trio.open_tcp_stream(host, int(port))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+    assert "this node ends" in (await seen.wait("disconnected"))["reason"]
+    assert trio.current_time() - began < 4
+    await silent.aclose()
+
+
 # --- peers that do what none may ------------------------------------------------------------------
 
 
