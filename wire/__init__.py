@@ -10,74 +10,84 @@ Specifications: encodings.md, bamboo.md, and the byte layouts of point2point.md 
 message means for the requests of a session is judged by the layer above.
 """
 
-from .bulk import Run, RunEntry, encode_run
-from .control import Adjust, Cancel, CancelReason, ControlMessage, Eagerness, Grant, Propose
-from .control_codec import ControlDecoder, encode_control
-from .data import (
-    PIECE_BYTES_MAX,
-    Apology,
-    DataPacket,
-    Metadata,
-    Notify,
-    PayloadBytes,
-    PayloadStart,
-    RequestCancelled,
-    SkipAbove,
-    SkipBelow,
-    SkipBytes,
-    SkipUnavailable,
-    Switch,
-    encode_apology,
-    encode_compressed,
-    encode_metadata_packet,
-    encode_notify,
-    encode_payload_header,
-    encode_request_cancelled,
-    encode_skip_above,
-    encode_skip_below,
-    encode_skip_bytes,
-    encode_skip_unavailable,
-    encode_switch,
-)
-from .data_decoder import DataDecoder
-from .entry import (
-    AUTHOR_BYTES,
-    ENTRY_BYTES_MAX,
-    SIGNATURE_BYTES,
-    Entry,
-    LogKey,
-    decode_entry,
-    decode_entry_prefix,
-    encode_entry,
-    rebuild_entry,
-    tail_fields,
-    tail_offset,
-    verify_links,
-)
-from .errors import EntryError, LZFooError, NeedMore, SignatureLibraryError, Violation
+from typing import TYPE_CHECKING
+
 from .late import loaded_late
-from .lzfoo_decoder import LZFooDecoder
-from .lzfoo_encoder import LZFooEncoder
-from .native import NATIVE, NATIVE_STATE, NativeCore, NativeState, VerifyPool
-from .pools import (
-    has_distinct_lipmaalink,
-    in_lower_pool,
-    in_upper_pool,
-    lipmaa,
-    lower_pool,
-    shortest_path,
-    upper_pool,
-)
-from .setup import Negotiated, Setup, decode_setup, encode_setup, negotiate
-from .signature import (
-    python_signature_is_valid,
-    sign_entry,
-    signature_is_valid,
-    signature_self_test,
-    signatures_are_valid,
-)
-from .varu64 import U64_MAX, VARU64_BYTES_MAX, decode_varu64, decode_varu64_canonical, encode_varu64
-from .yamf import HASH_BYTES, PayloadHasher, decode_yamf, yamf_from_digest, yamf_hash
+
+if TYPE_CHECKING:
+    from .bulk import Run, RunEntry, encode_run
+    from .control import Adjust, Cancel, CancelReason, ControlMessage, Eagerness, Grant, Propose
+    from .control_codec import ControlDecoder, encode_control
+    from .data import (
+        PIECE_BYTES_MAX,
+        Apology,
+        DataPacket,
+        Metadata,
+        Notify,
+        PayloadBytes,
+        PayloadStart,
+        RequestCancelled,
+        SkipAbove,
+        SkipBelow,
+        SkipBytes,
+        SkipUnavailable,
+        Switch,
+        encode_apology,
+        encode_compressed,
+        encode_metadata_packet,
+        encode_notify,
+        encode_payload_header,
+        encode_request_cancelled,
+        encode_skip_above,
+        encode_skip_below,
+        encode_skip_bytes,
+        encode_skip_unavailable,
+        encode_switch,
+    )
+    from .data_decoder import DataDecoder
+    from .entry import (
+        AUTHOR_BYTES,
+        ENTRY_BYTES_MAX,
+        SIGNATURE_BYTES,
+        Entry,
+        LogKey,
+        decode_entry,
+        decode_entry_prefix,
+        encode_entry,
+        rebuild_entry,
+        tail_fields,
+        tail_offset,
+        verify_links,
+    )
+    from .errors import EntryError, LZFooError, NeedMore, SignatureLibraryError, Violation
+    from .lzfoo_decoder import LZFooDecoder
+    from .lzfoo_encoder import LZFooEncoder
+    from .native import NATIVE, NATIVE_STATE, NativeCore, NativeState, VerifyPool
+    from .pools import (
+        has_distinct_lipmaalink,
+        in_lower_pool,
+        in_upper_pool,
+        lipmaa,
+        lower_pool,
+        shortest_path,
+        upper_pool,
+    )
+    from .setup import Negotiated, Setup, decode_setup, encode_setup, negotiate
+    from .signature import (
+        python_signature_is_valid,
+        sign_entry,
+        signature_is_valid,
+        signature_self_test,
+        signatures_are_valid,
+    )
+    from .varu64 import (
+        U64_MAX,
+        VARU64_BYTES_MAX,
+        decode_varu64,
+        decode_varu64_canonical,
+        encode_varu64,
+    )
+    from .yamf import HASH_BYTES, PayloadHasher, decode_yamf, yamf_from_digest, yamf_hash
 
 __all__ = [
     "AUTHOR_BYTES",
@@ -170,3 +180,122 @@ __all__ = [
     "yamf_from_digest",
     "yamf_hash",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = loaded_late(
+        __name__,
+        {
+            "bulk": (
+                "Run",
+                "RunEntry",
+                "encode_run",
+            ),
+            "control": (
+                "Adjust",
+                "Cancel",
+                "CancelReason",
+                "ControlMessage",
+                "Eagerness",
+                "Grant",
+                "Propose",
+            ),
+            "control_codec": (
+                "ControlDecoder",
+                "encode_control",
+            ),
+            "data": (
+                "PIECE_BYTES_MAX",
+                "Apology",
+                "DataPacket",
+                "Metadata",
+                "Notify",
+                "PayloadBytes",
+                "PayloadStart",
+                "RequestCancelled",
+                "SkipAbove",
+                "SkipBelow",
+                "SkipBytes",
+                "SkipUnavailable",
+                "Switch",
+                "encode_apology",
+                "encode_compressed",
+                "encode_metadata_packet",
+                "encode_notify",
+                "encode_payload_header",
+                "encode_request_cancelled",
+                "encode_skip_above",
+                "encode_skip_below",
+                "encode_skip_bytes",
+                "encode_skip_unavailable",
+                "encode_switch",
+            ),
+            "data_decoder": ("DataDecoder",),
+            "entry": (
+                "AUTHOR_BYTES",
+                "ENTRY_BYTES_MAX",
+                "SIGNATURE_BYTES",
+                "Entry",
+                "LogKey",
+                "decode_entry",
+                "decode_entry_prefix",
+                "encode_entry",
+                "rebuild_entry",
+                "tail_fields",
+                "tail_offset",
+                "verify_links",
+            ),
+            "errors": (
+                "EntryError",
+                "LZFooError",
+                "NeedMore",
+                "SignatureLibraryError",
+                "Violation",
+            ),
+            "lzfoo_decoder": ("LZFooDecoder",),
+            "lzfoo_encoder": ("LZFooEncoder",),
+            "native": (
+                "NATIVE",
+                "NATIVE_STATE",
+                "NativeCore",
+                "NativeState",
+                "VerifyPool",
+            ),
+            "pools": (
+                "has_distinct_lipmaalink",
+                "in_lower_pool",
+                "in_upper_pool",
+                "lipmaa",
+                "lower_pool",
+                "shortest_path",
+                "upper_pool",
+            ),
+            "setup": (
+                "Negotiated",
+                "Setup",
+                "decode_setup",
+                "encode_setup",
+                "negotiate",
+            ),
+            "signature": (
+                "python_signature_is_valid",
+                "sign_entry",
+                "signature_is_valid",
+                "signature_self_test",
+                "signatures_are_valid",
+            ),
+            "varu64": (
+                "U64_MAX",
+                "VARU64_BYTES_MAX",
+                "decode_varu64",
+                "decode_varu64_canonical",
+                "encode_varu64",
+            ),
+            "yamf": (
+                "HASH_BYTES",
+                "PayloadHasher",
+                "decode_yamf",
+                "yamf_from_digest",
+                "yamf_hash",
+            ),
+        },
+    )
