@@ -27,7 +27,9 @@ T = TypeVar("T")
 THREADS_MAX: Final = 40
 """Calls of a store that a gateway makes at once."""
 LOOK_S: Final = 0.001
-"""How often the store is asked after its log was written."""
+"""How soon the store is asked after its log was written, and how often at most."""
+_LATE: Final = 0.25
+"""After which part of the time since then it is asked again."""
 EAGER_S: Final = 0.1
 """For how long: syncing takes as long as the disk wants."""
 UNTOLD_S: Final = 0.008
@@ -155,15 +157,18 @@ class LogHost:
         """A function that waits until it is time to ask the store."""
         with ExitStack() as stack:
             commits = stack.enter_context(Commits(self.store.log_path, LOOK_S))
-            eager_until_s = trio.current_time() + EAGER_S
+            written_s = trio.current_time()
 
             async def others() -> None:
-                nonlocal eager_until_s
+                nonlocal written_s
                 if not commits.is_told:
                     await trio.sleep(UNTOLD_S)
-                is_eager = trio.current_time() < eager_until_s
-                if await commits.wait(LOOK_S if is_eager else SELDOM_S):
-                    eager_until_s = trio.current_time() + EAGER_S
+                since_s = trio.current_time() - written_s
+                # A quarter late at most; asked at each LOOK_S, who writes all the time would ask
+                # as often as that.
+                is_eager = since_s < EAGER_S
+                if await commits.wait(since_s * _LATE if is_eager else SELDOM_S):
+                    written_s = trio.current_time()
 
             if self._peer is None:
                 yield others

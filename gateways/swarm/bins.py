@@ -117,8 +117,10 @@ class Bins:
 
     def place(self) -> bool:
         """Gives every chunk that has none a place; whether any bin has grown."""
-        before = self._newest
-        self.begin()
+        with self._writing:
+            # What has grown by `keep` is known to who has called that.
+            before = self._newest
+            self._refresh()
         behind: int | None = 0
         while behind is not None:
             # Between two bites others may keep what they have.

@@ -34,6 +34,8 @@ from .wishes import PREFIX as WISHES
 
 log = logging.getLogger(__name__)
 
+READS_MAX: Final = 2
+"""Peers for whom chunks are read at once: the store has megabytes for each that reads."""
 _FAILED_S: Final = 1.0
 _SOON_S: Final = 0.01
 """What is due again at once is not looked at sooner."""
@@ -84,6 +86,7 @@ class Hub:
             host, bins, chunks_max, self._kept, self._pause, self._tell_full
         )
         self._lock = trio.Lock()
+        self._reading = trio.CapacityLimiter(READS_MAX)
         self._talks: dict[Neighbour, Talk] = {}
         self._due: float | None = None
         self._timed = trio.Event()
@@ -276,7 +279,8 @@ class Hub:
     async def read(self, neighbour: Neighbour, asked: Read) -> None:
         """Reads chunks that a peer has asked for, and puts them into its queue."""
         try:
-            chunks = await self.host.call(partial(self._read, asked.addresses))
+            async with self._reading:
+                chunks = await self.host.call(partial(self._read, asked.addresses))
         except StoreError as error:
             # They are passed over like those that have left: the peer asks others, or again.
             self.host.storage_failed(error)

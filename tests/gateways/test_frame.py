@@ -505,3 +505,35 @@ def test_a_prefix_ends_where_a_payload_is_missing() -> None:
         assert standing_of(store, key, 4) == (Standing.LIVE, "", 4)
         store.append([b"5"], end_of_log=True)
         assert standing_of(store, key, 5).standing is Standing.ENDED
+
+
+@pytest.mark.trio
+async def test_a_store_that_is_written_is_not_asked_each_millisecond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.create(tmp_path / "store") as store:
+        asked, seen = 0, trio.Event()
+        version = store.data_version
+
+        def count_it() -> int:
+            nonlocal asked
+            asked += 1
+            return version()
+
+        monkeypatch.setattr(store, "data_version", count_it)
+        host = LogHost(store)
+
+        def look() -> bool:
+            return store.log(LogKey(store.author, 1)) is not None
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(host.watch, look, lambda is_there: is_there and seen.set())
+            await trio.sleep(0.2)
+            before = asked
+            await host.append([b"new"], log_id=1)
+            with trio.fail_after(5):
+                await seen.wait()
+            await trio.sleep(0.2)
+            nursery.cancel_scope.cancel()
+        # Each millisecond of the tenth of a second that it is waited for made 40 and more.
+        assert asked - before <= 30

@@ -448,6 +448,30 @@ def test_a_bin_whose_log_cannot_go_on_keeps_no_chunk_out(
     assert serving.placed() == placed
 
 
+def test_what_was_kept_while_placing_waited_is_no_news_of_it(serving: Serving) -> None:
+    begun, is_free = threading.Event(), threading.Event()
+
+    def sign(*args: object, **more: object) -> object:
+        begun.set()
+        assert is_free.wait(30)
+        return serving.store.append_many(*args, **more)  # type: ignore[arg-type]
+
+    serving.bins._sign = sign  # type: ignore[assignment]
+    keeping = threading.Thread(target=serving.bins.keep, args=(chunks_of(20),))
+    keeping.start()
+    assert begun.wait(30)
+    grown: list[bool] = []
+    placing = threading.Thread(target=lambda: grown.append(serving.bins.place()))
+    placing.start()
+    placing.join(0.05)
+    assert not grown
+    is_free.set()
+    keeping.join()
+    placing.join()
+    assert grown == [False]
+    assert len(serving.placed()) == 20
+
+
 def test_many_threads_keep_place_and_read(serving: Serving) -> None:
     chunks = chunks_of(600)
     addresses = [each.address for each in chunks]

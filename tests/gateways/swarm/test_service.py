@@ -1,14 +1,19 @@
 """Nodes over sockets: syncing, looking up, and what ends a connection or does not."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 
 from gateways.swarm import SwarmServer, neighbour, retrieval, wanting
+from gateways.swarm.commands import Read
 from gateways.swarm.files import ChunkMissingError
+from gateways.swarm.hub import READS_MAX
 from logstore import Store, StoreLocked
 
 from .endpoint import Endpoint
@@ -288,3 +293,32 @@ async def test_nonsense_is_closed_without_a_word(stores: list[Store]) -> None:
             await stream.send_all(b"\x01\x00" + bytes(256))
             assert await stream.receive_some(100) == b""
         assert "no RLPx" in (await seen.wait("disconnected"))["reason"]
+
+
+async def test_chunks_are_read_for_few_peers_at_once(
+    stores: list[Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, most, done = 0, 0, 0
+
+    def read(_: list[bytes]) -> list[bytes | None]:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        time.sleep(0.02)
+        reading -= 1
+        return [b"chunk"]
+
+    def taken(*_: object) -> None:
+        nonlocal done
+        done += 1
+
+    async with served(stores[0]) as (server, _, _), trio.open_nursery() as nursery:
+        hub = server._hub
+        assert hub is not None
+        monkeypatch.setattr(hub, "_read", read)
+        monkeypatch.setattr(hub._peers, "read", taken)
+        for number in range(10):
+            peer: Any = SimpleNamespace(sent=0)
+            nursery.start_soon(hub.read, peer, Read(number, 2, [bytes(32)]))
+    assert done == 10
+    assert 1 <= most <= READS_MAX
