@@ -11,7 +11,8 @@ the value may come to:
   beside upstream's assembly and ordering of the same messages, which it has in memory (where
   `make interop` has built its program);
 - blocks, as Python has them, to entries that are signed and on disk: beside `Store.append_many` of
-  the same payloads in the same transactions; and the command `put`, which reads JSON besides;
+  the same payloads in the same transactions; and the command `put`, which starts Python and reads
+  JSON besides: beside a program that does these two and signs the same payloads, made before;
 - 100,000 blocks that were put backwards, once they are in the table: until they are in order, and
   half as many, whose time says how it grows;
 - 10 new blocks of 100,000, by a consumer that goes on where it was;
@@ -25,12 +26,15 @@ the value may come to:
 import argparse
 import json
 import os
+import pickle
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from bench.support.output import report
 from bench.support.processes import BAMBOO_PEER, ENVIRONMENT, peak_bytes
@@ -199,8 +203,35 @@ def tail_round(folder: Path, count: int, keys: int) -> tuple[float, float | None
     return messages / took_s, theirs
 
 
-def put_round(folder: Path, count: int, keys: int) -> tuple[float, float, float]:
-    """Blocks a second: made and signed, signed alone, and by the command."""
+_SIGN_ALONE: Final = """
+import json, pickle, sys
+from pathlib import Path
+from logstore import Store
+for line in sys.stdin.buffer:
+    json.loads(line)
+with Store.open(sys.argv[1]) as store:
+    for each in pickle.loads(Path(sys.argv[2]).read_bytes()):
+        store.append_many(each)
+"""
+
+
+def alone_program_s(node: Node, batches: list[Batches], source: Path) -> float:
+    """Seconds of a program that reads the lines and signs payloads that were made before."""
+    made = source.with_name("payloads")
+    made.write_bytes(pickle.dumps(batches))
+    begun = time.perf_counter()
+    with source.open("rb") as data:
+        subprocess.run(
+            [sys.executable, "-c", _SIGN_ALONE, str(node.path), str(made)],
+            stdin=data,
+            env=ENVIRONMENT,
+            check=True,
+        )
+    return time.perf_counter() - begun
+
+
+def put_round(folder: Path, count: int, keys: int) -> tuple[float, float, float, float]:
+    """Blocks a second: made and signed, signed alone, by the command, and by a program."""
     blocks = [*chain(range(1, count + 1), keys)]
     node = Node(folder / "made")
     begun = time.perf_counter()
@@ -220,7 +251,8 @@ def put_round(folder: Path, count: int, keys: int) -> tuple[float, float, float]
     source.write_bytes(b"".join(map(line, blocks)))
     took_s, _, out = command.run("put", "demo", source=source)
     assert len(out.splitlines()) == count
-    return made, signed, count / took_s
+    program = count / alone_program_s(Node(folder / "program"), batches, source)
+    return made, signed, count / took_s, program
 
 
 def backwards_round(folder: Path, count: int) -> float:
@@ -347,12 +379,12 @@ def measure_speed(sizes: Sizes, rounds: int) -> None:
             report(f"tail, {shape}", max(ours), "messages/s", spread=round(min(ours), 1))
         put = []
         for folder in rounds_of(rounds):
-            for each in ("made", "alone", "command"):
+            for each in ("made", "alone", "command", "program"):
                 (folder / each).mkdir()
             put.append(put_round(folder, count, keys))
-        made, signed, command = (list(each) for each in zip(*put, strict=True))
+        made, signed, command, program = (list(each) for each in zip(*put, strict=True))
         paired(f"put, {shape}", "blocks/s", made, signed, 0.5)
-        paired(f"put by the command, {shape}", "blocks/s", command, signed, None)
+        paired(f"put by the command, {shape}", "blocks/s", command, program, 0.5)
 
 
 def measure_size(sizes: Sizes, rounds: int) -> None:
