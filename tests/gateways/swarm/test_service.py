@@ -1,7 +1,5 @@
 """Nodes over sockets: syncing, looking up, and what ends a connection or does not."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from gateways.swarm.files import ChunkMissingError
 from logstore import Store, StoreLocked
 
 from .endpoint import Endpoint
-from .nodes import PATIENCE_S, Watched, chunk_entries, data_of, held, made_node, put, until_held
+from .nodes import chunk_entries, data_of, held, made_node, put, served, until_held
 
 pytestmark = pytest.mark.trio
 
@@ -28,17 +26,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrieval, "SEARCH_S", 1.0)
     for each in (neighbour, wanting):
         monkeypatch.setattr(each, "QUIET_S", 0.5)
-
-
-@asynccontextmanager
-async def served(
-    store: Store, *, light: bool = False, chunks_max: int = 1_000_000
-) -> AsyncIterator[tuple[SwarmServer, str, Watched]]:
-    watched = Watched()
-    with trio.fail_after(PATIENCE_S):
-        server = SwarmServer(store, light=light, chunks_max=chunks_max, observer=watched.take)
-        async with server:
-            yield server, await server.listen("127.0.0.1:0"), watched
 
 
 async def read(server: SwarmServer, root: bytes, **range_: int) -> bytes:
