@@ -71,6 +71,7 @@ class Upstream:
         self.retrieved: Counter[bytes] = Counter()
         self.reason: int | None = None
         """Which the other side has given for its end."""
+        self.is_over = False
         self._open: dict[tuple[str, bool], Offered] = {}
 
     async def run(self) -> None:
@@ -79,7 +80,8 @@ class Upstream:
             while self.reason is None:
                 await self._take(*await self.endpoint.next())
         except (EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
-            return
+            pass
+        self.is_over = True
 
     async def _take(self, code: int, value: Decoded) -> None:
         assert isinstance(value, list)
