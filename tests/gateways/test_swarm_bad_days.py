@@ -405,7 +405,7 @@ def test_put_that_is_killed_is_done_again_without_a_chunk_twice(tmp_path: Path) 
     rng = random.Random(1)
     store, file = tmp_path / "a", tmp_path / "file"
     made(store)
-    file.write_bytes(data_of(8_000, 1))
+    file.write_bytes(data_of(3_000, 1))
     for _ in range(3):
         process = subprocess.Popen(
             [EXECUTABLE, "--store", str(store), "swarm", "put", str(file)],
@@ -438,7 +438,7 @@ def test_get_beside_a_node_that_serves(tmp_path: Path) -> None:
     nothing = "ab" * 32
     with SwarmNode(a) as upstream, SwarmNode(b, "--max-chunks", "0") as node:
         node.wait_for("listening")
-        alone = run_any(b, *get)
+        alone = run_any(b, *get, "--timeout", "0.5")
         assert alone.returncode == 1
         assert f"chunk {root.hex()} is not held" in alone.stderr
         assert not target.exists()
