@@ -406,16 +406,18 @@ def test_put_that_is_killed_is_done_again_without_a_chunk_twice(tmp_path: Path) 
     store, file = tmp_path / "a", tmp_path / "file"
     made(store)
     file.write_bytes(data_of(3_000, 1))
-    for _ in range(3):
-        process = subprocess.Popen(
-            [EXECUTABLE, "--store", str(store), "swarm", "put", str(file)],
-            stdout=subprocess.DEVNULL,
-        )
-        before = own_chunks(store)
-        wait_until(lambda: own_chunks(store) > before or process.poll() is not None, "a chunk")  # noqa: B023
-        time.sleep(rng.random() * 0.05)  # the random moment
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    with Store.open(store, readonly=True) as reading:
+        for _ in range(3):
+            before = chunk_entries(reading)
+            process = subprocess.Popen(
+                [EXECUTABLE, "--store", str(store), "swarm", "put", str(file)],
+                stdout=subprocess.DEVNULL,
+            )
+            while chunk_entries(reading) == before and process.poll() is None:
+                time.sleep(0.01)
+            time.sleep(rng.random() * 0.05)  # the random moment
+            process.send_signal(signal.SIGKILL)
+            process.wait()
     [done] = records(store, "swarm", "put", str(file))
     assert done["chunks"] - done["new"] > 0
     assert own_chunks(store) == len(addresses(store)) == done["chunks"]
