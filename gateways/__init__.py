@@ -28,7 +28,15 @@ if TYPE_CHECKING:
         sound_entry,
         standing_of,
     )
-    from .reception import Ended, Reception, receive_later, receive_some, send_bounded, send_now
+    from .reception import (
+        Ended,
+        Reception,
+        receive_later,
+        receive_some,
+        send_bounded,
+        send_now,
+        send_off,
+    )
     from .running import Running, outlasting
     from .saving import Saver
     from .side_table import SideTable, pack_u64, side_path, unpack_u64
@@ -66,6 +74,7 @@ __all__ = [
     "receive_some",
     "send_bounded",
     "send_now",
+    "send_off",
     "side_path",
     "sound_entries",
     "sound_entry",
@@ -102,6 +111,7 @@ if not TYPE_CHECKING:
                 "receive_some",
                 "send_bounded",
                 "send_now",
+                "send_off",
             ),
             "running": ("Running", "outlasting"),
             "saving": ("Saver",),

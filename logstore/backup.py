@@ -22,7 +22,7 @@ from .database import DATABASE, close_now
 from .errors import StoreExists, StoreLocked, translated
 from .files import PAYLOADS, PayloadFiles, write_all
 from .identity import BACKUP, RESTORED
-from .keyfile import KEY_FILE, read_key_file, write_key_file
+from .keyfile import KEY_FILE, copy_key_file, other_keys, read_key_file, write_key_file
 from .meta import set_meta
 from .modes import close_to_others, make_private_folder
 from .opening import Opened, check_path
@@ -48,14 +48,15 @@ def write_backup(opened: Opened, files: PayloadFiles, target: Path) -> None:
             raise StoreExists("it is no directory", target, "choose a new one")
         make_private_folder(target)
         with _alone(target):
-            _make_room(target)
+            ours = _names(opened)
+            _make_room(target, ours)
             close_to_others(target, PAYLOADS, KEY_FILE)
             try:
                 _write(opened, files, target)
                 close_to_others(target, PAYLOADS, KEY_FILE)
             except BaseException:
                 with suppress(OSError):
-                    _remove(target)
+                    _remove(target, ours)
                     if is_new:
                         target.rmdir()
                 raise
@@ -77,23 +78,29 @@ def _alone(target: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _make_room(target: Path) -> None:
+def _names(opened: Opened) -> set[str]:
+    """What a backup has in it, beside what is unfinished."""
+    keys = [] if opened.folder is None else other_keys(opened.folder)
+    return {DATABASE, PAYLOADS, KEY_FILE, *(each.name for each in keys)}
+
+
+def _make_room(target: Path, ours: set[str]) -> None:
     """Removes a backup that was killed. Raises StoreExists if anything else is there."""
     names = {each.name for each in target.iterdir()}
-    killed = _UNFINISHED in names and DATABASE not in names and all(map(_is_ours, names))
-    if names and not killed:
+    killed = _UNFINISHED in names and DATABASE not in names
+    if names and not (killed and all(_is_ours(each, ours) for each in names)):
         raise StoreExists("the directory is not empty", target, "choose a new one")
-    _remove(target)
+    _remove(target, ours)
 
 
-def _is_ours(name: str) -> bool:
-    return name in {DATABASE, PAYLOADS, KEY_FILE} or name.startswith(_UNFINISHED)
+def _is_ours(name: str, ours: set[str]) -> bool:
+    return name in ours or name.startswith(_UNFINISHED)
 
 
-def _remove(target: Path) -> None:
+def _remove(target: Path, ours: set[str]) -> None:
     # What tells that it is unfinished goes last, should this be killed too.
     for path in sorted(target.iterdir(), key=lambda path: path.name == _UNFINISHED):
-        if not _is_ours(path.name):
+        if not _is_ours(path.name, ours):
             continue
         if path.is_dir():
             shutil.rmtree(path)
@@ -112,8 +119,12 @@ def _write(opened: Opened, files: PayloadFiles, target: Path) -> None:
             _mark(copy)
         finally:
             close_now(copy)
-    if opened.folder is not None and (opened.folder / KEY_FILE).exists():
-        write_key_file(target / KEY_FILE, read_key_file(opened.folder / KEY_FILE))
+    if opened.folder is not None:
+        if (opened.folder / KEY_FILE).exists():
+            write_key_file(target / KEY_FILE, read_key_file(opened.folder / KEY_FILE))
+        # Without those, a store that is put back would be somebody else to the peers of a gateway.
+        for key in other_keys(opened.folder):
+            copy_key_file(key, target / key.name)
     opened.system.sync_folder(target)
     unfinished.replace(target / DATABASE)
     opened.system.sync_folder(target)

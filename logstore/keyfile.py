@@ -24,6 +24,22 @@ def write_key_file(path: Path, key: SigningKey | bytes) -> None:
 
     Raises StoreExists if there is a file already, and the errors of a disk.
     """
+    _write_anew(path, bytes(key).hex().encode() + b"\n")
+
+
+def other_keys(folder: Path) -> list[Path]:
+    """The keys that stand in a store beside the author's: its gateways sign with them."""
+    return sorted(each for each in folder.glob("*.key") if each.name != KEY_FILE)
+
+
+def copy_key_file(path: Path, target: Path) -> None:
+    """Copies a key as it is: whoever has made it knows what is right. Raises as above."""
+    with translated(path):
+        text = path.read_bytes()
+    _write_anew(target, text)
+
+
+def _write_anew(path: Path, text: bytes) -> None:
     with translated(path):
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -31,7 +47,7 @@ def write_key_file(path: Path, key: SigningKey | bytes) -> None:
             raise StoreExists("the key file exists", path, "choose another name") from None
         try:
             with os.fdopen(fd, "wb") as file:
-                file.write(bytes(key).hex().encode() + b"\n")
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gateways import Ended, beside, send_bounded
+from gateways import Ended, beside, send_off
 from gateways.reading import CodecError
 from gateways.swarm.codec import PRIORITIES, Message
 from gateways.swarm.commands import Read
@@ -55,6 +55,8 @@ class Conversation:
             None if enode is None else enode.public,
         )
         self._neighbour: Neighbour | None = None
+        # Frames on their way out: without one of them no later one can be read, nor a farewell.
+        self._leaving = bytearray()
         self._reads: deque[Read] = deque()
         self._stirred = trio.Event()
         self._readable = trio.Event()
@@ -186,22 +188,19 @@ class Conversation:
         queue = self._neighbour.queue
         while True:
             self._stirred = trio.Event()
-            parts = [self._link.take()]
-            size = len(parts[0])
-            while size < _SEND_BYTES and (message := queue.take()) is not None:
+            self._leaving += self._link.take()
+            while len(self._leaving) < _SEND_BYTES and (message := queue.take()) is not None:
                 self._link.send(*message)
-                parts.append(self._link.take())
-                size += len(parts[-1])
+                self._leaving += self._link.take()
             self._look_at_room()
-            if size:
-                await send_bounded(self._stream, b"".join(parts), NOTHING_SENT_S)
+            if self._leaving:
+                await send_off(self._stream, self._leaving, NOTHING_SENT_S)
             else:
                 await self._stirred.wait()
 
     async def _flush(self) -> None:
-        data = self._link.take()
-        if data:
-            await send_bounded(self._stream, data, NOTHING_SENT_S)
+        self._leaving += self._link.take()
+        await send_off(self._stream, self._leaving, NOTHING_SENT_S)
 
     def _look_at_room(self) -> None:
         """What waited for room in the queue may go on."""

@@ -184,6 +184,8 @@ class Peers:
         """Who is wanted to have what, with the peers that are there now."""
         full = [each for each in self._neighbours.values() if not each.known.is_light]
         self._depth = depth(each.proximity for each in full)
+        # What is wanted of them again may have to wait, which is due some time then.
+        self._stirred.update(full)
         for each in full:
             each.wanting.set_share(share_of(each.proximity, self._depth), now)
 
@@ -219,6 +221,7 @@ class Peers:
     def pause(self, is_paused: bool, now: float) -> None:
         """Nothing more is synced to here, or again: what can be held is, or the disk is full."""
         self._is_paused = is_paused
+        self._stirred.update(self._neighbours.values())
         for each in self._neighbours.values():
             each.wanting.pause(is_paused, now)
 

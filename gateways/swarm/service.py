@@ -238,11 +238,11 @@ class SwarmServer(Running):
         assert self._hub is not None
         name = f"{enode.host}:{enode.port}"
         conversation = self._calls[enode] = Conversation(self._hub, stream, name, enode)
-        reason = "it has hung up"
+        reason = "it is called no longer"
         was_lost = False
         try:
             await conversation.run()
-            was_lost = True
+            reason, was_lost = "it has hung up", True
         except Ended as error:
             reason = str(error)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
@@ -257,8 +257,8 @@ class SwarmServer(Running):
             reason = f"a fault of this program: {error!r}"
         finally:
             del self._calls[enode]
+            self._tell_lost(enode, reason)
             await trio.aclose_forcefully(stream)
-        self._tell_lost(enode, reason)
         return was_lost and conversation.known is not None
 
     def _tell_lost(self, enode: Enode, reason: str) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateways.swarm.bmt import content_address
-from tests.processes.node import Node, init, records, run, wait_until
+from tests.gateways.swarm.processes import SwarmNode
+from tests.processes.node import init, records, run, wait_until
 
 from .swarm_go import PROGRAM, UpstreamNode, made_up
 
@@ -20,7 +21,6 @@ if not PROGRAM.exists():
 
 CHUNKS = 2_000
 BINS = 17
-SERVE = ("swarm", "serve")
 LISTEN = ("--listen", "127.0.0.1:0")
 
 
@@ -50,15 +50,15 @@ def leaves(count: int, seed: int) -> bytes:
 
 
 @contextmanager
-def joined(store: Path, upstream: UpstreamNode, *, who_calls: str) -> Iterator[Node]:
+def joined(store: Path, upstream: UpstreamNode, *, who_calls: str) -> Iterator[SwarmNode]:
     """Our node, called by upstream's or calling it."""
     with ExitStack() as stack:
         if who_calls == "upstream":
-            ours = stack.enter_context(Node(store, *LISTEN, command=SERVE))
+            ours = stack.enter_context(SwarmNode(store, *LISTEN))
             upstream.connect(str(ours.wait_for("listening")["enode"]))
         else:
             flags = ("--no-listen", "--connect", upstream.enode)
-            ours = stack.enter_context(Node(store, *flags, command=SERVE))
+            ours = stack.enter_context(SwarmNode(store, *flags))
         assert ours.wait_for("connected")["overlay"] == upstream.overlay
         overlay = records(store, "swarm", "status")[0]["overlay"]
         upstream.wait_connected(overlay)
@@ -120,7 +120,7 @@ def test_a_file_through_a_node_that_holds_nothing(tmp_path: Path, middle_is: str
     if middle_is == "ours":
         store = made(tmp_path / "ours")
         with (
-            Node(store, *LISTEN, "--max-chunks", "0", command=SERVE) as middle,
+            SwarmNode(store, *LISTEN, "--max-chunks", "0") as middle,
             UpstreamNode.start(tmp_path / "has", sync=False) as has,
             UpstreamNode.start(tmp_path / "wants", sync=False) as wants,
         ):
@@ -138,8 +138,8 @@ def test_a_file_through_a_node_that_holds_nothing(tmp_path: Path, middle_is: str
     with UpstreamNode.start(tmp_path / "middle", sync=False) as upstream:
         flags = ("--no-listen", "--connect", upstream.enode)
         with (
-            Node(has_store, *flags, command=SERVE) as has_node,
-            Node(wants_store, *flags, "--max-chunks", "0", command=SERVE) as wants_node,
+            SwarmNode(has_store, *flags) as has_node,
+            SwarmNode(wants_store, *flags, "--max-chunks", "0") as wants_node,
         ):
             for node in (has_node, wants_node):
                 node.wait_for("connected")
@@ -155,7 +155,7 @@ def test_a_light_node_of_ours_is_never_asked_to_sync(tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(file := leaves(30, 2))
         root = upstream.command("upload", tmp_path / "file")["hash"]
         flags = ("--no-listen", "--light", "--connect", upstream.enode)
-        with Node(store, *flags, command=SERVE) as ours:
+        with SwarmNode(store, *flags) as ours:
             ours.wait_for("connected")
             run(store, "swarm", "get", root, "--to", str(tmp_path / "here"))
             assert (tmp_path / "here").read_bytes() == file

@@ -40,6 +40,17 @@ def test_a_backup_is_a_store_whose_own_logs_are_read_only(store: Store, tmp_path
         store.append([b"c"])
 
 
+def test_keys_of_gateways_are_in_a_backup(store: Store, tmp_path: Path) -> None:
+    assert store.path is not None
+    (store.path / "swarm.key").write_text("11" * 32 + "\n")
+    (store.path / "torn.key").write_text("none")
+    store.backup(tmp_path / "backup")
+    for name, text in (("swarm.key", "11" * 32 + "\n"), ("torn.key", "none")):
+        copy = tmp_path / "backup" / name
+        assert copy.read_text() == text
+        assert copy.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_backup_goes_into_an_empty_directory_only(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreExists):

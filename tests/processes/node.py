@@ -56,15 +56,17 @@ def held(store: Path, author: str) -> dict[str, Any]:
 
 
 class Node:
-    """A `bamboo-peer serve --json` process and its events, or that of another `command`."""
+    """A `bamboo-peer serve --json` process and its events."""
 
-    def __init__(self, store: Path, *arguments: str, command: tuple[str, ...] = ("serve",)) -> None:
+    command: tuple[str, ...] = ("serve",)
+
+    def __init__(self, store: Path, *arguments: str) -> None:
         self.store = store
         self.arguments = arguments
         self.events: list[dict[str, Any]] = []
         self._lines: queue.Queue[str] = queue.Queue()
         self._process = subprocess.Popen(
-            [*EXECUTABLE, *command, "--json", "--store", str(store), *arguments],
+            [*EXECUTABLE, *self.command, "--json", "--store", str(store), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -159,6 +159,8 @@ class Endpoint:
         public, _, where = enode.removeprefix("enode://").partition("@")
         host, _, port = where.rpartition(":")
         stream = await trio.open_tcp_stream(host, int(port))
+        # What waits in a socket nothing can overtake: as little of it as nodes have.
+        stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, 256 << 10)
         async with stream:
             peer = cls(stream, PrivateKey(key) if key else PrivateKey())
             await peer._shake(bytes.fromhex(public))
@@ -254,6 +256,10 @@ class Endpoint:
             if found == code:
                 return value
             self._heard.append((found, value))
+
+    async def next(self) -> tuple[int, Decoded]:
+        """The next message, whatever it is: its code and value."""
+        return self._heard.popleft() if self._heard else await self._next()
 
     async def _next(self) -> tuple[int, Decoded]:
         code, payload = unrlp(await self._body())

@@ -1,7 +1,8 @@
 """Nodes in stores, and what connects with them over sockets."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,15 @@ async def until_held(server: SwarmServer, count: int) -> None:
     with trio.fail_after(PATIENCE_S):
         while server.chunks < count:
             await server.moved()
+
+
+@asynccontextmanager
+async def served(
+    store: Store, *, light: bool = False, chunks_max: int = 1_000_000
+) -> AsyncIterator[tuple[SwarmServer, str, Watched]]:
+    """A node in this process: its server, where it listens, and its events."""
+    watched = Watched()
+    with trio.fail_after(PATIENCE_S):
+        server = SwarmServer(store, light=light, chunks_max=chunks_max, observer=watched.take)
+        async with server:
+            yield server, await server.listen("127.0.0.1:0"), watched

@@ -297,6 +297,24 @@ def test_full_nothing_more_is_wanted_until_there_is_room() -> None:
     assert {*one.held} == {each.address for each in FEW}
 
 
+def test_what_was_paused_goes_on_though_nothing_else_happens() -> None:
+    one, other = Node(0), Node(1)
+    other.store(*FEW)
+    world = World(one, other)
+    world.now = 100.0
+    world.connect(one, other)
+    one.peers.pause(True, world.now)
+    one.collect(world.now)
+    world.run(101.0)
+    assert {*one.held} < {each.address for each in FEW}
+    one.peers.pause(False, world.now)
+    one.collect(world.now)
+    # As long as what was on its way could be taken for an answer to what is asked for again.
+    assert one.peers.next_deadline(world.now) == 130.0
+    world.run(140.0)
+    assert {*one.held} == {each.address for each in FEW}
+
+
 def test_what_could_not_be_kept_is_asked_for_again() -> None:
     one, other = Node(0), Node(1)
     other.store(CHUNKS[0])

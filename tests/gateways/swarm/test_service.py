@@ -1,8 +1,6 @@
 """Nodes over sockets: syncing, looking up, and what ends a connection or does not."""
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +15,7 @@ from gateways.swarm.hub import READS_MAX
 from logstore import Store, StoreLocked
 
 from .endpoint import Endpoint
-from .nodes import PATIENCE_S, Watched, chunk_entries, data_of, held, made_node, put, until_held
+from .nodes import chunk_entries, data_of, held, made_node, put, served, until_held
 
 pytestmark = pytest.mark.trio
 
@@ -33,17 +31,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrieval, "SEARCH_S", 1.0)
     for each in (neighbour, wanting):
         monkeypatch.setattr(each, "QUIET_S", 0.5)
-
-
-@asynccontextmanager
-async def served(
-    store: Store, *, light: bool = False, chunks_max: int = 1_000_000
-) -> AsyncIterator[tuple[SwarmServer, str, Watched]]:
-    watched = Watched()
-    with trio.fail_after(PATIENCE_S):
-        server = SwarmServer(store, light=light, chunks_max=chunks_max, observer=watched.take)
-        async with server:
-            yield server, await server.listen("127.0.0.1:0"), watched
 
 
 async def read(server: SwarmServer, root: bytes, **range_: int) -> bytes:
