@@ -362,17 +362,18 @@ async def test_a_full_disk_stops_syncing_until_there_is_room(
         async with (
             served(store) as (server, enode, seen),
             Endpoint.connected(enode) as endpoint,
-            serving(Upstream(endpoint, chunks)) as peer,
         ):
+            peer = Upstream(endpoint, chunks)
             while len(peer.wanted) < 200:
-                await trio.testing.wait_all_tasks_blocked(0.01)
+                await peer._take(*await endpoint.next())
             filler = await in_thread(fill, disk)
-            assert "full" in (await seen.wait("storage_failed"))["reason"]
-            # What is not on disk is not acknowledged.
-            assert server.chunks < len(chunks)
-            filler.unlink()
-            await until_held(server, len(chunks))
-            assert peer.reason is None
+            async with serving(peer):
+                assert "full" in (await seen.wait("storage_failed"))["reason"]
+                # What is not on disk is not acknowledged.
+                assert server.chunks < len(chunks)
+                filler.unlink()
+                await until_held(server, len(chunks))
+                assert peer.reason is None
         assert held(store) == chunks.keys()
         assert chunk_entries(store) == len(chunks)
 
