@@ -203,7 +203,8 @@ LAYERS = {
     ),
     "gateways.swarm": _layer(
         "gateways gateways.declaration gateways.swarm.bmt gateways.swarm.declared"
-        " gateways.reading gateways.swarm.codec gateways.swarm.commands gateways.swarm.devp2p"
+        " gateways.reading gateways.swarm.client gateways.swarm.codec gateways.swarm.commands"
+        " gateways.swarm.devp2p"
         " gateways.swarm.files gateways.swarm.intervals gateways.swarm.keys gateways.swarm.link"
         " gateways.swarm.neighbour gateways.swarm.peers gateways.swarm.proximity"
         " gateways.swarm.rlpx gateways.swarm.sources gateways.swarm.states logstore peer.api"
@@ -239,7 +240,8 @@ LAYERS = {
     "gateways.swarm.book": _layer("gateways.swarm.codec", sans_io=True),
     "gateways.swarm.client": _layer(
         "gateways.swarm.bmt gateways.swarm.book gateways.swarm.codec gateways.swarm.commands"
-        " gateways.swarm.devp2p gateways.swarm.ended gateways.swarm.intervals",
+        " gateways.swarm.devp2p gateways.swarm.ended gateways.swarm.files gateways.swarm.intervals"
+        " gateways.swarm.sources",
         sans_io=True,
     ),
     "gateways.swarm.commands": _layer("gateways.swarm.codec", sans_io=True),

@@ -29,6 +29,8 @@ from .side_bins import ENTRY_ITEMS_MAX, Bin
 
 _log = logging.getLogger(__name__)
 
+_PEERS_MAX: Final = 1_000
+"""Whose records are kept: twice as many at most, until they are looked at again."""
 TOGETHER_ITEMS: Final = 10_000
 """Places that are given in one transaction."""
 _FOUND_TOGETHER_MAX: Final = 500
@@ -48,6 +50,7 @@ class Bins:
         self._chunks = Chunks(store, side)
         self._offering = Offering(store, side, self._chunks)
         self._writing = threading.Lock()
+        self._asked = 0
         self._bins: dict[int, Bin] = {}
         self._newest = [0] * BINS
         self._count = 0
@@ -56,10 +59,12 @@ class Bins:
         """Takes up what is in the store."""
         with self._writing:
             self._refresh()
+            self._side.forget_intervals(_PEERS_MAX)
 
     def _refresh(self) -> None:
         self._side.refresh()
-        self._bins, self._count = self._side.bins()
+        self._bins, chunks = self._side.bins()
+        self._count = self._side.held(chunks)
         self._newest = [
             self._bins[bin_].newest if bin_ in self._bins else 0 for bin_ in range(BINS)
         ]
@@ -179,6 +184,10 @@ class Bins:
 
     def intervals(self, overlay: bytes) -> dict[tuple[str, str], str]:
         """What was had of a peer's streams: text by name and key."""
+        # Keys cost nothing, and each that comes once leaves its records here.
+        self._asked += 1
+        if self._asked % _PEERS_MAX == 0:
+            self._side.forget_intervals(_PEERS_MAX)
         return {(each.name, each.key): each.text for each in self._side.intervals(overlay)}
 
     def save(self, overlay: bytes, intervals: Iterable[tuple[str, str, str]]) -> None:

@@ -63,11 +63,16 @@ class Book:
         """Addresses that somebody waits for: who offers them is asked at once."""
 
     def want(self, batch: Batch, addresses: Iterable[bytes], now: float) -> list[bool]:
-        """Whether each is to be asked for by the answer to its offer; the batch waits for all."""
-        return [self._want(batch, each, now) for each in addresses]
+        """Whether each is to be asked for by the answer to its offer; the batch waits for all.
+
+        Raises what `holds` does, and has changed nothing then: a batch of which half is known would
+        be complete when that half is here.
+        """
+        lacking = [(each, not self._holds(each)) for each in addresses]
+        return [is_lacking and self._want(batch, address, now) for address, is_lacking in lacking]
 
     def _want(self, batch: Batch, address: bytes, now: float) -> bool:
-        if address in batch.missing or self._holds(address):
+        if address in batch.missing:
             return False
         batch.missing.add(address)
         entry = self._entries.get(address)
@@ -122,7 +127,7 @@ class Book:
         for batch in complete:
             batch.asker.settle(batch, now)
 
-    def lost(self, addresses: Iterable[bytes]) -> None:
+    def lost(self, addresses: Iterable[bytes], now: float) -> None:
         """These chunks have come, and cannot be kept: whoever still waits asks again, when due."""
         for address in addresses:
             entry = self._entries.get(address)
@@ -130,9 +135,14 @@ class Book:
                 continue
             entry.is_taken = False
             if entry.waiting:
-                self._due[address] = entry.since
+                entry.since = self._due[address] = now
             else:
                 del self._entries[address]
+
+    def look(self, batch: Batch, now: float) -> None:
+        """Sees what of a batch has come by another way than from peers, such as another process."""
+        missing = [each for each in batch.missing if not self._entries[each].is_taken]
+        self.recorded([each for each in missing if self._holds(each)], now)
 
     def is_owed(self, batch: Batch) -> bool:
         """Whether its peer was asked for something of it that has not come.
@@ -170,7 +180,12 @@ class Book:
         """Asks others for what has not come in time. `now`: seconds."""
         while (due := self.next_deadline) is not None and now >= due:
             address = next(iter(self._due))
-            self._pass_on(address, self._entries[address], now)
+            entry = self._entries[address]
+            if entry.waiting and self._holds(address):
+                # By another way than from peers.
+                self.recorded([address], now)
+            else:
+                self._pass_on(address, entry, now)
 
     def _pass_on(self, address: bytes, entry: _Entry, now: float) -> None:
         """Asks the next peer, if there is one that was not asked yet."""

@@ -18,10 +18,11 @@ offer and proofs, is in `_take_offer`.
 from dataclasses import dataclass
 from typing import Final
 
-from gateways.swarm.bmt import is_valid
+from gateways.swarm.bmt import is_valid, span_of
 from gateways.swarm.book import Batch, Book
 from gateways.swarm.codec import (
     OPEN_END,
+    RETRIEVE_REQUEST,
     TOP,
     OfferedHashes,
     Quit,
@@ -39,7 +40,9 @@ from gateways.swarm.codec import (
 from gateways.swarm.commands import ClientCommand, Ended, Found, Keep, Refused, Save, Send
 from gateways.swarm.devp2p import breach
 from gateways.swarm.ended import JustEnded
+from gateways.swarm.files import Fit, fit_of
 from gateways.swarm.intervals import Intervals
+from gateways.swarm.sources import FailedError
 
 CLIENTS_MAX: Final = 512
 BATCH_S: Final = 30.0
@@ -77,6 +80,8 @@ class Client:
         self._commands: list[ClientCommand] = []
         self.received = 0
         """Chunks that were asked for and have come."""
+        self.failure: FailedError | None = None
+        """Why an offer could not be answered when its turn came: the connection is to end."""
         self.ignored = 0
         """Chunks that were not asked for, or came twice."""
 
@@ -204,7 +209,12 @@ class Client:
         stream = subscription.stream
         first = offer.start if subscription.asked is None else subscription.asked
         batch = Batch(self, stream, first, offer.end, now)
-        bits = encode_bits(self._book.want(batch, offer.addresses, now))
+        if stream.name == RETRIEVE_REQUEST:
+            # What we look for we ask to be sent without an offer: none of these were asked for.
+            wanted = [False for _ in offer.addresses]
+        else:
+            wanted = self._book.want(batch, offer.addresses, now)
+        bits = encode_bits(wanted)
         subscription.next_offer, subscription.asked = None, offer.end + 1
         answer = WantedHashes(stream, bits, offer.end + 1, subscription.bound)
         self._commands.append(Send(TOP, answer))
@@ -214,14 +224,19 @@ class Client:
             self._cover(subscription, batch)
 
     def _cover(self, subscription: _Subscription, batch: Batch) -> None:
-        subscription.intervals.add(batch.first, batch.last)
         name, key, _ = subscription.stream
+        if name == RETRIEVE_REQUEST:
+            # It begins anew with each connection, and nobody goes on with it.
+            return
+        subscription.intervals.add(batch.first, batch.last)
         self._commands.append(Save(name, key, subscription.intervals.encode()))
 
     def _take_chunk(self, address: bytes, chunk: bytes) -> None:
         if not is_valid(address, chunk):
             raise breach(f"a chunk that is not the one of its address {address.hex()}")
-        is_kept, is_sought = self._book.take(self, address), address in self._book.sought
+        is_kept = self._book.take(self, address)
+        # One that can be part of no file, with zeros behind it or cut off, ends no search.
+        is_sought = address in self._book.sought and is_of_use(chunk)
         if is_kept:
             self._commands.append(Keep(address, chunk))
         if is_sought:
@@ -255,7 +270,11 @@ class Client:
         subscription = self._subscriptions[batch.stream]
         subscription.batch = None
         self._cover(subscription, batch)
-        self._answer(subscription, now)
+        try:
+            self._answer(subscription, now)
+        except FailedError as error:
+            # Whoever else waits for what has come is not to miss it.
+            self.failure = error
 
     @property
     def next_deadline(self) -> float | None:
@@ -267,6 +286,7 @@ class Client:
         for batch in self._batches():
             if now < batch.since + BATCH_S:
                 continue
+            self._book.look(batch, now)
             if self._book.is_owed(batch):
                 span = f"{batch.first} to {batch.last}"
                 raise breach(f"{batch.stream.described}: {span} did not come in {BATCH_S:.0f} s")
@@ -275,6 +295,11 @@ class Client:
     def _batches(self) -> list[Batch]:
         found = (each.batch for each in self._subscriptions.values())
         return [each for each in found if each is not None]
+
+
+def is_of_use(chunk: bytes) -> bool:
+    """Whether a valid chunk can be part of a file, or is an update of a feed."""
+    return not span_of(chunk) or fit_of(chunk) is not Fit.NONE
 
 
 def _fits(text: str, stream: Stream) -> bool:

@@ -61,6 +61,7 @@ class Conversation:
         self._stirred = trio.Event()
         self._readable = trio.Event()
         self._lacked_room = False
+        self._is_held_up = False
         self._failure: RefusedError | None = None
         self._failed = trio.Event()
         self._is_over = trio.Event()
@@ -169,7 +170,9 @@ class Conversation:
     async def _receive(self) -> None:
         assert self._neighbour is not None
         while True:
+            self._is_held_up = not self._hub.keeper.has_room
             await self._hub.keeper.room()
+            self._is_held_up = False
             data = await self._stream.receive_some(_READ_BYTES)
             if not data:
                 return
@@ -232,5 +235,8 @@ class Conversation:
     async def _keep_time(self) -> None:
         while True:
             await trio.sleep_until(self._link.next_deadline)
+            if self._is_held_up:
+                # What it has said waits for our disk.
+                self._link.hold(trio.current_time())
             self._link.advance(trio.current_time())
             self.stirred()

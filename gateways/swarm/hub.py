@@ -7,24 +7,28 @@ done in the event loop, in its order. Chunks are read and written outside of the
 """
 
 import logging
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
 from gateways import LogHost
 from gateways.reading import CodecError
 from gateways.swarm.bmt import Chunk, Kind, span_of
+from gateways.swarm.client import is_of_use
 from gateways.swarm.codec import SYNC, Message, Stream, read_bin_key
 from gateways.swarm.commands import Keep, Read, Save, Send
-from gateways.swarm.devp2p import RefusedError
+from gateways.swarm.devp2p import Reason, RefusedError
 from gateways.swarm.intervals import Intervals, decode_intervals
+from gateways.swarm.keys import overlay_of
 from gateways.swarm.link import Identity
 from gateways.swarm.neighbour import Known, Neighbour
 from gateways.swarm.peers import Arrived, Done, Dropped, Peers, Synced
-from gateways.swarm.sources import BAD_KEY, Source, UnavailableError
+from gateways.swarm.sources import BAD_KEY, FailedError, Source, UnavailableError
 from logstore import StoreError
 from peer.node import Observer
 
@@ -37,6 +41,8 @@ log = logging.getLogger(__name__)
 READS_MAX: Final = 2
 """Peers for whom chunks are read at once: the store has megabytes for each that reads."""
 _FAILED_S: Final = 1.0
+_TURN_S: Final = 0.02
+"""So long the messages of one peer are taken in one go."""
 _SOON_S: Final = 0.01
 """What is due again at once is not looked at sooner."""
 
@@ -52,6 +58,46 @@ class Talk(Protocol):
 
     def fail(self, error: RefusedError) -> None:
         """The connection is to end."""
+
+
+_Command = tuple[Neighbour | None, Done]
+
+
+class _Stepped(NamedTuple):
+    """What came of a step."""
+
+    done: list[_Command]
+    due: float | None
+    depth: int
+    is_synced: bool
+    storage: StoreError | None
+    error: Exception | None
+
+
+class _Bin:
+    """A bin as a server asks for it; where the store fails, that cannot be said."""
+
+    def __init__(
+        self,
+        bins: Bins,
+        bin_: int,
+        holds: Callable[[bytes], bool],
+        failed: Callable[[StoreError], FailedError],
+    ) -> None:
+        self._bins = bins
+        self._bin = bin_
+        self.holds = holds
+        self._failed = failed
+
+    @property
+    def newest(self) -> int:
+        return self._bins.newest(self._bin)
+
+    def addresses(self, first: int, last: int, count: int) -> list[bytes]:
+        try:
+            return self._bins.addresses(self._bin, first, last, count)
+        except StoreError as error:
+            raise self._failed(error) from error
 
 
 class _Wait:
@@ -80,7 +126,7 @@ class Hub:
         self.observe: Final = observer
         self._bins = bins
         self._peers = Peers(
-            identity.overlay, {SYNC: self._open_bin}, bins.holds, is_light=identity.is_light
+            identity.overlay, {SYNC: self._open_bin}, self._holds, is_light=identity.is_light
         )
         self.keeper: Final = Keeper(
             host, bins, chunks_max, self._kept, self._pause, self._tell_full
@@ -93,32 +139,28 @@ class Hub:
         self._grown = trio.Event()
         self._moved = trio.Event()
         self._was_synced = False
+        self._storage: StoreError | None = None
+        """What has failed in the step that runs."""
+        self.depth = 0
+        """The node's depth, as of the last step."""
+        self.is_synced = False
+        """Whether all is here that the peers have, as of the last step."""
         self.unfinished = 0
         """Connections whose handshakes are under way."""
 
     @property
     def neighbours(self) -> list[Neighbour]:
         """The peers that are connected."""
-        return self._peers.neighbours
+        return [*self._talks]
 
     def is_connected(self, public: bytes) -> bool:
         """Whether the node of a key is a peer now."""
-        return self._peers.is_connected(public)
+        return any(each.known.public == public for each in self._talks)
 
     @property
     def chunks(self) -> int:
         """How many chunks are held."""
         return self._bins.count()
-
-    @property
-    def depth(self) -> int:
-        """The node's depth."""
-        return self._peers.depth
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether all is here that the peers have."""
-        return self._peers.is_synced
 
     async def run(self, wished: Callable[[dict[str, bytes]], object]) -> None:
         """Until cancelled. `wished` is told what other processes want, by name."""
@@ -152,44 +194,86 @@ class Hub:
         """
         async with self._lock:
             now = trio.current_time()
-            done, due, error = await self.host.call(partial(self._work, work, now))
-            for neighbour, each in done:
-                self._carry_out(neighbour, each)
-            self._arm(due, now)
+            stepped = await self.host.call(partial(self._work, work, now))
+            for neighbour, each in stepped.done:
+                self._carry_out(neighbour, each, now)
+            self.depth, self.is_synced = stepped.depth, stepped.is_synced
+            if stepped.storage is not None:
+                self.host.storage_failed(stepped.storage)
+            self._arm(stepped.due, now, is_failing=stepped.storage is not None)
         self._tell_moved()
-        if error is not None:
-            raise error
+        if stepped.error is not None:
+            raise stepped.error
 
     async def _own_step(self, work: Callable[[float], object]) -> None:
-        """`step`, of what is no peer's: a store that fails is said, and asked again later."""
+        """`step`, of what is no peer's, and so ends nobody's connection."""
         try:
             await self.step(work)
-        except StoreError as error:
-            self.host.storage_failed(error)
+        except Exception:
+            # One machine's fault is to end nothing else.
+            log.exception("a step of the Swarm node has failed")
             await trio.sleep(_FAILED_S)
 
-    def _work(
-        self, work: Callable[[float], object], now: float
-    ) -> tuple[list[tuple[Neighbour | None, Done]], float | None, Exception | None]:
-        failed: Exception | None = None
-        done: list[tuple[Neighbour | None, Done]] = []
+    def _work(self, work: Callable[[float], object], now: float) -> _Stepped:
+        """What other peers are to have of a step they have, however it ends."""
+        error: Exception | None = None
         try:
-            try:
-                work(now)
-            finally:
-                done = self._peers.commands(now)
-                self._save(done)
-        except (RefusedError, StoreError) as error:
-            failed = error
-        return done, self._peers.next_deadline(now), failed
+            work(now)
+        except FailedError as failed:
+            error = RefusedError(Reason.REQUESTED, f"it cannot be served: {failed}")
+        except Exception as raised:  # noqa: BLE001 - `step` raises it
+            error = raised
+        done = self._save(self._peers.commands(now))
+        due, storage = self._peers.next_deadline(now), self._storage
+        self._storage = None
+        return _Stepped(done, due, self._peers.depth, self._peers.is_synced, storage, error)
 
-    def _save(self, done: list[tuple[Neighbour | None, Done]]) -> None:
-        """Writes down what is recorded of peers, before anything is sent that relies on it."""
+    def _save(self, done: list[_Command]) -> list[_Command]:
+        """Writes down what is recorded of peers, before anything is sent that relies on it.
+
+        Under the address of its key, which nobody else can claim: who wrote into the record of
+        another one would keep us from ever asking that for what it has. Where a record cannot be
+        written, the connection ends before more is said on it.
+        """
+        rows: dict[Neighbour, list[tuple[str, str, str]]] = {}
         for neighbour, each in done:
             if neighbour is not None and isinstance(each, Save):
-                self._bins.save(neighbour.overlay, [(each.name, each.key, each.text)])
+                rows.setdefault(neighbour, []).append((each.name, each.key, each.text))
+        failed: dict[Neighbour, Dropped] = {}
+        for neighbour, records in rows.items():
+            try:
+                self._bins.save(overlay_of(neighbour.known.public), records)
+            except StoreError as error:
+                self._storage = error
+                refused = RefusedError(Reason.REQUESTED, f"what it gave is not recorded: {error}")
+                failed[neighbour] = Dropped(refused)
+        if not failed:
+            return done
+        kept = [(at, each) for at, each in done if at not in failed or not isinstance(each, Send)]
+        return [*kept, *failed.items()]
 
-    def _carry_out(self, neighbour: Neighbour | None, done: Done) -> None:
+    # What the machines ask -----------------------------------------------------------------------
+
+    def _holds(self, address: bytes) -> bool:
+        """Whether a chunk is held. Raises FailedError."""
+        try:
+            return self._bins.holds(address)
+        except StoreError as error:
+            self._storage = error
+            raise FailedError(str(error)) from error
+
+    def _open_bin(self, stream: Stream) -> Source:
+        try:
+            bin_ = read_bin_key(stream.key)
+        except CodecError:
+            raise UnavailableError(BAD_KEY) from None
+        return _Bin(self._bins, bin_, self._holds, self._failed)
+
+    def _failed(self, error: StoreError) -> FailedError:
+        self._storage = error
+        return FailedError(str(error))
+
+    def _carry_out(self, neighbour: Neighbour | None, done: Done, now: float) -> None:
         talk = None if neighbour is None else self._talks.get(neighbour)
         match done:
             case Send(priority, message):
@@ -204,7 +288,7 @@ class Hub:
                     talk.read_later(done)
             case Keep(address, chunk):
                 if not self.keeper.put(_chunk(address, chunk), is_own=False):
-                    self._peers.lost([address])
+                    self._peers.lost([address], now)
             case Arrived(tag, address, chunk):
                 assert isinstance(tag, _Wait)
                 if chunk is not None:
@@ -220,9 +304,9 @@ class Hub:
             case Save():
                 pass
 
-    def _arm(self, due: float | None, now: float) -> None:
+    def _arm(self, due: float | None, now: float, *, is_failing: bool) -> None:
         if due is not None:
-            due = max(due, now + _SOON_S)
+            due = max(due, now + (_FAILED_S if is_failing else _SOON_S))
         is_sooner = due is not None and (self._due is None or due < self._due)
         self._due = due
         if is_sooner:
@@ -240,7 +324,7 @@ class Hub:
 
     async def join(self, known: Known, talk: Talk) -> Neighbour:
         """A peer's connection is open. Raises RefusedError for who is not to stay, StoreError."""
-        recorded = await self.host.call(partial(self._recorded, known.overlay))
+        recorded = await self.host.call(partial(self._recorded, overlay_of(known.public)))
         joined: list[Neighbour] = []
 
         def join(now: float) -> None:
@@ -270,11 +354,18 @@ class Hub:
     async def receive(self, neighbour: Neighbour, messages: list[Message]) -> None:
         """A peer has said something. Raises RefusedError, which ends its connection."""
 
-        def receive(now: float) -> None:
-            for message in messages:
-                self._peers.receive(neighbour, message, now)
+        left = deque(messages)
 
-        await self.step(receive)
+        def receive(now: float) -> None:
+            until = time.monotonic() + _TURN_S
+            while left:
+                self._peers.receive(neighbour, left.popleft(), now)
+                if time.monotonic() >= until:
+                    return
+
+        # In turns: of one who sends as many as he can, others wait for this one and no more.
+        while left:
+            await self.step(receive)
 
     async def read(self, neighbour: Neighbour, asked: Read) -> None:
         """Reads chunks that a peer has asked for, and puts them into its queue."""
@@ -296,12 +387,6 @@ class Hub:
             for address, chunk in zip(addresses, found, strict=True)
         ]
 
-    def _open_bin(self, stream: Stream) -> Source:
-        try:
-            return self._bins.source(read_bin_key(stream.key))
-        except CodecError:
-            raise UnavailableError(BAD_KEY) from None
-
     def has_room(self) -> None:
         """The queue of a peer has room again, for what it is to be offered."""
         self._grown.set()
@@ -311,19 +396,25 @@ class Hub:
     async def chunk(self, address: bytes) -> bytes | None:
         """A chunk, from the store or from peers; None if nobody has it. Raises StoreError."""
         [held] = await self.host.call(partial(self._bins.read, [address]))
-        if held is not None:
+        # Of what can be part of no file somebody may have a better one.
+        if held is not None and is_of_use(held):
             return held
         waiting = _Wait()
         await self.step(partial(self._peers.seek, address, waiting))
         try:
             await waiting.over.wait()
         finally:
-            self._peers.give_up(address, waiting)
+            if not waiting.over.is_set():
+                with trio.CancelScope(shield=True):
+                    await self._own_step(lambda _: self._peers.give_up(address, waiting))
+        if waiting.chunk is None:
+            # It may have come otherwise while it was looked for.
+            [waiting.chunk] = await self.host.call(partial(self._bins.read, [address]))
         return waiting.chunk
 
     async def _kept(self, kept: list[bytes], lost: list[bytes]) -> None:
         def kept_now(now: float) -> None:
-            self._peers.lost(lost)
+            self._peers.lost(lost, now)
             self._peers.recorded(kept, now)
             self._peers.grown(now)
 
@@ -360,7 +451,7 @@ class Hub:
                     "sent": each.sent,
                     "duplicates": each.client.ignored,
                 }
-                for each in self.neighbours
+                for each in self._talks
             ],
         }
 

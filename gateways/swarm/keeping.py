@@ -77,13 +77,17 @@ class Keeper:
             if self._is_failing and self._size >= WAITING_BYTES_MAX:
                 return False
             self._size += len(chunk.encoded)
-        self._waiting[chunk.address] = (chunk, is_own or (before is not None and before[1]))
+            self._waiting[chunk.address] = (chunk, is_own)
+        elif is_own:
+            # The first of one address, whose size is counted.
+            self._waiting[chunk.address] = (before[0], True)
         self._some.set()
         return True
 
     async def flush(self) -> None:
         """Returns once all that was put is on disk, or will not be."""
-        while self._waiting:
+        waiting = [*self._waiting]
+        while any(each in self._waiting for each in waiting):
             await self._change.wait()
 
     async def look(self) -> None:
@@ -130,9 +134,12 @@ class Keeper:
             await trio.sleep(AGAIN_S)
             return
         self._is_failing = False
-        for chunk, _ in taken:
-            del self._waiting[chunk.address]
-            self._size -= len(chunk.encoded)
+        for each in taken:
+            chunk, _ = each
+            # Unless somebody here has come to want it: then it is to be kept after all.
+            if self._waiting[chunk.address] is each:
+                del self._waiting[chunk.address]
+                self._size -= len(chunk.encoded)
         await self._kept([each.address for each in kept], lost)
         self._tell_changed()
         await self.look()

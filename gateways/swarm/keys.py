@@ -105,4 +105,9 @@ def read_enode(text: str) -> Enode:
     found = _ENODE.fullmatch(text)
     if found is None or not 0 < int(found[3]) <= PORT_MAX:
         raise CodecError(f"{text[:200]!r} is no enode://PUBLIC_KEY@HOST:PORT")
-    return Enode(bytes.fromhex(found[1]), found[2].strip("[]"), int(found[3]))
+    public = bytes.fromhex(found[1])
+    try:
+        coincurve.PublicKey(_UNCOMPRESSED + public)
+    except ValueError:
+        raise CodecError(f"{text[:24]}... names a key that is no point of secp256k1") from None
+    return Enode(public, found[2].strip("[]"), int(found[3]))

@@ -47,11 +47,13 @@ from gateways.swarm.devp2p import Message as BaseMessage
 from gateways.swarm.devp2p import decode_message as decode_base
 from gateways.swarm.devp2p import encode_message as encode_base
 from gateways.swarm.keys import Key
-from gateways.swarm.rlpx import Connection, Draws, FrameTooLargeError
+from gateways.swarm.rlpx import FRAME_BYTES_MAX, Connection, Draws, FrameTooLargeError
 
 HANDSHAKES_S: Final = 5.0
 """For RLPx's handshake and devp2p's hello together."""
 BZZ_S: Final = 3.0
+EARLY_BYTES_MAX: Final = 4_096
+"""The body of a frame before both are known to be of one network."""
 
 
 class EndedError(Exception):
@@ -87,12 +89,15 @@ class Link:
     ) -> None:
         self._identity = identity
         self._connection = Connection(identity.key, draws, remote)
+        # A stranger makes us hold no more than a hello takes.
+        self._connection.allow(EARLY_BYTES_MAX)
         self._is_caller = remote is not None
         self._shared: Shared | None = None
         self._has_said_hello = False
         self._due = now + HANDSHAKES_S
         self._heard = now
         self._has_pinged = False
+        self._owes_pong = False
         self.peer: Handshake | None = None
         """Who the other side is by bzz; with this the link is open."""
 
@@ -110,7 +115,8 @@ class Link:
     @property
     def has_bamboo(self) -> bool:
         """Whether both sides keep to our rules."""
-        return self._shared is not None and self._shared.has_bamboo
+        names_it = any(each.name == BAMBOO for each in _NAMED)
+        return names_it and self._shared is not None and self._shared.has_bamboo
 
     # In ------------------------------------------------------------------------------------------
 
@@ -179,7 +185,8 @@ class Link:
             case Disconnect(reason):
                 raise EndedError(describe(reason))
             case Ping():
-                self._send_base(Pong())
+                # One answer for as many as have come: who sends them need not read.
+                self._owes_pong = True
             case _:
                 pass
 
@@ -192,12 +199,20 @@ class Link:
         if not self._is_caller:
             self._send_bzz()
         self.peer = handshake
+        self._connection.allow(FRAME_BYTES_MAX)
 
     # Out -----------------------------------------------------------------------------------------
 
     def take(self) -> bytes:
         """The bytes that are to be sent, once."""
+        if self._owes_pong:
+            self._owes_pong = False
+            self._send_base(Pong())
         return self._connection.take()
+
+    def hold(self, now: float) -> None:
+        """Nothing can be received for a while, which is no silence of the other side's."""
+        self._heard = now
 
     def send(self, number: int, message: bytes) -> None:
         """Puts a message of stream/8, of `encode_message`, behind what is to be sent."""

@@ -12,6 +12,8 @@ from typing import Final
 from gateways.swarm.book import Book
 from gateways.swarm.client import Client
 from gateways.swarm.codec import (
+    SYNC,
+    TOP,
     Message,
     RequestSubscription,
     RetrieveRequest,
@@ -36,6 +38,7 @@ class Known:
     public: bytes
     """Its key, 64 bytes."""
     overlay: bytes
+    """The address that it claims: upstream's nodes may choose."""
     enode: str
     """Where it says that it is."""
     has_bamboo: bool
@@ -82,6 +85,11 @@ class Neighbour:
         """Its address."""
         return self.known.overlay
 
+    @property
+    def has_room(self) -> bool:
+        """Whether it takes what others would have it asked: it may be slow to read."""
+        return self.queue.has_room(TOP)
+
     def seek(self, address: bytes, hops: int) -> None:
         """Asks it for a chunk that it may have, or find."""
         self.client.seek(address, hops)
@@ -117,12 +125,16 @@ class Neighbour:
 
     def reckon(self, now: float) -> None:
         """Works out anew when something is due."""
-        quiet = None if self.is_synced else self.client.quiet_since("SYNC")
+        is_told = self.is_synced or not self.wanting.takes
+        quiet = None if is_told else self.client.quiet_since(SYNC)
+        synced = None if quiet is None else quiet + QUIET_S
+        if synced is not None and synced <= now and not self.wanting.is_synced(now):
+            # What it lacks besides has a time of its own, or is heard of.
+            synced = None
         deadlines = [
             self.server.next_deadline,
             self.client.next_deadline,
             self.wanting.next_deadline,
-            # What was due before is done, or waits for something else that will be heard of.
-            None if quiet is None or quiet + QUIET_S <= now else quiet + QUIET_S,
+            synced,
         ]
         self.due = min((each for each in deadlines if each is not None), default=None)

@@ -11,6 +11,8 @@ and forgotten, the oldest first.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from gateways.swarm.book import Book
@@ -21,7 +23,7 @@ from gateways.swarm.intervals import Intervals
 from gateways.swarm.neighbour import Known, Neighbour
 from gateways.swarm.proximity import depth
 from gateways.swarm.retrieval import Searches
-from gateways.swarm.sources import Opener
+from gateways.swarm.sources import FailedError, Opener
 from gateways.swarm.wanting import share_of
 
 PEERS_MAX: Final = 50
@@ -118,10 +120,6 @@ class Peers:
         """Those that are connected, in the order in which they came."""
         return [*self._neighbours.values()]
 
-    def is_connected(self, public: bytes) -> bool:
-        """Whether the node of a key is among them."""
-        return public in self._neighbours
-
     @property
     def depth(self) -> int:
         """The node's depth (spec section 2.8)."""
@@ -170,7 +168,7 @@ class Peers:
             neighbour.wanting.begin(now)
             self._searches.join(neighbour, now)
         self._share_out(now)
-        self._searches.advance(now)
+        self._search_on(now)
         return neighbour
 
     def leave(self, neighbour: Neighbour, now: float) -> None:
@@ -208,15 +206,14 @@ class Peers:
         """Chunks are on disk."""
         self._book.recorded(addresses, now)
 
-    def lost(self, addresses: Iterable[bytes]) -> None:
+    def lost(self, addresses: Iterable[bytes], now: float) -> None:
         """Chunks of a `Keep` will not be on disk."""
-        self._book.lost(addresses)
+        self._book.lost(addresses, now)
 
     def grown(self, now: float) -> None:
         """There is more in streams that are served, or room to offer it."""
-        self._stirred.update(self._neighbours.values())
-        for each in self._neighbours.values():
-            each.server.advance(now)
+        for each in self.neighbours:
+            self._guarded(each, each.server.advance, now)
 
     def pause(self, is_paused: bool, now: float) -> None:
         """Nothing more is synced to here, or again: what can be held is, or the disk is full."""
@@ -241,7 +238,10 @@ class Peers:
         is_over = False
         while not is_over:
             is_over = True
-            for each in self._neighbours.values():
+            for each in self.neighbours:
+                if each.client.failure is not None:
+                    self._drop(each, each.client.failure)
+                    each.client.failure = None
                 for command in each.commands(now):
                     is_over = False
                     self._stirred.add(each)
@@ -268,7 +268,8 @@ class Peers:
                 self._done.append((None, Arrived(waiter.tag, address, chunk)))
             elif isinstance(waiter, Requester):
                 self.passing.put(address, chunk)
-                waiter.neighbour.server.found(address, now, skip_check=waiter.skip_check)
+                found = partial(waiter.neighbour.server.found, skip_check=waiter.skip_check)
+                self._guarded(waiter.neighbour, partial(found, address), now)
 
     # Time ----------------------------------------------------------------------------------------
 
@@ -283,22 +284,36 @@ class Peers:
 
     def advance(self, now: float) -> None:
         """Does what is due."""
-        self._stirred.update(self._neighbours.values())
-        self._book.advance(now)
+        # What of the book could not be looked at stays due.
+        with suppress(FailedError):
+            self._book.advance(now)
+        self._search_on(now)
+        for each in self.neighbours:
+            self._guarded(each, each.advance, now)
+        self._look_whether_synced(now)
+
+    def _guarded(self, neighbour: Neighbour, work: Callable[[float], None], now: float) -> None:
+        """What a peer has broken, or what fails for it, ends its connection and nothing else."""
+        self._stirred.add(neighbour)
+        try:
+            work(now)
+        except RefusedError as error:
+            self._done.append((neighbour, Dropped(error)))
+        except FailedError as error:
+            self._drop(neighbour, error)
+
+    def _drop(self, neighbour: Neighbour, error: FailedError) -> None:
+        refused = RefusedError(Reason.REQUESTED, f"it cannot be served: {error}")
+        self._done.append((neighbour, Dropped(refused)))
+
+    def _search_on(self, now: float) -> None:
         for address, waiter in self._searches.advance(now):
             if isinstance(waiter, Lacking):
                 self._done.append((None, Arrived(waiter.tag, address, None)))
-        for each in self._neighbours.values():
-            try:
-                each.advance(now)
-            except RefusedError as error:
-                self._done.append((each, Dropped(error)))
-        self._look_whether_synced(now)
 
     def _look_whether_synced(self, now: float) -> None:
         for each in self._neighbours.values():
-            is_full = not (each.known.is_light or self._is_light)
-            is_synced = is_full and each.wanting.is_synced(now)
+            is_synced = each.wanting.takes and each.wanting.is_synced(now)
             if is_synced and not each.is_synced:
                 self._done.append((each, Synced()))
             each.is_synced = is_synced

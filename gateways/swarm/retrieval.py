@@ -11,6 +11,7 @@ batch waits for the same chunk, what comes by either way is there for both.
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from gateways.swarm.book import Book
@@ -29,6 +30,10 @@ class Neighbour(Protocol, Hashable):
     def overlay(self) -> bytes:
         """Its address, 32 bytes."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether it may be asked more: who asks us without end fills no other's queue."""
+
     def seek(self, address: bytes, hops: int) -> None:
         """Asks it for a chunk."""
 
@@ -45,7 +50,7 @@ class Waiter(Protocol, Hashable):
 class _Search:
     since: float
     due: float
-    """When the next peer is asked."""
+    """When the next peer is asked, or it is over."""
     hops: int
     waiters: dict[Waiter, None] = field(default_factory=dict)
     asked: list[Neighbour] = field(default_factory=list)
@@ -58,23 +63,28 @@ class Searches:
         self._book = book
         self._neighbours: list[Neighbour] = []
         self._searches: dict[bytes, _Search] = {}
+        # When which is due, the first on top; what is no longer so is passed over. Peers may have
+        # tens of thousands of searches here.
+        self._line: list[tuple[float, bytes]] = []
         # What each peer waits for, the oldest first.
         self._asking: dict[Neighbour, dict[tuple[bytes, Waiter], None]] = {}
 
     def join(self, neighbour: Neighbour, now: float) -> None:
         """A full peer is there; it is asked at once where nobody else is left."""
         self._neighbours.append(neighbour)
-        for search in self._searches.values():
-            search.due = min(search.due, max(now, search.since + NEXT_S * len(search.asked)))
+        for address, search in self._searches.items():
+            again = max(now, search.since + NEXT_S * len(search.asked))
+            if again < search.due:
+                self._set_due(address, search, again)
 
     def leave(self, neighbour: Neighbour, now: float) -> None:
         """A peer has left: what it has asked for nobody waits for, and whom else we ask is due."""
         self._neighbours = [each for each in self._neighbours if each is not neighbour]
         for address, waiter in [*self._asking.get(neighbour, ())]:
             self.give_up(address, waiter)
-        for search in self._searches.values():
+        for address, search in self._searches.items():
             if search.asked[-1:] == [neighbour]:
-                search.due = now
+                self._set_due(address, search, now)
             search.asked = [each for each in search.asked if each is not neighbour]
 
     def seek(self, address: bytes, waiter: Waiter, hops: int, now: float) -> None:
@@ -127,18 +137,27 @@ class Searches:
 
     # Time ----------------------------------------------------------------------------------------
 
+    def _set_due(self, address: bytes, search: _Search, at: float) -> None:
+        search.due = min(at, search.since + SEARCH_S)
+        heappush(self._line, (search.due, address))
+
     @property
     def next_deadline(self) -> float | None:
         """When `advance` is to be called at the latest."""
-        return min(
-            (min(each.due, each.since + SEARCH_S) for each in self._searches.values()),
-            default=None,
-        )
+        while self._line:
+            at, address = self._line[0]
+            search = self._searches.get(address)
+            if search is not None and search.due == at:
+                return at
+            heappop(self._line)
+        return None
 
     def advance(self, now: float) -> list[tuple[bytes, Waiter]]:
         """Asks the next peers; who has waited in vain, and for what."""
         in_vain: list[tuple[bytes, Waiter]] = []
-        for address, search in [*self._searches.items()]:
+        while (due := self.next_deadline) is not None and now >= due:
+            _, address = heappop(self._line)
+            search = self._searches[address]
             if now >= search.since + SEARCH_S:
                 self._end(address)
                 in_vain += [(address, each) for each in search.waiters]
@@ -149,17 +168,19 @@ class Searches:
     def _ask(self, address: bytes, search: _Search, now: float) -> None:
         if now < search.due:
             return
-        asking = [each.neighbour for each in search.waiters]
+        asking = {each.neighbour for each in search.waiters}
         left = [
             each for each in self._neighbours if each not in search.asked and each not in asking
         ]
         if not left:
-            search.due = search.since + SEARCH_S
+            self._set_due(address, search, search.since + SEARCH_S)
             return
-        nearest = min(left, key=lambda each: _distance(each.overlay, address))
-        search.asked.append(nearest)
-        search.due = now + NEXT_S
-        nearest.seek(address, search.hops)
+        self._set_due(address, search, now + NEXT_S)
+        with_room = [each for each in left if each.has_room]
+        if with_room:
+            nearest = min(with_room, key=lambda each: _distance(each.overlay, address))
+            search.asked.append(nearest)
+            nearest.seek(address, search.hops)
 
 
 def _distance(one: bytes, other: bytes) -> int:

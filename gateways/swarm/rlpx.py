@@ -164,10 +164,18 @@ class _RunningMac:
         self._state.update(_xor(block, header))
         return self._state.digest()[:MAC_BYTES]
 
+    def feed(self, body: bytes) -> None:
+        """A part of an encrypted body."""
+        self._state.update(body)
+
+    def of_fed(self) -> bytes:
+        """The code of an encrypted body that was fed to its end."""
+        return self.of_header(self._state.digest()[:MAC_BYTES])
+
     def of_body(self, body: bytes) -> bytes:
         """The code of an encrypted body."""
-        self._state.update(body)
-        return self.of_header(self._state.digest()[:MAC_BYTES])
+        self.feed(body)
+        return self.of_fed()
 
 
 class Sealer:
@@ -195,16 +203,28 @@ class Sealer:
 class Opener:
     """Cuts what comes in one direction into frames; holds one frame and what came with it at most.
 
-    After an error there is nothing more to be had: the hash has run on.
+    A body is opened as it comes, so that the largest one costs no more at once than what has come;
+    nothing of it is given out before its code was right. After an error there is nothing more to be
+    had: the hash has run on.
     """
 
-    __slots__ = ("_buffer", "_cipher", "_length", "_mac")
+    __slots__ = ("_body", "_buffer", "_cipher", "_left", "_length", "_mac", "_most")
 
-    def __init__(self, secrets: Secrets, nonce: bytes, handshake: bytes) -> None:
+    def __init__(
+        self, secrets: Secrets, nonce: bytes, handshake: bytes, most: int = FRAME_BYTES_MAX
+    ) -> None:
         self._cipher = _ctr(secrets.aes, bytes(IV_BYTES))
         self._mac = _RunningMac(secrets, nonce, handshake)
+        self._most = most
         self._buffer = bytearray()
+        self._body = bytearray()
         self._length: int | None = None
+        self._left = 0
+        """Bytes of the body that have not come."""
+
+    def allow(self, most: int) -> None:
+        """Takes bodies of so many bytes from now on."""
+        self._most = most
 
     def feed(self, data: bytes) -> None:
         """Takes bytes as they come."""
@@ -219,13 +239,18 @@ class Opener:
             if len(self._buffer) < HEADER_BYTES + MAC_BYTES:
                 return None
             self._length = self._open_header()
-        padded = self._length + -self._length % 16
-        if len(self._buffer) < padded + MAC_BYTES:
+            self._left = self._length + -self._length % 16
+        if self._left and self._buffer:
+            sealed = self._take(min(self._left, len(self._buffer)))
+            self._left -= len(sealed)
+            self._mac.feed(sealed)
+            self._body += self._cipher.update(sealed)
+        if self._left or len(self._buffer) < MAC_BYTES:
             return None
-        sealed = self._take(padded)
-        if not hmac.compare_digest(self._mac.of_body(sealed), self._take(MAC_BYTES)):
+        if not hmac.compare_digest(self._mac.of_fed(), self._take(MAC_BYTES)):
             raise WrongMacError("a frame whose body has the wrong code")
-        body = self._cipher.update(sealed)[: self._length]
+        body = bytes(self._body[: self._length])
+        self._body.clear()
         self._length = None
         return body
 
@@ -235,8 +260,8 @@ class Opener:
         if not hmac.compare_digest(self._mac.of_header(header), self._take(MAC_BYTES)):
             raise WrongMacError("a frame whose header has the wrong code")
         length = int.from_bytes(self._cipher.update(header)[:3], "big")
-        if length > FRAME_BYTES_MAX:
-            raise FrameTooLargeError(f"a frame of {length} bytes, {FRAME_BYTES_MAX} are the limit")
+        if length > self._most:
+            raise FrameTooLargeError(f"a frame of {length} bytes, {self._most} are the limit")
         return length
 
     def _take(self, length: int) -> bytes:
@@ -299,6 +324,7 @@ class Connection:
         "_draws",
         "_error",
         "_key",
+        "_most",
         "_opener",
         "_out",
         "_sealer",
@@ -316,6 +342,7 @@ class Connection:
         self._key = key
         self._draws = draws
         self._auth = b""
+        self._most = FRAME_BYTES_MAX
         self._buffer = bytearray()
         self._out = bytearray()
         self._sealer: Sealer | None = None
@@ -332,6 +359,12 @@ class Connection:
     def is_established(self) -> bool:
         """Whether both have shaken hands, and frames may be sent."""
         return self._sealer is not None
+
+    def allow(self, most: int) -> None:
+        """Takes frames whose bodies have so many bytes from now on; FRAME_BYTES_MAX unless said."""
+        self._most = most
+        if self._opener is not None:
+            self._opener.allow(most)
 
     def feed(self, data: bytes) -> None:
         """Takes bytes as they come; once the connection is over they are nothing any more."""
@@ -411,7 +444,7 @@ class Connection:
         ack = self._seal((ephemeral.public, nonce, VERSION), auth.public)
         secrets = derive(ephemeral.dh(remote_ephemeral), auth.nonce, nonce)
         self._sealer = Sealer(secrets, auth.nonce, ack)
-        self._opener = Opener(secrets, nonce, received)
+        self._opener = Opener(secrets, nonce, received, self._most)
         self._out += ack
         self.remote = auth.public
 
@@ -420,4 +453,4 @@ class Connection:
         shared = Key(self._draws.ephemeral).dh(ack.ephemeral)
         secrets = derive(shared, self._draws.nonce, ack.nonce)
         self._sealer = Sealer(secrets, ack.nonce, self._auth)
-        self._opener = Opener(secrets, self._draws.nonce, received)
+        self._opener = Opener(secrets, self._draws.nonce, received, self._most)

@@ -51,6 +51,8 @@ HOPS_MAX: Final = 20
 """A request that has come so far is not passed on (spec section 3.6)."""
 _READS_MAX: Final = 2
 """Batches of a stream whose chunks are being read while another is offered."""
+_PEER_READS_MAX: Final = 128
+"""Of all streams together, those that are unsubscribed by now too: nothing is offered beyond it."""
 
 ServerMessage = Subscribe | WantedHashes | Unsubscribe | RetrieveRequest
 
@@ -298,6 +300,7 @@ class Server:
             served.wanted is not None
             and served.offered is None
             and served.reads < _READS_MAX
+            and len(self._reading) < _PEER_READS_MAX
             and self._has_room(served.priority)
         )
 
@@ -319,8 +322,9 @@ class Server:
             if now < served.batch_due:
                 return
         items = served.source.addresses(served.at, newest, BATCH_ITEMS_MAX)
-        served.at += len(items)
+        # Both questions may fail, and then nothing of this batch was looked at.
         here = [each for each in items if served.source.holds(each)]
+        served.at += len(items)
         if not here:
             # Of a million items that are gone no more are looked at in one go.
             served.batch_due = now

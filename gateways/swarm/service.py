@@ -11,26 +11,17 @@ from typing import Final
 
 import trio
 
-from gateways import Ended, LogHost, Reception, Running, WriterLock, again, beside, outlasting
+from gateways import LogHost, Reception, Running, WriterLock, outlasting
 from gateways.reading import CodecError
 from gateways.swarm.files import FileError, FileReader
 from gateways.swarm.keys import Enode, read_enode
 from gateways.swarm.link import Identity
 from logstore import Store, StoreError
 from peer.api import Address, Peer
-from peer.node import (
-    Backoff,
-    CannotConnectError,
-    Observer,
-    StatusFile,
-    address_of,
-    alone,
-    open_listeners,
-    open_stream,
-    unobserved,
-)
+from peer.node import Observer, StatusFile, address_of, alone, open_listeners, unobserved
 
 from .bins import Bins
+from .callers import Callers
 from .conversation import Conversation
 from .hub import Hub
 from .logs import Chunks, Node, node_of
@@ -86,11 +77,13 @@ class SwarmServer(Running):
         self._observer = observer
         self._rng = rng or random.Random()  # noqa: S311 - how long to wait
         self._reception = Reception(self._host, clients_max=0, gone=self._gone)
-        self._calls: dict[Enode, Conversation] = {}
+        self._callers: Callers | None = None
         self._nursery: trio.Nursery | None = None
         self._hub: Hub | None = None
         self._node: Node | None = None
         self._wishes: dict[str, trio.CancelScope] = {}
+        self._waiting: dict[str, bytes] = {}
+        """Those that there were when they were looked at last."""
 
     # What it does --------------------------------------------------------------------------------
 
@@ -118,11 +111,12 @@ class SwarmServer(Running):
 
     def connect(self, enode: str) -> None:
         """Calls a peer, again and again. Raises ValueError for no enode, and for our own."""
-        nursery, hub = self._inside()
+        _, hub = self._inside()
         where = parse_enode(enode)
         if where.public == hub.identity.key.public:
             raise ValueError(f"{enode} is this node itself")
-        nursery.start_soon(self._keep_calling, where)
+        assert self._callers is not None
+        self._callers.want(where)
 
     async def put(self, path: str | Path) -> bytes:
         """Puts a file into the node's log of chunks; its hash, 32 bytes.
@@ -218,57 +212,11 @@ class SwarmServer(Running):
             {"event": "disconnected", "address": name, "reason": reason or "it has hung up"}
         )
 
-    async def _keep_calling(self, enode: Enode) -> None:
-        _, hub = self._inside()
-
-        async def connect() -> trio.SocketStream:
-            # It may have called us meanwhile.
-            while hub.is_connected(enode.public):
-                await hub.moved()
-            try:
-                return await open_stream(Address(enode.host, enode.port))
-            except CannotConnectError as error:
-                self._tell_lost(enode, str(error))
-                raise
-
-        await again(connect, partial(self._call, enode), Backoff(self._rng))
-
-    async def _call(self, enode: Enode, stream: trio.SocketStream) -> bool:
-        """One connection that we have made; whether it is to be made again soon."""
-        assert self._hub is not None
-        name = f"{enode.host}:{enode.port}"
-        conversation = self._calls[enode] = Conversation(self._hub, stream, name, enode)
-        reason = "it is called no longer"
-        was_lost = False
-        try:
-            await conversation.run()
-            reason, was_lost = "it has hung up", True
-        except Ended as error:
-            reason = str(error)
-        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-            reason = "the connection was lost"
-            was_lost = True
-        except StoreError as error:
-            self._host.storage_failed(error)
-            reason = str(error)
-        except Exception as error:
-            # One peer ends nobody else.
-            log.exception("talking with %s has failed", enode)
-            reason = f"a fault of this program: {error!r}"
-        finally:
-            del self._calls[enode]
-            self._tell_lost(enode, reason)
-            await trio.aclose_forcefully(stream)
-        return was_lost and conversation.known is not None
-
-    def _tell_lost(self, enode: Enode, reason: str) -> None:
-        log.info("%s: %s", enode, reason)
-        self._observer({"event": "disconnected", "enode": str(enode), "reason": reason})
-
     # What other processes want -------------------------------------------------------------------
 
     def _wished(self, wishes: dict[str, bytes]) -> None:
         assert self._nursery is not None
+        self._waiting = wishes
         for name, scope in self._wishes.items():
             if name not in wishes:
                 scope.cancel()
@@ -278,28 +226,33 @@ class SwarmServer(Running):
                 self._nursery.start_soon(self._grant, name, value, scope)
 
     async def _grant(self, name: str, value: bytes, scope: trio.CancelScope) -> None:
-        """Fetches what is wanted; over with it, however it went, the wish is taken out.
-
-        By that a further one, if more wait than are granted at once, is looked at.
-        """
+        """Fetches what is wanted; over with it, however it went, the wish is taken out."""
         with scope:
             try:
                 await self._fetch(decode_wish(value))
             except (FileError, ValueError, StoreError) as error:
                 log.info("the wish %s is not granted: %s", name, error)
+            except Exception:
+                # Whoever may write into the store is not to end whoever serves it.
+                log.exception("the wish %s has failed", name)
         try:
             await self._host.call(partial(self._host.store.remember, name, None))
         except StoreError as error:
             self._host.storage_failed(error)
         del self._wishes[name]
+        # If more were waiting than are granted at once, it is another one's turn.
+        self._wished({each: value for each, value in self._waiting.items() if each != name})
 
     async def _fetch(self, wish: Wish) -> None:
-        fetch = partial(self.fetch, wish.root, first=wish.first, last=wish.last)
+        assert self._callers is not None
         enode = None if wish.enode is None else parse_enode(wish.enode)
-        if enode is None or enode in self._calls:
-            await fetch()
-        else:
-            await beside(fetch, partial(self._keep_calling, enode))
+        if enode is not None:
+            self._callers.want(enode)
+        try:
+            await self.fetch(wish.root, first=wish.first, last=wish.last)
+        finally:
+            if enode is not None:
+                self._callers.unwant(enode)
 
     # Its life ------------------------------------------------------------------------------------
 
@@ -312,6 +265,9 @@ class SwarmServer(Running):
                 hub = self._hub = await self._host.call(partial(self._opened, side))
                 async with outlasting(self._end) as nursery:
                     self._nursery = nursery
+                    self._callers = Callers(
+                        self._host, hub, self._observer, self._rng, nursery.start_soon
+                    )
                     nursery.start_soon(hub.run, self._wished)
                     if store.path is not None:
                         nursery.start_soon(StatusFile(store.path, hub.state, STATUS_FILE).run)
@@ -339,8 +295,8 @@ class SwarmServer(Running):
     async def _end(self) -> None:
         """Peers hear that the node ends; what has come is on disk."""
         assert self._hub is not None
+        assert self._callers is not None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._reception.end)
-            for each in [*self._calls.values()]:
-                nursery.start_soon(each.finish)
+            nursery.start_soon(self._callers.end)
         await self._hub.keeper.flush()

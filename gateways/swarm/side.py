@@ -60,7 +60,7 @@ _STATEMENTS: Final = (
     *side_bins.STATEMENTS,
     (
         "CREATE TABLE intervals(overlay BLOB NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL,"
-        " text TEXT NOT NULL, PRIMARY KEY (overlay, name, key)) WITHOUT ROWID"
+        " text TEXT NOT NULL, PRIMARY KEY (overlay, name, key))"
     ),
 )
 _TABLES: Final = ("chunks", "bad", "node", *side_bins.TABLES, "intervals")
@@ -251,15 +251,27 @@ class Side:
         return sorted(unpack_u64(log_id) - 1 for (log_id,) in rows)
 
     def counts(self) -> tuple[int, int]:
-        """How many chunks there are, and how many payloads where one should be are none."""
+        """How many chunks are held, and how many payloads where one should be are none."""
         query = "SELECT chunks, (SELECT count(*) FROM bad) FROM totals"
         [(chunks, bad)] = self._rows(query)
-        return chunks, bad
+        return self.held(chunks), bad
+
+    def held(self, chunks: int) -> int:
+        """How many of so many chunks in the table are held.
+
+        No feed tells of payloads that are deleted, so those of the logs are counted, each time:
+        there are few logs of chunks. Of a chunk that lies in two of them, one of which is deleted,
+        this says no less than is true.
+        """
+        rows = self._rows("SELECT author, log_id FROM logs WHERE kind = ?", _CHUNKS)
+        infos = [self._store.log(LogKey(author, unpack_u64(log_id))) for author, log_id in rows]
+        # All but the declaration.
+        return min(chunks, sum(each.payloads - 1 for each in infos if each is not None))
 
     # The bins of the node ------------------------------------------------------------------------
 
     def bins(self) -> tuple[dict[int, Bin], int]:
-        """The bins whose logs are here, and how many chunks there are."""
+        """The bins whose logs are here, and how many chunks are in the table."""
         return self._look(
             lambda db: (side_bins.load_bins(db), db.execute("SELECT chunks FROM totals").get)
         )
@@ -302,6 +314,14 @@ class Side:
         self._table.run(
             lambda db: db.executemany("INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?)", rows)
         )
+
+    def forget_intervals(self, most: int) -> None:
+        """Keeps the records of so many peers, those that were written last."""
+        query = (
+            "DELETE FROM intervals WHERE overlay IN (SELECT overlay FROM intervals GROUP BY overlay"
+            " ORDER BY max(rowid) DESC LIMIT -1 OFFSET ?)"
+        )
+        self._table.run(lambda db: db.execute(query, (most,)))
 
 
 def _read(entry: StoredEntry) -> _Found:

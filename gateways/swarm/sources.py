@@ -22,6 +22,14 @@ class UnavailableError(Exception):
     """There is no such stream here; the text is what the SubscribeError says (spec section 3.1)."""
 
 
+class FailedError(Exception):
+    """What is asked cannot be said now: the connection that cannot do without it is to end.
+
+    Raised by whoever stands behind a `Source` or says what is held. What was asked is asked again
+    by a new connection, from what was recorded; a machine that went on would leave something out.
+    """
+
+
 class Source(Protocol):
     """The items of one stream."""
 

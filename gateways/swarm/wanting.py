@@ -49,7 +49,7 @@ class Wanting:
     def __init__(self, client: Client, intervals: Mapping[str, Intervals], *, takes: bool) -> None:
         self._client = client
         self._intervals = dict(intervals)
-        self._takes = takes
+        self.takes: Final = takes
         self._share: frozenset[int] = frozenset()
         self._asked_for: set[int] = set()
         self._over: set[int] = set()
@@ -73,7 +73,7 @@ class Wanting:
 
     def request(self, message: RequestSubscription, now: float) -> None:
         """The peer would have us subscribe. The range that it names is not the one we lack."""
-        if message.stream.name != SYNC or not self._takes:
+        if message.stream.name != SYNC or not self.takes:
             return
         try:
             bin_ = read_bin_key(message.stream.key)
@@ -92,14 +92,15 @@ class Wanting:
     @property
     def bins(self) -> frozenset[int]:
         """Those that are wanted now."""
-        if not self._takes or self._is_paused:
+        if not self.takes or self._is_paused:
             return frozenset()
         return (self._share | self._asked_for) - self._over
 
     def is_synced(self, now: float) -> bool:
         """Whether all is here that the peer has of the bins that are wanted of it."""
         since = self._client.quiet_since(SYNC)
-        return since is not None and now >= since + QUIET_S and not self._lacking()
+        is_quiet = since is not None and now >= since + QUIET_S
+        return is_quiet and not (self._is_paused or self._lacking())
 
     def text_of(self, key: str) -> str:
         """The record of a bin."""

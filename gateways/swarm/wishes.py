@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 PREFIX: Final = "swarm/get/"
 HASH_BYTES: Final = 32
+_WISH_BYTES_MAX: Final = 1_000
 WISHES_MAX: Final = 8
 """Fetched at once."""
 
@@ -33,16 +34,20 @@ class Wish(NamedTuple):
 
 def decode_wish(value: bytes) -> Wish:
     """Raises ValueError for what is no wish."""
+    if len(value) > _WISH_BYTES_MAX:
+        raise ValueError(f"a wish of {len(value)} bytes")
     try:
         fields = json.loads(value)
         root, enode = bytes.fromhex(fields["hash"]), fields["enode"]
-        first, last = int(fields["first"]), fields["last"]
-        found = Wish(root, first, None if last is None else int(last), enode and str(enode))
-    except (TypeError, KeyError) as error:
+        first, last = fields["first"], fields["last"]
+    except (TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"no wish: {error!r}") from None
     if len(root) != HASH_BYTES:
         raise ValueError(f"a hash of {len(root)} bytes")
-    return found
+    # Neither a float, which may be infinite, nor a boolean.
+    if type(first) is not int or type(last) not in (int, type(None)):
+        raise ValueError("its range is none of numbers")
+    return Wish(root, first, last, enode and str(enode))
 
 
 def wish_name() -> str:

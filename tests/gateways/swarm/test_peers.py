@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateways.swarm.bmt import Chunk
-from gateways.swarm.codec import SYNC, Message, Stream, bin_key, decode_message
+from gateways.swarm.codec import (
+    RETRIEVE_REQUEST,
+    SYNC,
+    Message,
+    OfferedHashes,
+    RetrieveDelivery,
+    RetrieveRequest,
+    Stream,
+    WantedHashes,
+    bin_key,
+    decode_message,
+)
 from gateways.swarm.commands import Keep, Read, Save, Send
 from gateways.swarm.devp2p import Reason, RefusedError
 from gateways.swarm.intervals import Intervals, decode_intervals
@@ -115,6 +126,7 @@ class World:
         self.now = 0.0
         self.wires: dict[tuple[int, int], deque[Message]] = {}
         self.crossed = 0
+        self.offers: list[OfferedHashes] = []
         self.rng = random.Random(0)
 
     def connect(self, one: Node, other: Node) -> None:
@@ -166,6 +178,8 @@ class World:
             case _:
                 assert neighbour is not None
                 message = self.wires[other.number, node.number].popleft()
+                if isinstance(message, OfferedHashes):
+                    self.offers.append(message)
                 self.crossed += type(message).__name__.endswith("Delivery")
                 node.peers.receive(neighbour, message, self.now)
         node.collect(self.now)
@@ -323,7 +337,7 @@ def test_what_could_not_be_kept_is_asked_for_again() -> None:
     while not one.pending:
         world.act(*next(iter(world.actions())))
     one.pending.clear()
-    one.peers.lost([CHUNKS[0].address])
+    one.peers.lost([CHUNKS[0].address], world.now)
     [(_, neighbour)] = one.links.values()
     # Nobody else has offered it, and its peer owes it no longer than any other.
     world.now = 31.0
@@ -355,3 +369,88 @@ def test_passing_chunks_are_bounded() -> None:
 def test_the_stream_of_a_bin_is_served_by_its_key() -> None:
     node = Node(0)
     assert node.bins.open(Stream(SYNC, "g", live=True)) is node.items[16]
+
+
+def test_a_pause_and_a_third_peer_leave_nothing_undone() -> None:
+    one, other, third = Node(0), Node(1), Node(2)
+    other.store(*FEW)
+    world = World(one, other, third)
+    one.peers.pause(True, 0.0)
+    world.connect(one, other)
+    one.peers.pause(False, 1.0)
+    world.now = 1.0
+    # When what was unsubscribed is free again is known, whatever else happens or does not.
+    assert one.peers.next_deadline(1.0) is not None
+    world.run(60.0)
+    assert {*one.held} == {each.address for each in FEW}
+    assert one.peers.is_synced
+
+
+def test_a_node_that_takes_nothing_more_is_not_in_step() -> None:
+    one, other = Node(0), Node(1)
+    other.store(*FEW)
+    world = World(one, other)
+    one.peers.pause(True, 0.0)
+    world.connect(one, other)
+    world.run(30.0)
+    assert not one.peers.is_synced
+    assert one.synced == []
+
+
+def test_a_search_that_is_over_when_a_peer_comes_is_told() -> None:
+    asking, other = Node(0), Node(1)
+    asking.peers.seek(CHUNKS[0].address, "me", 0.0)
+    asking.peers.join(other.known, {}, 10.0)
+    asking.collect(10.0)
+    assert asking.arrived == {"me": None}
+
+
+def test_what_is_found_for_a_peer_that_wants_offers_is_offered() -> None:
+    middle, asking, holding = Node(0), Node(1, is_light=True), Node(2)
+    world = World(middle, asking, holding)
+    world.connect(middle, asking)
+    world.connect(middle, holding)
+    world.run(1.0)
+    chunk = CHUNKS[7]
+    holding.held[chunk.address] = chunk.encoded
+    neighbour = middle.links[asking.overlay][1]
+    # Its own nodes are subscribed to answers, all of them; and upstream's ask for a check.
+    middle.peers.receive(neighbour, RetrieveRequest(chunk.address, False, 0), world.now)
+    middle.collect(world.now)
+    before = len(world.offers)
+    world.run(3.0)
+    assert [each.hashes for each in world.offers[before:]] == [chunk.address]
+
+
+def test_a_chunk_that_is_of_no_file_ends_no_search() -> None:
+    asking, lying, honest = Node(0), Node(1), Node(2)
+    world = World(asking, lying, honest)
+    world.connect(asking, lying)
+    world.connect(asking, honest)
+    world.run(1.0)
+    chunk = CHUNKS[7]
+    neighbour = asking.links[lying.overlay][1]
+    asking.peers.seek(chunk.address, "me", world.now)
+    padded = RetrieveDelivery(chunk.address, chunk.encoded + bytes(9))
+    asking.peers.receive(neighbour, padded, world.now)
+    asking.collect(world.now)
+    assert asking.arrived == {}
+    honest.held[chunk.address] = chunk.encoded
+    world.run(5.0)
+    assert asking.arrived == {"me": chunk.encoded}
+
+
+def test_of_what_is_offered_as_an_answer_and_was_not_asked_for_nothing_is_wanted() -> None:
+    light, other = Node(0, is_light=True), Node(1)
+    world = World(light, other)
+    world.connect(light, other)
+    neighbour = light.links[other.overlay][1]
+    answers = Stream(RETRIEVE_REQUEST, "", live=True)
+    hashes = b"".join(each.address for each in FEW)
+    light.peers.receive(neighbour, OfferedHashes(answers, 0, len(FEW), hashes), 0.0)
+    [wanted] = [
+        done.message
+        for _, done in light.peers.commands(0.0)
+        if isinstance(done, Send) and isinstance(done.message, WantedHashes)
+    ]
+    assert not any(wanted.bits)

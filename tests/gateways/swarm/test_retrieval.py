@@ -13,6 +13,7 @@ class Peer:
     def __init__(self, first: int) -> None:
         self.overlay = bytes([first]) + bytes(31)
         self.asked: list[tuple[bytes, int]] = []
+        self.has_room = True
 
     def seek(self, address: bytes, hops: int) -> None:
         self.asked.append((address, hops))
@@ -118,3 +119,32 @@ def test_of_who_asks_without_end_the_oldest_are_forgotten() -> None:
     left = [each for each in addresses if looking.found(each)]
     assert left == addresses[-SEARCHES_MAX:]
     assert looking.found(b"\xff" * 32) == [Lacking(1)]
+
+
+def test_who_does_not_read_is_not_asked_until_he_does() -> None:
+    near, far = Peer(1), Peer(2)
+    near.has_room = far.has_room = False
+    looking = searches(near, far)
+    looking.seek(WANTED, Lacking(1), 0, 0.0)
+    assert [len(each.asked) for each in (near, far)] == [0, 0]
+    far.has_room = True
+    looking.advance(1.0)
+    assert [len(each.asked) for each in (near, far)] == [0, 1]
+    near.has_room = True
+    looking.advance(2.0)
+    assert [len(each.asked) for each in (near, far)] == [1, 1]
+
+
+def test_many_searches_cost_what_is_due() -> None:
+    near = Peer(1)
+    looking = searches(near)
+    addresses = [number.to_bytes(32, "big") for number in range(3_000)]
+    for at, each in enumerate(addresses):
+        looking.seek(each, Lacking(at), 0, at / 1_000)
+    assert looking.next_deadline == 1.0
+    assert looking.advance(1.0) == []
+    ended = looking.advance(11.0)
+    assert {waiter for _, waiter in ended} == {Lacking(at) for at in range(1_001)}
+    for each in addresses:
+        looking.found(each)
+    assert looking.next_deadline is None

@@ -385,3 +385,23 @@ def test_a_node_may_serve_no_retrievals() -> None:
     assert served.searches == []
     error = SubscribeError("stream RETRIEVE_REQUEST not registered")
     assert served.send(Subscribe(ANSWERS, None, 3)) == [(3, error)]
+
+
+def test_who_comes_and_goes_has_no_more_read_for_it_than_others() -> None:
+    served = Served(300)
+    served.reads_at_once = False
+    for _ in range(500):
+        sent = served.send(Subscribe(HISTORY, Range(0, 0), 3))
+        for _, message in sent:
+            if isinstance(message, OfferedHashes):
+                bits = encode_bits([True] * 128)
+                served.send(WantedHashes(HISTORY, bits, message.end + 1, OPEN_END))
+        served.send(Unsubscribe(HISTORY))
+    assert len(served.reads) <= 130
+    # And when they are read it is offered more.
+    while served.reads:
+        served.read(served.reads.pop())
+    served.sent()
+    assert [type(each) for _, each in served.send(Subscribe(HISTORY, Range(0, 0), 3))] == [
+        OfferedHashes
+    ]

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import trio
 
-from gateways.swarm import SwarmServer, neighbour, retrieval, wanting
+from gateways.swarm import PREFIX, SwarmServer, Wish, neighbour, retrieval, wanting, wish_name
+from gateways.swarm.bmt import content_chunk
 from gateways.swarm.commands import Read
+from gateways.swarm.conversation import Conversation
 from gateways.swarm.files import ChunkMissingError
 from gateways.swarm.hub import READS_MAX
+from gateways.swarm.key_file import known_overlay
 from logstore import Store, StoreLocked
 
-from .endpoint import Endpoint
+from .endpoint import NO_PROOF, Endpoint
 from .nodes import chunk_entries, data_of, held, made_node, put, served, until_held
 
 pytestmark = pytest.mark.trio
@@ -131,8 +134,6 @@ async def test_what_nobody_has(stores: list[Store]) -> None:
 
 
 async def test_a_wish_of_another_process(stores: list[Store]) -> None:
-    from gateways.swarm import PREFIX, Wish, wish_name
-
     amy, ben, _ = stores
     data = data_of(6)
     root = put(amy, data)
@@ -215,6 +216,98 @@ async def test_an_end_in_the_middle_of_a_handshake(stores: list[Store]) -> None:
     assert "this node ends" in (await seen.wait("disconnected"))["reason"]
     assert trio.current_time() - began < 4
     await silent.aclose()
+
+
+async def test_one_address_is_called_once_however_many_want_it(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    root = put(amy, data_of(3))
+    async with served(ben, chunks_max=0) as (at_ben, _, seen):
+        async with served(amy) as (_, enode, _):
+            for _ in range(2):
+                at_ben.connect(enode)
+            for last in range(3):
+                ben.remember(wish_name(), Wish(root, 0, last, enode).encode())
+            await seen.wait("connected")
+            while ben.recall_all(PREFIX):
+                await at_ben.moved()
+        await seen.wait("disconnected")
+        # The node is still there, and calls on.
+        assert at_ben.chunks == 2
+    assert len(seen.of("connected")) == 1
+
+
+async def test_more_wishes_than_are_granted_at_once(stores: list[Store]) -> None:
+    ben = stores[1]
+    async with served(ben) as (at_ben, _, _):
+        for number in range(20):
+            ben.remember(wish_name(), Wish(bytes([number]) * 32).encode())
+        while ben.recall_all(PREFIX):
+            await at_ben.moved()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"[" * 100_000,
+        b'{"hash": "00", "first": 0, "last": null, "enode": null}',
+        b'{"hash": "%s", "first": Infinity, "last": null, "enode": null}' % (b"00" * 32),
+        b'{"hash": "%s", "first": true, "last": null, "enode": null}' % (b"00" * 32),
+        b'{"hash": "%s", "first": 0, "last": null, "enode": "enode://%s@127.0.0.1:1"}'
+        % (b"00" * 32, b"ff" * 64),
+    ],
+)
+async def test_a_wish_that_is_none_is_taken_out(stores: list[Store], value: bytes) -> None:
+    ben = stores[1]
+    async with served(ben) as (at_ben, _, _):
+        ben.remember(wish_name(), value)
+        while ben.recall_all(PREFIX):
+            await at_ben.moved()
+        assert not at_ben.is_synced
+
+
+async def test_who_gives_up_a_search_disturbs_nobody(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    root = put(amy, data_of(3))
+    async with served(amy) as (_, enode, _), served(ben, light=True) as (at_ben, _, seen):
+        at_ben.connect(enode)
+        await seen.wait("connected")
+        for number in range(30):
+            with trio.move_on_after(0.002 * number):
+                await read(at_ben, bytes([number]) * 32)
+        assert await read(at_ben, root) == data_of(3)
+
+
+async def test_who_claims_the_address_of_another_hides_nothing_of_it(stores: list[Store]) -> None:
+    amy, ben, _ = stores
+    put(amy, data_of(20))
+    overlay = known_overlay(amy.path)
+    lie = content_chunk(1, b"x")
+    async with served(ben) as (at_ben, at_bens, seen), served(amy) as (_, at_amys, _):
+        async with Endpoint.connected(at_bens, overlay=overlay) as liar:
+            while (await liar.hear(4))[0] != [b"SYNC", b"0", b"\1"]:
+                pass
+            last = (1 << 64) - 2
+            await liar.say(1, [["SYNC", "0", True], 1, last, lie.address, NO_PROOF])
+            await liar.hear(2)
+            await liar.say(10, [lie.address, lie.encoded])
+            await until_held(at_ben, 1)
+        await seen.wait("disconnected")
+        at_ben.connect(at_amys)
+        await until_held(at_ben, 22)
+
+
+async def test_pings_without_end_take_no_memory(stores: list[Store]) -> None:
+    async with served(stores[0]) as (server, enode, _), Endpoint.connected(enode) as peer:
+        ping = b"".join(peer.frame(b"\x02\xc0") for _ in range(2_000))
+        await peer.send(ping)
+        await peer.base(2, [])
+        assert await peer.heard(3) == []
+        hub = server._hub
+        assert hub is not None
+        [talk] = hub._talks.values()
+        assert isinstance(talk, Conversation)
+        assert len(talk._leaving) < 10_000
 
 
 # --- peers that do what none may ------------------------------------------------------------------
