@@ -12,7 +12,7 @@ from .errors import DONE, FAILED, Problem, WrongUsage
 from .settings import Parser
 from .swarm_getting import get_flags, run_get
 from .swarm_serving import run_serve, serve_flags
-from .swarm_store import NETWORK_NAME, hash_of, network_of, served_state, sided
+from .swarm_store import NETWORK_NAME, hash_of, needing_extra, network_of, served_state, sided
 from .values import u64
 from .verbs import Verb, Verbs
 
@@ -226,13 +226,19 @@ COMMANDS: Final = {
         "swarm",
         "keep files as chunks in logs, each by its hash",
         {
-            "init": Verb("", "make the node: its key and its logs", run_init, _init_flags),
-            "put": Verb("FILE...", "put files into the store", run_put, _put_flags),
-            "get": Verb("HASH", "write a file, or a part of it", run_get, get_flags),
-            "serve": Verb("", "serve the node, and sync with peers", run_serve, serve_flags),
-            "chunks": Verb("[HASH]", "list the chunks that are held", run_chunks),
-            "intervals": Verb("", "what was had of the streams of peers", run_intervals),
-            "status": Verb("", "how it stands with the node", run_status),
+            "init": Verb(
+                "", "make the node: its key and its logs", needing_extra(run_init), _init_flags
+            ),
+            "put": Verb("FILE...", "put files into the store", needing_extra(run_put), _put_flags),
+            "get": Verb("HASH", "write a file, or a part of it", needing_extra(run_get), get_flags),
+            "serve": Verb(
+                "", "serve the node, and sync with peers", needing_extra(run_serve), serve_flags
+            ),
+            "chunks": Verb("[HASH]", "list the chunks that are held", needing_extra(run_chunks)),
+            "intervals": Verb(
+                "", "what was had of the streams of peers", needing_extra(run_intervals)
+            ),
+            "status": Verb("", "how it stands with the node", needing_extra(run_status)),
         },
     )
 }

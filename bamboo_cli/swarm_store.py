@@ -2,6 +2,7 @@
 
 import re
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from .errors import Problem, WrongUsage
@@ -9,14 +10,19 @@ from .opening import opened_store
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from gateways.swarm import Chunks, Side
     from logstore import Store
 
+    from .terminal import Terminal
+
+    Run = Callable[[Namespace, Terminal], int]
+
 NETWORK: Final = 3
 NETWORK_NAME: Final = "swarm/network"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
+_LIBRARIES: Final = ("coincurve", "cryptography", "sha3")
 _EXTRA: Final = "chunks of Swarm need more: pip install 'bamboo-peer[swarm]'"
 
 
@@ -27,19 +33,26 @@ def hash_of(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
-def check_extra() -> None:
-    """Raises Problem where what Swarm needs is not installed."""
-    try:
-        import coincurve  # noqa: F401 - whether it is there
-        import sha3  # noqa: F401
-    except ImportError:
-        raise Problem(_EXTRA) from None
+def needing_extra(run: "Run") -> "Run":
+    """A verb that says what to install where what Swarm needs is not there.
+
+    Before it begins: each of them imports something that would fail otherwise.
+    """
+
+    def run_with_extra(args: "Namespace", terminal: "Terminal") -> int:
+        try:
+            for name in _LIBRARIES:
+                import_module(name)
+        except ImportError:
+            raise Problem(_EXTRA) from None
+        return run(args, terminal)
+
+    return run_with_extra
 
 
 @contextmanager
 def sided(args: "Namespace", *, readonly: bool = False) -> "Iterator[tuple[Store, Side, Chunks]]":
     """The store, its side table brought up to date, and its chunks."""
-    check_extra()
     from gateways.swarm import Chunks, Side
 
     with ExitStack() as stack:

@@ -1,6 +1,9 @@
 """`swarm VERB`: what is printed, and what is refused."""
 
+import sys
 from pathlib import Path
+
+import pytest
 
 from gateways.swarm import Bins, Side, node_of
 from gateways.swarm.bmt import content_chunk
@@ -104,3 +107,28 @@ def test_what_is_refused_says_what_and_why(own: CommandLine, tmp_path: Path) -> 
     assert own("swarm", "get", "00" * 32, "--to", str(target)).status == 1
     assert target.read_bytes() == b"before"
     assert [*tmp_path.glob("target*")] == [target]
+
+
+@pytest.mark.parametrize("library", ["coincurve", "cryptography", "sha3"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("init",),
+        ("put", "x"),
+        ("get", "00" * 32),
+        ("serve",),
+        ("chunks",),
+        ("intervals",),
+        ("status",),
+    ],
+)
+def test_without_the_extra_each_verb_says_what_to_install(
+    own: CommandLine,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    library: str,
+    words: tuple[str, ...],
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    said = own("swarm", *words)
+    assert said.status == 1
+    assert "pip install 'bamboo-peer[swarm]'" in said.err
