@@ -16,9 +16,11 @@ from gateways.swarm.files import ChunkMissingError
 from gateways.swarm.hub import READS_MAX
 from gateways.swarm.key_file import known_overlay
 from logstore import Store, StoreLocked
+from peer.api import NodeConfig, Peer
+from wire import LogKey
 
 from .endpoint import NO_PROOF, Endpoint
-from .nodes import chunk_entries, data_of, held, made_node, put, served, until_held
+from .nodes import PATIENCE_S, chunk_entries, data_of, held, made_node, put, served, until_held
 
 pytestmark = pytest.mark.trio
 
@@ -308,6 +310,30 @@ async def test_pings_without_end_take_no_memory(stores: list[Store]) -> None:
         [talk] = hub._talks.values()
         assert isinstance(talk, Conversation)
         assert len(talk._leaving) < 10_000
+
+
+async def test_on_peers_that_replicate_the_log_and_each_other(stores: list[Store]) -> None:
+    amy, ben, cat = stores
+    config = NodeConfig(workers=0)
+    data = data_of(30)
+    with trio.fail_after(PATIENCE_S):
+        async with (
+            Peer(amy, config=config) as amys,
+            Peer(ben, config=config) as bens,
+            SwarmServer(amys) as at_amy,
+            SwarmServer(bens) as at_ben,
+            SwarmServer(cat) as at_cat,
+        ):
+            # Ben has it as a log, and gives it to Cat chunk by chunk.
+            await bens.follow(LogKey(amy.author, 7_000))
+            bens.connect(await amys.listen())
+            assert amy.path is not None
+            (amy.path / "file").write_bytes(data)
+            root = await at_amy.put(amy.path / "file")
+            at_cat.connect(await at_ben.listen("127.0.0.1:0"))
+            await until_held(at_cat, 31)
+            assert await read(at_cat, root) == data
+    assert chunk_entries(ben) == 0
 
 
 # --- peers that do what none may ------------------------------------------------------------------
