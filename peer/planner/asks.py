@@ -159,8 +159,11 @@ class AskKind(Enum):
     """Tell me of what is new."""
     OFFER = auto()
     """I hold this."""
+    PROOF = auto()
+    """The log is forked here: made to be ended with the proof, and never planned (forking.py)."""
     PAYLOADS = auto()
-    """Payloads of entries that are held here: of neighbours, or of one from an offset on."""
+    """Payloads of entries that are held here: of neighbours, or of one from an offset on. To notify
+    only, they are offered (late.py)."""
 
 
 class Ask(Struct, frozen=True):
@@ -464,6 +467,8 @@ def proposal_of(number: int, log: LogKey, ask: Ask, hashes: Mapping[int, bytes])
     """The proposal, given the hashes of what is held of `named_for`."""
     settings, start = ask.settings, ask.start
     sparse = ask.kind in (AskKind.PATH, AskKind.PROBE)
+    # Also of one payload: else it would be an offer of entries (`answer.is_offer`).
+    tells = settings.eagerness is Eagerness.NOTIFY
     lower_info = None
     if ask.offset is not None:
         target = start
@@ -487,7 +492,7 @@ def proposal_of(number: int, log: LogKey, ask: Ask, hashes: Mapping[int, bytes])
         upper_info=ask.upper_info if ask.end is not None else None,
         offset=ask.offset,
         sparse=sparse,
-        payloads_only=ask.kind is AskKind.PAYLOADS and ask.offset is None,
+        payloads_only=ask.kind is AskKind.PAYLOADS and (ask.offset is None or tells),
     )
 
 

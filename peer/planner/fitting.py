@@ -205,7 +205,7 @@ class Changes:
         all that is held, which also frees it to ask again (point2point.md 6, 128).
         """
         log = known.log
-        if self._shared.may_tell(log):
+        if self._actions.may_tell(log):
             self._rests.lift_told(log, EVERYTHING)
             known.asks_in_vain(EVERYTHING)
             self._shared.regained.add(log)

@@ -108,9 +108,6 @@ class Outcomes:
         self._shared.happened(log)
         if done is not None:
             done.cancelled(request, cancel.reason, now)
-        # Whatever is known of the log: a proof is one, and the host asks whether it is of use.
-        if cancel.entries:
-            self._actions.check_evidence(log, cancel.entries, wanted=self._shared.wants(log))
         known = self._logs.get(log)
         if known is None:
             return

@@ -224,7 +224,7 @@ class PeerLog(Struct):
                 self.offered = _without(self.offered, request.proposal)
             case AskKind.PAYLOADS:
                 self.rests.note(self.log, Kind.PAYLOAD, Outcome.REFUSED, now, asked)
-            case AskKind.OFFER:
+            case AskKind.OFFER | AskKind.PROOF:
                 # Nor here: what it was told it knows, whether it wants it or not.
                 pass
 
