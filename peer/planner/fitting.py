@@ -143,6 +143,10 @@ class Changes:
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)
         newest = max(known.planned.height, known.planned.heard, self._shared.newest_of(log))
         for request in list(self._actions.requests_of(log)):
+            if request.owner is not None:
+                # A question of withholding brings nothing, wanted or not. Ended from here it would
+                # pass for silence, or for an answer, and own entries leave that were not compared.
+                continue
             listens = wants.listens and request.our_interest.eagerness is Eagerness.NOTIFY
             unwanted = request.ours and not (wants.is_wanted or listens)
             if unwanted or is_inside_unwanted(request, wants, newest):
