@@ -151,6 +151,8 @@ class TheirPart(Struct, frozen=True):
 class AskKind(Enum):
     RANGE = auto()
     """Consecutive entries."""
+    COMPARISON = auto()
+    """The same without their payloads, to compare them with ours, wanted or not."""
     PATH = auto()
     """The entries of a shortest path."""
     PROBE = auto()
@@ -535,9 +537,9 @@ def untold(asks: Iterable[Ask], view: LogView, wants: Wants) -> list[Ask]:
     ]
 
 
-def metadata_of(entries: tuple[int, int]) -> Ask:
+def comparison_of(entries: tuple[int, int]) -> Ask:
     """The entries that one range names, without their payloads."""
-    return Ask(AskKind.RANGE, entries[0], entries[1], METADATA_ONLY, entries[1])
+    return Ask(AskKind.COMPARISON, entries[0], entries[1], METADATA_ONLY, entries[1])
 
 
 def lacked(wants: Wants, view: LogView, newest: int) -> tuple[tuple[int, int], ...]:

@@ -166,12 +166,9 @@ class Changes:
         log, listens = request.log, request.our_interest.eagerness is Eagerness.NOTIFY
         known = self._logs.get(log)
         ask = None if known is None else known.asks.get(request)
-        of_payloads = ask is not None and ask.kind is AskKind.PAYLOADS
-        forks = None if known is None else known.forks
-        searches = forks is not None and forks.request is request
-        # What looks for a fork is asked for whatever is wanted, and single payloads end by
-        # themselves.
-        if self._done is not None or not request.active or searches or of_payloads:
+        # What is compared is asked for whatever is wanted, and single payloads end by themselves.
+        apart = ask is not None and ask.kind in (AskKind.COMPARISON, AskKind.PAYLOADS)
+        if self._done is not None or not request.active or apart:
             return
         wants, newest = self._shared.wants_of(log), self._shared.newest_of(log)
         # Before `change`, which would end it to fetch: that is another session's to do.

@@ -33,11 +33,11 @@ from .asks import (
     PROBE,
     Ask,
     AskKind,
+    comparison_of,
     is_whole,
     lacking_hashes,
     last_possible,
     look_up_for,
-    metadata_of,
     named_for,
     offer_of,
     pool_of,
@@ -219,7 +219,7 @@ class Turns:
         fork_range = self._fork_range(log, known)
         if fork_range is not None:
             # Before what rests: everything else that is asked for may be of the wrong history.
-            metadata = named_for(metadata_of(fork_range))
+            metadata = named_for(comparison_of(fork_range))
             look = Look(look.named | {*metadata}, fork_range=fork_range)
         elif self._must_wait(log, known):
             return
@@ -282,7 +282,7 @@ class Turns:
             self.mark(log)
         further = None
         if look.fork_range is not None:
-            asks = [metadata_of(look.fork_range)]
+            asks = [comparison_of(look.fork_range)]
         elif self._rests.is_left_alone(log, Kind.LOG, self._actions.now):
             asks = self._decider.at_rest(view, known, self._shared.newest_of(log), look, since)
         else:
@@ -400,8 +400,8 @@ class Turns:
         # The view may be older than what was told here since: nobody tells it once more, and what
         # is new would not be sent in this request before the log changes again.
         request.outgoing.known = max(request.outgoing.known, known.planned.heard)
-        if known.forks is not None and known.forks.entries is not None:
-            known.forks.entries, known.forks.request = None, request
+        if known.forks is not None:
+            known.forks.entries = None
         self._shared.regained.discard(request.log)
         self._ours.add(request)
         self.line.step_forward(request.log)

@@ -49,7 +49,7 @@ from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
 from .actions import Actions
 from .answer import goes_on
-from .asks import PROBE, Ask, lacking_hashes, metadata_of, named_for
+from .asks import PROBE, Ask, comparison_of, lacking_hashes, named_for
 from .coverage import is_stored
 from .silence import Silences
 
@@ -304,7 +304,7 @@ class Withholding:
         if compared <= self._shared.get(view.log, 0):
             self._shown(view.log, contact)
             return
-        ask = metadata_of((compared, compared))
+        ask = comparison_of((compared, compared))
         if lacking_hashes([ask], view.hashes, named):
             self._compare(view.log, contact, compared, named_for(ask))
         else:
