@@ -1,11 +1,10 @@
 """The session engine: two channels in, two channels out, no sockets, clock or disk.
 
 It owns the request table (control rules), the inbound and outbound halves (data rules), and the
-planner (what this node wants), and only passes things between them. Three parts propose: the
-planner, what came late, and what is withheld. Each hears only of its own requests, but what a
-confirmation or a cancel shows of an own log is told to withholding whoever has asked. Tests drive
-two of these against each other with any interleaving of the four byte streams; `Session` puts one
-behind setup and bymux.
+planner (what this node wants), and only passes things between them. What becomes of a request is
+told to its owner, or else to the planner; but what a confirmation or a cancel shows of an own log
+is told to withholding whoever has asked. Tests drive two of these against each other with any
+interleaving of the four byte streams; `Session` puts one behind setup and bymux.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +50,7 @@ from peer.protocol.events import (
 )
 from peer.protocol.idle import IdleWork
 from peer.protocol.notices import Limit, LimitMet, Notice
-from peer.protocol.request import Request
+from peer.protocol.request import Owner, Request
 from peer.protocol.table import RequestTable
 from peer.protocol.tickets import Tickets
 from peer.protocol.timers import Timers
@@ -422,7 +421,7 @@ class Engine:
             self.discard(request)
             self.actor.cancel_for(request, CancelReason.NOT_WANTED)
             self._withholding.contradicted(request.log)
-            if not self._is_beside_planner(request):
+            if request.owner is None:
                 self._planner.outcomes.contradicted(request, event.seq)
         else:
             no_room = event.refusal is Refusal.NO_ROOM
@@ -450,7 +449,7 @@ class Engine:
     def _give_up(self, request: Request, detail: str, *, no_room: bool = False) -> None:
         """We cannot go on with it, for a reason of ours; it may be over but for what it brought."""
         self.actor.give_up(request, detail)
-        if not self._is_beside_planner(request):
+        if request.owner is None:
             self._planner.outcomes.given_up(request, doubted(request), no_room=no_room)
 
     def _log_changed(self, event: LogChanged) -> None:
@@ -484,8 +483,8 @@ class Engine:
         self.actor.note_confirmed(request)
         self.actor.note_newest(request)
         # Whoever has asked: what a planner's probe is told is what withholding would ask next.
-        self._withholding.confirmed(request)
-        if not self._is_beside_planner(request):
+        self._withholding.shown_by_confirmation(request)
+        if request.owner is None:
             self._planner.outcomes.confirmed(request)
         self.actor.keep_inside_log(request)
         self.wake(request)
@@ -500,35 +499,23 @@ class Engine:
         self._timers.over(request)
         if cancel.reason is not CancelReason.YOU_CANCELLED:
             self.actor.note_cancelled(request, cancel.reason, by_us=False)
-        self._withholding.cancelled(request, cancel)
-        if self._late.owns(request):
-            self._late.cancelled(request, cancel)
-        if not self._is_beside_planner(request):
-            self._planner.outcomes.cancelled(request, cancel)
-        elif cancel.entries:
-            self.actor.check_evidence(request.log, cancel.entries, wanted=True)
+        if cancel.entries:
+            # Whoever has asked, and whatever is known of the log: a proof is one.
+            self.actor.check_evidence(request.log, cancel.entries)
+        self._withholding.shown_by_cancel(request, cancel)
+        self._owner_of(request).cancelled(request, cancel)
 
     def request_lost(self, request: Request) -> None:
         self._forget(request)
-        if self._withholding.owns(request):
-            self._withholding.lost(request)
-        elif self._late.owns(request):
-            self._late.lost(request)
-        else:
-            self._planner.outcomes.lost(request)
+        self._owner_of(request).lost(request)
 
     def request_released(self, request: Request) -> None:
         self._released = True
         self._forget(request)
-        if self._withholding.owns(request):
-            self._withholding.released(request)
-        elif self._late.owns(request):
-            self._late.released(request)
-        else:
-            self._planner.outcomes.released(request)
+        self._owner_of(request).released(request)
 
-    def _is_beside_planner(self, request: Request) -> bool:
-        return self._withholding.owns(request) or self._late.owns(request)
+    def _owner_of(self, request: Request) -> Owner:
+        return self._planner.outcomes if request.owner is None else request.owner
 
     def _forget(self, request: Request) -> None:
         self._by_ident.pop(request.ident, None)

@@ -5,6 +5,12 @@ clocks run, our cursor wakes, and no request reaches behind the end of its log o
 of that has one way, so that nobody who cancels forgets what has to leave with it or may not: each
 cancel passes `leaving`, and each request that is over is told to whoever counts.
 
+There is one way to propose, `ask`: the proposal is made from what is asked for and the hashes of a
+look-up, and if there is credit and section 7 allows it now, it leaves, under the name of its owner.
+Who has asked: log by log the planner (turns.py), of own logs withholding (withholding.py), of what
+has come since it was asked for late offers (late.py). Each decides for itself what to ask for, when
+to look it up, how much credit it leaves to others, and what to do where it may not ask now.
+
 It decides nothing, and keeps no rule of the protocol: the table raises for what is not allowed.
 """
 
@@ -25,13 +31,14 @@ from peer.protocol.notices import (
     RequestGivenUp,
     SyncFinished,
 )
-from peer.protocol.request import Request
+from peer.protocol.request import Owner, Request
 from peer.protocol.table import RequestTable
 from peer.protocol.tickets import Tickets
 from peer.protocol.timers import Timers
 from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey, Propose
 
 from .answer import Answer
+from .asks import Ask, proposal_of
 from .leaving import Leaving
 from .sourcing import Claim, Fetches, confirmation, told_by
 from .withholding import Withholding
@@ -112,10 +119,18 @@ class Actor:
     def may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
         return self._table.may_propose(log, start, end)
 
-    def next_number(self) -> int:
-        return self._table.next_number()
+    def ask(
+        self, log: LogKey, ask: Ask, view: LogView, owner: Owner | None = None, *, leave: int = 0
+    ) -> Request | None:
+        proposal = proposal_of(self._table.next_number(), log, ask, view.hashes)
+        if self.request_credit <= leave or not self.may_propose(log, proposal.start, proposal.end):
+            return None
+        request = self.propose(proposal, view)
+        request.owner = owner
+        return request
 
     def propose(self, proposal: Propose, view: LogView) -> Request:
+        """Send a proposal that was made from this view."""
         request = self._table.propose(proposal)
         _note_view(request, view)
         self._by_ident[request.ident] = request
@@ -181,9 +196,6 @@ class Actor:
         for request in self._table.of_log(log):
             self._listener.wake(request)
 
-    def check_evidence(self, log: LogKey, entries: tuple[bytes, ...], *, wanted: bool) -> None:
-        self._commands.append(CheckEvidence(log, entries, wanted))
-
     def met(self, limit: Limit) -> None:
         self._notices.append(LimitMet(limit))
 
@@ -191,6 +203,10 @@ class Actor:
         self._notices.append(SyncFinished(logs))
 
     # What follows
+
+    def check_evidence(self, log: LogKey, entries: tuple[bytes, ...]) -> None:
+        """Have entries that may prove a fork checked and recorded, if the log is wanted or held."""
+        self._commands.append(CheckEvidence(log, entries, self.leaving.interests.wants(log)))
 
     def keep_inside_log(self, request: Request) -> None:
         """The log may have ended, or turned out to be forked."""

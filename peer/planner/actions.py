@@ -1,7 +1,8 @@
 """What a planner can do in a session.
 
-It is all that a planner sees of one: no table, channel or clock. So what follows from an act, and
-what may not leave with it, is seen to behind it (acting.py), whoever has decided.
+It is all that a planner sees of one, and who asks beside it (withholding.py, late.py): no table,
+channel or clock. So what follows from an act, and what may not leave with it, is seen to behind it
+(acting.py), whoever has decided.
 """
 
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from typing import Protocol
 from peer.protocol.commands import LookUp
 from peer.protocol.events import LogView
 from peer.protocol.notices import Limit
-from peer.protocol.request import Request
-from wire import Adjust, Cancel, LogKey, Propose
+from peer.protocol.request import Owner, Request
+from wire import Adjust, Cancel, LogKey
 
 from .answer import Answer
+from .asks import Ask
 
 
 class Actions(Protocol):
@@ -45,14 +47,23 @@ class Actions(Protocol):
     def send_again(self, log: LogKey) -> None:
         """What was held back of a log may leave."""
 
+    def may_tell(self, log: LogKey) -> bool:
+        """Whether the other side may be told of what is held of a log."""
+
     def may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
         """Whether section 7 allows this proposal now."""
 
-    def next_number(self) -> int:
-        """The number that the next proposal has to carry."""
+    def ask(
+        self, log: LogKey, ask: Ask, view: LogView, owner: Owner | None = None, *, leave: int = 0
+    ) -> Request | None:
+        """Propose what this view has the hashes for; the only way to propose anything.
 
-    def propose(self, proposal: Propose, view: LogView) -> Request:
-        """Send a proposal that was made from this view."""
+        None: there is no more request credit than what is to be left, or section 7 does not allow
+        it now. What becomes of the request is told to its owner, or else to the planner.
+        """
+
+    def waive_answer(self, request: Request) -> None:
+        """A proposal of ours may stay without one: the connection does not end over it."""
 
     def answer(self, request: Request, view: LogView, decision: Answer) -> None:
         """Confirm or cancel a proposal as was decided from this view."""
@@ -71,9 +82,6 @@ class Actions(Protocol):
 
     def note_holds(self, log: LogKey, newest: int, held: int) -> None:
         """Tell the node that the other side holds up to `newest`, of which we have `held`."""
-
-    def check_evidence(self, log: LogKey, entries: tuple[bytes, ...], *, wanted: bool) -> None:
-        """Have entries that may prove a fork checked and recorded, if the log is wanted or held."""
 
     def met(self, limit: Limit) -> None:
         """Tell the node that something was refused for a limit of this session."""

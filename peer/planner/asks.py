@@ -151,6 +151,8 @@ class TheirPart(Struct, frozen=True):
 class AskKind(Enum):
     RANGE = auto()
     """Consecutive entries."""
+    COMPARISON = auto()
+    """The same without their payloads, to compare them with ours, wanted or not."""
     PATH = auto()
     """The entries of a shortest path."""
     PROBE = auto()
@@ -159,8 +161,11 @@ class AskKind(Enum):
     """Tell me of what is new."""
     OFFER = auto()
     """I hold this."""
+    PROOF = auto()
+    """The log is forked here: made to be ended with the proof, and never planned (forking.py)."""
     PAYLOADS = auto()
-    """Payloads of entries that are held here: of neighbours, or of one from an offset on."""
+    """Payloads of entries that are held here: of neighbours, or of one from an offset on. To notify
+    only, they are offered (late.py)."""
 
 
 class Ask(Struct, frozen=True):
@@ -464,6 +469,8 @@ def proposal_of(number: int, log: LogKey, ask: Ask, hashes: Mapping[int, bytes])
     """The proposal, given the hashes of what is held of `named_for`."""
     settings, start = ask.settings, ask.start
     sparse = ask.kind in (AskKind.PATH, AskKind.PROBE)
+    # Also of one payload: else it would be an offer of entries (`answer.is_offer`).
+    tells = settings.eagerness is Eagerness.NOTIFY
     lower_info = None
     if ask.offset is not None:
         target = start
@@ -487,7 +494,7 @@ def proposal_of(number: int, log: LogKey, ask: Ask, hashes: Mapping[int, bytes])
         upper_info=ask.upper_info if ask.end is not None else None,
         offset=ask.offset,
         sparse=sparse,
-        payloads_only=ask.kind is AskKind.PAYLOADS and ask.offset is None,
+        payloads_only=ask.kind is AskKind.PAYLOADS and (ask.offset is None or tells),
     )
 
 
@@ -530,9 +537,9 @@ def untold(asks: Iterable[Ask], view: LogView, wants: Wants) -> list[Ask]:
     ]
 
 
-def metadata_of(entries: tuple[int, int]) -> Ask:
+def comparison_of(entries: tuple[int, int]) -> Ask:
     """The entries that one range names, without their payloads."""
-    return Ask(AskKind.RANGE, entries[0], entries[1], METADATA_ONLY, entries[1])
+    return Ask(AskKind.COMPARISON, entries[0], entries[1], METADATA_ONLY, entries[1])
 
 
 def lacked(wants: Wants, view: LogView, newest: int) -> tuple[tuple[int, int], ...]:

@@ -143,6 +143,10 @@ class Changes:
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)
         newest = max(known.planned.height, known.planned.heard, self._shared.newest_of(log))
         for request in list(self._actions.requests_of(log)):
+            if request.owner is not None:
+                # A question of withholding brings nothing, wanted or not. Ended from here it would
+                # pass for silence, or for an answer, and own entries leave that were not compared.
+                continue
             listens = wants.listens and request.our_interest.eagerness is Eagerness.NOTIFY
             unwanted = request.ours and not (wants.is_wanted or listens)
             if unwanted or is_inside_unwanted(request, wants, newest):
@@ -162,12 +166,9 @@ class Changes:
         log, listens = request.log, request.our_interest.eagerness is Eagerness.NOTIFY
         known = self._logs.get(log)
         ask = None if known is None else known.asks.get(request)
-        of_payloads = ask is not None and ask.kind is AskKind.PAYLOADS
-        forks = None if known is None else known.forks
-        searches = forks is not None and forks.request is request
-        # What looks for a fork is asked for whatever is wanted, and single payloads end by
-        # themselves.
-        if self._done is not None or not request.active or searches or of_payloads:
+        # What is compared is asked for whatever is wanted, and single payloads end by themselves.
+        apart = ask is not None and ask.kind in (AskKind.COMPARISON, AskKind.PAYLOADS)
+        if self._done is not None or not request.active or apart:
             return
         wants, newest = self._shared.wants_of(log), self._shared.newest_of(log)
         # Before `change`, which would end it to fetch: that is another session's to do.
@@ -205,7 +206,7 @@ class Changes:
         all that is held, which also frees it to ask again (point2point.md 6, 128).
         """
         log = known.log
-        if self._shared.may_tell(log):
+        if self._actions.may_tell(log):
             self._rests.lift_told(log, EVERYTHING)
             known.asks_in_vain(EVERYTHING)
             self._shared.regained.add(log)

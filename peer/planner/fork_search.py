@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from peer.protocol.events import LogView
-from peer.protocol.request import NEVER, Request
+from peer.protocol.request import NEVER
 from wire import decode_entry, lipmaa
 
 RANGES_MAX: Final = 48
@@ -38,8 +38,6 @@ class ForkSearch(Struct):
     """The entries to ask for next, metadata only, instead of what is missing."""
     ranges: int = 0
     """How often that was done."""
-    request: Request | None = None
-    """The request that asks for them, until it is over."""
     told: int = NEVER
     """The earliest fork that this side or the other has told the other of."""
     searched: int = NEVER
@@ -61,11 +59,6 @@ class ForkSearch(Struct):
     def told_none(self) -> None:
         """What was told has not reached the other side."""
         self.told = NEVER
-
-    def released(self, request: Request) -> None:
-        """A request is over."""
-        if request is self.request:
-            self.request = None
 
     def before(self, view: LogView) -> int | None:
         """The entry before which to look for an earlier fork than that of the view, each once."""

@@ -9,48 +9,33 @@ A proof is told once, and only of what the other side does not know: which of tw
 other first is a race, and the one that lost it must not search again. Nothing is kept, or asked
 for, of logs that are neither wanted nor held here: anybody can sign two entries in as many as he
 likes. A one-time sync leaves the search to nodes that stay, and keeps what is proved all the same.
+
+Both are asks like any other (asks.py), made when the log has its turn (turns.py): a range instead
+of what is missing, and a proof behind all else.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from peer.data.links import links_are_ours
 from peer.protocol.events import LogView
 from peer.protocol.request import Request
 from wire import Cancel, CancelReason, LogKey, decode_entry
 
-from .actions import Actions
 from .answer import link_target
-from .asks import Ask, offer_of, proposal_of
+from .asks import NOTIFY_ONLY, Ask, AskKind
 from .fork_search import ForkSearch, differs_at
 from .peer_log import PeerLog
-
-
-class Enqueue(Protocol):
-    """Has a log planned; `first`: before all others."""
-
-    def __call__(self, log: LogKey, *, first: bool = False) -> None: ...
+from .shared import Shared
 
 
 class Forking:
     """Finds forks together with the other side, for who plans what is asked for next."""
 
-    def __init__(
-        self,
-        actions: Actions,
-        enqueue: Enqueue,
-        covered: Callable[[LogKey], bool],
-        wanted: Callable[[LogKey], bool],
-        may_tell: Callable[[LogKey], bool],
-    ) -> None:
-        """`covered`: whether some request brings, or asks for, everything new of a log; `wanted`:
-        whether new entries of it are taken in; `may_tell`: whether the other side may read it.
-        """
-        self._actions = actions
-        self._enqueue = enqueue
-        self._covered = covered
-        self._wanted = wanted
-        self._may_tell = may_tell
+    def __init__(self, shared: Shared, plan_first: Callable[[LogKey], None]) -> None:
+        """`plan_first`: has a log planned before all others."""
+        self._shared = shared
+        self._actions = shared.actions
+        self._plan_first = plan_first
 
     @staticmethod
     def _search(known: PeerLog) -> ForkSearch:
@@ -66,29 +51,21 @@ class Forking:
         search.told = min(search.told, fork)
 
     def to_tell(self, view: LogView, known: PeerLog) -> list[Ask]:
-        """The proposal to end with a proof that the other side does not know, if there is one."""
-        if view.fork is None or view.fork_proof is None or not self._may_tell(view.log):
-            return []
-        if view.fork >= self._search(known).told:
-            return []
-        return [] if self._covered(view.log) else [offer_of(view.fork, view.fork)]
+        """The proposal to end with a proof that the other side does not know, if there is one.
 
-    def tell(self, view: LogView, known: PeerLog) -> None:
-        """Pass a proof on. Only so can that be done to a side that does not ask."""
-        log = view.log
-        for ask in self.to_tell(view, known):
-            if view.fork_proof is None:
-                continue
-            if self._actions.request_credit == 0:
-                self._enqueue(log)
-            elif not self._actions.may_propose(log, ask.start, ask.end):
-                known.blocked = True
-            else:
-                self._search(known).told = ask.start
-                number = self._actions.next_number()
-                request = self._actions.propose(proposal_of(number, log, ask, view.hashes), view)
-                proof = Cancel(number, CancelReason.FORKED, entries=view.fork_proof)
-                self._actions.cancel(request, proof)
+        Only so can it be passed on to a side that does not ask.
+        """
+        if view.fork is None or view.fork_proof is None or not self._actions.may_tell(view.log):
+            return []
+        if view.fork >= self._search(known).told or self._shared.covered(view.log):
+            return []
+        return [Ask(AskKind.PROOF, view.fork, view.fork, NOTIFY_ONLY, view.fork)]
+
+    def tell(self, request: Request, view: LogView, known: PeerLog) -> None:
+        """Such a proposal was made: end it with the proof."""
+        self.note_told(known, request.proposal.start)
+        proof = view.fork_proof or ()
+        self._actions.cancel(request, Cancel(request.number, CancelReason.FORKED, entries=proof))
 
     def search(self, view: LogView, known: PeerLog) -> None:
         """Where a proof names two histories, go on looking for where they part.
@@ -111,7 +88,7 @@ class Forking:
                 if request.ours and target is not None:
                     self._ask_before(log, known, target)
             case CancelReason.FORKED:
-                if request.ours and self._wanted(log):
+                if request.ours and self._shared.wants(log):
                     known.refuse(request, self._actions.now)
                 elif request.ours:
                     # Who only listens keeps no proof of it. Should the log be taken in later, it is
@@ -143,5 +120,5 @@ class Forking:
             self._ask_metadata(log, known, (max(1, seq - 4 ** self._search(known).ranges), seq - 1))
 
     def _ask_metadata(self, log: LogKey, known: PeerLog, entries: tuple[int, int]) -> None:
-        if entries[0] > 0 and self._wanted(log) and self._search(known).ask(entries):
-            self._enqueue(log, first=True)
+        if entries[0] > 0 and self._shared.wants(log) and self._search(known).ask(entries):
+            self._plan_first(log)

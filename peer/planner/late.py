@@ -10,18 +10,17 @@ is offered once, one range of a log at a time: nothing that the other side does 
 to the next one, but for another packet 06 and another arrival.
 """
 
-from collections.abc import Callable
-from typing import Protocol
-
 from msgspec import Struct
 
 from peer.protocol.commands import LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import LogView
 from peer.protocol.request import Request
-from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, lipmaa
+from wire import Cancel, CancelReason, LogKey
 
-from .ranges import Range, Ranges, minus, union
+from .actions import Actions
+from .asks import NOTIFY_ONLY, Ask, AskKind, has_hashes, named_for
+from .ranges import Ranges, minus, union
 from .retries import Retries
 
 RANGES_MAX = 256
@@ -32,26 +31,6 @@ CREDIT_LEFT_MIN = 16
 """Request credit that is left for what somebody waits for: a quarter of what a peer gives at first,
 and more than single payloads leave (turns.py), which are asked for here and not only offered. But
 for a single offer: a peer may give no more than this in all, and would never hear of what came."""
-
-
-class Offering(Protocol):
-    """what this needs of a session."""
-
-    @property
-    def now(self) -> float: ...
-
-    @property
-    def request_credit(self) -> int: ...
-
-    def look_up(self, wanted: LookUp, then: Callable[[LogView], None]) -> None: ...
-
-    def may_propose(self, log: LogKey, start: int, end: int | None) -> bool: ...
-
-    def next_number(self) -> int: ...
-
-    def propose(self, proposal: Propose, view: LogView) -> Request: ...
-
-    def may_tell(self, log: LogKey) -> bool: ...
 
 
 class _Late(Struct):
@@ -74,13 +53,13 @@ class _Late(Struct):
 class LateOffers:
     """Remembers what the other side could not get, and offers it when it is held."""
 
-    def __init__(self, actions: Offering, config: SessionConfig) -> None:
+    def __init__(self, actions: Actions, config: SessionConfig) -> None:
         self._actions = actions
         self._config = config
         self._logs: dict[LogKey, _Late] = {}
         """Those of which something was skipped first are first."""
         self._retries = Retries()
-        self._own: dict[Request, Range] = {}
+        self._open: set[Request] = set()
 
     # What the data channel tells
 
@@ -120,10 +99,6 @@ class LateOffers:
         if late is not None and late.asked:
             self._came(log, late)
 
-    def owns(self, request: Request) -> bool:
-        """Whether a request is one of these offers."""
-        return request in self._own
-
     def cancelled(self, request: Request, cancel: Cancel) -> None:
         """The other side ended an offer; who does not know such offers is not asked again."""
         if cancel.reason is CancelReason.NOT_WANTED and not request.confirmed:
@@ -133,15 +108,14 @@ class LateOffers:
 
     def lost(self, request: Request) -> None:
         """An offer gave way to a proposal of the other side, and was never made."""
-        offered = self._own.pop(request)
-        late = self._logs.get(request.log)
+        late, first = self._logs.get(request.log), request.proposal.start
         if late is not None:
-            late.arrived = union(late.arrived, (offered,))
-            self._go_on(request.log, late)
+            late.arrived = union(late.arrived, ((first, request.proposal.end or first),))
+        self.released(request)
 
     def released(self, request: Request) -> None:
         """An offer is over."""
-        del self._own[request]
+        self._open.remove(request)
         late = self._logs.get(request.log)
         if late is not None:
             self._go_on(request.log, late)
@@ -204,50 +178,37 @@ class LateOffers:
         """Look up the hash that the first offer needs, and make it."""
         late.busy = True
         first, last = late.arrived[0]
-        named = first if first == last else lipmaa(first)
+        inside = 0 if first == last else None
+        ask = Ask(AskKind.PAYLOADS, first, last, NOTIFY_ONLY, last, inside)
 
         def take(view: LogView) -> None:
             late.busy = False
             if late.arrived[:1] != ((first, last),) or log not in self._logs:
                 # Some of it was sent meanwhile, or nothing more is wanted.
                 self._go_on(log, late)
-            elif named and named not in view.hashes:
+            elif not has_hashes(ask, view.hashes):
                 late.arrived = late.arrived[1:]
                 self._go_on(log, late)
             else:
-                self._offer(log, late, (first, last), view.hashes.get(named))
+                self._offer(log, late, ask, view)
 
-        self._actions.look_up(LookUp(0, log, (named,) if named else (), max_bytes=-1), take)
+        self._actions.look_up(LookUp(0, log, named_for(ask), max_bytes=-1), take)
 
-    def _offer(self, log: LogKey, late: _Late, offered: Range, starting_hash: bytes | None) -> None:
-        actions, (first, last) = self._actions, offered
+    def _offer(self, log: LogKey, late: _Late, ask: Ask, view: LogView) -> None:
+        actions = self._actions
         if not actions.may_tell(log):
             # It asks again for what is missing, should it be allowed to read the log once more.
             self._forget(log)
             return
         late.not_before = actions.now + self._config.look_again_s
-        left = 0 if not self._own else CREDIT_LEFT_MIN
-        if actions.request_credit <= left or not actions.may_propose(log, first, last):
+        leave = CREDIT_LEFT_MIN if self._open else 0
+        request = actions.ask(log, ask, view, self, leave=leave)
+        if request is None:
             self._go_on(log, late)
             return
-        inside = first == last
-        proposal = Propose(
-            request=actions.next_number(),
-            log=log,
-            start=first,
-            lower_info=None if inside else first,
-            min_bytes=0,
-            max_bytes=U64_MAX,
-            starting_hash=starting_hash,
-            eagerness=Eagerness.NOTIFY,
-            end=last,
-            upper_info=last,
-            offset=0 if inside else None,
-            payloads_only=True,
-        )
         late.arrived = late.arrived[1:]
         late.busy = True
-        self._own[actions.propose(proposal, LogView(log, newest=last))] = offered
+        self._open.add(request)
 
 
 def _with(ranges: Ranges, seq: int) -> Ranges:

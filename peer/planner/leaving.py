@@ -50,11 +50,11 @@ class Leaving:
 
     def __init__(self, withholding: Withholding) -> None:
         self.withholding = withholding
-        self._interests = Interests()
+        self.interests = Interests()
 
     def interests_changed(self, event: InterestsChanged) -> None:
         """What the other side may read is another matter now, or what is withheld from it."""
-        interests = self._interests = event.interests
+        interests = self.interests = event.interests
         if interests.scope is not None:
             asked = frozenset(filter(interests.may_give, interests.asked))
             event = replace(event, interests=replace(interests, asked=asked))
@@ -63,13 +63,13 @@ class Leaving:
 
     def may_tell(self, log: LogKey) -> bool:
         """Whether the other side may be told of what is held of a log."""
-        return self._interests.may_give(log)
+        return self.interests.may_give(log)
 
     # What the sender asks
 
     def is_closed(self, request: Request) -> bool:
         """Whether nothing leaves in a request, be it a notify or a skip."""
-        return not self._interests.may_give(request.log)
+        return not self.interests.may_give(request.log)
 
     def limit_of(self, request: Request) -> int:
         """Up to which entry something may leave in a request that is not closed."""
@@ -84,10 +84,10 @@ class Leaving:
     def before_cancel(self, request: Request, cancel: Cancel) -> Cancel:
         """A cancel without what may not leave."""
         log = request.log
-        if self._interests.may_give(log):
+        if self.interests.may_give(log):
             return self.withholding.before_cancel(request, cancel)
         says_nothing = cancel.reason in _SAYS_NOTHING or (
-            cancel.reason is CancelReason.NO_RESOURCES and not self._interests.is_silent(log)
+            cancel.reason is CancelReason.NO_RESOURCES and not self.interests.is_silent(log)
         )
         return cancel if says_nothing else Cancel(request.number, CancelReason.NOT_WANTED)
 
@@ -95,11 +95,11 @@ class Leaving:
 
     def is_covered(self, request: Request) -> bool:
         """Whether a request may go on in the scope of the other side."""
-        interests, log = self._interests, request.log
+        interests, log = self.interests, request.log
         if interests.is_silent(log):
             return False
         asked = request.our_interest.metadata_ever
-        if asked and not interests.may_take(log) and not self.withholding.owns(request):
+        if asked and not interests.may_take(log) and request.owner is not self.withholding:
             return False
         if interests.may_give(log):
             return True

@@ -108,9 +108,6 @@ class Outcomes:
         self._shared.happened(log)
         if done is not None:
             done.cancelled(request, cancel.reason, now)
-        # Whatever is known of the log: a proof is one, and the host asks whether it is of use.
-        if cancel.entries:
-            self._actions.check_evidence(log, cancel.entries, wanted=self._shared.wants(log))
         known = self._logs.get(log)
         if known is None:
             return
@@ -174,7 +171,8 @@ class Outcomes:
             self._rests.note(log, Kind.LOG, Outcome.EXHAUSTED, now)
         # It has come to hold more since it skipped payloads, and perhaps those. What it skipped in
         # this very request it did not.
-        if ask is not None and ask.kind is AskKind.RANGE and completed(request):
+        of_entries = ask is not None and ask.kind in (AskKind.RANGE, AskKind.COMPARISON)
+        if of_entries and completed(request):
             before = request.created_at
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED, before=before)
         if known.blocked or self._may_lead_to_more(request, ask, made_room=made_room):

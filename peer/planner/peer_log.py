@@ -218,13 +218,13 @@ class PeerLog(Struct):
                     # Who asks for all that follows an entry mostly holds that one, but not if it
                     # follows a range that begins there: ask for its number.
                     self.newest = None
-            case AskKind.RANGE | AskKind.WATCH:
+            case AskKind.RANGE | AskKind.COMPARISON | AskKind.WATCH:
                 self.rests.note(self.log, Kind.RANGE, Outcome.REFUSED, now, asked)
                 self.in_step = _without(self.in_step, request.proposal)
                 self.offered = _without(self.offered, request.proposal)
             case AskKind.PAYLOADS:
                 self.rests.note(self.log, Kind.PAYLOAD, Outcome.REFUSED, now, asked)
-            case AskKind.OFFER:
+            case AskKind.OFFER | AskKind.PROOF:
                 # Nor here: what it was told it knows, whether it wants it or not.
                 pass
 
@@ -280,8 +280,6 @@ class PeerLog(Struct):
     def released(self, request: Request, now: float) -> Ask | None:
         """A request is over; what it was for, if it was of ours."""
         ask = self.asks.pop(request, None)
-        if self.forks is not None:
-            self.forks.released(request)
         if ask is not None and ask.kind is AskKind.PAYLOADS:
             return ask
         if completed(request):

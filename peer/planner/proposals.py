@@ -12,8 +12,6 @@ So an event that is missed costs a later look and nothing more. Whether anything
 all, for credit or for section 7, is a log's turn (turns.py).
 """
 
-from collections.abc import Callable
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -62,18 +60,14 @@ class Decider:
         config: SessionConfig,
         rests: Rests,
         progress: Progress,
-        may_tell: Callable[[LogKey], bool],
         *,
         once: bool,
     ) -> None:
-        """`may_tell`: whether the other side may be told of what is held of a log; `once`: only
-        what the other side has now, and whoever else brings it too.
-        """
+        """`once`: only what the other side has now, and whoever else brings it too."""
         self._actions = actions
         self._config = config
         self._rests = rests
         self._progress = progress
-        self._may_tell = may_tell
         self._once = once
 
     def decide(
@@ -116,7 +110,7 @@ class Decider:
             # The newest payload is brought with the entries behind it.
             whole = view if range_with(known.singly, view.height) else _without_tail(view)
             found, _ = self._payloads(whole, known, newest, taken, [], look)
-        if not self._may_tell(log):
+        if not self._actions.may_tell(log):
             return found
         return [*found, *offers(view, known.unserved, known.reachable(requests, self._actions.now))]
 
@@ -262,7 +256,7 @@ class Decider:
     def _offers(
         self, view: LogView, known: PeerLog, asks: list[Ask], requests: list[Request]
     ) -> list[Ask]:
-        if not self._may_tell(view.log):
+        if not self._actions.may_tell(view.log):
             return []
         unserved = known.unserved
         if self._once:

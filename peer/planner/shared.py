@@ -50,10 +50,6 @@ class Shared(Struct):
         """Whether there is something to propose of a log, though it were only to listen."""
         return self.answers.interests.wants(log) or self.answers.interests.listens(log)
 
-    def may_tell(self, log: LogKey) -> bool:
-        """Whether the other side may be told of what is held of a log."""
-        return self.answers.interests.may_give(log)
-
     def wants_of(self, log: LogKey) -> Wants:
         """What of a log is wanted."""
         return self.answers.wants_of(log)

@@ -14,6 +14,8 @@ it is kept for logs that have no request yet, and where there are more logs than
 turns (line.py). *Look-ups* are what a peer could make us do without end: a log that is only offered
 is looked up at a pace (offering.py), and one that changes somewhere else once a second at most.
 
+A proof of a fork goes the same way (forking.py), last of a turn.
+
 It is no place for what is wanted, refused or held: those are formulas (proposals.py) over a view,
 what came since (progress.py), and the ledger (rests.py).
 """
@@ -31,15 +33,14 @@ from .asks import (
     PROBE,
     Ask,
     AskKind,
+    comparison_of,
     is_whole,
     lacking_hashes,
     last_possible,
     look_up_for,
-    metadata_of,
     named_for,
     offer_of,
     pool_of,
-    proposal_of,
 )
 from .forking import Forking
 from .line import Room, WaitingLine
@@ -55,6 +56,9 @@ from .shared import Shared
 _CREDIT_LEFT_MIN = 8
 """Request credit that payloads leave for logs that have no request yet. A log may lack thousands of
 payloads, each group of which takes a request; an eighth of what a peer gives at first is left."""
+
+_WITHOUT_POOL = frozenset((AskKind.PAYLOADS, AskKind.PROOF))
+"""Kinds of asks that bring no entries."""
 
 
 def _is_in_the_way(request: Request) -> bool:
@@ -83,7 +87,6 @@ class Turns:
             shared.config,
             shared.rests,
             shared.progress,
-            shared.may_tell,
             once=shared.done is not None,
         )
         self.line = WaitingLine()
@@ -91,9 +94,7 @@ class Turns:
         self.offering = Offering(once=shared.done is not None)
         self._offers_wait = False
         """Whether nothing is left in line but what is only offered, and that has to wait."""
-        self.forking = Forking(
-            shared.actions, self.mark, shared.covered, shared.wants, shared.may_tell
-        )
+        self.forking = Forking(shared, partial(self.mark, first=True))
         self._dirty: set[LogKey] = set()
         """Those in line that are looked up whatever requests are open."""
         self._looking: dict[LogKey, bool] = {}
@@ -218,7 +219,7 @@ class Turns:
         fork_range = self._fork_range(log, known)
         if fork_range is not None:
             # Before what rests: everything else that is asked for may be of the wrong history.
-            metadata = named_for(metadata_of(fork_range))
+            metadata = named_for(comparison_of(fork_range))
             look = Look(look.named | {*metadata}, fork_range=fork_range)
         elif self._must_wait(log, known):
             return
@@ -281,7 +282,7 @@ class Turns:
             self.mark(log)
         further = None
         if look.fork_range is not None:
-            asks = [metadata_of(look.fork_range)]
+            asks = [comparison_of(look.fork_range)]
         elif self._rests.is_left_alone(log, Kind.LOG, self._actions.now):
             asks = self._decider.at_rest(view, known, self._shared.newest_of(log), look, since)
         else:
@@ -298,13 +299,7 @@ class Turns:
         if self._actions.request_credit == 0 and asks:
             self.mark(log, first=True)
             return
-        if self.room.is_short:
-            # What goes on is ended to make room, and would have the log's only request again at its
-            # next turn: what ends by itself would never be asked for.
-            asks = sorted(asks, key=lambda ask: ask.end is None)
-        for ask in asks:
-            self._propose(view, known, ask, since)
-        self.forking.tell(view, known)
+        self._propose_all(view, known, asks, since)
         # What is in line already begins there, with what has happened since.
         if not is_dirty:
             self._look_further(view, known, asks, further)
@@ -344,26 +339,41 @@ class Turns:
 
     # Proposals
 
+    def _propose_all(self, view: LogView, known: PeerLog, asks: list[Ask], since: Mark) -> None:
+        if self.room.is_short:
+            # What goes on is ended to make room, and would have the log's only request again at its
+            # next turn: what ends by itself would never be asked for.
+            asks = sorted(asks, key=lambda ask: ask.end is None)
+        for ask in asks:
+            self._propose(view, known, ask, since)
+        # Last: what was just asked for may bring a proof, or tell of it.
+        for ask in self.forking.to_tell(view, known):
+            self._propose(view, known, ask, since)
+
     def _propose(self, view: LogView, known: PeerLog, ask: Ask, since: Mark) -> None:
         log, now, actions = view.log, self._actions.now, self._actions
         if ask.kind is AskKind.PAYLOADS and not self._has_hash(ask, view):
             self._rests.note(log, Kind.PAYLOAD, Outcome.SKIPPED, now, ask.payloads)
             return
-        proposal = proposal_of(actions.next_number(), log, ask, view.hashes)
-        part = () if ask.kind is AskKind.PAYLOADS else self._pool_coming(ask, view, since)
+        part = () if ask.kind in _WITHOUT_POOL else self._pool_coming(ask, view, since)
         if part and not self._rests.left_long_enough(log, Kind.POOL, part, now):
             # It need not come twice.
             self.mark_soon(log)
-        elif ask.kind is AskKind.PAYLOADS and actions.request_credit <= self._reserve(
-            waits=self._line_waits
-        ):
-            self._credit_waits[log] = None
-        elif actions.request_credit == 0:
-            self.mark(log, first=True)
-        elif not actions.may_propose(log, proposal.start, proposal.end):
+            return
+        of_payloads = ask.kind is AskKind.PAYLOADS
+        leave = self._reserve(waits=self._line_waits) if of_payloads else 0
+        request = actions.ask(log, ask, view, leave=leave)
+        if request is not None and ask.kind is AskKind.PROOF:
+            self.forking.tell(request, view, known)
+        elif request is not None:
+            self._proposed(view, known, request, ask)
+        elif actions.request_credit > leave:
             known.blocked = True
+        elif of_payloads:
+            self._credit_waits[log] = None
         else:
-            self._proposed(view, known, actions.propose(proposal, view), ask)
+            # A proof waits like any log: ahead of others it would take the credit of the search.
+            self.mark(log, first=ask.kind is not AskKind.PROOF)
 
     def _pool_coming(self, ask: Ask, view: LogView, since: Mark) -> Ranges:
         """What of the pool that a proposal would ask for is coming."""
@@ -390,8 +400,8 @@ class Turns:
         # The view may be older than what was told here since: nobody tells it once more, and what
         # is new would not be sent in this request before the log changes again.
         request.outgoing.known = max(request.outgoing.known, known.planned.heard)
-        if known.forks is not None and known.forks.entries is not None:
-            known.forks.entries, known.forks.request = None, request
+        if known.forks is not None:
+            known.forks.entries = None
         self._shared.regained.discard(request.log)
         self._ours.add(request)
         self.line.step_forward(request.log)

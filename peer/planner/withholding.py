@@ -39,45 +39,19 @@ that it needs itself (section 6, 128).
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import partial
-from typing import Protocol
 
 from msgspec import Struct
 
 from peer.protocol.commands import LookUp
 from peer.protocol.events import Interests, InterestsChanged, LogView
 from peer.protocol.request import Request
-from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, Propose, decode_entry
+from wire import U64_MAX, Cancel, CancelReason, Eagerness, LogKey, decode_entry
 
+from .actions import Actions
 from .answer import goes_on
-from .asks import PROBE, Ask, lacking_hashes, metadata_of, named_for, proposal_of
+from .asks import PROBE, Ask, comparison_of, lacking_hashes, named_for
 from .coverage import is_stored
 from .silence import Silences
-
-
-class Asking(Protocol):
-    """What this needs of a session, as a planner does (`actions.Actions`)."""
-
-    @property
-    def now(self) -> float: ...
-
-    @property
-    def request_credit(self) -> int: ...
-
-    def look_up(self, wanted: LookUp, then: Callable[[LogView], None]) -> None: ...
-
-    def requests_of(self, log: LogKey) -> list[Request]: ...
-
-    def may_propose(self, log: LogKey, start: int, end: int | None) -> bool: ...
-
-    def next_number(self) -> int: ...
-
-    def propose(self, proposal: Propose, view: LogView) -> Request: ...
-
-    def waive_answer(self, request: Request) -> None:
-        """A proposal of ours may stay without one: the connection does not end over it."""
-
-    def send_again(self, log: LogKey) -> None:
-        """What was held back of a log may leave."""
 
 
 class _Stage(Enum):
@@ -118,7 +92,7 @@ class _Contact(Struct):
 class Withholding:
     """Says how much of a log may be sent in this session, and finds out whether all may."""
 
-    def __init__(self, actions: Asking, *, proactive: bool, silence_s: float) -> None:
+    def __init__(self, actions: Actions, *, proactive: bool, silence_s: float) -> None:
         """`silence_s`: how long a question that has arrived waits for its answer, in seconds."""
         self._actions = actions
         self._proactive = proactive
@@ -136,7 +110,6 @@ class Withholding:
         self._may_ask: Callable[[LogKey], bool] = Interests().may_give
         self._newest: dict[LogKey, int] = {}
         """What the other side has said of own logs before anything of them was held back."""
-        self._owned: set[Request] = set()
         self._changed = False
 
     def interests_changed(self, event: InterestsChanged) -> None:
@@ -264,7 +237,8 @@ class Withholding:
                 break
             if contact.compared is None:
                 self._propose(contact, PROBE, LogView(log))
-            elif self._may_propose(log, contact.compared, contact.compared):
+            elif self._actions.may_propose(log, contact.compared, contact.compared):
+                # Else each of their messages would have it looked up in vain, before they answer.
                 self._compare(log, contact, contact.compared, ())
 
     def next_deadline(self) -> float | None:
@@ -330,7 +304,7 @@ class Withholding:
         if compared <= self._shared.get(view.log, 0):
             self._shown(view.log, contact)
             return
-        ask = metadata_of((compared, compared))
+        ask = comparison_of((compared, compared))
         if lacking_hashes([ask], view.hashes, named):
             self._compare(view.log, contact, compared, named_for(ask))
         else:
@@ -351,19 +325,10 @@ class Withholding:
         """That ping was answered."""
         self._silences.pong_came(self._actions.now)
 
-    def _may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
-        actions = self._actions
-        return bool(actions.request_credit) and actions.may_propose(log, start, end)
-
     def _propose(self, contact: _Contact, ask: Ask, view: LogView) -> None:
-        actions = self._actions
-        proposal = proposal_of(actions.next_number(), view.log, ask, view.hashes)
-        if self._may_propose(view.log, proposal.start, proposal.end):
-            contact.request = actions.propose(proposal, view)
-            self._owned.add(contact.request)
-            self._move(view.log, contact, _Stage.ASKED)
-        else:
-            self._move(view.log, contact, _Stage.TO_ASK)
+        request = self._actions.ask(view.log, ask, view, self)
+        contact.request = request
+        self._move(view.log, contact, _Stage.TO_ASK if request is None else _Stage.ASKED)
 
     def _learned(self, log: LogKey, contact: _Contact, newest: int) -> None:
         """The other side has told its newest entry."""
@@ -381,14 +346,9 @@ class Withholding:
         contact.request = None
         self._actions.send_again(log)
 
-    # What became of requests
+    # What became of requests, whoever has asked
 
-    def owns(self, request: Request) -> bool:
-        """Whether a request was made here, so that it is nobody else's business."""
-        contact = self._contacts.get(request.log)
-        return request in self._owned or (contact is not None and contact.request is request)
-
-    def confirmed(self, request: Request) -> None:
+    def shown_by_confirmation(self, request: Request) -> None:
         """The other side confirmed a proposal of ours; one for a path tells its newest entry."""
         log = request.log
         if log not in self._shared or request.base is None:
@@ -398,7 +358,7 @@ class Withholding:
         elif (contact := self._awaits(request)) is not None:
             self._move(log, contact, _Stage.COMING)
 
-    def cancelled(self, request: Request, cancel: Cancel) -> None:
+    def shown_by_cancel(self, request: Request, cancel: Cancel) -> None:
         """The other side cancelled a request. Where it says nothing, there is nothing to notice."""
         log = request.log
         if log not in self._shared or not request.ours or request.confirmed:
@@ -427,9 +387,19 @@ class Withholding:
             return None
         return contact if contact.stage in _UNANSWERED else None
 
+    def contradicted(self, log: LogKey) -> None:
+        """An entry of the other side does not go with what is held here."""
+        if log in self._shared:
+            contact = self._contacts.setdefault(log, _Contact(_Stage.SHOWN))
+            self._move(log, contact, _Stage.CONTRADICTS)
+
+    # What became of questions
+
+    def cancelled(self, request: Request, cancel: Cancel) -> None:
+        """That has shown something, or nothing, whoever has asked."""
+
     def released(self, request: Request) -> None:
         """One of ours is over."""
-        self._owned.discard(request)
         contact = self._contacts.get(request.log)
         if contact is None:
             # The other side may not read the log any more.
@@ -440,13 +410,6 @@ class Withholding:
 
     def lost(self, request: Request) -> None:
         """One of ours gave way to one of the other side's: it is made again."""
-        self._owned.discard(request)
         contact = self._awaits(request)
         if contact is not None:
             self._ask_next(request.log, contact)
-
-    def contradicted(self, log: LogKey) -> None:
-        """An entry of the other side does not go with what is held here."""
-        if log in self._shared:
-            contact = self._contacts.setdefault(log, _Contact(_Stage.SHOWN))
-            self._move(log, contact, _Stage.CONTRADICTS)

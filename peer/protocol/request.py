@@ -6,11 +6,11 @@ them. Requests are changed by the table (control), the inbound and the outbound 
 """
 
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
-from wire import Adjust, CancelReason, LogKey, Propose, in_upper_pool, shortest_path
+from wire import Adjust, Cancel, CancelReason, LogKey, Propose, in_upper_pool, shortest_path
 
 from .errors import Violation
 from .events import HeldEntry
@@ -177,6 +177,19 @@ class Outgoing(Struct):
         self.dry = False
 
 
+class Owner(Protocol):
+    """Who asked for something by itself, beside the planner, and hears what becomes of that."""
+
+    def cancelled(self, request: "Request", cancel: Cancel) -> None:
+        """The other side cancelled it."""
+
+    def lost(self, request: "Request") -> None:
+        """It gave way to a proposal of the other side (section 7), and never was."""
+
+    def released(self, request: "Request") -> None:
+        """It is over."""
+
+
 class Request(Struct, eq=False):
     """A proposal and all that followed from it. `ours`: we proposed it.
 
@@ -184,7 +197,6 @@ class Request(Struct, eq=False):
     """
 
     ident: int
-    number: int
     ours: bool
     proposal: Propose
     our_interest: Interest
@@ -208,6 +220,12 @@ class Request(Struct, eq=False):
     progress_at: float = 0.0
     incoming: Incoming = field(default_factory=Incoming)
     outgoing: Outgoing = field(default_factory=Outgoing)
+    owner: Owner | None = None
+    """None: the planner, or it is a proposal of the other side."""
+
+    @property
+    def number(self) -> int:
+        return self.proposal.request
 
     @property
     def log(self) -> LogKey:

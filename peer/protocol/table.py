@@ -438,7 +438,6 @@ class RequestTable:
         self._next_ident += 1
         return Request(
             ident=self._next_ident,
-            number=proposal.request,
             ours=ours,
             proposal=proposal,
             our_interest=proposer if ours else other,

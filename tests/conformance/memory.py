@@ -1,7 +1,7 @@
 """A session in memory as the endpoint under test: no socket, and time is an argument."""
 
 from bymux import Role
-from peer import Interests, InterestsChanged, LogChanged, Notice, Session, SessionConfig
+from peer import Interests, InterestsChanged, LogChanged, Notice, Scope, Session, SessionConfig
 from tests.peer.rig import Host, Store
 from tests.records import replace
 
@@ -66,14 +66,22 @@ class MemoryLink:
         self.session.advance(self.now)
         self._work()
 
+    def narrow(self, scope: Scope) -> None:
+        """What the other side may read and write is another matter now."""
+        self._interests = replace(self._interests, scope=scope)
+        self._tell_interests()
+
     def author(self, history: History, count: int) -> None:
         self.host.store.logs[history.log].update(history.upto(count))
         own = self._interests.own | {history.log}
         self._interests = replace(self._interests, own=own, shared=dict.fromkeys(own, 0))
-        offers = (self._shared, *sorted(own))
-        self.session.handle(InterestsChanged(self._interests, offers), self.now)
+        self._tell_interests()
         self.host.store.changed(history.log)
         self._work()
+
+    def _tell_interests(self) -> None:
+        offers = (self._shared, *sorted(self._interests.own))
+        self.session.handle(InterestsChanged(self._interests, offers), self.now)
 
     def lose(self) -> None:
         """The connection is gone."""

@@ -3,7 +3,7 @@
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.planner.asks import Wants, metadata_of, proposal_of
+from peer.planner.asks import Wants, comparison_of, proposal_of
 from peer.planner.peer_log import PeerLog, Planned
 from peer.planner.rests import Kind, Outcome, Rests, up_to
 from peer.protocol.config import SessionConfig
@@ -81,7 +81,7 @@ def test_who_asks_for_payloads_is_not_asked_sooner_what_is_new_for_that() -> Non
     state = PeerLog(LOG, rests, Planned(Wants()))
     rests.note(LOG, Kind.WATCH, Outcome.FINISHED, 0.0)
     rests.note(LOG, Kind.WATCH, Outcome.ENDED, 0.0, up_to(41))
-    metadata = metadata_of((30, 31))
+    metadata = comparison_of((30, 31))
     group = replace(proposal_of(1, LOG, metadata, {}), payloads_only=True, lower_info=30)
     single = replace(group, end=30, upper_info=30, lower_info=None, payloads_only=False, offset=0)
     for proposal in (group, single):

@@ -95,7 +95,7 @@ def test_a_pool_that_the_other_side_was_only_notified_of_is_not_agreed_on() -> N
     proposal = Propose(0, LOG, 15, 4, 0, 100, b"h1", Eagerness.ALL)
     listens = Interest()
     listens.set_eagerness(Eagerness.NOTIFY, None)
-    request = Request(0, 0, True, proposal, Interest(), listens, 0.0)
+    request = Request(0, True, proposal, Interest(), listens, 0.0)
     add_own_hashes(request, {1: b"h1", 4: b"h4", 13: b"h13"})
     assert request.incoming.own_hashes == {4, 13}
     assert links_are_ours(request, 13)

@@ -3,13 +3,15 @@
 import pytest
 
 from bymux import Role
+from logstore import WriteScope
+from peer import Scope
 from peer.planner.silence import Silences
 from tests.bymux.factory import PONG, packet
 from tests.conformance.histories import Library
 from tests.conformance.memory import CONFIG, MemoryLink
 from tests.conformance.script import CREDIT_GIVEN, Speaker
 from tests.records import replace
-from wire import Adjust, CancelReason, Eagerness, Propose
+from wire import Adjust, Cancel, CancelReason, Eagerness, Propose
 
 COUNT = 12
 SILENCE_S = CONFIG.silence_s
@@ -141,6 +143,25 @@ def test_an_answer_that_comes_after_all_is_heard(proactive: bool) -> None:
     # Its proposal gave way to ours, and is made once more.
     met.other.refuse(met.next_proposal(start=COUNT, end=COUNT))
     met.is_served(again)
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_question_outlasts_a_scope_in_which_nothing_is_taken(
+    proactive: bool, is_answered: bool
+) -> None:
+    """Ended from here it would count as silence, or as an answer, and show nothing."""
+    met = Meeting(proactive=proactive)
+    number, question = met.ask()
+    met.other.control(Adjust(question.request, eagerness=Eagerness.NOTIFY, end=COUNT))
+    question = met.next_proposal(start=COUNT, end=COUNT)
+    if is_answered:
+        met.other.control(Adjust(question.request, eagerness=Eagerness.NOTIFY))
+    met.other.nothing_came()
+    met.link.narrow(Scope(None, WriteScope.NONE, bytes(32)))
+    met.other.silent(Cancel, lambda found: found.request == question.request)
+    met.other.nothing_came()
+    met.other.refuse(question)
+    met.is_served(number)
 
 
 def test_a_refused_offer_shows_nothing(proactive: bool) -> None:
