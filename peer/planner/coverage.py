@@ -1,44 +1,85 @@
 """What requests bring to this side, and what they have brought (point2point.md 3, 10). Pure.
 
 A plan takes away what is coming, and that is said once here, from the sequence of each request: its
-range, the members of its pools, its path. Too much counted as coming is never asked for, too little
-comes twice. What a request was to bring and did not is no matter of this: when it is over it counts
-no more, and is asked for again.
+body, from one entry to another, and the members of its pools and its path. What is coming, what has
+come and what a request was about are the same walk with other ends. Too much counted as coming is
+never asked for, too little comes twice. What a request was to bring and did not is no matter of
+this: when it is over it counts no more, and is asked for again.
 """
 
 from collections.abc import Iterable
 
 from peer.protocol.request import OPEN_END, Request
-from wire import CancelReason, Eagerness, Propose, lower_pool, shortest_path, upper_pool
+from peer.protocol.sequence import Sequence, sequence_of
+from wire import CancelReason, Eagerness
 
 from .ranges import Ranges, range_with, union
 
 
+def entries(sequence: Sequence, end: int | None, last: int = OPEN_END) -> Ranges:
+    """The entries of a sequence up to `last`, its body cut at `end`."""
+    body = () if sequence.path is not None else ((sequence.start, min(_or_open(end), last)),)
+    members = (*sequence.lower, *(sequence.path or ()), *sequence.upper)
+    return _some(((n, n) for n in members if n <= last), body)
+
+
+def payloads(sequence: Sequence, first: int, last: int) -> Ranges:
+    """The entries from `first` to `last` whose payloads are pieces of a sequence."""
+    if sequence.path is not None:
+        return _some((n, n) for n in sequence.path if first <= n <= last)
+    return _some(((max(first, sequence.start), min(last, _or_open(sequence.end))),))
+
+
+def _some(*sets: Iterable[tuple[int, int]]) -> Ranges:
+    return union((first, last) for each in sets for first, last in each if first <= last)
+
+
+def _or_open(end: int | None) -> int:
+    return OPEN_END if end is None else end
+
+
+def takes(request: Request) -> bool:
+    """Whether we ask for data in a request, not for notifications alone."""
+    return request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
+
+
+def _agreed(request: Request) -> Sequence:
+    """The sequence of a request; if it is not confirmed, as it was proposed."""
+    if request.base is not None:
+        return request.base
+    proposal, end = request.proposal, request.proposal.end
+    if proposal.sparse and end is None:
+        # Its path leads to an end that the confirmation chooses.
+        end = proposal.start
+    return sequence_of(proposal, end, proposal.upper_info)
+
+
+def coming(requests: Iterable[Request]) -> Ranges:
+    """What requests bring us, or ask for, the members of their pools included."""
+    return union(
+        *(
+            entries(_agreed(request), request.lowest_end())
+            for request in requests
+            if takes(request) and not (request.proposal.payloads_only or _is_over(request))
+        )
+    )
+
+
 def bodies(requests: Iterable[Request]) -> Ranges:
     """The entries whose payloads requests in force bring, or ask for."""
-    found: list[tuple[int, int]] = []
-    for request in requests:
-        if _is_over(request) or request.our_interest.eagerness in (None, Eagerness.NOTIFY):
-            continue
-        end = request.lowest_end()
-        path = None if request.base is None else request.base.path
-        if path is not None:
-            found += [(n, n) for n in path]
-        else:
-            last = OPEN_END if end is None else end
-            found += [(first, last) for first in (_next_unproved(request),) if first <= last]
-    return union(found)
+    return union(*(_ahead(each) for each in requests if takes(each) and not _is_over(each)))
 
 
-def _next_unproved(request: Request) -> int:
-    """The first entry that the other side has not sent or passed, or that is not stored yet."""
+def _ahead(request: Request) -> Ranges:
+    """The entries whose payloads the other side has not sent or passed, or that are not stored."""
     base, position = request.base, request.incoming.verified
+    end = _or_open(request.lowest_end())
     if base is None:
-        return request.proposal.start
-    length = base.length
-    if length is not None and position >= length:
-        return OPEN_END + 1
-    return max(base.start, base.piece(position).seq)
+        # Where a path leads the confirmation says; until then all that it may lead to counts.
+        return _some(((request.proposal.start, end),))
+    if base.length is not None and position >= base.length:
+        return ()
+    return payloads(base, base.piece(position).seq, end)
 
 
 def _is_over(request: Request) -> bool:
@@ -48,38 +89,6 @@ def _is_over(request: Request) -> bool:
     ended = ours not in (None, CancelReason.COMPLETE, CancelReason.YOU_CANCELLED)
     ended = ended or theirs not in (None, CancelReason.COMPLETE)
     return ended or request.incoming.discarding or (request.base is None and request.answered)
-
-
-def coming(requests: Iterable[Request]) -> Ranges:
-    """What requests bring us, or ask for, the members of their pools included."""
-    found: list[tuple[int, int]] = []
-    for request in requests:
-        proposal, base = request.proposal, request.base
-        eagerness = request.our_interest.eagerness
-        if _is_over(request) or eagerness in (None, Eagerness.NOTIFY) or proposal.payloads_only:
-            continue
-        end = request.lowest_end()
-        if base is not None:
-            found += [(n, n) for n in (*base.lower, *base.upper)]
-        else:
-            found += _pools(proposal)
-        if base is not None and base.path is not None:
-            found += [(n, n) for n in base.path]
-        elif proposal.sparse:
-            found += [(n, n) for n in shortest_path(end or proposal.start, proposal.start)]
-        else:
-            found.append((proposal.start, OPEN_END if end is None else end))
-    return union(found)
-
-
-def _pools(proposal: Propose) -> list[tuple[int, int]]:
-    """What a proposal asks for beside its range."""
-    found: list[int] = []
-    if proposal.lower_info is not None and proposal.lower_info < proposal.start:
-        found += [n for n in lower_pool(proposal.start) if proposal.lower_info <= n]
-    if proposal.end is not None and proposal.upper_info is not None:
-        found += [n for n in upper_pool(proposal.end) if proposal.end < n <= proposal.upper_info]
-    return [(n, n) for n in found]
 
 
 def is_coming(seq: int, requests: Iterable[Request]) -> bool:
@@ -119,12 +128,7 @@ def carried(request: Request) -> Ranges:
     base, end = request.base, request.lowest_end()
     if base is None or end is None:
         return ()
-    members = (*base.lower, *(base.path or ()), *base.upper)
-    last = max(end, request.lowest_upper() or end)
-    single = union((n, n) for n in members if n <= last)
-    if base.path is not None or end < base.start:
-        return single
-    return union(single, ((base.start, end),))
+    return entries(base, end, max(end, request.lowest_upper() or end))
 
 
 def is_stored(request: Request) -> bool:
@@ -134,9 +138,8 @@ def is_stored(request: Request) -> bool:
 
 def still_comes(request: Request) -> bool:
     """Whether data is under way in a request that the other side has called complete."""
-    asked_for = request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
     is_complete = request.cancel_received is CancelReason.COMPLETE
-    return is_complete and asked_for and not (request.end_received or _is_over(request))
+    return is_complete and takes(request) and not (request.end_received or _is_over(request))
 
 
 def covers(request: Request) -> bool:

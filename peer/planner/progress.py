@@ -6,12 +6,12 @@ and now is held, what it is still to bring is coming. Requests that are over cou
 came in them is stored, or never will be. This is the only cure for answers that are out of date.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from peer.protocol.request import OPEN_END, Request
-from wire import Eagerness, LogKey
+from peer.protocol.request import Request
+from wire import LogKey
 
-from .coverage import bodies, coming, is_stored
+from .coverage import bodies, coming, entries, is_stored, payloads, takes
 from .ranges import Ranges, union
 
 Mark = Mapping[Request, int]
@@ -78,33 +78,17 @@ def _reach(request: Request) -> int:
     return incoming.verified if incoming.discarding else incoming.position
 
 
-def _takes(request: Request) -> bool:
-    return request.our_interest.eagerness not in (None, Eagerness.NOTIFY)
-
-
 def _entries_passed(request: Request) -> Ranges:
     """The entries that have come to us in a request."""
     base, reach = request.base, _reach(request)
-    if base is None or not reach or not _takes(request) or request.proposal.payloads_only:
+    if base is None or not reach or not takes(request) or request.proposal.payloads_only:
         return ()
-    last = base.piece(min(reach, base.reach) - 1).seq
-    single = _members(n for n in (*base.lower, *(base.path or ()), *base.upper) if n <= last)
-    if base.path is not None or last < base.start:
-        return single
-    return union(single, ((base.start, min(last, OPEN_END if base.end is None else base.end)),))
+    return entries(base, base.end, base.piece(min(reach, base.reach) - 1).seq)
 
 
 def _payloads_passed(request: Request, since: int) -> Ranges:
     """The entries whose payloads the other side's cursor has passed since a position."""
     base, reach = request.base, _reach(request)
-    if base is None or reach <= since or not _takes(request):
+    if base is None or reach <= since or not takes(request):
         return ()
-    first, last = base.piece(since).seq, base.piece(min(reach, base.reach) - 1).seq
-    if base.path is not None:
-        return _members(n for n in base.path if first <= n <= last)
-    first, last = max(first, base.start), min(last, OPEN_END if base.end is None else base.end)
-    return ((first, last),) if first <= last else ()
-
-
-def _members(seqs: Iterable[int]) -> Ranges:
-    return union((n, n) for n in seqs)
+    return payloads(base, base.piece(since).seq, base.piece(min(reach, base.reach) - 1).seq)
