@@ -6,6 +6,7 @@ signatures are right is checked by whoever brings foreign entries. It blocks, an
 networks or event loops. docs/store.md states what is promised under which assumptions.
 """
 
+from .completing import Completed, Completion
 from .errors import (
     EntryRejected,
     ExplainedError,
@@ -105,6 +106,8 @@ __all__ = [
     "Arrived",
     "ArrivingFile",
     "Change",
+    "Completed",
+    "Completion",
     "Contested",
     "Dropped",
     "EntryRejected",

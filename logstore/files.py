@@ -196,6 +196,8 @@ class PayloadFiles:
         self._system = system
         self._folder = folder
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._named: set[Path] = set()
+        """Folders whose names are on disk for certain: this has synced the one that they are in."""
 
     @property
     def root(self) -> Path:
@@ -272,8 +274,10 @@ class PayloadFiles:
             made, handle = found
             if self.root in made:
                 self._system.sync_folder(self.root.parent)
-            # Whoever made the folder may have been killed before this.
-            self._system.sync_folder(self.root)
+            if made or path.parent not in self._named:
+                # Whoever made the folder may have been killed before this.
+                self._system.sync_folder(self.root)
+                self._named.add(path.parent)
             self._system.sync_folder(path.parent)
             opened.pop_all()
             return Claimed(handle, row[1], row[2])

@@ -13,6 +13,7 @@ from .records import PayloadFile
 from .rows import LogRow, entry_tag, pack_u64
 from .schema import (
     FILE_GARBAGE,
+    FILE_PARTIAL,
     FILE_STAGING,
     FILE_WHOLE,
     PAYLOAD_FILE,
@@ -39,6 +40,10 @@ class Column:
 
 class WrongPayloadError(Exception):
     """The payload given is not the one that the entry names; the text says how."""
+
+
+class PayloadGoneError(WrongPayloadError):
+    """What was received has been dropped since."""
 
 
 class WrongSizeError(WrongPayloadError):
@@ -88,15 +93,17 @@ def _check_file(db: "apsw.Connection", key: LogKey, seq: int, given: PayloadFile
     if isinstance(given, PayloadFile) and (given.key, given.seq) != (key, seq):
         raise WrongPayloadError(f"the payload file was received for {given.key}/{given.seq}")
     state = db.execute("SELECT state FROM files WHERE id = ?", (given.id,)).get
-    if state not in (FILE_WHOLE, FILE_STAGING):
-        raise WrongPayloadError("the payload file is gone")
+    # A file in parts is the sink's that holds its lock: what that has sealed is whole.
+    ready = (FILE_STAGING, FILE_PARTIAL) if isinstance(given, Staged) else (FILE_WHOLE,)
+    if state not in ready:
+        raise PayloadGoneError("the payload file is gone")
 
 
 def let_go(db: "apsw.Connection", given: GivenPayload) -> None:
     """Marks a payload file that is not needed as garbage."""
-    if isinstance(given, PayloadFile):
+    if isinstance(given, PayloadFile | Staged) and given.id:
         state = db.execute("SELECT state FROM files WHERE id = ?", (given.id,)).get
-        if state == FILE_WHOLE:
+        if state in (FILE_WHOLE, FILE_PARTIAL):
             set_file_state(db, given.id, FILE_GARBAGE)
 
 

@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Final, Self
 from wire import LogKey, PayloadHasher
 
 from .errors import PayloadBusy, PayloadDropped, PayloadMismatch, translated
-from .files import ArrivingFile, Claimed, PayloadFiles, hash_prefix, set_file_state, write_all
+from .files import (
+    ArrivingFile,
+    Claimed,
+    PayloadFiles,
+    Staged,
+    hash_prefix,
+    set_file_state,
+    write_all,
+)
 from .records import INLINE_BYTES_MAX, PayloadFile
 from .rows import pack_u64
 from .schema import FILE_GARBAGE, FILE_PARTIAL, FILE_WHOLE
@@ -169,23 +177,48 @@ class PayloadSink:
         Raises PayloadMismatch or PayloadDropped, after which nothing is left of the bytes, and
         ValueError if some are still to come.
         """
-        self._check_open()
-        wanted = self._wanted
-        if self._offset != wanted.payload_bytes:
-            raise ValueError(f"{self._offset} of {wanted.payload_bytes} bytes have come")
-        if not self.is_right():
-            mismatch = PayloadMismatch(self._where, resumed=self._resumed, sources=self.sources)
-            self.discard()
-            raise mismatch
-        if self._memory is not None:
-            whole = bytes(self._memory)
-            self.discard()
+        whole = self._whole()
+        if whole is not None:
             return whole
+        wanted = self._wanted
         self._sync(FILE_WHOLE)
         self._close()
         return PayloadFile(
             self._file_id, wanted.key, wanted.seq, wanted.payload_bytes, wanted.payload_hash
         )
+
+    def seal(self) -> bytes | Staged:
+        """Like `finish`, for `complete_payloads`, with one transaction less.
+
+        Until `release` nobody else receives the payload, and the row of its file says that it is a
+        part: of what no entry takes over `suspend` keeps it, as of any part.
+        """
+        whole = self._whole()
+        if whole is not None:
+            return whole
+        with self._failing():
+            self._file().sync()
+        wanted = self._wanted
+        return Staged(wanted.payload_bytes, wanted.payload_hash, None, self._file_id, self._handle)
+
+    def release(self) -> None:
+        """Lets go of what was sealed, once it is its entry's."""
+        self._close()
+
+    def _whole(self) -> bytes | None:
+        """What is verified and was in memory; None if it is in the file, and all of it right."""
+        self._check_open()
+        if self._offset != self._wanted.payload_bytes:
+            raise ValueError(f"{self._offset} of {self._wanted.payload_bytes} bytes have come")
+        if not self.is_right():
+            mismatch = PayloadMismatch(self._where, resumed=self._resumed, sources=self.sources)
+            self.discard()
+            raise mismatch
+        if self._memory is None:
+            return None
+        whole = bytes(self._memory)
+        self.discard()
+        return whole
 
     def suspend(self) -> None:
         """Keeps what was received, so that a later sink for the same payload goes on from there.

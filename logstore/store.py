@@ -16,9 +16,10 @@ from wire import U64_MAX, LogKey
 
 from . import following, proofs, sharing, upkeep, wants
 from .backup import write_backup
+from .completing import Completed, Completion, complete_all
 from .database import Transaction
 from .dropping import Dropping
-from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy, StoreError
+from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy
 from .files import Staged
 from .foreign import ReadyEntry, put_log
 from .keyfile import KEY_FILE, read_key_file
@@ -26,7 +27,7 @@ from .nodelock import NodeLock
 from .opening import Opened, create_in_memory, create_store, open_store
 from .own import append_entries
 from .own_many import append_batches, check_batches
-from .payloads import WrongPayloadError, WrongSizeError, fill_payload, let_go
+from .payloads import let_go
 from .quotas import Ledger, QuotaLimits, Quotas
 from .records import (
     INLINE_BYTES_MAX,
@@ -420,38 +421,31 @@ class Store(StoreView):
 
         Raises PayloadUnavailable if the entry is not held, EntryRejected if the payload is not the
         one it names; one of the right hash and the wrong size also invalidates the log from there.
+        PayloadDropped if what was received has been dropped since.
         StoreOverQuota if there is no room for a small one (`giver`: see `put_many`).
         """
         staged: list[Staged] = []
-        wrong: WrongPayloadError | None = None
-        done = False
+        given: PayloadFile | Staged | bytes = payload
         try:
-            given: PayloadFile | Staged | bytes = payload
             if isinstance(payload, bytes) and len(payload) > INLINE_BYTES_MAX:
                 given = self._files.stage(payload)
                 staged.append(given)
-            with self._judged(giver) as (transaction, ledger):
-                if ledger is not None and isinstance(payload, bytes):
-                    ledger.check(key, seq, len(payload))
-                row = load_log(transaction.db, key)
-                if row is None:
-                    raise StoreError("the log is not held", str(key), "store its entries first")
-                held_bytes = row.bytes
-                try:
-                    done = fill_payload(transaction, row, seq, given)
-                except WrongSizeError as error:
-                    wrong = error
-                wants.settle(transaction, row)
-                save_log(transaction.db, row)
-                if ledger is not None:
-                    ledger.grew(key, row.bytes - held_bytes)
-        except WrongPayloadError as error:
-            wrong = error
+            (completed,) = self.complete_payloads([Completion(key, seq, given)], giver=giver)
         finally:
             self._files.release(staged)
-        if wrong is not None:
-            raise EntryRejected(key, seq, str(wrong))
-        return done
+        if completed.error is not None:
+            raise completed.error
+        return completed.added
+
+    def complete_payloads(
+        self, completions: Sequence[Completion], *, giver: bytes | None = None
+    ) -> list[Completed]:
+        """Like `complete_payload` for many in one transaction; errors are in the outcomes.
+
+        What sinks have sealed is among them still theirs, to be let go of afterwards.
+        """
+        with self._judged(giver) as (transaction, ledger):
+            return complete_all(transaction, ledger, completions)
 
     def discard_payload(self, payload: PayloadFile) -> None:
         """Forgets a finished payload whose entry will not be stored."""

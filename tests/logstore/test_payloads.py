@@ -254,7 +254,7 @@ def test_a_payload_for_another_entry_is_refused(store: Store) -> None:
         store.complete_payload(log.key, 3, b"another")
     assert store.complete_payload(log.key, 1, whole)
     store.drop(log.key, 1, 1)
-    with pytest.raises(EntryRejected, match="gone"):
+    with pytest.raises(PayloadDropped, match="gone"):
         store.complete_payload(log.key, 1, whole)
 
 

@@ -3,13 +3,13 @@
 import errno
 import random
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from logstore import LogVerdict, Store, StoreError, StoreFailed, StoreFull
+from logstore import Completion, LogVerdict, NewEntry, Store, StoreError, StoreFailed, StoreFull
 from tests.logstore.authors import AuthorLog, signing_key
 from tests.logstore.disk import PowerCutError, SimDisk
 from wire import LogKey, yamf_hash
@@ -41,6 +41,10 @@ class World:
     put: set[int] = field(default_factory=set)
     payloads: dict[int, bytes] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
+    other: AuthorLog = field(default_factory=lambda: AuthorLog(2))
+    """A log whose payloads come behind its entries."""
+    held: dict[int, bytes] = field(default_factory=dict)
+    """Its payloads that were completed."""
     store: Store = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +57,7 @@ class World:
     def act(self) -> None:
         """Something that a node does, chosen by chance."""
         own = [self._append, self._append, self._append_many]
-        self.rng.choice([*own, self._put, self._receive, self._drop])()
+        self.rng.choice([*own, self._put, self._receive, self._complete, self._drop])()
 
     def act_for_ever(self) -> None:
         """Until something fails."""
@@ -102,6 +106,33 @@ class World:
         self.synced[seq] = 0
         self.store.discard_payload(file)
 
+    def _complete(self) -> None:
+        """Several payloads, small and large, that become whole together."""
+        first, count = len(self.other.entries) + 1, self.rng.randint(1, 4)
+        sizes = [self.rng.choice([600, LARGE]) for _ in range(count)]
+        payloads = {first + n: self.rng.randbytes(size) for n, size in enumerate(sizes)}
+        key = self.other.key
+        new = [replace(self.other.add(seq, data), payload=None) for seq, data in payloads.items()]
+        self.store.put_entries(key, [*self._earlier(first), *new], source="peer")
+        completions, sinks = [], []
+        with ExitStack() as opened:
+            for seq, data in payloads.items():
+                name = (key, seq, len(data), yamf_hash(data))
+                sinks.append(opened.enter_context(self.store.payload_sink(*name, source="peer")))
+                for begin in range(0, len(data), 50_000):
+                    sinks[-1].write(data[begin : begin + 50_000])
+                completions.append(Completion(key, seq, sinks[-1].seal()))
+            completed = self.store.complete_payloads(completions)
+            for sink in sinks:
+                sink.release()
+        assert all(each.added for each in completed)
+        self.held.update(payloads)
+
+    def _earlier(self, seq: int) -> list[NewEntry]:
+        """Entries before one that a failure may have kept from being stored."""
+        entries = (self.other.entries[each] for each in range(1, seq))
+        return [replace(entry, payload=None) for entry in entries]
+
     def _drop(self) -> None:
         if self.put:
             self.store.drop(self.foreign.key, min(self.put), min(self.put) + 2)
@@ -136,6 +167,9 @@ class World:
         assert {e.seq: e.hash for e in held}.items() <= {
             seq: e.hash for seq, e in self.foreign.entries.items()
         }.items()
+        for seq, data in self.held.items():
+            with self.store.open_payload(self.other.key, seq) as reader:
+                assert reader.read(0, LARGE) == data
         faults = [str(found) for found in self.store.verify() if not isinstance(found, LogVerdict)]
         assert faults == []
         # Taken as acknowledged from here on, which makes the next check the stricter.

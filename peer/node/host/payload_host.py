@@ -1,13 +1,18 @@
 """Payloads in pieces for sessions: their sinks, in threads, and which payloads are arriving.
 
-All sinks of a session belong to one lane: what it asks is done in order, while the payloads of
-other sessions are written beside them.
+All sinks of one payload belong to one lane, so that what a session asks of it is done in order: a
+sink that is begun behind the end of another one finds what that has kept. Different payloads are
+written beside each other, also those of one session: each waits for the disk several times, and one
+after the other a session had the disk idle for most of the time.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
+
+from msgspec import Struct, field
 
 from logstore import OverQuota, Store, StoreError, StoreOverQuota
 from peer import (
@@ -30,11 +35,28 @@ from .sinks import Outcome, Sink, complete
 
 log = logging.getLogger(__name__)
 
-LANES: Final = 2
+LANES: Final = 4
+"""More than there are cores to hash: some wait for the disk."""
+
+COMPLETED_MAX: Final = 256
+"""Payloads that one transaction adds to their entries: all others wait for it."""
 
 PayloadCommand = OpenPayload | WritePayload | FinishPayload | ClosePayload
 Write = Callable[[Callable[[set[LogKey]], Callable[[], Replies]], Account], None]
 """Runs something in the writing thread, soon, and delivers the replies that it returns."""
+
+
+_Whole = tuple[Port, Sink, Outcome]
+
+
+class _Gathered(Struct):
+    """What has come whole while the writing thread did something else."""
+
+    sinks: deque[_Whole] = field(default_factory=deque)
+    queued: bool = False
+    """Whether a transaction that will take what is gathered is to come. The thread clears it before
+    it takes the first one, and the event loop looks at it behind having added one: so that
+    nothing is left behind."""
 
 
 class PayloadHost:
@@ -56,6 +78,8 @@ class PayloadHost:
         self._store = store
         self._write = write
         self._sinks: dict[tuple[Port, int], Sink] = {}
+        self._whole: dict[Account, _Gathered] = {}
+        """What is to be added to its entry, by the next transaction for those who brought it."""
 
     def submit(self, port: Port, command: PayloadCommand) -> None:
         """Begins to carry out a command of a session."""
@@ -118,7 +142,7 @@ class PayloadHost:
 
     def _put(self, port: Port, sink: Sink, work: Callable[[], Settle]) -> None:
         job = Job(work, partial(self._failed, port, sink))
-        self.lanes[port.number % LANES].put(job, port.account)
+        self.lanes[(hash(sink.log) + sink.seq) % LANES].put(job, port.account)
 
     # In a thread
 
@@ -204,11 +228,16 @@ class PayloadHost:
         left()
 
     def _complete(
-        self, port: Port, sink: Sink, outcome: Outcome, changed: set[LogKey]
+        self, account: Account, gathered: _Gathered, changed: set[LogKey]
     ) -> Callable[[], Replies]:
-        final = complete(self._store, sink, outcome)
-        changed.add(sink.log)
-        return partial(self._completed, port, sink, final)
+        """All that is whole by now of those who pay together, in one transaction."""
+        gathered.queued = False
+        whole: list[_Whole] = []
+        while gathered.sinks and len(whole) < COMPLETED_MAX:
+            whole.append(gathered.sinks.popleft())
+        outcomes = complete(self._store, [(sink, outcome) for _, sink, outcome in whole])
+        changed.update(sink.log for _, sink, _ in whole)
+        return partial(self._completed, account, whole, outcomes)
 
     # In the event loop
 
@@ -216,14 +245,32 @@ class PayloadHost:
         if outcome.whole is None:
             self._arrivals.spoiled(sink)
             port.deliver(PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail))
-        else:
-            self._write(partial(self._complete, port, sink, outcome), port.account)
+            return
+        self._whole.setdefault(port.account, _Gathered()).sinks.append((port, sink, outcome))
+        self._complete_soon(port.account)
 
-    def _completed(self, port: Port, sink: Sink, outcome: Outcome) -> Replies:
-        self._arrivals.completed(sink)
-        if sink.over_quota is not None:
-            self._over_quota(sink.over_quota)
-        return {port: [PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail)]}
+    def _complete_soon(self, account: Account) -> None:
+        gathered = self._whole[account]
+        if gathered.sinks and not gathered.queued:
+            gathered.queued = True
+            self._write(partial(self._complete, account, gathered), account)
+        elif not gathered.queued:
+            del self._whole[account]
+
+    def _completed(
+        self, account: Account, whole: Sequence[_Whole], outcomes: Sequence[Outcome]
+    ) -> Replies:
+        replies: Replies = {}
+        for (port, sink, _), outcome in zip(whole, outcomes, strict=True):
+            self._arrivals.completed(sink)
+            if sink.over_quota is not None:
+                self._over_quota(sink.over_quota)
+            finished = PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail)
+            replies.setdefault(port, []).append(finished)
+        if account in self._whole:
+            # Of many only some go into one transaction; and the last one clears up.
+            self._complete_soon(account)
+        return replies
 
     def _was_dropped(self, port: Port, sink: Sink) -> None:
         self._arrivals.spoiled(sink)

@@ -6,21 +6,23 @@ wait in one list; the thread takes all that has gathered since it last looked.
 """
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
 from typing import Final
 
 from msgspec import Struct, field
 
 from logstore import (
     ArrivingFile,
+    Completion,
     OverQuota,
     PayloadBusy,
     PayloadDropped,
-    PayloadFile,
     PayloadMismatch,
     PayloadSink,
     PayloadState,
+    Staged,
     Store,
     StoreError,
     StoreOverQuota,
@@ -36,7 +38,7 @@ class Outcome(Struct, frozen=True):
 
     verdict: Verdict
     detail: str = ""
-    whole: PayloadFile | bytes | None = None
+    whole: Staged | bytes | None = None
 
 
 class Sink(Struct, eq=False):
@@ -207,7 +209,7 @@ class Sink(Struct, eq=False):
         """All bytes have been written: what they are."""
         try:
             if self._sink is not None:
-                return Outcome(Verdict.VALID, whole=self._sink.finish())
+                return Outcome(Verdict.VALID, whole=self._sink.seal())
         except PayloadMismatch as mismatch:
             verdict = Verdict.INVALID_RESUMED if mismatch.resumed else Verdict.INVALID
             return Outcome(verdict, mismatch.what)
@@ -224,6 +226,28 @@ class Sink(Struct, eq=False):
         # What was hashed before the offset was verified when it was stored.
         return Outcome(Verdict.INVALID, "the bytes received are not the payload")
 
+    def was_refused(self, error: StoreError) -> Outcome:
+        """It is whole, and could not be added to its entry."""
+        match error:
+            case StoreOverQuota():
+                self.over_quota = error.over
+                return Outcome(Verdict.NO_ROOM, error.over.reason)
+            case PayloadDropped():
+                return Outcome(Verdict.DROPPED)
+            case _:
+                return Outcome(Verdict.STORAGE, str(error))
+
+    def let_go(self, *, kept: bool) -> None:
+        """It is its entry's, or it is kept as a part, for another sink to go on with."""
+        sink, self._sink = self._sink, None
+        if sink is None:
+            return
+        if kept:
+            sink.release()
+            return
+        with suppress(StoreError):
+            sink.suspend()
+
     def close(self, *, discard: bool) -> None:
         """The payload ends before it is whole."""
         self.waiting.clear()
@@ -235,15 +259,27 @@ class Sink(Struct, eq=False):
             self._sink = None
 
 
-def complete(store: Store, sink: Sink, outcome: Outcome) -> Outcome:
-    """Adds a payload to its entry."""
-    if outcome.whole is None:
-        return outcome
+def complete(store: Store, sealed: Sequence[tuple[Sink, Outcome]]) -> list[Outcome]:
+    """Adds payloads to their entries: one transaction for all that one peer has brought."""
+    outcomes: list[Outcome] = []
+    for giver, group in groupby(sealed, lambda each: each[0].giver):
+        of_giver = list(group)
+        errors = _add(store, giver, of_giver)
+        for (sink, outcome), error in zip(of_giver, errors, strict=True):
+            outcomes.append(outcome if error is None else sink.was_refused(error))
+            sink.let_go(kept=error is None)
+    return outcomes
+
+
+def _add(
+    store: Store, giver: bytes, sealed: Sequence[tuple[Sink, Outcome]]
+) -> list[StoreError | None]:
+    completions = [
+        Completion(sink.log, sink.seq, outcome.whole)
+        for sink, outcome in sealed
+        if outcome.whole is not None
+    ]
     try:
-        store.complete_payload(sink.log, sink.seq, outcome.whole, giver=sink.giver)
-    except StoreOverQuota as error:
-        sink.over_quota = error.over
-        return Outcome(Verdict.NO_ROOM, error.over.reason)
+        return [each.error for each in store.complete_payloads(completions, giver=giver)]
     except StoreError as error:
-        return Outcome(Verdict.STORAGE, str(error))
-    return Outcome(Verdict.VALID)
+        return [error] * len(sealed)

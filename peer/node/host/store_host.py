@@ -156,7 +156,8 @@ class StoreHost:
             nonlocal left
             left -= 1
             if not left:
-                then()
+                # What is whole is its entry's only then.
+                self._writer.when_done(then)
 
         for lane in self._payloads.lanes:
             lane.when_done(reached)
@@ -200,6 +201,7 @@ class StoreHost:
         self.want_watchers.clear()
         self.quota_watchers.clear()
         await self._payloads.end()
+        await self._writer.finish()
 
     def write_soon(self, work: Callable[[], None]) -> None:
         """Runs `work` in the writing thread in its turn."""
