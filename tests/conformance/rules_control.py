@@ -46,8 +46,8 @@ P2P-1.20 must both
 P2P-1.21 must both
   Control messages are handled at once, in bounded memory.
 P2P-1.22 must both
-  Data is read under credit: an endpoint grants what it can buffer, 1 MiB by default, and grants
-  anew what it has consumed.
+  Data is read under credit: an endpoint grants what it can buffer, and grants anew what it has
+  consumed.
 
 P2P-2.01 must any
   The first byte of a control message tells its kind; numbers are VarU64.

@@ -8,8 +8,11 @@ always enough to go on with, if not fast.
 import resource
 from typing import Final
 
-SHARE: Final = 4
-"""A connection gets no more than this part of what is left."""
+CREDIT_SHARE: Final = 16
+FILES_SHARE: Final = 4
+"""A connection gets no more than such a part of what is left. Of credit it is the lesser part,
+since what fills a long pipe is more than most of them need: with a quarter, the twentieth of many
+would get the least there is."""
 CREDIT_BYTES_MIN: Final = 64 * 1024
 FILES_MIN: Final = 3
 """A payload that comes, one that goes, and one more, so that one that stands does not stop all."""
@@ -20,16 +23,20 @@ FILES_ELSEWHERE: Final = 64
 class Allowance:
     """Bytes of credit, or files, for all connections of a node."""
 
-    def __init__(self, most: int, least: int) -> None:
-        """`most`: of all together; `least`: what each gets, however many there are."""
+    def __init__(self, most: int, least: int, share: int) -> None:
+        """`most`: of all together; `least`: what each gets, however many there are.
+
+        `share`: into how many parts what is left is divided for each.
+        """
         self.most = most
+        self._share = share
         self._least = least
         self.taken = 0
         """What the connections have now; above the maximum only by the least that each gets."""
 
     def take(self, wanted: int) -> int:
         """The part of a new connection, at most what it wants."""
-        part = min(wanted, max((self.most - self.taken) // SHARE, self._least))
+        part = min(wanted, max((self.most - self.taken) // self._share, self._least))
         self.taken += part
         return part
 

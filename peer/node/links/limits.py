@@ -167,8 +167,8 @@ class Limits:
         "data-credit-bytes",
         64 << 20,
         Unit.BYTES,
-        "each new connection gets a quarter of what is left, 64 KiB at least",
-        "what all connections may have under way to us: sixty with a mebibyte each",
+        "each new connection gets a sixteenth of what is left, 64 KiB at least",
+        "what all connections may have under way to us: forty get a mebibyte or more",
     )
     bytes_per_s_max: int | None = None
     """That all connections together move, in each direction; None: without limit."""

@@ -28,7 +28,14 @@ from peer.node.fairness import Accounts
 from peer.node.host.store_host import StoreHost
 from wire import LogKey
 
-from .allowance import CREDIT_BYTES_MIN, FILES_MIN, Allowance, files_for_payloads
+from .allowance import (
+    CREDIT_BYTES_MIN,
+    CREDIT_SHARE,
+    FILES_MIN,
+    FILES_SHARE,
+    Allowance,
+    files_for_payloads,
+)
 from .connection import SEND_BYTES, Connection, Ending, EndKind
 from .greedy import Greedy, with_greedy
 from .knowledge import Knowledge
@@ -195,8 +202,8 @@ class Roster:
         self._admission = admission
         limits = limits or Limits()
         self.pacer = Pacer(limits)
-        self.allowance = Allowance(limits.data_credit_bytes_max, CREDIT_BYTES_MIN)
-        self.files = Allowance(files_for_payloads(limits.connections_max), FILES_MIN)
+        self.allowance = Allowance(limits.data_credit_bytes_max, CREDIT_BYTES_MIN, CREDIT_SHARE)
+        self.files = Allowance(files_for_payloads(limits.connections_max), FILES_MIN, FILES_SHARE)
         self._accounts = Accounts()
         self.members: set[Member] = set()
         self.ended: deque[Ended] = deque(maxlen=ENDINGS_MAX)
