@@ -191,9 +191,10 @@ class Engine:
         self._control.feed(data)
         self._judge(self._read_control)
 
-    def receive_data(self, data: bytes) -> None:
+    def receive_data(self, *pieces: bytes) -> None:
         """Bytes of the data channel; `data_credit_to_release` says when they are done with."""
-        self._inbound.feed(data)
+        for piece in pieces:
+            self._inbound.feed(piece)
         self._judge(self._read_data)
 
     def note_small_writes(self, count: int) -> None:

@@ -34,6 +34,11 @@ DATA = 1
 _SETUP_BYTES_MAX = 19
 """One byte and two VarU64."""
 
+WRITE_BYTES_MAX = 64 * 1024
+"""The largest bymux packet of data: as large as a piece of a payload may be. What comes of one such
+packet is handed on as it came, so that smaller ones cost both sides more work for each byte. A
+message of control waits for no more of it than for what the transport was given at once."""
+
 _QUEUED_BYTES_MIN = 64 * 1024
 """Data handed to bymux ahead of the transport, so that a write is never short of it."""
 
@@ -136,6 +141,7 @@ class Session:
                 ),
                 streams_creatable=False,
                 answer_close=False,
+                write_bytes_max=WRITE_BYTES_MAX,
             ),
         )
         self._mux.grant(DATA, credit)
@@ -511,29 +517,32 @@ class Session:
         self._engine.handle_all(waiting)
 
     def _route_all(self, events: list[bymux.Event]) -> None:
-        """Neighbouring pieces of data go to the engine as one: it works on what it is given."""
+        """Neighbouring pieces of data go to the engine at once: it works on what it is given."""
         pieces: list[bytes] = []
         for event in events:
             if isinstance(event, DataReceived) and event.stream == DATA:
                 pieces.append(event.data)
                 continue
             if pieces:
-                self._route(DataReceived(DATA, b"".join(pieces)))
+                self._take_data(pieces)
                 pieces = []
             self._route(event)
         if pieces:
-            self._route(DataReceived(DATA, b"".join(pieces)))
+            self._take_data(pieces)
+
+    def _take_data(self, pieces: list[bytes]) -> None:
+        if self._engine is None:
+            raise AssertionError("bymux begins behind the setup")
+        self._data_received += sum(map(len, pieces))
+        self._note_step()
+        self._engine.receive_data(*pieces)
 
     def _route(self, event: bymux.Event) -> None:
         if self._engine is None:
             raise AssertionError("bymux begins behind the setup")
         match event:
-            case DataReceived(stream=0, data=data):
-                self._engine.receive_control(data)
             case DataReceived(data=data):
-                self._data_received += len(data)
-                self._note_step()
-                self._engine.receive_data(data)
+                self._engine.receive_control(data)
             case CloseReceived(stream=int(stream)):
                 self._peer_closed.add(stream)
                 self._note_step()

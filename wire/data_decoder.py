@@ -4,6 +4,7 @@ It is pulled, packet by packet, because the layout of a metadata packet depends 
 it belongs to, which only the caller knows. Payloads are handed on in pieces as they arrive.
 """
 
+from collections import deque
 from collections.abc import Callable, MutableMapping
 from typing import Final
 
@@ -45,6 +46,10 @@ _WITH_NUMBER: Final[dict[int, Callable[[int], DataPacket]]] = {
 }
 
 
+_PIECE_BYTES_LEAST: Final = 4096
+"""What comes in smaller pieces is gathered."""
+
+
 class DataDecoder:
     """Takes the bytes of a data channel in any pieces and gives its packets in order.
 
@@ -55,6 +60,7 @@ class DataDecoder:
     __slots__ = (
         "_data",
         "_fed",
+        "_fed_bytes",
         "_lzfoo",
         "_offset",
         "_raw_left",
@@ -72,7 +78,8 @@ class DataDecoder:
         self._lzfoo = LZFooDecoder(decompression_window)
         self._data = b""
         self._offset = 0  # of the first unused byte in data
-        self._fed = bytearray()  # what came after data
+        self._fed: deque[bytes] = deque()  # what came after data
+        self._fed_bytes = 0
         self._used = 0  # bytes before data[0]
         self._raw_left = 0  # bytes of a raw payload packet that are still to come
         self._violation: Violation | None = None
@@ -80,7 +87,7 @@ class DataDecoder:
     @property
     def buffered(self) -> int:
         """Bytes that were fed and not used yet."""
-        return len(self._data) - self._offset + len(self._fed)
+        return len(self._data) - self._offset + self._fed_bytes
 
     @property
     def consumed(self) -> int:
@@ -88,8 +95,22 @@ class DataDecoder:
         return self._used + self._offset
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Takes the next bytes of the channel."""
-        self._fed += data
+        """Takes the next bytes of the channel. Bytes objects are not copied, but for small ones."""
+        if not data:
+            return
+        self._fed_bytes += len(data)
+        if self._fed and len(self._fed[-1]) < _PIECE_BYTES_LEAST:
+            # An object for each byte would be forty times as much memory as the credit bounds.
+            self._fed[-1] += data
+        else:
+            self._fed.append(bytes(data))
+
+    @property
+    def next_byte(self) -> int | None:
+        """The first byte that is not used yet; None if there is none."""
+        if self._offset < len(self._data):
+            return self._data[self._offset]
+        return self._fed[0][0] if self._fed else None
 
     def next_packet(self, with_backlink: bool) -> DataPacket | None:
         """The next packet, or the next piece of a payload, or None until more bytes are fed.
@@ -101,7 +122,7 @@ class DataDecoder:
         if self._violation is not None:
             raise self._violation
         if self._fed:
-            self._join()
+            self._go_on()
         try:
             if self._raw_left:
                 return self._raw_piece()
@@ -150,11 +171,21 @@ class DataDecoder:
         )
         return run
 
+    def _go_on(self) -> None:
+        """Makes what came readable: as it came inside a raw payload, whose pieces need no more."""
+        if not self._raw_left:
+            self._join()
+        elif self._offset >= len(self._data):
+            self._used += self._offset
+            self._data, self._offset = self._fed.popleft(), 0
+            self._fed_bytes -= len(self._data)
+
     def _join(self) -> None:
         """Makes one string of the unused bytes: once for all that came since the last call."""
+        rest = self._data[self._offset :]
         self._used += self._offset
-        self._data = self._data[self._offset :] + self._fed
-        self._offset = 0
+        self._data = b"".join((rest, *self._fed)) if rest or len(self._fed) > 1 else self._fed[0]
+        self._offset = self._fed_bytes = 0
         self._fed.clear()
 
     def _take(self, n: int) -> bytes:

@@ -11,7 +11,6 @@ What is read but not yet durable is counted by the prover; credit for it is give
 is, so that what the other side sends costs no more memory than the data credit.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
@@ -69,27 +68,6 @@ _METADATA_BYTES = (128, 129)
 
 _READ_WHILE_HELD = (0, 32)
 """First bytes of a switch and of the end of a request: nothing holds them up (section 8)."""
-
-
-class FedBytes:
-    """Where in the stream a decoder is, so that the first byte of its next packet can be seen."""
-
-    def __init__(self) -> None:
-        self._chunks: deque[bytes] = deque()
-        self._begin = 0
-
-    def feed(self, data: bytes, consumed: int) -> None:
-        self._forget(consumed)
-        self._chunks.append(data)
-
-    def byte_at(self, consumed: int) -> int | None:
-        """The first byte that is not consumed, or None if there is none yet."""
-        self._forget(consumed)
-        return self._chunks[0][consumed - self._begin] if self._chunks else None
-
-    def _forget(self, consumed: int) -> None:
-        while self._chunks and self._begin + len(self._chunks[0]) <= consumed:
-            self._begin += len(self._chunks.popleft())
 
 
 class Discarded:
@@ -168,7 +146,6 @@ class Inbound:
         self._retry: DataPacket | None = None
         self._ticket: int | None = None
         self._credit_released = 0
-        self._fed = FedBytes()
         self._discarded = Discarded(config, listener.idle_work)
         self._has_switched = False
         """Whether the last packet was a switch."""
@@ -186,7 +163,7 @@ class Inbound:
         """The own proposal whose answer has to come before reading goes on."""
 
     def feed(self, data: bytes) -> None:
-        self._fed.feed(data, self._decoder.consumed)
+        """Takes bytes of the channel; `run` reads them."""
         self._decoder.feed(data)
 
     @property
@@ -228,7 +205,7 @@ class Inbound:
             if work > self._config.read_work_bytes_max:
                 self.paused = True
                 break
-            metadata = self._fed.byte_at(self._decoder.consumed) in _METADATA_BYTES
+            metadata = self._decoder.next_byte in _METADATA_BYTES
             if self._retry is None and metadata and self._take_run():
                 self._has_switched = False
                 whole += 1
@@ -261,7 +238,7 @@ class Inbound:
             raise Violation(
                 "point2point.md 7", "data for a proposal that gave way to another", held.number
             )
-        return self._fed.byte_at(self._decoder.consumed) in _READ_WHILE_HELD
+        return self._decoder.next_byte in _READ_WHILE_HELD
 
     def _next_packet(self, *, metadata: bool) -> DataPacket | None:
         current = self._current

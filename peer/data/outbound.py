@@ -22,7 +22,7 @@ from peer.protocol.notices import Notice
 from peer.protocol.request import NOTHING, Request
 from peer.protocol.table import RequestTable
 from peer.protocol.tracing import Tracer
-from wire import Cancel, CancelReason, encode_switch
+from wire import PIECE_BYTES_MAX, Cancel, CancelReason, encode_switch
 from wire import encode_request_cancelled as encode_end
 
 from .packing import Packer
@@ -81,7 +81,9 @@ class Outbound:
         self._sender = Sender(
             commands, notices, config, packer, self._payloads, may_send, self._ahead, tracer
         )
-        self._out = bytearray()
+        self._out: deque[bytes] = deque()
+        """What is to be sent next, in order; never changed once it is here."""
+        self._out_bytes = 0
         self._turns: deque[Request] = deque()
         self._inside_turns: deque[Request] = deque()
         self._inside: set[int] = set()
@@ -115,19 +117,30 @@ class Outbound:
         return bool(self._out or self._ends)
 
     def take_bytes(self, bytes_max: int) -> bytes:
-        """Up to `bytes_max` bytes of the data channel; they count as sent."""
+        """Up to `bytes_max` bytes of the data channel; they count as sent.
+
+        A piece of a payload as it is: what else there is the next call takes.
+        """
         self._fill(min(bytes_max, self._config.write_ahead_bytes))
-        if len(self._out) <= bytes_max:
-            data = bytes(self._out)
-            self._out.clear()
-        else:
-            data = bytes(self._out[:bytes_max])
-            del self._out[:bytes_max]
-        return data
+        taken: list[bytes] = []
+        left = bytes_max
+        while self._out and left and bytes_max - left < PIECE_BYTES_MAX:
+            part = self._out.popleft()
+            if len(part) > left:
+                self._out.appendleft(part[left:])
+                part = part[:left]
+            taken.append(part)
+            left -= len(part)
+        self._out_bytes -= bytes_max - left
+        return b"".join(taken)
+
+    def _add(self, packets: bytes) -> None:
+        self._out.append(packets)
+        self._out_bytes += len(packets)
 
     def _fill(self, bytes_wanted: int) -> None:
         self._write_ends(bytes_wanted)
-        while len(self._out) < bytes_wanted:
+        while self._out_bytes < bytes_wanted:
             request = self._next_turn()
             if request is None:
                 # Whoever could not read has room for it now, perhaps.
@@ -143,7 +156,7 @@ class Outbound:
             data = self._sender.pieces(request, self._config.quantum_bytes)
             if data:
                 self._switch_to(request)
-                self._out += data
+                self._add(data)
                 if self._tracer is not None:
                     self._tracer.packets_sent()
             self._after_turn(request, progressed=bool(data))
@@ -193,14 +206,14 @@ class Outbound:
 
     def _apologise(self, request: Request, packet: bytes) -> None:
         self._switch_to(request)
-        self._out += packet
+        self._add(packet)
         if self._tracer is not None:
             self._tracer.packets_made(request, request.outgoing.position, 0, packet)
             self._tracer.packets_sent()
 
     def _switch_to(self, request: Request) -> None:
         if self._current is not request:
-            self._out += encode_switch(request.number)
+            self._add(encode_switch(request.number))
             self._current = request
             self._ended = False
             if self._tracer is not None:
@@ -208,12 +221,12 @@ class Outbound:
 
     def _write_ends(self, bytes_wanted: int) -> None:
         """Those for which there is room: a request whose end has not left is not over."""
-        while self._ends and len(self._out) < bytes_wanted:
+        while self._ends and self._out_bytes < bytes_wanted:
             request = self._ends.popleft()
             if self._ended:
                 # After the end of the current request only a switch may follow (section 6).
                 self._switch_to(request)
-            self._out += encode_end(request.number)
+            self._add(encode_end(request.number))
             if self._tracer is not None:
                 self._tracer.end_sent(request)
             if self._current is request:

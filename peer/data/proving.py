@@ -62,8 +62,9 @@ class _Sink(Struct):
     request: Request
     position: int
     entry: OpenEntry
-    unwritten: bytearray = field(default_factory=bytearray)
-    """Bytes that came in this go, to be written together."""
+    unwritten: list[bytes] = field(default_factory=list)
+    """What came in this go, to be written together."""
+    unwritten_bytes: int = 0
     in_flight_bytes: int = 0
     complete: bool = False
     finishing: bool = False
@@ -185,8 +186,9 @@ class Prover:
     def _flush_sink(self, ident: int) -> None:
         sink = self._unwritten.pop(ident, None)
         if sink is not None:
-            self._commands.append(WritePayload(ident, bytes(sink.unwritten)))
+            self._commands.append(WritePayload(ident, b"".join(sink.unwritten)))
             sink.unwritten.clear()
+            sink.unwritten_bytes = 0
 
     def ingested(self, event: Ingested) -> Request | None:
         """Some entries are durable; returns their request."""
@@ -316,9 +318,10 @@ class Prover:
         sink = self._sinks[ident]
         sink.in_flight_bytes += len(data)
         self.in_flight_bytes += len(data)
-        sink.unwritten += data
+        sink.unwritten.append(data)
+        sink.unwritten_bytes += len(data)
         self._unwritten[ident] = sink
-        if len(sink.unwritten) >= PIECE_BYTES_MAX:
+        if sink.unwritten_bytes >= PIECE_BYTES_MAX:
             self._flush_sink(ident)
 
     def written(self, event: PayloadWritten) -> None:

@@ -310,7 +310,7 @@ def test_narrowing_stops_a_payload_in_flight(name: str, role: int) -> None:
     while pair.hosts[role].step():
         pass
     # What has been made may leave; nothing more is made but the ends of requests.
-    before = len(pair.sent[role]) + len(pair.engine(role)._outbound._out)
+    before = len(pair.sent[role]) + pair.engine(role)._outbound._out_bytes
     settle(pair)
     assert len(pair.sent[role]) - before < 64
     there = pair.hosts[1 - role].store
@@ -413,7 +413,7 @@ def test_scopes_may_change_at_any_moment(
             pass
         if scope.reads == NOTHING:
             pair.pump(role)
-            sent = len(pair.sent[role]) + len(pair.engine(role)._outbound._out)
+            sent = len(pair.sent[role]) + pair.engine(role)._outbound._out_bytes
             for _ in range(3):
                 pair.one_round()
             assert len(pair.sent[role]) - sent < 64

@@ -156,20 +156,19 @@ class Sink(Struct, eq=False):
     def write(self) -> int:
         """Takes what has gathered; returns how many bytes."""
         self.queued = False
-        parts = []
+        count = 0
         while self.waiting:
-            parts.append(self.waiting.popleft())
-        data = b"".join(parts)
-        count = len(data)
-        if self._skip_bytes:
-            skipped = min(self._skip_bytes, count)
-            self._skip_bytes -= skipped
-            data = data[skipped:]
-        with self._failing():
-            if self._sink is not None:
-                self._sink.write(data)
-            elif self._hasher is not None:
-                self._hasher.update(data)
+            data = self.waiting.popleft()
+            count += len(data)
+            if self._skip_bytes:
+                skipped = min(self._skip_bytes, len(data))
+                self._skip_bytes -= skipped
+                data = data[skipped:]
+            with self._failing():
+                if self._sink is not None:
+                    self._sink.write(data)
+                elif self._hasher is not None:
+                    self._hasher.update(data)
         return count
 
     @property
