@@ -12,7 +12,7 @@ from wire import loaded_late
 if TYPE_CHECKING:
     from peer.planner.log_table import LogTable
     from peer.planner.source_book import SourceBook
-    from peer.planner.source_records import SourceSeat
+    from peer.planner.source_records import Reads, SourceSeat
     from peer.planner.sourcing import claim_all
     from peer.protocol.buckets import Buckets, LogBucket
     from peer.protocol.commands import (
@@ -118,6 +118,7 @@ __all__ = [
     "PeerHolds",
     "ReadEntries",
     "ReadPayload",
+    "Reads",
     "RefundBucket",
     "Refusal",
     "RemoteViolation",
@@ -156,7 +157,7 @@ if not TYPE_CHECKING:
             "api": ("Peer", "sync"),
             "planner.log_table": ("LogTable",),
             "planner.source_book": ("SourceBook",),
-            "planner.source_records": ("SourceSeat",),
+            "planner.source_records": ("Reads", "SourceSeat"),
             "planner.sourcing": ("claim_all",),
             "protocol.buckets": ("Buckets", "LogBucket"),
             "protocol.commands": (

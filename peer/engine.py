@@ -24,7 +24,7 @@ from peer.planner.acting import Actor
 from peer.planner.late import LateOffers
 from peer.planner.planner import Planner
 from peer.planner.retries import earliest
-from peer.planner.sourcing import Claim, Fetches, claim_all
+from peer.planner.sourcing import Claim, Fetches, Readable, claim_all
 from peer.planner.withholding import Withholding
 from peer.protocol.buckets import Buckets
 from peer.protocol.commands import Command
@@ -241,6 +241,11 @@ class Engine:
         return self._inbound.drained and self._prover.idle and not held and not left
 
     @property
+    def reads(self) -> Readable:
+        """What the book of sources reads."""
+        return self._planner.reads
+
+    @property
     def is_behind(self) -> bool:
         """Whether data that came is not read before this host has done its part."""
         return self._inbound.expects_reply
@@ -385,7 +390,7 @@ class Engine:
                 self._planner.interests_changed(event)
             case SourceChanged():
                 if not self._planner.source_changed(event):
-                    self._fetches.useless(event.log)
+                    self._fetches.declined(event.log)
 
     def _looked_up(self, event: LookedUp) -> None:
         if not self._tickets.answered(event):

@@ -14,7 +14,7 @@ from msgspec import Struct
 import bymux
 from bymux import CloseReceived, Connection, DataReceived, InitialStream, PongReceived, Role
 from peer.data.link_speed import Pull
-from peer.planner.sourcing import Claim, claim_all
+from peer.planner.sourcing import Claim, Readable, claim_all
 from peer.protocol.buckets import Buckets
 from peer.protocol.commands import Command
 from peer.protocol.config import SessionConfig
@@ -207,9 +207,9 @@ class Session:
         )
 
     @property
-    def is_behind(self) -> bool:
-        """Whether what came is not read on before the host has done its part."""
-        return self._engine is not None and self._engine.is_behind
+    def reads(self) -> Readable | None:
+        """What the book of sources reads; None before the setup."""
+        return None if self._engine is None else self._engine.reads
 
     def allowances(self) -> Allowances:
         left = self._mux.sendable(DATA)

@@ -40,7 +40,7 @@ from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey, Propose
 from .answer import Answer
 from .asks import Ask, proposal_of
 from .leaving import Leaving
-from .sourcing import Claim, Fetches, confirmation, told_by
+from .sourcing import Claim, Fetches, confirmation
 from .withholding import Withholding
 
 
@@ -52,6 +52,10 @@ class ActorListener(Protocol):
 
     def wake(self, request: Request) -> None:
         """It may have something to send now."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether data that came is not read before this host has done its part."""
 
 
 class Actor:
@@ -93,6 +97,10 @@ class Actor:
     @property
     def now(self) -> float:
         return self._table.now
+
+    @property
+    def is_behind(self) -> bool:
+        return self._listener.is_behind
 
     @property
     def request_credit(self) -> int:
@@ -139,8 +147,6 @@ class Actor:
 
     def answer(self, request: Request, view: LogView, decision: Answer) -> None:
         _note_view(request, view)
-        if (told := told_by(request.proposal, view)) is not None:
-            self._notices.append(told)
         if decision.confirm is not None:
             self._table.confirm(request, confirmation(request, decision.confirm, self.claim))
             self.note_confirmed(request)
@@ -186,8 +192,8 @@ class Actor:
         self.cancel_for(request, CancelReason.NOT_WANTED)
 
     def note_holds(self, log: LogKey, newest: int, held: int) -> None:
-        self._notices.append(PeerHolds(log, newest, held))
-        self._fetches.waits(log)
+        if newest > held:
+            self._notices.append(PeerHolds(log, newest, held))
 
     def waive_answer(self, request: Request) -> None:
         self._timers.answered(request)

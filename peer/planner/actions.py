@@ -26,6 +26,10 @@ class Actions(Protocol):
         """Seconds, on the host's clock."""
 
     @property
+    def is_behind(self) -> bool:
+        """Whether what came waits for this host."""
+
+    @property
     def request_credit(self) -> int:
         """Proposals that may still be sent."""
 
@@ -81,7 +85,7 @@ class Actions(Protocol):
         """Ask for notifications only in this request, or end it where that is no use."""
 
     def note_holds(self, log: LogKey, newest: int, held: int) -> None:
-        """Tell the node that the other side holds up to `newest`, of which we have `held`."""
+        """Tell the node that the other side holds up to `newest`, if we have only `held` of it."""
 
     def met(self, limit: Limit) -> None:
         """Tell the node that something was refused for a limit of this session."""

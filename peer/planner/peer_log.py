@@ -41,6 +41,8 @@ class Planned(Struct):
     """The last entry that the log may have, as far as is known here."""
     height: int = 0
     """Up to where it was held without gaps."""
+    whole: int = 0
+    """The newest entry that was held with its payload, or the one before it."""
     heard: int = 0
     """The newest entry that was heard of here since the last look-up was asked for."""
     lacks: bool = False
@@ -470,10 +472,11 @@ class PeerLogs:
         # Compared as a whole: whatever else comes to be known of a log keeps it open. What is
         # forgotten by mistake is a refusal or an offer that is made for ever anew.
         known, refused = self._open[log], self._rests.only_refused(log)
+        planned = known.planned
         alike = PeerLog(
             log,
             self._rests,
-            Planned(known.wants, known.planned.stop, known.planned.height),
+            Planned(known.wants, planned.stop, planned.height, planned.whole),
             met=True,
             spoken=True,
             refusals=known.refusals,

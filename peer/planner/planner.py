@@ -31,7 +31,7 @@ from .replying import Answers
 from .rests import Kind, Outcome, Rests
 from .retries import earliest
 from .shared import Shared
-from .sourcing import brings, fetches
+from .sourcing import Readable, brings, fetches
 from .turns import Turns
 
 
@@ -59,6 +59,7 @@ class Planner:
         self._shared = Shared(
             actions, config, self._rests, self._logs, self._progress, self._answers, self._done
         )
+        self.reads = Readable(self._shared)
         self._turns = Turns(self._shared)
         self._changes = Changes(self._shared, self._turns)
         self.outcomes = Outcomes(self._shared, self._turns, self._changes)
@@ -245,6 +246,7 @@ class Planner:
             return
         # The log may be wanted only since it was proposed: what was said with that counts by now.
         self._hear_late(request, known)
+        self._actions.note_holds(log, known.reach, view.newest_whole)
         known.planned.stop = last_possible(view)
         # Told or not, it asks again: it may not have kept what it got, or did not want the log when
         # it was told. Who asks for the first time may have sent that before our offer arrived. In a

@@ -27,8 +27,11 @@ class Progress:
 
     def now(self, log: LogKey) -> Mark:
         """The requests in which something may come that a look-up does not tell of."""
-        alive = (*self._requests_of(log), *self._over.get(log, ()))
-        return {request: request.incoming.verified for request in alive}
+        return {request: request.incoming.verified for request in self.alive(log)}
+
+    def alive(self, log: LogKey) -> list[Request]:
+        """The requests that bring something, or have brought what is not stored yet."""
+        return [*self._requests_of(log), *self._over.get(log, ())]
 
     def is_settling(self, log: LogKey) -> bool:
         """Whether something came in a request that is over, and is not stored."""

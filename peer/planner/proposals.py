@@ -76,7 +76,8 @@ class Decider:
         """What to ask for and to offer now. `newest`: the newest entry that is known of."""
         log, now = view.log, self._actions.now
         requests = self._actions.requests_of(log)
-        known.planned.height, known.planned.awaits = view.height, view.some_arriving
+        known.planned.height, known.planned.whole = view.height, view.newest_whole
+        known.planned.awaits = view.some_arriving
         # First: a request that is cut covers less, and what stood in vain rests.
         self._cut_at_gaps(view, known, newest, look)
         peer = known.peer(self._progress.coming(log, since), now)
@@ -140,9 +141,8 @@ class Decider:
         Gaps that are as they were some time ago, and what is wanted once, are brought after all.
         """
         log, now = view.log, self._actions.now
-        if known.reach > view.newest_whole:
-            # Perhaps it said so before anybody here wanted the log.
-            self._actions.note_holds(log, known.reach, view.newest_whole)
+        # Perhaps it said so before anybody here wanted the log.
+        self._actions.note_holds(log, known.reach, view.newest_whole)
         # Nobody notifies of these, so that the source may not have them and nobody else be asked.
         gaps = untold(asks, view, known.wants)
         if gaps and self._rests.left_long_enough(log, Kind.RANGE, gaps, now):

@@ -21,6 +21,11 @@ Who lost a log for bringing nothing does not get it back for `HOLD_FIRST_S`, the
 time; who ended its fetch and has left something is not asked for that sooner than so, unless it has
 told of more (source_records.py). How fast a session is counts only while it has something to bring.
 
+What a session's peer holds, what its requests have brought and whether it may fetch is read from
+the session (`Reads`) when it matters, and no copy is kept: what a peer refuses, or what came and
+cannot be kept, would have to be taken back in the copy too. Notices say that a log was touched, and
+how many bytes came.
+
 No clock and no timers per log: the caller says the time, and `deadline` is when `advance` has
 something to look at. Logs of which nothing is lacking cost nothing: nearly all, nearly always.
 
@@ -42,7 +47,15 @@ from peer.protocol.notices import (
 )
 from wire import LogKey
 
-from .source_records import SILENCE_S, WINDOW_S, SourceLog, SourceSeat, Standing, UnaskedPayload
+from .source_records import (
+    SILENCE_S,
+    WINDOW_S,
+    Reads,
+    SourceLog,
+    SourceSeat,
+    Standing,
+    UnaskedPayload,
+)
 
 GRACE_S: Final = 0.25
 """How long a source may be quiet that is not known to hold what another one holds. News come over
@@ -74,10 +87,10 @@ class SourceBook:
         self.switches = 0
         """How often a log was taken from a source that was quiet or slow."""
 
-    def join(self, name: str, is_behind: Callable[[], bool]) -> SourceSeat:
-        """A place for a new session; `is_behind`: whether what came there waits for this host."""
+    def join(self, name: str, reads: Callable[[], Reads | None]) -> SourceSeat:
+        """A place for a new session; `reads`: what it lets the book read once it is set up."""
         self._seats += 1
-        return SourceSeat(self, name, self._seats, is_behind)
+        return SourceSeat(name, self._seats, reads)
 
     def take_changes(self) -> list[tuple[SourceSeat, SourceChanged]]:
         """What sessions have to be told, in order; taken once."""
@@ -95,65 +108,72 @@ class SourceBook:
         return self._line[0][0] if self._line else None
 
     def standing(self, seat: SourceSeat, log: LogKey) -> Standing | None:
-        """See `SourceSeat.standing`."""
+        """How a session stands to a log; None if it does not want it."""
         state = self._logs.get(log)
-        if state is None:
+        if state is None or seat not in state.seats:
             return None
-        if state.source is seat:
-            moved = state.moved_at if state.moved_at > 0 else None
-            return Standing(fetching=True, peer_newest=state.source_newest, progress_at=moved)
-        newest = state.waiting.get(seat)
-        if newest is None:
-            return None
-        return Standing(fetching=False, peer_newest=newest, progress_at=None)
+        fetching = state.source is seat
+        moved = state.moved_at if fetching and state.moved_at > 0 else None
+        return Standing(fetching, seat.reads.newest(log), moved)
 
     # What sessions say
 
     def claim(self, seat: SourceSeat, log: LogKey, now: float, brought: int = 0) -> bool:
-        """See `SourceSeat.claim`."""
+        """Whether a session may fetch a log. If not, it will be told when it may.
+
+        `brought`: see `sourcing.Claim`.
+        """
+        self.held(log, held := seat.reads.held(log), now)
         state = self._logs.get(log)
         if state is None:
-            state = self._logs[log] = SourceLog(log)
-        seat.logs[log] = None
-        if state.source is None:
+            state = self._logs[log] = SourceLog(log, held)
+        seat.logs[log] = state.seats[seat] = None
+        source = state.source
+        if source is None:
             self._appoint(state, seat, now)
-        elif state.source is not seat:
-            newest = state.waiting.setdefault(seat, 0)
+        elif source is not seat:
             idle = now - max(state.moved_at, state.since + START_S) > GRACE_S
-            idle = idle and not state.source.note_behind(now)
-            if idle and state.lacks(newest) and not state.lacks(state.source_newest):
+            idle = idle and not source.note_behind(now)
+            if idle and state.holders((source, seat)) == [seat]:
                 # It is certain to bring more than the source has: that need not wait until the next
                 # time that anything is due.
-                old = state.source
                 self._appoint(state, seat, now)
-                self._changes.append((old, SourceChanged(log, fetch=False)))
+        if state.source is seat or not brought:
+            return state.source is seat
         # In a mesh several come to bring what one of them has just brought; but a payload of which
         # a part has come may stop there, and who brings it all may not stay.
-        return state.source is seat or brought > state.coming or 0 < state.inside <= brought
+        return brought > state.came or 0 < state.inside <= brought
 
     def took(self, seat: SourceSeat, notice: Notice, now: float) -> None:
-        """See `SourceSeat.took`."""
+        """A notice of a session."""
+        if isinstance(notice, Arriving):
+            seat.came(notice.data_bytes, now)
+        touches = Arriving | EntriesReceived | PayloadReceived | PeerHolds | FetchEnded
+        if not isinstance(notice, touches) or (state := self._logs.get(notice.log)) is None:
+            return
         match notice:
             case Arriving():
-                seat.came(notice.data_bytes, now)
-                state = self._logs.get(notice.log)
-                if state is not None:
-                    self._arriving(state, seat, notice, now)
+                before = state.inside
+                self._arriving(state, seat, notice, now)
+                if state.inside == before:
+                    # It is looked at once this is stored, or when it is time: not for each piece.
+                    return
             case EntriesReceived():
                 self.held(notice.log, notice.newest, now)
+                return
             case PayloadReceived():
-                state = self._logs.get(notice.log)
-                if state is not None and state.inside <= notice.seq:
+                state.held = max(state.held, notice.seq)
+                if state.inside <= notice.seq:
                     state.inside, state.offer = 0, None
-                    self._look(state, now)
             case PeerHolds():
-                self._peer_holds(seat, notice, now)
+                state.held = max(state.held, notice.held)
+                listens = seat in state.seats and seat is not state.source
+                if listens and notice.held < notice.newest <= state.held:
+                    # We hold the entry, and its payload not whole.
+                    state.inside = notice.newest
             case FetchEnded():
-                state = self._logs.get(notice.log)
-                if state is not None:
-                    self._fetch_ended(state, seat, notice, now)
-            case _:
-                pass
+                self._fetch_ended(state, seat, now)
+        self._look(state, now, is_told=isinstance(notice, PeerHolds))
 
     def held(self, log: LogKey, newest: int, now: float) -> None:
         """Entries up to `newest` are held, whoever brought them."""
@@ -163,29 +183,17 @@ class SourceBook:
             self._look(state, now)
 
     def leave(self, seat: SourceSeat, now: float) -> None:
-        """See `SourceSeat.leave`."""
-        logs, seat.logs = seat.logs, {}
-        for log in logs:
-            state = self._logs.get(log)
-            if state is None:
-                continue
-            # A peer that comes again has another seat: what is noted of this one is for nobody.
-            for noted in (state.held_down, state.spent):
-                if noted is not None:
-                    noted.pop(seat, None)
+        """A session has ended."""
+        for log in seat.logs:
+            state = self._logs[log]
             if state.offer is not None and state.offer.seat is seat:
                 state.offer = None
-            if state.source is seat:
-                moving = state.moved_at > 0 and now - state.moved_at < MOVING_S
-                if not self._vacate(state, now) and moving:
-                    self._go_on(state, now)
-            else:
-                state.waiting.pop(seat, None)
-                state.most = max(state.waiting.values(), default=0)
-                state.nothing_comes()
-                self._look(state, now)
-            if state.source is None and not state.waiting:
-                del self._logs[log]
+            was_moving = state.source is seat and 0 < state.moved_at > now - MOVING_S
+            self._forget(state, seat, now)
+            self._look(state, now)
+            if was_moving and state.source is None:
+                self._go_on(state, now)
+        seat.logs.clear()
         self._changes = [change for change in self._changes if change[0] is not seat]
 
     def advance(self, now: float) -> None:
@@ -200,26 +208,14 @@ class SourceBook:
     # Inside
 
     def _arriving(self, state: SourceLog, seat: SourceSeat, notice: Arriving, now: float) -> None:
-        if notice.newest > state.coming:
-            state.coming, state.coming_from = notice.newest, seat
-        if seat in state.waiting:
-            state.waiting[seat] = max(state.waiting[seat], notice.newest)
-            state.most = max(state.most, notice.newest)
-        if notice.inside:
-            state.inside = notice.newest
-            self._note_offer(state, seat, notice, now)
-        if state.source is seat:
-            # Who brings something holds that at least, whatever was known of it.
+        is_source, offer = state.source is seat, state.offer
+        if is_source:
             state.moved_at = now
-            state.source_newest = max(state.source_newest, notice.newest)
-            if state.spent is not None:
-                state.spent.pop(seat, None)
-        self._look(state, now)
-
-    def _note_offer(self, state: SourceLog, seat: SourceSeat, notice: Arriving, now: float) -> None:
-        """A part of a payload came."""
-        offer = state.offer
-        if seat is state.source:
+            seat.spent.end(state.key)
+        if not notice.inside:
+            return
+        state.inside = notice.newest
+        if is_source:
             state.offer = None
         elif offer is None or (offer.seat, offer.seq) != (seat, notice.newest):
             state.offer = UnaskedPayload(seat, notice.newest, now, now)
@@ -231,106 +227,68 @@ class SourceBook:
         """Is it time to have a payload brought by who is better at it?"""
         # Only for a source that holds it too: what trickles is all there is while nobody else does.
         source = state.source
-        if source is offer.seat or source is None or state.source_newest < offer.seq:
+        if source is offer.seat or source is None or source.reads.newest(state.key) < offer.seq:
             return
         due = offer.due(source, now)
         if due > now:
             self._check_again(state, due)
             return
         state.offer = None
-        state.hold_down(offer.seat, now)
+        offer.seat.held_down.begin(state.key, now)
         self._changes.append((offer.seat, SourceChanged(state.key, fetch=False)))
         # It was left to the one that offered it.
         self._changes.append((source, SourceChanged(state.key, fetch=True)))
         state.since = now
 
-    def _peer_holds(self, seat: SourceSeat, notice: PeerHolds, now: float) -> None:
-        state = self._logs.get(notice.log)
-        if state is None:
-            return
-        state.held = max(state.held, notice.held)
+    def _fetch_ended(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
         if state.source is seat:
-            state.source_newest = max(state.source_newest, notice.newest)
-        elif seat in state.waiting:
-            if notice.held < notice.newest <= state.held:
-                # We hold the entry, and its payload not whole.
-                state.inside = notice.newest
-            nobody = self._best(state, now) is None
-            state.hears(seat, notice.newest)
-            state.waiting[seat] = max(state.waiting[seat], notice.newest)
-            state.most = max(state.most, notice.newest)
-            if nobody and self._best(state, now) is not None:
-                # Now there is somebody: that was to be looked at when one of the others may be
-                # asked again.
-                state.check_at = None
-        self._look(state, now)
-
-    def _fetch_ended(
-        self, state: SourceLog, seat: SourceSeat, notice: FetchEnded, now: float
-    ) -> None:
-        was_source, newest = state.source is seat, state.source_newest
-        if was_source:
-            self._vacate(state, now)
-            if state.lacks(newest):
+            if state.holders((seat,)):
                 # Also if it forgets the log: it may come to want it again.
-                state.note_spent(seat, now, newest)
-        elif state.coming_from is seat:
-            # It may have been given up; if not, it is soon stored.
-            state.nothing_comes()
-            self._look(state, now)
-        if not notice.listens:
+                seat.spent.begin(state.key, now, seat.reads.newest(state.key))
+            self._appoint(state, None, now)
+        if seat in state.seats and not seat.reads.may_fetch(state.key):
+            del seat.logs[state.key]
             self._forget(state, seat, now)
-        elif was_source:
-            state.waiting[seat] = newest
-            state.most = max(state.most, newest)
-            if state.lacks(newest):
-                self._look(state, now)
 
     def _forget(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
         """A session wants a log no more."""
-        if not state.rests(seat):
-            # Else it is to be found when the session ends.
-            seat.logs.pop(state.key, None)
-        if state.waiting.pop(seat, None) is not None:
-            state.most = max(state.waiting.values(), default=0)
-            self._look(state, now)
-        if state.source is None and not state.waiting:
-            self._logs.pop(state.key, None)
+        if state.source is seat:
+            self._appoint(state, None, now)
+        del state.seats[seat]
+        if not state.seats:
+            del self._logs[state.key]
 
-    def _look(self, state: SourceLog, now: float) -> None:
-        """Something has changed, or it is time: does the log need another source?"""
-        source = state.source
-        lacking = state.lacks(max(state.most, state.source_newest))
-        if lacking is (state.lacking_since is None):
-            state.lacking_since = now if lacking else None
-            self._count_busy(source, 1 if lacking else -1, now)
-        # Judged when it is due only: this is called for each piece that comes.
+    def _look(self, state: SourceLog, now: float, *, is_told: bool = False) -> None:
+        """Something has changed, or it is time: does the log need another source?
+
+        `is_told`: somebody tells of what its peer holds. There may be nobody else to be asked now.
+        """
+        source, holders = state.source, state.holders(state.seats)
+        if bool(holders) is (state.lacking_since is None):
+            state.lacking_since = now if holders else None
+            self._count_busy(source, 1 if holders else -1, now)
         due = state.check_at is None or state.check_at <= now
         if due and state.offer is not None:
             self._judge_offer(state, state.offer, now)
-        if not state.lacks(state.most):
+        others = [seat for seat in holders if seat is not source]
+        if not others or not (due or is_told or source is None):
             return
-        if source is None:
-            best = self._best(state, now)
-            if best is None:
-                self._check_when_free(state, now)
-            else:
-                self._hand_over(state, best, now)
-        elif due:
-            self._judge(state, source, now)
-
-    def _judge(self, state: SourceLog, source: SourceSeat, now: float) -> None:
-        """Others hold what the source has not brought: is it time to take the log from it?"""
-        best = self._best(state, now)
+        best = self._best(state, others, now)
         if best is None:
-            self._check_when_free(state, now)
-            return
+            self._check_again(state, min(map(state.free_at, others)))
+        elif source is None:
+            self._hand_over(state, best, now)
+        else:
+            self._judge(state, source, best, now)
+
+    def _judge(self, state: SourceLog, source: SourceSeat, best: SourceSeat, now: float) -> None:
+        """Others hold what the source has not brought: is it time to take the log from it?"""
         source.note_behind(now)
         due = self._due(state, source, best, now)
         if due <= now:
             # Who did not hold it has done nothing wrong, and may get the log back at once.
             if state.source_has_it(now):
-                state.hold_down(source, now)
+                source.held_down.begin(state.key, now)
             self.switches += 1
             self._hand_over(state, best, now)
             due = now + START_S + GRACE_S
@@ -360,60 +318,42 @@ class SourceBook:
         # Looked at twice in a window, so that none passes unseen while some bytes come.
         return min(due, now + WINDOW_S / 2)
 
-    def _best(self, state: SourceLog, now: float) -> SourceSeat | None:
+    def _best(self, state: SourceLog, others: list[SourceSeat], now: float) -> SourceSeat | None:
         """Who is to bring it next: whoever has the least to do of those that hold it."""
-        able = state.able(now)
-        free = [seat for seat in able if state.may_get(seat, now)]
+        able = [seat for seat in others if state.spent_until(seat) <= now]
+        free = [seat for seat in able if state.free_at(seat) <= now]
         if state.source is None:
             # Rather somebody who was slow than nobody.
             free = free or able
         return min(
-            free, key=lambda seat: (seat.busy, -state.waiting[seat], seat.number), default=None
+            free,
+            key=lambda seat: (seat.busy, -seat.reads.newest(state.key), seat.number),
+            default=None,
         )
 
     def _go_on(self, state: SourceLog, now: float) -> None:
         """The source left in the middle of something, which may be more than we know of."""
 
         def rank(seat: SourceSeat) -> tuple[bool, int, int]:
-            return (state.waiting[seat] < state.held, seat.busy, seat.number)
+            return (seat.reads.newest(state.key) < state.held, seat.busy, seat.number)
 
-        seat = min(state.waiting, key=rank, default=None)
+        seat = min(state.seats, key=rank, default=None)
         if seat is not None:
             self._hand_over(state, seat, now)
 
     def _hand_over(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
-        old = state.source
         self._appoint(state, seat, now)
-        if old is not None:
-            self._changes.append((old, SourceChanged(state.key, fetch=False)))
         self._changes.append((seat, SourceChanged(state.key, fetch=True)))
 
-    def _appoint(self, state: SourceLog, seat: SourceSeat, now: float) -> None:
-        """A new source; the old one waits from now on."""
-        old = state.source
-        lacking = state.lacking_since is not None
-        if old is not None:
-            state.waiting[old] = state.source_newest
-            if lacking:
-                self._count_busy(old, -1, now)
-        state.source = seat
-        state.source_newest = state.waiting.pop(seat, 0)
-        state.most = max(state.waiting.values(), default=0)
+    def _appoint(self, state: SourceLog, seat: SourceSeat | None, now: float) -> None:
+        """A new source, or none."""
+        old, state.source = state.source, seat
         state.since, state.moved_at = now, 0.0
-        state.nothing_comes()
-        if lacking:
-            self._count_busy(seat, 1, now)
-
-    def _vacate(self, state: SourceLog, now: float) -> bool:
-        """The source fetches this log no more. False if nobody has taken over."""
         if state.lacking_since is not None:
-            self._count_busy(state.source, -1, now)
-            state.lacking_since = None
-        state.source = None
-        state.source_newest = 0
-        state.nothing_comes()
-        self._look(state, now)
-        return state.source is not None
+            self._count_busy(old, -1, now)
+            self._count_busy(seat, 1, now)
+        if old is not None and seat is not None:
+            self._changes.append((old, SourceChanged(state.key, fetch=False)))
 
     def _count_busy(self, seat: SourceSeat | None, change: int, now: float) -> None:
         if seat is None:
@@ -423,11 +363,6 @@ class SourceBook:
         seat.busy += change
         if not seat.busy:
             seat.end_window(now)
-
-    def _check_when_free(self, state: SourceLog, now: float) -> None:
-        free_at = state.next_free_at(now)
-        if free_at is not None:
-            self._check_again(state, free_at)
 
     def _check_again(self, state: SourceLog, at: float) -> None:
         if state.check_at is None or at < state.check_at:

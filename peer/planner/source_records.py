@@ -2,27 +2,28 @@
 
 **Of a log** (`SourceLog`): who can bring it, and how far it has come. It *lacks* something while a
 session's peer holds more than is stored here or has come and is not stored yet, or while a payload
-has come in part. Only then is anybody judged. Two things are noted of a session that is not to be
-asked for the log for a while, apart from each other, since they end otherwise. *Held down*: it lost
-the log because it was quiet or slow; if nobody else is left it gets the log back before its time.
-*Spent*: it has ended its fetch and what its peer holds is lacking all the same, as with what we do
-not want or no peer has whole: asking it again is for nothing, whoever else is there, unless its
-peer tells of more or brings something.
+has come in part. Only then is anybody judged.
 
-**Of a session** (`SourceSeat`): its place, and how fast it has brought things. How fast a source is
-can be told only while it has something to bring, and not while what it sent waits for our own disk.
-Taken over all of its time, a fast peer that had brought an entry an hour was slower than any other
-one, and never got a log back. So a window begins when something is lacking that it is to bring, and
-one in which this host was behind counts for nothing against it. Its best speed is kept (`fastest`),
-for whoever is slow beside it: that is no promise, but a reason to try.
+**Of a session** (`SourceSeat`): its place, the logs that it is not to be asked for for a while, and
+how fast it has brought things. These logs are of two kinds, apart from each other, since they end
+otherwise. *Held down*: it lost the log because it was quiet or slow; if nobody else is left it gets
+the log back before its time. *Spent*: it has ended its fetch and what its peer holds is lacking all
+the same, as with what we do not want or no peer has whole: asking it again is for nothing, whoever
+else is there, unless its peer tells of more or brings something.
+
+How fast a source is can be told only while it has something to bring, and not while what it sent
+waits for our own disk. Taken over all of its time, a fast peer that had brought an entry an hour
+was slower than any other one, and never got a log back. So a window begins when something is
+lacking that it is to bring, and one in which this host was behind counts for nothing against it.
+Its best speed is kept (`fastest`), for whoever is slow beside it: that is no promise, but a reason
+to try.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from msgspec import Struct, field
 
-from peer.protocol.notices import Notice
 from wire import LogKey
 
 SILENCE_S: Final = 2.0
@@ -58,26 +59,59 @@ class Standing(Struct, frozen=True):
     progress_at: float | None
 
 
-class Book(Protocol):
-    """What a seat passes on to the book that it is in."""
+class Reads(Protocol):
+    """What the book reads of a session."""
 
-    def claim(self, seat: "SourceSeat", log: LogKey, now: float, brought: int = 0) -> bool:
-        """See `SourceSeat.claim`."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether what came waits for this host."""
 
-    def took(self, seat: "SourceSeat", notice: Notice, now: float) -> None:
-        """See `SourceSeat.took`."""
+    def newest(self, log: LogKey) -> int:
+        """The newest entry that its peer is known to hold, 0: none."""
 
-    def leave(self, seat: "SourceSeat", now: float) -> None:
-        """See `SourceSeat.leave`."""
+    def came(self, log: LogKey) -> int:
+        """The newest entry that its requests have brought, though it may not be stored yet."""
 
-    def standing(self, seat: "SourceSeat", log: LogKey) -> Standing | None:
-        """See `SourceSeat.standing`."""
+    def held(self, log: LogKey) -> int:
+        """The newest entry that is held here, as far as it knows."""
+
+    def may_fetch(self, log: LogKey) -> bool:
+        """Whether it wants the log, and may be asked for it."""
+
+
+class _Pause(Struct, frozen=True):
+    until: float
+    times: int
+    newest: int
+
+
+class Pauses:
+    """Until when a session is not asked for logs: longer each time, from `HOLD_FIRST_S` on."""
+
+    def __init__(self) -> None:
+        self._of: dict[LogKey, _Pause] = {}
+
+    def until(self, log: LogKey, newest: int = 0) -> float:
+        """When it ends. `newest`: what the peer holds; if that was less then, it is over."""
+        pause = self._of.get(log)
+        return 0.0 if pause is None or newest > pause.newest else pause.until
+
+    def begin(self, log: LogKey, now: float, newest: int = 0) -> None:
+        """It is left alone from now on."""
+        last = self._of.get(log)
+        times = 0 if last is None or newest > last.newest else last.times
+        until = now + min(HOLD_FIRST_S * 2.0**times, HOLD_MAX_S)
+        self._of[log] = _Pause(until, times + 1, newest)
+
+    def end(self, log: LogKey) -> None:
+        """It is as if there had been none."""
+        self._of.pop(log, None)
 
 
 class SourceSeat:
     """A session's place in the book. `name` is for people."""
 
-    def __init__(self, book: Book, name: str, number: int, is_behind: Callable[[], bool]) -> None:
+    def __init__(self, name: str, number: int, reads: Callable[[], Reads | None]) -> None:
         self.name = name
         self.number = number
         self.busy = 0
@@ -86,7 +120,11 @@ class SourceSeat:
         self.fastest = 0.0
         """The highest speed that was measured, in bytes a second."""
         self.logs: dict[LogKey, None] = {}
-        self._book = book
+        """Those that it wants."""
+        self.held_down = Pauses()
+        """Logs that it lost."""
+        self.spent = Pauses()
+        """Logs whose fetch it has ended with nothing left to do."""
         self._window_at: float | None = None
         """When the window began, None while it has nothing to bring: what comes then comes when it
         is made, and tells nothing of how fast it could."""
@@ -94,33 +132,22 @@ class SourceSeat:
         self._speed: float | None = None
         """In the last window, None if there was none since it had nothing to bring, or was behind.
         """
-        self._is_behind = is_behind
+        self._reads = reads
         self._was_behind = False
         """Whether that was so in this window."""
         self.behind_at = 0.0
 
-    def claim(self, log: LogKey, now: float, brought: int = 0) -> bool:
-        """Whether this session may fetch a log. If not, it will be told when it may.
-
-        `brought`: see `sourcing.Claim`.
-        """
-        return self._book.claim(self, log, now, brought)
-
-    def took(self, notice: Notice, now: float) -> None:
-        """A notice of the session."""
-        self._book.took(self, notice, now)
-
-    def leave(self, now: float) -> None:
-        """The session has ended."""
-        self._book.leave(self, now)
-
-    def standing(self, log: LogKey) -> Standing | None:
-        """How this session stands to a log; None if it does not want it."""
-        return self._book.standing(self, log)
+    @property
+    def reads(self) -> Reads:
+        """What its session says, and its peer has said."""
+        reads = self._reads()
+        if reads is None:
+            raise AssertionError("who wants or brings something is set up")
+        return reads
 
     def note_behind(self, now: float) -> bool:
         """Whether what came waits for this host. Then it is not the peer that is slow."""
-        behind = self._is_behind()
+        behind = self.reads.is_behind
         if behind:
             self.behind_at = now
             self._was_behind = True
@@ -171,20 +198,6 @@ class SourceSeat:
             self._window_bytes = 0
 
 
-class _Pause(Struct, frozen=True):
-    """A session is not asked for a log until then; `times`: how often that has been so.
-
-    `newest`: the newest entry that its peer was known to hold.
-    """
-
-    until: float
-    times: int
-    newest: int
-
-
-_Pauses = dict[SourceSeat, _Pause]
-
-
 class UnaskedPayload(Struct):
     """A payload that a peer came to bring, and that is taken whoever the source is."""
 
@@ -216,21 +229,15 @@ class SourceLog(Struct):
     """Who can bring a log, and how far it has come."""
 
     key: LogKey
+    held: int
+    """The newest entry that is held here, as far as the book has heard."""
     source: SourceSeat | None = None
     since: float = 0.0
     """When the source became that."""
     moved_at: float = 0.0
     """When bytes came from the source."""
-    source_newest: int = 0
-    """The newest entry that the source is known to hold."""
-    waiting: dict[SourceSeat, int] = field(default_factory=dict)
-    """The other sessions that want the log, and the newest entry that their peers hold."""
-    most: int = 0
-    """The newest of these entries."""
-    held: int = 0
-    coming: int = 0
-    """The newest entry that came and may not be stored yet."""
-    coming_from: SourceSeat | None = None
+    seats: dict[SourceSeat, None] = field(default_factory=dict)
+    """All sessions that want the log, the source among them."""
     inside: int = 0
     """The entry whose payload has come in part, 0: none."""
     offer: UnaskedPayload | None = None
@@ -238,79 +245,32 @@ class SourceLog(Struct):
     lacking_since: float | None = None
     """Since when others hold what neither we have nor is coming."""
     check_at: float | None = None
-    held_down: _Pauses | None = None
-    """Who lost the log."""
-    spent: _Pauses | None = None
-    """Who has ended its fetch with nothing left to do."""
 
-    def nothing_comes(self) -> None:
-        """What came is stored, or never will be."""
-        self.coming = 0
-        self.coming_from = None
+    @property
+    def came(self) -> int:
+        """The newest entry that came and may not be stored yet."""
+        return max((seat.reads.came(self.key) for seat in self.seats), default=0)
 
-    def lacks(self, newest: int) -> bool:
-        """Whether who holds entries up to `newest` has something for us."""
-        return newest > max(self.held, self.coming) or 0 < self.inside <= newest
+    def holders(self, seats: Iterable[SourceSeat]) -> list[SourceSeat]:
+        """Who of these holds something that we lack."""
+        lacking = max(self.held, self.came) + 1
+        if self.inside:
+            lacking = min(lacking, self.inside)
+        return [seat for seat in seats if seat.reads.newest(self.key) >= lacking]
 
     def source_has_it(self, now: float) -> bool:
         """Whether the source holds what is lacking, or has brought a part of it."""
         lacking_since = now if self.lacking_since is None else self.lacking_since
-        return self.lacks(self.source_newest) or self.moved_at > lacking_since
+        has_it = self.source in self.holders(self.seats)
+        return has_it or self.moved_at > lacking_since
 
-    def may_get(self, seat: SourceSeat, now: float) -> bool:
-        """Whether a session is not held down."""
-        return _until(self.held_down, seat, now) <= now
-
-    def able(self, now: float) -> list[SourceSeat]:
-        """Who waits and holds what we lack, but for those who have just brought all they could.
+    def spent_until(self, seat: SourceSeat) -> float:
+        """When a session may be asked again that has brought all it could.
 
         What we do not want of a log, or what no peer has whole, is lacking for ever.
         """
-        return [
-            seat
-            for seat, newest in self.waiting.items()
-            if self.lacks(newest) and _until(self.spent, seat, now) <= now
-        ]
+        return seat.spent.until(self.key, seat.reads.newest(self.key))
 
-    def next_free_at(self, now: float) -> float | None:
-        """When the next one of those who hold what we lack may get the log again."""
-        noted = [each for each in (self.held_down, self.spent) if each]
-        return min(
-            (
-                max(_until(each, seat, now) for each in noted)
-                for seat, newest in self.waiting.items()
-                if noted and self.lacks(newest)
-            ),
-            default=None,
-        )
-
-    def hold_down(self, seat: SourceSeat, now: float) -> None:
-        """A session lost the log because it brought too little."""
-        self.held_down = _longer(self.held_down, seat, now, self.source_newest)
-
-    def note_spent(self, seat: SourceSeat, now: float, newest: int) -> None:
-        """A session has ended its fetch, and what its peer holds is lacking all the same."""
-        self.spent = _longer(self.spent, seat, now, newest)
-
-    def rests(self, seat: SourceSeat) -> bool:
-        """Whether something is noted of a session, whether it waits or not."""
-        return any(seat in noted for noted in (self.held_down, self.spent) if noted is not None)
-
-    def hears(self, seat: SourceSeat, newest: int) -> None:
-        """A session whose peer holds more than it did may be asked again."""
-        pause = None if self.spent is None else self.spent.get(seat)
-        if self.spent is not None and pause is not None and newest > pause.newest:
-            del self.spent[seat]
-
-
-def _until(pauses: _Pauses | None, seat: SourceSeat, now: float) -> float:
-    pause = None if pauses is None else pauses.get(seat)
-    return now if pause is None else pause.until
-
-
-def _longer(pauses: _Pauses | None, seat: SourceSeat, now: float, newest: int) -> _Pauses:
-    pauses = {} if pauses is None else pauses
-    times = pauses[seat].times if seat in pauses else 0
-    until = now + min(HOLD_FIRST_S * 2.0**times, HOLD_MAX_S)
-    pauses[seat] = _Pause(until, times + 1, newest)
-    return pauses
+    def free_at(self, seat: SourceSeat) -> float:
+        """When a session may be asked again, whether it has, or was quiet or slow."""
+        return max(seat.held_down.until(self.key), self.spent_until(seat))

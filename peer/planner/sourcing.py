@@ -1,11 +1,13 @@
 """Which logs a session fetches: asks for more than notifications of (point2point.md 4 and 5).
 
 Of all sessions of a node one fetches a log, so that each payload crosses the network once. Who it
-is the node decides (source_book.py): a session asks before it fetches, and says when it has ended.
+is the node decides (source_book.py): a session asks before it fetches, says when it has ended, and
+lets the book read what its peer holds and what has come (`Readable`).
 
 When it has ended is not a matter of messages. A session that has brought all of a log and said so
 before that was stored had another one, which knew of nothing yet, bring all of it again. And one
-that is to fetch a log and cannot has to say that: else two that cannot would be asked in turns.
+that is to fetch a log and cannot has ended too, and may not be asked: else two that cannot would be
+asked in turns.
 
 What other sessions do is not known here, and nothing is asked of them: a session that is alone on
 its node may fetch everything (`claim_all`).
@@ -14,13 +16,13 @@ its node may fetch everything (`claim_all`).
 from collections.abc import Callable
 from typing import Protocol
 
-from peer.protocol.events import LogView
-from peer.protocol.notices import FetchEnded, PeerHolds
+from peer.protocol.notices import FetchEnded
 from peer.protocol.request import Request
-from wire import Adjust, CancelReason, Eagerness, LogKey, Propose
+from wire import Adjust, CancelReason, Eagerness, LogKey
 
-from .answer import goes_on, is_late_offer, is_offer, only_told
+from .answer import is_late_offer, only_told
 from .coverage import is_stored, still_comes
+from .shared import Shared
 
 
 class Claim(Protocol):
@@ -70,58 +72,26 @@ def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
     return only_told(confirm)
 
 
-def told_by(proposal: Propose, view: LogView) -> PeerHolds | None:
-    """What a proposal says of what its side holds, if that is more than we do.
-
-    Who keeps a log in step asks for what is behind what it holds, or offers that (section 10).
-    """
-    if not (is_offer(proposal) or goes_on(proposal)):
-        return None
-    newest = proposal.start - 1 if proposal.end is None else proposal.end
-    if newest <= view.newest_whole:
-        return None
-    return PeerHolds(view.log, newest, view.newest_whole)
-
-
 class Fetches:
     """Notes what may not be fetched any more, and says so once it is certain."""
 
     def __init__(self, requests_of: Callable[[LogKey], list[Request]]) -> None:
         self._requests_of = requests_of
         self._perhaps_over: dict[LogKey, None] = {}
-        self._useless: set[LogKey] = set()
-        self._heard_out: set[LogKey] = set()
 
     def over(self, request: Request) -> None:
-        """A request is over; perhaps another one fetches its log, or listens.
+        """A request is over; perhaps another one fetches its log.
 
         Who told to the end what it holds can be asked for it, though nothing is open.
         """
         refused = request.cancel_received not in _NOT_REFUSED
-        if request.our_interest.eagerness is Eagerness.NOTIFY and not refused:
-            if not request.proposal.payloads_only:
-                self._heard_out.add(request.log)
-            return
-        if refused:
-            self._heard_out.discard(request.log)
-        if request.our_interest.eagerness is not None:
+        heard_out = request.our_interest.eagerness is Eagerness.NOTIFY and not refused
+        if request.our_interest.eagerness is not None and not heard_out:
             self.declined(request.log)
 
-    def waits(self, log: LogKey) -> None:
-        """This session would ask for something if the log were its own, though nothing is open."""
-        self._heard_out.add(log)
-
     def declined(self, log: LogKey) -> None:
-        """This session leaves a log to others."""
+        """This session leaves a log to others, or was to fetch it and cannot."""
         self._perhaps_over[log] = None
-
-    def useless(self, log: LogKey) -> None:
-        """This session was to fetch a log and cannot: it says so itself once it can.
-
-        Else two sessions that cannot would be asked in turns.
-        """
-        self._perhaps_over[log] = None
-        self._useless.add(log)
 
     def take_ended(self, is_settling: Callable[[LogKey], bool]) -> list[FetchEnded]:
         """The logs of which nothing is fetched at this moment; each is told once.
@@ -129,26 +99,57 @@ class Fetches:
         Not before all has come, and is stored or never will be: another session would bring it
         again. `is_settling`: whether something is not that came in a request that is over.
         """
-        if not self._perhaps_over:
-            return []
         logs, self._perhaps_over = self._perhaps_over, {}
-        useless, self._useless = self._useless, set()
         ended = []
         for log in logs:
             requests = self._requests_of(log)
             if any(map(fetches, requests)):
                 continue
-            if (
-                is_settling(log)
-                or not all(map(is_stored, requests))
-                or any(map(still_comes, requests))
-            ):
+            if is_settling(log) or any(map(_is_under_way, requests)):
                 self._perhaps_over[log] = None
-                self._useless |= useless & {log}
-                continue
-            listens = log in self._heard_out or any(map(_is_open, requests))
-            ended.append(FetchEnded(log, listens=listens and log not in useless))
+            else:
+                ended.append(FetchEnded(log))
         return ended
+
+
+class Readable:
+    """What the book reads of a session (`source_records.Reads`)."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    @property
+    def is_behind(self) -> bool:
+        return self._shared.actions.is_behind
+
+    def newest(self, log: LogKey) -> int:
+        known = self._shared.logs.get(log)
+        told = 0 if known is None else min(known.reach, known.planned.stop)
+        # Who brings something holds that at least, whatever was known of it.
+        return max(told, self.came(log))
+
+    def came(self, log: LogKey) -> int:
+        return max(map(_brought, self._shared.progress.alive(log)), default=0)
+
+    def held(self, log: LogKey) -> int:
+        known = self._shared.logs.get(log)
+        planned = 0 if known is None else max(known.planned.whole, known.planned.heard)
+        requests = self._shared.actions.requests_of(log)
+        return max((request.outgoing.known for request in requests), default=planned)
+
+    def may_fetch(self, log: LogKey) -> bool:
+        known, wants = self._shared.logs.get(log), self._shared.wants_of(log)
+        if known is None or not self._shared.wants(log):
+            return False
+        return not known.refuses(wants, self._shared.actions.now)
+
+
+def _brought(request: Request) -> int:
+    """The newest entry of which a request has brought something that is stored, or may be."""
+    base, incoming = request.base, request.incoming
+    if base is None or incoming.discarding or incoming.metadata_at < 0:
+        return 0
+    return base.piece(incoming.metadata_at).seq
 
 
 def _is_open(request: Request) -> bool:

@@ -117,10 +117,9 @@ class Arriving(Struct, frozen=True):
 
 
 class FetchEnded(Struct, frozen=True):
-    """This session asks for no data of a log any more. `listens`: for notifications, it does."""
+    """This session asks for no data of a log any more."""
 
     log: LogKey
-    listens: bool
 
 
 class SyncFinished(Struct, frozen=True):

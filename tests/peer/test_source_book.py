@@ -1,7 +1,6 @@
 """One source for each log, and another one when it brings nothing (point2point.md 4 and 5)."""
 
-from collections.abc import Iterator
-from functools import partial
+from weakref import ref
 
 import pytest
 from hypothesis import settings
@@ -11,73 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from peer.planner.source_book import BEHIND_MAX_S, GRACE_S, QUEUE_S, START_S, SourceBook
 from peer.planner.source_records import HOLD_FIRST_S, HOLD_MAX_S, SILENCE_S, WINDOW_S, SourceSeat
 from peer.protocol.events import SourceChanged
-from peer.protocol.notices import Arriving, EntriesReceived, FetchEnded, PayloadReceived, PeerHolds
+from peer.protocol.notices import EntriesReceived, PayloadReceived
 from wire import LogKey
 
-LOGS = [LogKey(bytes([n]) * 32, 0) for n in range(3)]
-LOG = LOGS[0]
-
-
-def moments(book: SourceBook, now: float, until: float) -> Iterator[float]:
-    """Lets time pass; yields when the book has done something."""
-    while (due := book.deadline) is not None and due <= until:
-        now = max(now, due)
-        book.advance(now)
-        yield now
-
-
-class Desk:
-    """A book and its clock; sessions do what they are told."""
-
-    def __init__(self, *names: str) -> None:
-        self.book = SourceBook()
-        self.now = 0.0
-        self.behind: set[str] = set()
-        """The sessions whose input waits for this host."""
-        self.seats = [
-            self.book.join(name, partial(self.behind.__contains__, name)) for name in names
-        ]
-        self.told: list[tuple[str, bool]] = []
-
-    def claim(self, number: int, log: LogKey = LOG) -> bool:
-        return self.seats[number].claim(log, self.now)
-
-    def peer_holds(self, number: int, newest: int, held: int = 0, log: LogKey = LOG) -> None:
-        self.seats[number].took(PeerHolds(log, newest, held), self.now)
-        self.deliver()
-
-    def brings(self, number: int, newest: int, size: int = 500, *, inside: bool = False) -> None:
-        self.seats[number].took(Arriving(LOG, size, newest, inside), self.now)
-        self.deliver()
-
-    def stores(self, number: int, newest: int) -> None:
-        self.seats[number].took(EntriesReceived(LOG, newest, 1, 100), self.now)
-        self.deliver()
-
-    def leaves(self, number: int) -> None:
-        self.seats[number].leave(self.now)
-        self.deliver()
-
-    def wait(self, seconds: float) -> None:
-        until = self.now + seconds
-        for _ in moments(self.book, self.now, until):
-            self.deliver()
-        self.now = until
-
-    def deliver(self) -> None:
-        self.told += [(seat.name, change.fetch) for seat, change in self.book.take_changes()]
-
-    @property
-    def source(self) -> str | None:
-        return next((seat.name for log, seat in self.book.sources() if log == LOG), None)
-
-
-def claimed(*names: str) -> Desk:
-    """A desk where all of them have claimed the log, in this order."""
-    desk = Desk(*names)
-    for number in range(len(names)):
-        desk.claim(number)
-    return desk
+from .desk import LOG, LOGS, Desk, Shown, claimed, moments
 
 
 def test_the_first_one_gets_it_and_keeps_it() -> None:
@@ -157,8 +93,8 @@ def test_a_source_that_leaves_inside_a_large_payload_is_replaced() -> None:
     desk.brings(0, 4, inside=True)
     desk.leaves(0)
     assert desk.told == [("b", True)]
-    desk.seats[1].took(PayloadReceived(LOG, 4, 10), desk.now)
-    desk.seats[1].leave(desk.now)
+    desk.book.took(desk.seats[1], PayloadReceived(LOG, 4, 10), desk.now)
+    desk.book.leave(desk.seats[1], desk.now)
     desk.wait(10)
     assert (desk.source, desk.book.deadline) == (None, None)
 
@@ -166,11 +102,10 @@ def test_a_source_that_leaves_inside_a_large_payload_is_replaced() -> None:
 def test_a_refused_source_is_replaced_and_may_come_again() -> None:
     desk = claimed("a", "b")
     desk.peer_holds(1, 4)
-    desk.seats[0].took(FetchEnded(LOG, False), desk.now)
-    desk.deliver()
+    desk.ends(0, listens=False)
     assert desk.told == [("b", True)]
     assert not desk.claim(0)
-    desk.seats[1].took(FetchEnded(LOG, False), desk.now)
+    desk.ends(1, listens=False)
     assert desk.claim(0)
 
 
@@ -178,15 +113,14 @@ def test_who_is_refused_while_it_listens_is_asked_for_nothing() -> None:
     """And it costs no memory: a peer may refuse ten thousand logs."""
     desk = claimed("a", "b")
     desk.peer_holds(1, 4)
-    desk.seats[1].took(FetchEnded(LOG, False), desk.now)
-    desk.seats[0].took(FetchEnded(LOG, False), desk.now)
-    desk.deliver()
-    assert (desk.told, desk.seats[1].logs, desk.seats[1].standing(LOG)) == ([], {}, None)
+    desk.ends(1, listens=False)
+    desk.ends(0, listens=False)
+    assert (desk.told, desk.seats[1].logs, desk.book.standing(desk.seats[1], LOG)) == ([], {}, None)
 
 
 def test_a_source_that_goes_on_listening_can_be_asked_again() -> None:
     desk = claimed("a")
-    desk.seats[0].took(FetchEnded(LOG, True), desk.now)
+    desk.ends(0, listens=True)
     assert desk.source is None
     desk.peer_holds(0, 4)
     assert desk.told == [("a", True)]
@@ -199,7 +133,7 @@ def test_what_came_unasked_and_could_not_be_kept_is_lacking_again() -> None:
     desk.brings(1, 1)
     desk.wait(60.0)
     assert desk.told == []
-    desk.seats[1].took(FetchEnded(LOG, True), desk.now)
+    desk.ends(1, listens=True)
     desk.wait(GRACE_S)
     assert desk.told == [("a", False), ("b", True)]
 
@@ -222,8 +156,7 @@ def test_who_has_ended_its_fetch_is_not_asked_again_for_the_same() -> None:
     desk.peer_holds(1, 50)
     desk.peer_holds(0, 50)
     for number in (0, 1, 0, 1):
-        desk.seats[number].took(FetchEnded(LOG, True), desk.now)
-        desk.deliver()
+        desk.ends(number, listens=True)
     assert (desk.told, desk.source) == ([("b", True)], None)
     desk.peer_holds(0, 51)
     assert desk.told == [("b", True), ("a", True)]
@@ -234,13 +167,11 @@ def test_who_forgets_a_log_and_wants_it_again_is_not_asked_sooner_for_that() -> 
     desk = claimed("a", "b")
     desk.peer_holds(0, 50)
     desk.peer_holds(1, 50)
-    desk.seats[0].took(FetchEnded(LOG, False), desk.now)
-    desk.deliver()
+    desk.ends(0, listens=False)
     assert desk.told == [("b", True)]
     assert not desk.claim(0)
     desk.peer_holds(0, 50)
-    desk.seats[1].took(FetchEnded(LOG, True), desk.now)
-    desk.deliver()
+    desk.ends(1, listens=True)
     assert (desk.told, desk.source) == ([("b", True)], None)
     desk.peer_holds(0, 51)
     assert desk.told == [("b", True), ("a", True)]
@@ -252,8 +183,7 @@ def test_who_could_bring_nothing_is_asked_again_after_longer_and_longer_pauses()
     desk.peer_holds(0, 50)
     for _ in range(60):
         for number in (0, 1):
-            desk.seats[number].took(FetchEnded(LOG, True), desk.now)
-            desk.deliver()
+            desk.ends(number, listens=True)
         desk.wait(10)
     assert 4 <= len(desk.told) <= 14
     desk.brings(0, 20)
@@ -269,7 +199,7 @@ def test_who_comes_to_hold_it_is_asked_although_all_others_are_to_be_left_alone(
     while desk.now < 300:
         desk.wait(1)
         if desk.source == "b":
-            desk.seats[1].took(FetchEnded(LOG, True), desk.now)
+            desk.ends(1, listens=True)
     assert desk.source == "a"
     desk.peer_holds(2, 50)
     desk.wait(SILENCE_S)
@@ -279,11 +209,11 @@ def test_who_comes_to_hold_it_is_asked_although_all_others_are_to_be_left_alone(
 def test_what_is_noted_of_who_forgets_a_log_is_over_when_it_leaves() -> None:
     desk = claimed("a", "b")
     desk.peer_holds(0, 60)
-    desk.seats[0].took(FetchEnded(LOG, False), desk.now)
-    state = desk.book._logs[LOG]
-    assert state.rests(desk.seats[0])
+    desk.ends(0, listens=False)
+    assert desk.seats[0].spent.until(LOG, 60) > desk.now
     desk.leaves(0)
-    assert not state.rests(desk.seats[0])
+    left = ref(desk.seats.pop(0))
+    assert left() is None
 
 
 def test_a_slow_source_gives_way_and_a_fast_one_does_not() -> None:
@@ -301,7 +231,7 @@ def test_a_source_whose_data_waits_for_our_disk_is_neither_quiet_nor_slow() -> N
     desk = claimed("a", "b")
     desk.peer_holds(1, 10_000)
     desk.brings(0, 1, 2_000)
-    desk.behind.add("a")
+    desk.shown[0].is_behind = True
     desk.wait(BEHIND_MAX_S)
     for newest in range(2, 60):
         desk.wait(1)
@@ -411,7 +341,7 @@ def test_logs_that_wait_for_a_busy_source_are_shared_out() -> None:
         desk.claim(1, log)
         desk.peer_holds(1, 9, log=log)
     for step in range(40):
-        desk.seats[0].took(Arriving(LOG, 100_000, step, False), desk.now)
+        desk.brings(0, step, 100_000)
         desk.wait(0.05)
     held = [seat.name for _, seat in desk.book.sources()]
     assert 40 <= held.count("b") <= 60
@@ -427,7 +357,7 @@ def test_a_log_does_not_wait_for_ever_behind_others() -> None:
     desk.seats[1].busy = 5
     desk.peer_holds(1, 9)
     for newest in range(60):
-        desk.seats[0].took(Arriving(LOGS[1], 300_000, newest, False), desk.now)
+        desk.brings(0, newest, 300_000, log=LOGS[1])
         desk.wait(0.2)
     assert desk.source == "b"
     assert desk.now < START_S + QUEUE_S + WINDOW_S + HOLD_FIRST_S
@@ -445,9 +375,9 @@ def test_a_peer_that_is_known_to_bring_more_than_an_idle_source_gets_its_claim()
 
 def test_who_has_left_is_told_nothing() -> None:
     desk = claimed("a", "b")
-    desk.seats[1].took(PeerHolds(LOG, 5, 0), desk.now)
-    desk.seats[0].leave(desk.now)
-    desk.seats[1].leave(desk.now)
+    desk.book.took(desk.seats[1], desk.shown[1].tells(LOG, 5, 0), desk.now)
+    desk.book.leave(desk.seats[0], desk.now)
+    desk.book.leave(desk.seats[1], desk.now)
     assert desk.book.take_changes() == []
     assert list(desk.book.sources()) == []
 
@@ -460,7 +390,7 @@ def test_logs_that_are_in_step_are_in_no_line() -> None:
             desk.claim(number, log)
     assert desk.book.deadline is None
     for seat in desk.seats:
-        seat.leave(desk.now)
+        desk.book.leave(seat, desk.now)
     assert list(desk.book.sources()) == []
 
 
@@ -475,6 +405,7 @@ class Sessions(RuleBasedStateMachine):
         self.book = SourceBook()
         self.now = 0.0
         self.seats: list[SourceSeat | None] = [None] * 4
+        self.shown = [Shown() for _ in range(4)]
         self.fetching: list[set[LogKey]] = [set() for _ in range(4)]
         self.wanted: list[set[LogKey]] = [set() for _ in range(4)]
         self.peers = [dict.fromkeys(LOGS, 0) for _ in range(4)]
@@ -498,9 +429,11 @@ class Sessions(RuleBasedStateMachine):
     def wants(self, number: int, log: LogKey) -> None:
         seat = self.seats[number]
         if seat is None:
-            seat = self.seats[number] = self.book.join(f"peer {number}", lambda: False)
+            shown = self.shown[number] = Shown()
+            seat = self.seats[number] = self.book.join(f"peer {number}", lambda: shown)
+        self.shown[number].not_wanted.discard(log)
         self.wanted[number].add(log)
-        if seat.claim(log, self.now):
+        if self.book.claim(seat, log, self.now):
             self.fetching[number].add(log)
         self.deliver()
 
@@ -515,7 +448,7 @@ class Sessions(RuleBasedStateMachine):
             return
         if newest > self.held[log]:
             self.told_of[number][log] = newest
-            seat.took(PeerHolds(log, newest, self.held[log]), self.now)
+            self.book.took(seat, self.shown[number].tells(log, newest, self.held[log]), self.now)
             self.deliver()
 
     @rule(number=SEATS, log=st.sampled_from(LOGS))
@@ -524,9 +457,9 @@ class Sessions(RuleBasedStateMachine):
         if seat is None or log not in self.fetching[number] or self.quiet[number]:
             return
         if newest > self.held[log]:
-            seat.took(Arriving(log, 300_000, newest, False), self.now)
+            self.book.took(seat, self.shown[number].brings(log, 300_000, newest), self.now)
             self.held[log] = newest
-            seat.took(EntriesReceived(log, newest, 1, 10), self.now)
+            self.book.took(seat, EntriesReceived(log, newest, 1, 10), self.now)
             self.deliver()
 
     @rule(number=SEATS, log=st.sampled_from(LOGS))
@@ -536,7 +469,7 @@ class Sessions(RuleBasedStateMachine):
             self.fetching[number].discard(log)
             self.wanted[number].discard(log)
             self.told_of[number][log] = 0
-            seat.took(FetchEnded(log, False), self.now)
+            self.book.took(seat, self.shown[number].ends(log, listens=False), self.now)
             self.deliver()
 
     @rule(number=SEATS)
@@ -546,7 +479,7 @@ class Sessions(RuleBasedStateMachine):
             self.fetching[number].clear()
             self.wanted[number].clear()
             self.told_of[number] = dict.fromkeys(LOGS, 0)
-            seat.leave(self.now)
+            self.book.leave(seat, self.now)
             self.deliver()
 
     @rule(number=SEATS, quiet=st.booleans())

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from nacl.signing import SigningKey
 
 from peer.planner.source_book import SourceBook
-from peer.planner.source_records import SourceSeat
+from peer.planner.source_records import Reads, SourceSeat
 from peer.planner.sourcing import Claim
 from peer.protocol.events import Interests
 from wire import LogKey
@@ -52,12 +52,16 @@ class Worlds(RuleBasedStateMachine):
     def connect(self, number: int) -> None:
         claims: list[Claim] = []
         for side, node in enumerate(ENDS[number]):
-            seat = self.seats[number, side] = self.books[node].join(f"link {number}", lambda: False)
-            claims.append(partial(self.claim, seat))
+            reads = partial(self.reads, number, side)
+            seat = self.seats[number, side] = self.books[node].join(f"link {number}", reads)
+            claims.append(partial(self.claim, node, seat))
         self.links[number].connect((FOLLOWS, FOLLOWS), claims=(claims[0], claims[1]))
 
-    def claim(self, seat: SourceSeat, log: LogKey, brought: int = 0, /) -> bool:
-        return seat.claim(log, self.now, brought)
+    def reads(self, number: int, side: int) -> Reads:
+        return self.links[number].engine(side).reads
+
+    def claim(self, node: int, seat: SourceSeat, log: LogKey, brought: int = 0, /) -> bool:
+        return self.books[node].claim(seat, log, self.now, brought)
 
     def tell(self) -> None:
         """What sessions noticed goes to the books, and what these decide to the sessions."""
@@ -65,7 +69,7 @@ class Worlds(RuleBasedStateMachine):
             host = self.links[number].hosts[side]
             host.collect()
             for notice in host.notices:
-                seat.took(notice, self.now)
+                self.books[ENDS[number][side]].took(seat, notice, self.now)
             host.notices.clear()
         for node, book in enumerate(self.books):
             for log in LOGS:
@@ -115,7 +119,7 @@ class Worlds(RuleBasedStateMachine):
         """A link is lost and made again; its sessions leave their books."""
         self.links[link].disconnect()
         for side in (0, 1):
-            self.seats.pop((link, side)).leave(self.now)
+            self.books[ENDS[link][side]].leave(self.seats.pop((link, side)), self.now)
         self.connect(link)
         self.tell()
 

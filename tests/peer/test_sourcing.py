@@ -8,8 +8,8 @@ from nacl.signing import SigningKey
 
 from peer.planner.rests import Kind, Outcome
 from peer.planner.source_book import SourceBook
-from peer.planner.sourcing import Claim, Fetches, claim_all, told_by
-from peer.protocol.events import Interests, InterestsChanged, LogView, SourceChanged
+from peer.planner.sourcing import Claim, Fetches, claim_all
+from peer.protocol.events import Interests, InterestsChanged, SourceChanged
 from peer.protocol.notices import (
     Arriving,
     EntriesReceived,
@@ -30,6 +30,7 @@ from wire import (
     encode_switch,
 )
 
+from .desk import Shown
 from .impolite import LOG as THEIRS
 from .impolite import Impolite, entry_packets, log_of, propose
 from .rig import Author, Held, Pair, Store, claim_none
@@ -144,7 +145,8 @@ def test_another_session_takes_over_what_comes_later(side: int, first: int) -> N
     node.run()
     node.change(1 - first)
     node.run()
-    assert FetchEnded(LOG, listens=True) in node.notices(first, FetchEnded)
+    assert FetchEnded(LOG) in node.notices(first, FetchEnded)
+    assert node.links[first].engine(side).reads.may_fetch(LOG)
     before = node.payload_bytes(first)
     for _ in range(3):
         one.append(AUTHOR, 0, b"n" * SIZE)
@@ -229,15 +231,16 @@ def test_a_claim_ends_with_the_request() -> None:
     [request] = there.actor.requests_of(LOG)
     there.actor.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
     node.links[0].run()
-    assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
+    assert FetchEnded(LOG) in node.notices(0, FetchEnded)
+    assert not node.links[0].engine(0).reads.may_fetch(LOG)
 
 
 def test_a_claim_does_not_end_before_what_came_is_stored() -> None:
     """Another session would ask for all of it again."""
     fetches = Fetches(lambda _: [])
-    fetches.useless(LOG)
+    fetches.declined(LOG)
     assert fetches.take_ended(lambda _: True) == []
-    assert fetches.take_ended(lambda _: False) == [FetchEnded(LOG, listens=False)]
+    assert fetches.take_ended(lambda _: False) == [FetchEnded(LOG)]
     assert fetches.take_ended(lambda _: False) == []
 
 
@@ -249,7 +252,7 @@ def test_a_claim_does_not_end_before_what_is_complete_has_come() -> None:
     [asked] = [each for each in side.messages() if isinstance(each, Propose) and each.log == THEIRS]
     told = Adjust(asked.request, eagerness=Eagerness.NOTIFY, allow_skip=True, end=2)
     side.control(told, Cancel(asked.request, CancelReason.COMPLETE))
-    ended = FetchEnded(THEIRS, listens=False)
+    ended = FetchEnded(THEIRS)
     assert ended not in side.host.notices
     side.sent()
     switch = encode_switch(asked.request)
@@ -261,11 +264,6 @@ def test_a_claim_does_not_end_before_what_is_complete_has_come() -> None:
 
 def test_who_would_ask_if_it_were_the_source_can_be_asked() -> None:
     """A payload that it brought, since nobody else did, is over: that says nothing of the rest."""
-    fetches = Fetches(lambda _: [])
-    fetches.waits(LOG)
-    for _ in range(2):
-        fetches.declined(LOG)
-        assert fetches.take_ended(lambda _: False) == [FetchEnded(LOG, listens=True)]
     stores = (store_of(4), store_of(9))
     pair = Pair(stores=stores)
     pair.connect((FOLLOWS, FOLLOWS), claims=(claim_none, claim_all))
@@ -276,8 +274,8 @@ def test_who_would_ask_if_it_were_the_source_can_be_asked() -> None:
         here.actor.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
     here._fetches.declined(LOG)
     pair.run()
-    ended = [n for n in pair.hosts[0].notices if isinstance(n, FetchEnded)]
-    assert FetchEnded(LOG, listens=True) in ended
+    assert FetchEnded(LOG) in pair.hosts[0].notices
+    assert here.reads.may_fetch(LOG)
 
 
 def test_a_listener_that_is_refused_listens_no_more() -> None:
@@ -288,7 +286,8 @@ def test_a_listener_that_is_refused_listens_no_more() -> None:
     [request] = there.actor.requests_of(LOG)
     there.actor.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))
     node.links[0].run()
-    assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
+    assert FetchEnded(LOG) in node.notices(0, FetchEnded)
+    assert not node.links[0].engine(0).reads.may_fetch(LOG)
 
 
 def test_a_listener_that_cannot_fetch_is_not_asked_in_turns() -> None:
@@ -301,7 +300,8 @@ def test_a_listener_that_cannot_fetch_is_not_asked_in_turns() -> None:
     here._planner._rests.note(LOG, Kind.RANGE, Outcome.REFUSED, here.now)
     node.tell(0, fetch=True)
     node.links[0].run()
-    assert FetchEnded(LOG, listens=False) in node.notices(0, FetchEnded)
+    assert FetchEnded(LOG) in node.notices(0, FetchEnded)
+    assert not node.links[0].engine(0).reads.may_fetch(LOG)
     assert here.actor.requests_of(LOG) == [request]
 
 
@@ -317,14 +317,20 @@ def test_who_asks_for_what_is_behind_a_payload_holds_it() -> None:
     assert PeerHolds(LOG, 4, 3) in node.notices(0, PeerHolds)
 
 
-@pytest.mark.parametrize(("start", "height", "told"), [(58, 1, None), (5, 4, (4, 3)), (4, 4, None)])
+@pytest.mark.parametrize(("start", "height", "told"), [(38, 1, None), (5, 4, (4, 3)), (4, 4, None)])
 def test_what_is_missing_at_the_gap_says_nothing_of_the_newest_entry(
     start: int, height: int, told: tuple[int, int] | None
 ) -> None:
     """The payload of `height` has still to come, and a log in parts has newer entries."""
-    view = LogView(LOG, height, 60 if height == 1 else height, tail_partial_bytes=0)
-    expected = None if told is None else PeerHolds(LOG, *told)
-    assert told_by(propose(0, start, log=LOG), view) == expected
+    held = log_of(height)
+    held[height] = Held(held[height].encoded, held[height].hash, None)
+    if height == 1:
+        held |= {seq: each for seq, each in log_of(40).items() if seq >= start}
+    side = Impolite(held)
+    side.engine.actor.claim = claim_none
+    side.control(Grant(3), propose(side.number, start))
+    expected = set() if told is None else {PeerHolds(THEIRS, *told)}
+    assert {each for each in side.host.notices if isinstance(each, PeerHolds)} == expected
 
 
 def test_a_one_time_sync_is_not_held_back() -> None:
@@ -414,16 +420,16 @@ def test_a_payload_that_the_source_lacks_is_brought_by_who_listens(side: int) ->
 
 
 def test_what_is_brought_is_taken_unless_it_has_come_to_another_session() -> None:
-    book = SourceBook()
-    source, other = (book.join(name, lambda: False) for name in ("source", "other"))
-    assert source.claim(LOG, 0.0)
-    assert not other.claim(LOG, 0.0)
-    assert other.claim(LOG, 0.0, 10)
-    source.took(Arriving(LOG, 500, 10, inside=False), 0.0)
-    assert not other.claim(LOG, 0.0, 10)
-    assert other.claim(LOG, 0.0, 11)
-    assert source.claim(LOG, 0.0, 10)
+    book, shown = SourceBook(), [Shown(), Shown()]
+    source, other = (book.join("peer", lambda each=each: each) for each in shown)  # type: ignore[misc]
+    assert book.claim(source, LOG, 0.0)
+    assert not book.claim(other, LOG, 0.0)
+    assert book.claim(other, LOG, 0.0, 10)
+    book.took(source, shown[0].brings(LOG, 500, 10), 0.0)
+    assert not book.claim(other, LOG, 0.0, 10)
+    assert book.claim(other, LOG, 0.0, 11)
+    assert book.claim(source, LOG, 0.0, 10)
     # Of a payload a part has come, and it may be all that comes.
-    source.took(Arriving(LOG, 500, 12, inside=True), 0.0)
-    assert other.claim(LOG, 0.0, 12)
-    assert not other.claim(LOG, 0.0, 11)
+    book.took(source, shown[0].brings(LOG, 500, 12, inside=True), 0.0)
+    assert book.claim(other, LOG, 0.0, 12)
+    assert not book.claim(other, LOG, 0.0, 11)

@@ -79,7 +79,7 @@ class End(ABC):
             self.place = node.sources.join(
                 source,
                 lambda event: self.deliver((event,)),
-                lambda: self.engine is not None and self.engine.is_behind,
+                lambda: None if self.engine is None else self.engine.reads,
             )
         self.claim = claim_all if self.place is None else self.place.claim
 

@@ -363,7 +363,7 @@ class SimNode:
             return None
 
         def is_source(log: LogKey) -> bool:
-            standing = None if place is None else place._seat.standing(log)
+            standing = None if place is None else self.sources.book.standing(place._seat, log)
             return standing is not None and standing.fetching
 
         return self.world.count.tracer(self.name, is_source, self.store.author)

@@ -37,7 +37,7 @@ def keep_port(host: StoreHost, port: Port) -> None:
 
 def keep_place(place: Place) -> None:
     """The book of sources forgets its seat, and those who run it do not."""
-    place._seat.leave(0.0)
+    place._sources.book.leave(place._seat, 0.0)
 
 
 @pytest.mark.parametrize(

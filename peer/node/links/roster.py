@@ -265,7 +265,7 @@ class Roster:
         place: Place | None = None
         if config.policy == "follow":
             tell: Tell = lambda event: member.connection.tell(event)  # noqa: E731, PLW0108 - made below
-            place = self.sources.join(address, tell, lambda: member.connection.session.is_behind)
+            place = self.sources.join(address, tell, lambda: member.connection.session.reads)
         claim = claim_all if place is None else place.claim
         rates = (None, None) if rule is None else (rule.rate_in, rule.rate_out)
         stream = self.pacer.stream(stream, peer_id or b"", rates)

@@ -7,7 +7,7 @@ from functools import partial
 import trio
 from msgspec import Struct
 
-from peer import Event, LogChanged, Notice, SourceBook, SourceChanged, SourceSeat
+from peer import Event, LogChanged, Notice, Reads, SourceBook, SourceChanged, SourceSeat
 from wire import LogKey
 
 from .records import Direction
@@ -41,24 +41,24 @@ class Place:
 
     def claim(self, log: LogKey, brought: int = 0, /) -> bool:
         """Whether the session may fetch a log. `brought`: see `Claim`."""
-        may = self._seat.claim(log, trio.current_time(), brought)
+        may = self._sources.book.claim(self._seat, log, trio.current_time(), brought)
         self._sources.wake()
         return may
 
     def take(self, notice: Notice) -> None:
         """A notice of the session."""
-        self._seat.took(notice, trio.current_time())
+        self._sources.book.took(self._seat, notice, trio.current_time())
         self._sources.wake()
 
     def leave(self) -> None:
         """The session has ended."""
         self._sources.places.pop(self._seat, None)
-        self._seat.leave(trio.current_time())
+        self._sources.book.leave(self._seat, trio.current_time())
         self._sources.wake()
 
     def info(self, log: LogKey, address: str, direction: Direction) -> SourceInfo | None:
         """How the session stands to a log; None if it does not want it."""
-        standing = self._seat.standing(log)
+        standing = self._sources.book.standing(self._seat, log)
         if standing is None:
             return None
         at = standing.progress_at
@@ -79,12 +79,9 @@ class Sources:
         self._when_kept = when_kept
         self._timer = trio.CancelScope()
 
-    def join(self, name: str, tell: Tell, is_behind: Callable[[], bool]) -> Place:
-        """A place for a new session; `tell` hands it an event.
-
-        `is_behind`: whether what came in it waits for this host.
-        """
-        seat = self.book.join(name, is_behind)
+    def join(self, name: str, tell: Tell, reads: Callable[[], Reads | None]) -> Place:
+        """A place for a new session; `tell` hands it an event. `reads`: see `SourceBook.join`."""
+        seat = self.book.join(name, reads)
         place = self.places[seat] = Place(self, seat, tell)
         return place
 
