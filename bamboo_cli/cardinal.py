@@ -7,8 +7,6 @@ from logstore import LogMoved, Store, StoreDamaged
 from peer import json_number, log_fields
 from wire import U64_MAX, LogKey
 
-from .asking import Asker
-from .cardinal_put import run_put
 from .cardinal_reading import run_block, run_follow, run_status, run_tail, run_wait, run_why
 from .cardinal_streams import named_stream
 from .errors import DONE, FAILED, Problem, WrongUsage
@@ -181,6 +179,8 @@ def _create(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.cardinal.declared import is_name
     from gateways.declaration import DeclarationError
 
+    from .asking import Asker
+
     given = {"default": args.default, "threshold": args.threshold}
     settings = Settings(
         args.words[0],
@@ -208,6 +208,12 @@ def _create(args: "Namespace", terminal: "Terminal") -> int:
             raise Problem(f"{error.where}: the log has entries already; choose another") from None
     terminal.result(_stream_fields(stream), str(stream.key))
     return DONE
+
+
+def _put(args: "Namespace", terminal: "Terminal") -> int:
+    from .cardinal_put import run_put
+
+    return run_put(args, terminal)
 
 
 def _stream_fields(stream: "Stream") -> dict[str, object]:
@@ -307,7 +313,7 @@ COMMANDS: Final = {
             "create": Verb(
                 "CHAIN", "declare a stream, one log for each topic", _create, _create_flags
             ),
-            "put": Verb("STREAM [FILE]", "write blocks, JSON lines", run_put, _put_flags),
+            "put": Verb("STREAM [FILE]", "write blocks, JSON lines", _put, _put_flags),
             "messages": Verb(
                 "STREAM", "print the messages held, JSON lines", _messages, _messages_flags
             ),

@@ -28,9 +28,9 @@ from .values import rfc3339
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from gateways.cardinal import Consuming, Said, Side, Updated, View
+    from gateways.cardinal import BadEvent, ConflictEvent, Consuming, ReorgSaid, Side, Updated, View
     from gateways.cardinal.content import Content
-    from gateways.cardinal.headers import Head, Header
+    from gateways.cardinal.headers import Head, Header, TooDeep
     from gateways.cardinal.progress import Progress
 
     from .terminal import Terminal
@@ -165,11 +165,19 @@ class _Tail:
 
     def catch_up(self) -> None:
         """Takes everything that there is."""
+        from gateways.cardinal import Found, Updated
+
         self._consuming.bring_on()
         try:
             while (said := self._consuming.take()) is not None:
                 for each in said:
-                    self._say(each)
+                    match each:
+                        case Updated():
+                            self._say_update(each)
+                        case Found(header):
+                            self._say_found(header)
+                        case _:
+                            self._say(each)
                 self._follow_channel()
                 self._consuming.bring_on()
         finally:
@@ -205,21 +213,14 @@ class _Tail:
         )
         self._terminal.flush()
 
-    def _say(self, said: "Said") -> None:
-        from gateways.cardinal import BadEvent, ConflictEvent, Found, ReorgSaid, Updated
+    def _say(self, said: "ReorgSaid | TooDeep | ConflictEvent | BadEvent") -> None:
+        """What is rare: to name the kinds of it takes as long as to print a block."""
+        from gateways.cardinal import BadEvent, ConflictEvent, ReorgSaid
         from gateways.cardinal.headers import TooDeep
 
         terminal = self._terminal
         fields: dict[str, Any]
         match said:
-            case Updated():
-                self._say_update(said)
-            case Found(header):
-                if self._blocks:
-                    if terminal.as_json:
-                        terminal.stream({"event": "block", "block": self._block(header)})
-                    else:
-                        terminal.line(f"block {self._line(header)}")
             case ReorgSaid(number, hash_):
                 fields = {"event": "reorg", "number": json_number(number), "hash": hash_.hex()}
                 terminal.result(fields, f"reorganisation from {number} {hash_.hex()} on")
@@ -242,6 +243,12 @@ class _Tail:
                     {"event": "bad_message", **fields, "reason": reason},
                     f"bad message: {log}/{seq}, message {index}: {reason}",
                 )
+
+    def _say_found(self, header: "Header") -> None:
+        if self._blocks and self._terminal.as_json:
+            self._terminal.stream({"event": "block", "block": self._block(header)})
+        elif self._blocks:
+            self._terminal.line(f"block {self._line(header)}")
 
     def _say_update(self, update: "Updated") -> None:
         terminal = self._terminal

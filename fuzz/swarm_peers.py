@@ -7,7 +7,6 @@ its end everything happens that can, until nothing is left to be done: then both
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 
 from fuzz.harness import main
 from gateways.swarm.bmt import Chunk, content_chunk
@@ -18,6 +17,7 @@ from gateways.swarm.keccak import keccak
 from gateways.swarm.neighbour import Known, Neighbour
 from gateways.swarm.peers import Arrived, Dropped, Peers
 from gateways.swarm.proximity import proximity
+from tests.gateways.swarm.memory import Items
 
 STEPS_MAX = 400
 CHUNKS = [content_chunk(2, number.to_bytes(2, "big")) for number in range(40)]
@@ -32,32 +32,13 @@ CORPUS = [
 ]
 
 
-@dataclass
-class _Bin:
-    """The items of a bin, as they are served."""
-
-    node: "_Node"
-    items: list[bytes] = field(default_factory=list)
-
-    @property
-    def newest(self) -> int:
-        return len(self.items)
-
-    def addresses(self, first: int, last: int, count: int) -> list[bytes]:
-        assert first > 0
-        return self.items[first - 1 : min(last, first - 1 + count)]
-
-    def holds(self, address: bytes) -> bool:
-        return address in self.node.held
-
-
 class _Node:
     """A node and its disk."""
 
     def __init__(self, name: str) -> None:
         self.overlay = keccak(name.encode())
         self.held: dict[bytes, bytes] = {}
-        self.bins = [_Bin(self) for _ in range(17)]
+        self.bins = [Items() for _ in range(17)]
         self.peers = Peers(self.overlay, {SYNC: self._open}, self.held.__contains__)
         self.intervals: dict[str, str] = {}
         self.pending: list[Chunk] = []
@@ -68,7 +49,7 @@ class _Node:
         self.sought = 0
         self.is_paused = False
 
-    def _open(self, stream: Stream) -> _Bin:
+    def _open(self, stream: Stream) -> Items:
         return self.bins[read_bin_key(stream.key)]
 
     def store(self, chunk: Chunk) -> None:

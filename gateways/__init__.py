@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from .reception import (
         Ended,
         Reception,
+        is_lost,
         receive_later,
         receive_some,
         send_bounded,
         send_now,
         send_off,
+        why_ended,
     )
     from .running import Running, outlasting
     from .saving import Saver
@@ -67,6 +69,7 @@ __all__ = [
     "free_ids",
     "free_runs",
     "holds_still",
+    "is_lost",
     "outlasting",
     "pack_u64",
     "read_to_damage",
@@ -81,6 +84,7 @@ __all__ = [
     "standing_of",
     "store_of",
     "unpack_u64",
+    "why_ended",
 ]
 
 if not TYPE_CHECKING:
@@ -107,11 +111,13 @@ if not TYPE_CHECKING:
             "reception": (
                 "Ended",
                 "Reception",
+                "is_lost",
                 "receive_later",
                 "receive_some",
                 "send_bounded",
                 "send_now",
                 "send_off",
+                "why_ended",
             ),
             "running": ("Running", "outlasting"),
             "saving": ("Saver",),

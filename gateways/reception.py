@@ -104,7 +104,7 @@ class Reception:
             await self._talk(converse, stream, address)
         except* Exception as failed:  # noqa: BLE001 - one client ends nobody else
             # The first one ended the conversation's other tasks, whose ends say nothing.
-            reason = self._why(_first(failed), address)
+            reason = why_ended(self._host, _first(failed), address)
         finally:
             self.clients -= 1
             await trio.aclose_forcefully(stream)
@@ -121,17 +121,6 @@ class Reception:
         finally:
             self._conversations.discard(conversation)
 
-    def _why(self, error: Exception, address: str) -> str:
-        if isinstance(error, Ended):
-            return str(error)
-        if isinstance(error, OSError | trio.BrokenResourceError | trio.ClosedResourceError):
-            return "the connection was lost"
-        if isinstance(error, StoreError):
-            self._host.storage_failed(error)
-            return str(error)
-        log.error("serving %s failed", address, exc_info=error)
-        return f"a fault of this program: {error!r}"
-
     def _say_refused(self, address: str) -> None:
         self._refused += 1
         text = (
@@ -140,6 +129,24 @@ class Reception:
         )
         if self._seldom.warn(log, "too many clients", text):
             self._refused = 0
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether a connection has ended because nothing passes through it any longer."""
+    return isinstance(error, OSError | trio.BrokenResourceError | trio.ClosedResourceError)
+
+
+def why_ended(host: LogHost, error: Exception, address: str) -> str:
+    """Why a connection has ended, in words; whoever has to know of it besides is told."""
+    if isinstance(error, Ended):
+        return str(error)
+    if is_lost(error):
+        return "the connection was lost"
+    if isinstance(error, StoreError):
+        host.storage_failed(error)
+        return str(error)
+    log.error("the connection with %s has failed", address, exc_info=error)
+    return f"a fault of this program: {error!r}"
 
 
 def _first(error: Exception) -> Exception:
@@ -165,21 +172,22 @@ async def send_bounded(
     """
     rest = memoryview(data)
     while rest:
-        with trio.move_on_after(timeout_s or float("inf")) as waiting:
-            sent = await stream.socket.send(rest[:SEND_BYTES])
-            rest = rest[sent:]
-        if waiting.cancelled_caught:
-            raise Ended(f"its socket has taken nothing for {timeout_s:g} s")
+        sent = await _send_some(stream, rest[:SEND_BYTES], timeout_s)
+        rest = rest[sent:]
 
 
 async def send_off(stream: trio.SocketStream, data: bytearray, timeout_s: float) -> None:
     """`send_bounded` of a few bytes, taken out as they leave: cancelled, it has left the rest."""
     while data:
-        with trio.move_on_after(timeout_s or float("inf")) as waiting:
-            sent = await stream.socket.send(bytes(data))
-            del data[:sent]
-        if waiting.cancelled_caught:
-            raise Ended(f"its socket has taken nothing for {timeout_s:g} s")
+        sent = await _send_some(stream, bytes(data), timeout_s)
+        del data[:sent]
+
+
+async def _send_some(stream: trio.SocketStream, data: bytes | memoryview, timeout_s: float) -> int:
+    """How many bytes the client's socket has taken."""
+    with trio.move_on_after(timeout_s or float("inf")):
+        return await stream.socket.send(data)
+    raise Ended(f"its socket has taken nothing for {timeout_s:g} s")
 
 
 def send_now(stream: trio.SocketStream, data: bytes) -> int:

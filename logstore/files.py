@@ -21,12 +21,11 @@ A file being written is locked by its writer, so garbage of the living is told f
 dead. `collect.lock` is shared by a backup while it copies; nothing is removed meanwhile.
 """
 
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from wire import LogKey, PayloadHasher, yamf_hash
 
@@ -37,6 +36,8 @@ from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_STAGING
 from .system import READ_BYTES_MAX, PayloadHandle, System
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     import apsw
 
     from .database import Database, Transaction
@@ -69,8 +70,7 @@ class ArrivingFile:
         return self._files.open_for_reading(self.id)
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(NamedTuple):
     """A payload that is ready for a transaction: its bytes, or a synced file that is locked."""
 
     payload_bytes: int
@@ -80,8 +80,7 @@ class Staged:
     handle: PayloadHandle | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     """A file that is locked, and what its row says of it."""
 
     handle: PayloadHandle
@@ -195,7 +194,7 @@ class PayloadFiles:
         self._database = database
         self._system = system
         self._folder = folder
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
         self._named: set[Path] = set()
         """Folders whose names are on disk for certain: this has synced the one that they are in."""
 
@@ -205,7 +204,9 @@ class PayloadFiles:
         if self._folder is not None:
             return self._folder / PAYLOADS
         if self._temporary is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="bamboo-store-")
+            from tempfile import TemporaryDirectory
+
+            self._temporary = TemporaryDirectory(prefix="bamboo-store-")
         return Path(self._temporary.name)
 
     def close(self) -> None:

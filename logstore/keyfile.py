@@ -7,17 +7,25 @@ others may read is refused: a key that two machines sign with forks its logs.
 import os
 import stat
 from pathlib import Path
-from typing import Final
-
-from nacl.signing import SigningKey
+from typing import TYPE_CHECKING, Final
 
 from .errors import KeyFileExposed, KeyFileMissing, KeyFileWrong, StoreExists, translated
+
+if TYPE_CHECKING:
+    from nacl.signing import SigningKey
 
 KEY_FILE: Final = "author.key"
 _BYTES_MAX: Final = 4096
 
 
-def write_key_file(path: Path, key: SigningKey | bytes) -> None:
+def generated_key() -> "SigningKey":
+    """A new one."""
+    from nacl.signing import SigningKey
+
+    return SigningKey.generate()
+
+
+def write_key_file(path: Path, key: "SigningKey | bytes") -> None:
     """Writes a new key file and syncs it; never overwrites one, and leaves no part of one.
 
     `key`: the author's, or the secret bytes of another one that stands beside it.
@@ -60,7 +68,7 @@ def _write_anew(path: Path, text: bytes) -> None:
             raise
 
 
-def read_key_file(path: Path, author: bytes | None = None) -> SigningKey:
+def read_key_file(path: Path, author: bytes | None = None) -> "SigningKey":
     """The key in a key file, which has to be `author`'s if that is given.
 
     Raises KeyFileMissing, KeyFileExposed or KeyFileWrong.
@@ -83,6 +91,9 @@ def read_key_file(path: Path, author: bytes | None = None) -> SigningKey:
             path,
             "chmod 600 it",
         )
+    # It loads libsodium, which nobody needs who only reads.
+    from nacl.signing import SigningKey
+
     try:
         key = SigningKey(bytes.fromhex(text.decode("ascii").strip()))
     except (ValueError, TypeError):

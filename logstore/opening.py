@@ -1,10 +1,7 @@
 """Making a store, finding one, and whether its own logs may be appended to."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-from nacl.signing import SigningKey
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .database import DATABASE, Database
 from .errors import (
@@ -18,7 +15,7 @@ from .errors import (
 )
 from .files import PAYLOADS
 from .identity import IDENTITY, IMPORTED, LINEAGE, RESTORED, Identity, new_lineage, place_of
-from .keyfile import KEY_FILE, read_key_file, write_key_file
+from .keyfile import KEY_FILE, generated_key, read_key_file, write_key_file
 from .meta import load_meta
 from .modes import close_to_others, make_private_folder
 from .nodelock import NODE_LOCK, NodeLock
@@ -27,21 +24,21 @@ from .system import System
 
 if TYPE_CHECKING:
     import apsw
+    from nacl.signing import SigningKey
 
 AUTHOR: Final = "author"
 STORE_ID: Final = "store id"
 _STORE_ID_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """What a `Store` is made of."""
 
     database: Database
     system: System
     folder: Path | None
     author: bytes
-    signing_key: SigningKey | None
+    signing_key: "SigningKey | None"
     """None: read from the key file when it is needed."""
     identity: Identity | None = None
     """None in memory, which nobody restores."""
@@ -65,7 +62,7 @@ def check_path(path: Path) -> None:
 
 
 def create_store(
-    folder: Path, signing_key: SigningKey | None, system: System, *, imported: bool = False
+    folder: Path, signing_key: "SigningKey | None", system: System, *, imported: bool = False
 ) -> Opened:
     """A new store. A `create` that was interrupted is continued with the key it wrote.
 
@@ -104,20 +101,20 @@ def create_store(
     return Opened(database, system, folder, author, key, identity)
 
 
-def _new_key(path: Path, signing_key: SigningKey | None) -> SigningKey:
+def _new_key(path: Path, signing_key: "SigningKey | None") -> "SigningKey":
     if path.exists():
         old = read_key_file(path)
         if signing_key is not None and bytes(signing_key) != bytes(old):
             raise KeyFileWrong("there is another author's key already", path, "move it away")
         return old
-    key = signing_key or SigningKey.generate()
+    key = signing_key or generated_key()
     write_key_file(path, key)
     return key
 
 
-def create_in_memory(signing_key: SigningKey | None, system: System) -> Opened:
+def create_in_memory(signing_key: "SigningKey | None", system: System) -> Opened:
     """A store of which nothing survives `close`."""
-    key = signing_key or SigningKey.generate()
+    key = signing_key or generated_key()
     author = bytes(key.verify_key)
     database = Database(None, system)
     database.create_tables([(AUTHOR, author), (STORE_ID, system.random_bytes(_STORE_ID_BYTES))])

@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from nacl.signing import SigningKey
-
-from wire import U64_MAX, LogKey, lipmaa, sign_entry, yamf_hash
+from wire import U64_MAX, LogKey, lipmaa, yamf_hash
 
 from .errors import LogClosed, LogMoved, StoreDamaged
 from .files import Staged, attach_file
@@ -22,6 +20,7 @@ from .schema import PAYLOAD_FILE, PAYLOAD_INLINE
 
 if TYPE_CHECKING:
     import apsw
+    from nacl.signing import SigningKey
 
     from .database import Transaction
 
@@ -63,7 +62,7 @@ class Drafts:
     log, one for its tail, one to insert and one to save it cost as much as its signature.
     """
 
-    def __init__(self, transaction: "Transaction", signing_key: SigningKey) -> None:
+    def __init__(self, transaction: "Transaction", signing_key: "SigningKey") -> None:
         self._transaction = transaction
         self._key = signing_key
         self._author = bytes(signing_key.verify_key)
@@ -104,6 +103,9 @@ class Drafts:
                 str(key),
                 "read what was appended meanwhile, then append again",
             )
+        # It needs libsodium, which nobody loads who only reads.
+        from wire import sign_entry
+
         ingest = self._transaction.take_ingest(len(payloads))
         now = self._transaction.now_us
         appended = []
@@ -153,7 +155,7 @@ class Drafts:
 
 def append_entries(
     transaction: "Transaction",
-    signing_key: SigningKey,
+    signing_key: "SigningKey",
     log_id: int,
     payloads: Sequence[Staged],
     *,

@@ -4,8 +4,6 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nacl.signing import SigningKey
-
 from wire import LogKey
 
 from .errors import LogClosed, LogMoved, StoreDamaged
@@ -14,6 +12,8 @@ from .sharing import check_uncontested
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from nacl.signing import SigningKey
 
     from .database import Database, Transaction
     from .files import Staged
@@ -27,7 +27,7 @@ Batches = Sequence[tuple[int, Sequence["Staged"]]]
 def append_batches(
     database: "Database",
     identity: "Identity | None",
-    signing_key: Callable[[], SigningKey],
+    signing_key: "Callable[[], SigningKey]",
     batches: Batches,
     expected_seqs: Sequence[int | None] | None,
     ending: Collection[int],
@@ -62,7 +62,7 @@ def append_batches(
 def _sign(
     transaction: "Transaction",
     *,
-    key: SigningKey,
+    key: "SigningKey",
     batches: Batches,
     expected_seqs: Sequence[int | None],
     ending: Collection[int],

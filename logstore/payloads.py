@@ -1,7 +1,6 @@
 """How a payload becomes part of an entry's row, checked against what the entry says of it."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wire import LogKey, tail_fields, tail_offset, yamf_hash
 
@@ -30,8 +29,7 @@ GivenPayload = bytes | PayloadFile | Staged
 """A small payload, one that a sink has finished, or one that was brought to disk just now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """What goes into an entry's row."""
 
     state: int

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
-from wire import EntryError, LogKey, decode_entry, signature_is_valid
+from wire import EntryError, LogKey, decode_entry
 
 from .errors import NotAFork
 from .files import detach_file
@@ -38,6 +38,9 @@ def check_fork(key: LogKey, first: bytes, second: bytes) -> ForkProof:
         )
     if first == second:
         raise NotAFork("they are the same", str(key), "nothing was recorded")
+    # It loads libsodium, which few commands need.
+    from wire import signature_is_valid
+
     for encoded in (first, second):
         if not signature_is_valid(encoded):
             raise NotAFork("one has a wrong signature", str(key), "nothing was recorded")

@@ -33,7 +33,7 @@ bounded by the disk alone. Own entries are not judged at all: they may use the l
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wire import LogKey
 
@@ -72,8 +72,7 @@ _Claim = tuple[bytes, bytes, bytes, bytes]
 """Author, log id, sequence number and payload hash, as a row of `files` has them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(NamedTuple):
     """Payloads that are not an entry's yet."""
 
     declared: dict[bytes, int]
@@ -83,8 +82,7 @@ class _Parts:
     """What is still to be written of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
+class _Room(NamedTuple):
     """What one limit leaves; `key` is its name."""
 
     bytes: int

@@ -1,6 +1,7 @@
 """The values that go in and out of a store.
 
 Numbers called `seq`, `log_id` and `payload_bytes` take all of u64. Hashes are 66-byte yamf hashes.
+Tuples, nearly all: each command loads them, and the class of a dataclass takes long to make.
 """
 
 from dataclasses import dataclass
@@ -45,8 +46,7 @@ Follow = LogKey | bytes | All
 """A log, an author (32 bytes) or everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """An own entry that is on disk."""
 
     key: LogKey
@@ -54,8 +54,7 @@ class Appended:
     hash: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadFile:
+class PayloadFile(NamedTuple):
     """A whole, verified and synced payload that waits for its entry to be stored."""
 
     id: bytes
@@ -65,8 +64,7 @@ class PayloadFile:
     payload_hash: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class NewEntry:
+class NewEntry(NamedTuple):
     """A foreign entry whose signature has been checked by the caller."""
 
     seq: int
@@ -78,8 +76,7 @@ class NewEntry:
     """The size of its payload if that is on its way; only quotas go by it (quotas.py)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForkProof:
+class ForkProof(NamedTuple):
     """Two valid encodings of one entry (bamboo.md Fork); `first` is the one that was held."""
 
     key: LogKey
@@ -88,8 +85,7 @@ class ForkProof:
     second: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Contested:
+class Contested(NamedTuple):
     """An own log of which somebody else holds an entry that contradicts what was signed here.
 
     What was signed here from `seq` on has not been given to anybody. `encoded`: the other entry;
@@ -111,8 +107,7 @@ class Contested:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PutResult:
+class PutResult(NamedTuple):
     """What became of the entries of one log that were put."""
 
     key: LogKey
@@ -134,8 +129,7 @@ class PutResult:
     """Why there was no room for one of them, which was not stored, nor what followed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverQuota:
+class OverQuota(NamedTuple):
     """What was not taken in, for want of room (quotas.py).
 
     `key`: the limit that is reached, by the name that it is set by. `giver`: the id of the peer
@@ -149,8 +143,7 @@ class OverQuota:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRejectedInfo:
+class EntryRejectedInfo(NamedTuple):
     """Which entry was refused and why.
 
     `contradicts`: it does not go with entries that are held. If its signature is right that is the
@@ -162,8 +155,7 @@ class EntryRejectedInfo:
     contradicts: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogInfo:
+class LogInfo(NamedTuple):
     """What is held of a log."""
 
     key: LogKey
@@ -235,8 +227,7 @@ class Dropped:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """Something that `verify` found to be wrong."""
 
     where: str
@@ -248,8 +239,7 @@ class Fault:
         return f"{self.where}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
-class LogVerdict:
+class LogVerdict(NamedTuple):
     """The outcome of `verify` for one log."""
 
     info: LogInfo
@@ -260,8 +250,7 @@ class LogVerdict:
     faults: int
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(NamedTuple):
     """Payloads that came behind a place in the change feed, as far as `up_to`."""
 
     runs: tuple[tuple[int, int], ...]
@@ -271,8 +260,7 @@ class Arrived:
     """Whether that is all there is until now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(NamedTuple):
     """Sizes of the whole store."""
 
     logs: int

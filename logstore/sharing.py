@@ -7,7 +7,6 @@ the log is *contested* here instead, and whoever holds the other entries notices
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from wire import LogKey, decode_entry
@@ -76,7 +75,7 @@ def load_contested(db: "apsw.Connection", author: bytes) -> list[Contested]:
 def confirm_contested(db: "apsw.Connection", author: bytes) -> None:
     """The operator knows: other logs may be appended to again, and these stay as they are."""
     for each in load_contested(db, author):
-        confirmed = _pack(replace(each, confirmed=True))
+        confirmed = _pack(each._replace(confirmed=True))
         remember(db, f"{_CONTESTED}{each.key.log_id}", confirmed)
 
 

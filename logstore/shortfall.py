@@ -1,7 +1,6 @@
 """What is missing of a log with respect to what is wanted of it, and what is held."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wire import lower_pool
 
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     import apsw
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
+class Shortfall(NamedTuple):
     """What a subscription wants and is not held, up to the newest entry that is."""
 
     entries: int
@@ -24,8 +22,7 @@ class Shortfall:
     """Payloads of entries that are held."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """How much of a range is held, while it is wanted."""
 
     entries: int

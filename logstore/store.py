@@ -4,13 +4,10 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
-
-from nacl.signing import SigningKey
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from wire import U64_MAX, LogKey
 
@@ -46,8 +43,10 @@ from .sink import Claim, PayloadSink
 from .stale import drop_stale
 from .subscriptions import Subscription
 from .system import System
-from .verify import Verifier
 from .view import StoreView
+
+if TYPE_CHECKING:
+    from nacl.signing import SigningKey
 
 
 class Store(StoreView):
@@ -71,7 +70,7 @@ class Store(StoreView):
         cls,
         path: Path | str,
         *,
-        signing_key: SigningKey | None = None,
+        signing_key: "SigningKey | None" = None,
         imported: bool = False,
         system: System | None = None,
     ) -> Self:
@@ -94,7 +93,9 @@ class Store(StoreView):
         return store
 
     @classmethod
-    def memory(cls, *, signing_key: SigningKey | None = None, system: System | None = None) -> Self:
+    def memory(
+        cls, *, signing_key: "SigningKey | None" = None, system: System | None = None
+    ) -> Self:
         """A store of which nothing survives `close`; large payloads go to a temporary folder."""
         return cls(create_in_memory(signing_key, system or System()))
 
@@ -228,7 +229,7 @@ class Store(StoreView):
     def _sign(
         self,
         transaction: Transaction,
-        signing_key: SigningKey,
+        signing_key: "SigningKey",
         staged: Sequence[Staged],
         *,
         log_id: int,
@@ -287,7 +288,7 @@ class Store(StoreView):
             for key, seq in shared.items():
                 sharing.note_shared(transaction.db, key.log_id, seq)
 
-    def signing_key(self) -> SigningKey:
+    def signing_key(self) -> "SigningKey":
         """The author's secret key. Raises KeyFileMissing, KeyFileWrong or KeyFileExposed."""
         if self._signing_key is None:
             assert self._opened.folder is not None
@@ -295,7 +296,7 @@ class Store(StoreView):
             self._signing_key = read_key_file(path, self.author)
         return self._signing_key
 
-    def _key_to_sign(self) -> SigningKey:
+    def _key_to_sign(self) -> "SigningKey":
         reason = self.own_logs_read_only
         if reason is not None:
             raise reason
@@ -351,7 +352,7 @@ class Store(StoreView):
         admitted, over = ledger.admit(key, entries)
         result = put_log(transaction, key, admitted, source, own=own)
         ledger.grew(key, result.grown_bytes)
-        return result if over is None else replace(result, over_quota=over)
+        return result if over is None else result._replace(over_quota=over)
 
     @contextmanager
     def _judged(self, giver: bytes | None) -> Iterator[tuple[Transaction, Ledger | None]]:
@@ -543,6 +544,8 @@ class Store(StoreView):
         `collect` also removes payload files that belong to nothing. Payloads and link targets that
         are not held are no faults.
         """
+        from .verify import Verifier
+
         return Verifier(self._opened, self._files).run(key, collect=collect)
 
     def backup(self, path: Path | str) -> None:

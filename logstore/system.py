@@ -8,7 +8,6 @@ own syncs through the VFS.
 import ctypes
 import fcntl
 import os
-import secrets
 import sys
 import time
 from collections.abc import Sequence
@@ -105,7 +104,7 @@ class PayloadHandle:
             os.posix_fallocate(self._fd, 0, length)
         else:
             # Zeros may be left out.
-            os.pwrite(self._fd, secrets.token_bytes(length), 0)
+            os.pwrite(self._fd, os.urandom(length), 0)
 
     def sync(self) -> None:
         """Returns once content and length are on disk."""
@@ -159,7 +158,7 @@ class System:
 
     def random_bytes(self, count: int) -> bytes:
         """Bytes that nobody can guess."""
-        return secrets.token_bytes(count)
+        return os.urandom(count)
 
     def open_file(self, path: Path, *, create: bool = False, write: bool = True) -> PayloadHandle:
         """Opens a file; FileNotFoundError unless it exists or `create` is set."""

@@ -21,13 +21,14 @@ complete, goes to a `Shelf` when it leaves memory.
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from gateways.cardinal.codec import (
+    APPLICATION_KEY_BYTES_MAX,
     BATCH,
     BATCH_DELETE_MSG,
     BATCH_MSG,
-    KEY_BYTES_MAX,
     PREFIX_BYTES,
     VALUE_BYTES_MAX,
     Batch,
@@ -71,7 +72,6 @@ _PRODUCER_BITS: Final = 16
 _PRODUCER_MASK: Final = (1 << _PRODUCER_BITS) - 1
 _KEY_MASK: Final = (1 << 60) - 1
 """Of a hash of a key: an integer of up to 60 bits takes 32 bytes, and a larger one 48."""
-_VALUE: Final = bytes((BATCH_MSG,))
 _Pair = tuple[bytes, bytes]
 """Key and value of a message."""
 
@@ -239,7 +239,7 @@ class Assembly:
             self._make_room(block)
 
     def _add_values(
-        self, copy: Copy, producer: int, pair: _Pair | None, others: Iterator[_Pair]
+        self, copy: Copy, producer: int, first: _Pair, others: Iterator[_Pair]
     ) -> _Pair | None:
         """Counts values under prefixes that come for the first time, which is nearly all there is.
 
@@ -249,17 +249,17 @@ class Assembly:
         seen, waiting = copy.seen, copy.waiting
         keys_max, waits_max = self._keys_max, copy.waiting_max
         waits, too_long = copy.header is None, copy.long_bytes >= LONG_BYTES_MAX
+        what_max = LONG_KEY_BYTES if waits else APPLICATION_KEY_BYTES_MAX
         count_if_owed = copy.count_if_owed
-        while pair is not None:
+        for pair in chain((first,), others):
             key, value = pair
             what = key[PREFIX_BYTES:]
             seen_as = hash(key) & _KEY_MASK
             if (
                 seen_as in seen
-                or key[:1] != _VALUE
-                or not what
+                or not 0 < len(what) <= what_max
+                or key[0] != BATCH_MSG
                 or len(seen) >= keys_max
-                or len(key) > KEY_BYTES_MAX
                 or len(value) > VALUE_BYTES_MAX
                 or not (what.isascii() or is_text(what))
             ):
@@ -270,12 +270,9 @@ class Assembly:
                 seen[seen_as] = (hash(value) & _FACTS_MASK) << _PRODUCER_BITS | producer
                 if not copy.left and not copy.unfinished:
                     return None
-            elif len(what) > LONG_KEY_BYTES:
-                return pair
             elif len(waiting) < waits_max and not too_long:
                 waiting.append(what)
                 seen[seen_as] = (hash(value) & _FACTS_MASK) << _PRODUCER_BITS | producer
-            pair = next(others, None)
         return None
 
     def __len__(self) -> int:

@@ -1,7 +1,9 @@
 """What counts towards a block: what its Batch owes, and what has come of that (3.2). Sans-io."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 
 from gateways.cardinal.codec import ZEROS, Batch
@@ -127,8 +129,10 @@ class Copy:
         waiting, self.waiting = self.waiting, _nothing()
         if is_too_much:
             raise TooManyWait
+        # Nearly all there is: the Batch comes behind what it owes.
+        if self._count_at_once(waiting):
+            return
         for each in waiting:
-            # Nearly all there is: the Batch comes behind what it owes.
             if isinstance(each, bytes) and self.count_if_owed(each):
                 continue
             try:
@@ -137,6 +141,26 @@ class Copy:
                 is_surplus = True
         if is_surplus:
             raise Surplus
+
+    def _count_at_once(self, waiting: Waiting) -> bool:
+        """Whether all of it is owed under prefixes of one length, and counted; else nothing is.
+
+        No key is then under two of them, so it does not matter which comes first.
+        """
+        if len(self.lengths) != 1:
+            return False
+        under = Counter(map(itemgetter(slice(self.lengths[0])), waiting))
+        # A part has no slash at its end, and under a prefix without one is that key alone.
+        if any(
+            prefix[-1:] != b"/" or self.counts.get(prefix, 0) < count
+            for prefix, count in under.items()
+        ):
+            return False
+        for prefix, count in under.items():
+            self.counts[prefix] -= count
+            if prefix in self.tracked:
+                self.left -= count
+        return True
 
     def count(self, what: bytes | PartKey) -> None:
         """An application key, or a part, that comes for the first time. Raises Surplus."""

@@ -98,8 +98,8 @@ STATEMENTS: Final = (
 )
 
 
-_Frame = tuple[bytes, bytes]
-"""A key and a value."""
+_Frame = tuple[bytes, bytes, int]
+"""A key, a value, and where it ends."""
 
 
 class Span(NamedTuple):
@@ -149,6 +149,11 @@ class _Reading:
     start: int = 0
     """Where it begins."""
     _begun: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+
+    def go_on(self, end: int) -> None:
+        """The frame was taken."""
+        self.index += 1
+        self.start = end
 
     def begin(self, hash_: bytes) -> None:
         """The frame is of this block."""
@@ -353,7 +358,7 @@ class Taking:
         frames = self._frames(entry)
         frame = next(frames, None)
         while frame is not None:
-            key, value = frame
+            key, value, end = frame
             # A note is about the frame behind it, and nothing further.
             named, channel = channel, None
             if _is_of_block(key):
@@ -363,16 +368,13 @@ class Taking:
                 self._take_other(key, value, named)
             else:
                 channel = channel_of(value)
+            self._reading.go_on(end)
             frame = next(frames, None)
 
     def _frames(self, entry: StoredEntry) -> Iterator[_Frame]:
         try:
-            reading = self._reading
-            reading.payload = payload_of(self._store, entry)
-            for key, value, end in placed_frames(reading.payload):
-                yield key, value
-                reading.index += 1
-                reading.start = end
+            payload = self._reading.payload = payload_of(self._store, entry)
+            yield from placed_frames(payload)
         except CodecError as error:
             self._add_bad(str(error))
 
@@ -418,19 +420,24 @@ class Taking:
     def _take_run(self, first: _Frame, frames: Iterator[_Frame]) -> _Frame | None:
         """What stands together of one block; the frame behind it."""
         hash_ = first[0][1:PREFIX_BYTES]
-        self._reading.begin(hash_)
+        reading = self._reading
+        reading.begin(hash_)
         behind: _Frame | None = None
 
-        def run() -> Iterator[_Frame]:
+        def run() -> Iterator[tuple[bytes, bytes]]:
             nonlocal behind
-            yield first
-            for frame in frames:
-                key = frame[0]
+            key, value, end = first
+            yield key, value
+            reading.go_on(end)
+            for key, value, end in frames:
                 # With a hash in it, it is long enough.
                 if key[1:PREFIX_BYTES] != hash_ or key[0] > BATCH_DELETE_MSG:
-                    behind = frame
+                    behind = key, value, end
                     return
-                yield frame
+                yield key, value
+                # As `go_on` does: to call it takes longer.
+                reading.index += 1
+                reading.start = end
 
         row = self._db.execute(
             "SELECT id, state FROM blocks WHERE view = ? AND hash = ?", (self.view, hash_)
@@ -452,7 +459,7 @@ class Taking:
                 f"UPDATE blocks SET {columns} WHERE id = ?",  # noqa: S608 (constants)
                 (*changed.values(), self._block),
             )
-        self._add_place(self._block, self._reading.span(hash_))
+        self._add_place(self._block, reading.span(hash_))
         return behind
 
     def _note(self, happened: Happened, changed: "dict[str, apsw.SQLiteValue]") -> None:

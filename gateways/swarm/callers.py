@@ -13,9 +13,8 @@ from typing import Final
 
 import trio
 
-from gateways import Ended, LogHost, again
+from gateways import LogHost, again, is_lost, why_ended
 from gateways.swarm.keys import Enode
-from logstore import StoreError
 from peer.api import Address
 from peer.node import Backoff, CannotConnectError, Observer, open_stream
 
@@ -98,17 +97,9 @@ class Callers:
             caller.conversation = Conversation(self._hub, stream, name, enode)
             await caller.conversation.run()
             reason, was_lost = "it has hung up", True
-        except Ended as error:
-            reason = str(error)
-        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-            reason, was_lost = "the connection was lost", True
-        except StoreError as error:
-            self._host.storage_failed(error)
-            reason = str(error)
-        except Exception as error:
-            # One peer ends nobody else.
-            log.exception("talking with %s has failed", enode)
-            reason = f"a fault of this program: {error!r}"
+        except Exception as error:  # noqa: BLE001 - one peer ends nobody else
+            reason = why_ended(self._host, error, str(enode))
+            was_lost = is_lost(error)
         finally:
             found, caller.conversation = caller.conversation, None
             self._tell_lost(enode, reason)

@@ -9,8 +9,8 @@ done in the event loop, in its order. Chunks are read and written outside of the
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ from gateways.swarm.intervals import Intervals, decode_intervals
 from gateways.swarm.keys import overlay_of
 from gateways.swarm.link import Identity
 from gateways.swarm.neighbour import Known, Neighbour
-from gateways.swarm.peers import Arrived, Done, Dropped, Peers, Synced
+from gateways.swarm.peers import Arrived, Done, Dropped, Peers, Synced, cannot_go_on
 from gateways.swarm.sources import BAD_KEY, FailedError, Source, UnavailableError
 from logstore import StoreError
 from peer.node import Observer
@@ -74,30 +74,24 @@ class _Stepped(NamedTuple):
     error: Exception | None
 
 
-class _Bin:
-    """A bin as a server asks for it; where the store fails, that cannot be said."""
+class _Failing:
+    """A source in the store, as a server asks for it."""
 
-    def __init__(
-        self,
-        bins: Bins,
-        bin_: int,
-        holds: Callable[[bytes], bool],
-        failed: Callable[[StoreError], FailedError],
-    ) -> None:
-        self._bins = bins
-        self._bin = bin_
-        self.holds = holds
-        self._failed = failed
+    def __init__(self, source: Source, asking: Callable[[], AbstractContextManager[None]]) -> None:
+        self._source = source
+        self._asking = asking
 
     @property
     def newest(self) -> int:
-        return self._bins.newest(self._bin)
+        return self._source.newest
 
     def addresses(self, first: int, last: int, count: int) -> list[bytes]:
-        try:
-            return self._bins.addresses(self._bin, first, last, count)
-        except StoreError as error:
-            raise self._failed(error) from error
+        with self._asking():
+            return self._source.addresses(first, last, count)
+
+    def holds(self, address: bytes) -> bool:
+        with self._asking():
+            return self._source.holds(address)
 
 
 class _Wait:
@@ -220,7 +214,7 @@ class Hub:
         try:
             work(now)
         except FailedError as failed:
-            error = RefusedError(Reason.REQUESTED, f"it cannot be served: {failed}")
+            error = cannot_go_on(failed)
         except Exception as raised:  # noqa: BLE001 - `step` raises it
             error = raised
         done = self._save(self._peers.commands(now))
@@ -254,24 +248,25 @@ class Hub:
 
     # What the machines ask -----------------------------------------------------------------------
 
-    def _holds(self, address: bytes) -> bool:
-        """Whether a chunk is held. Raises FailedError."""
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Where the store fails, what is asked cannot be said."""
         try:
-            return self._bins.holds(address)
+            yield
         except StoreError as error:
             self._storage = error
             raise FailedError(str(error)) from error
+
+    def _holds(self, address: bytes) -> bool:
+        with self._asking():
+            return self._bins.holds(address)
 
     def _open_bin(self, stream: Stream) -> Source:
         try:
             bin_ = read_bin_key(stream.key)
         except CodecError:
             raise UnavailableError(BAD_KEY) from None
-        return _Bin(self._bins, bin_, self._holds, self._failed)
-
-    def _failed(self, error: StoreError) -> FailedError:
-        self._storage = error
-        return FailedError(str(error))
+        return _Failing(self._bins.source(bin_), self._asking)
 
     def _carry_out(self, neighbour: Neighbour | None, done: Done, now: float) -> None:
         talk = None if neighbour is None else self._talks.get(neighbour)

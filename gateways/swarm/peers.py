@@ -86,6 +86,11 @@ class Passing:
         return self._chunks.get(address)
 
 
+def cannot_go_on(error: FailedError) -> RefusedError:
+    """How a connection ends that cannot do without what cannot be said."""
+    return RefusedError(Reason.REQUESTED, f"it cannot be served: {error}")
+
+
 class Peers:
     """The peers of a node.
 
@@ -240,7 +245,7 @@ class Peers:
             is_over = True
             for each in self.neighbours:
                 if each.client.failure is not None:
-                    self._drop(each, each.client.failure)
+                    self._done.append((each, Dropped(cannot_go_on(each.client.failure))))
                     each.client.failure = None
                 for command in each.commands(now):
                     is_over = False
@@ -300,11 +305,7 @@ class Peers:
         except RefusedError as error:
             self._done.append((neighbour, Dropped(error)))
         except FailedError as error:
-            self._drop(neighbour, error)
-
-    def _drop(self, neighbour: Neighbour, error: FailedError) -> None:
-        refused = RefusedError(Reason.REQUESTED, f"it cannot be served: {error}")
-        self._done.append((neighbour, Dropped(refused)))
+            self._done.append((neighbour, Dropped(cannot_go_on(error))))
 
     def _search_on(self, now: float) -> None:
         for address, waiter in self._searches.advance(now):

@@ -102,10 +102,6 @@ class Wanting:
         is_quiet = since is not None and now >= since + QUIET_S
         return is_quiet and not (self._is_paused or self._lacking())
 
-    def text_of(self, key: str) -> str:
-        """The record of a bin."""
-        return self._intervals[key].encode()
-
     # Time ----------------------------------------------------------------------------------------
 
     @property

@@ -4,7 +4,7 @@ import errno
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -112,7 +112,7 @@ class World:
         sizes = [self.rng.choice([600, LARGE]) for _ in range(count)]
         payloads = {first + n: self.rng.randbytes(size) for n, size in enumerate(sizes)}
         key = self.other.key
-        new = [replace(self.other.add(seq, data), payload=None) for seq, data in payloads.items()]
+        new = [self.other.add(seq, data)._replace(payload=None) for seq, data in payloads.items()]
         self.store.put_entries(key, [*self._earlier(first), *new], source="peer")
         completions, sinks = [], []
         with ExitStack() as opened:
@@ -131,7 +131,7 @@ class World:
     def _earlier(self, seq: int) -> list[NewEntry]:
         """Entries before one that a failure may have kept from being stored."""
         entries = (self.other.entries[each] for each in range(1, seq))
-        return [replace(entry, payload=None) for entry in entries]
+        return [entry._replace(payload=None) for entry in entries]
 
     def _drop(self) -> None:
         if self.put:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -220,7 +219,7 @@ def test_a_payload_counts_as_declared_before_its_first_byte(store: Store, limit:
 
 def due(entry: NewEntry) -> NewEntry:
     """An entry whose payload is on its way."""
-    return replace(entry, due_bytes=LARGE)
+    return entry._replace(due_bytes=LARGE)
 
 
 @pytest.mark.parametrize("limit", ["author_bytes", "peer_bytes", "store_bytes"])

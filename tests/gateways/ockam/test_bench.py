@@ -1,21 +1,12 @@
 """The benchmark does all of its figures in its quick form; how fast is not said by that."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.gateways.benched import quick_rows
 
 
 def test_the_quick_form_has_every_figure(tmp_path: Path) -> None:
-    found = subprocess.run(
-        [sys.executable, str(ROOT / "bench" / "ockam.py"), "--quick"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=True,
-    )
-    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    rows = quick_rows("ockam", tmp_path)
     # Nodes in Rust are there where somebody has built them.
     rows = [each for each in rows if "ceiling" not in each]
     assert [each.get("floor") for each in rows] == [0.25, 0.6, 0.4, 0.2, *[None] * 6]
@@ -30,5 +21,3 @@ def test_the_quick_form_has_every_figure(tmp_path: Path) -> None:
     for each in rows:
         assert each["value"] >= 0
         assert ("yardstick" in each) == ("ratio" in each) == ("floor" in each)
-    # Nothing is left of its stores.
-    assert list(tmp_path.iterdir()) == []
