@@ -7,6 +7,7 @@ come out.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
+from itertools import groupby
 from typing import Concatenate, ParamSpec
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from peer.data.link_speed import Pull
 from peer.planner.sourcing import Claim, Readable, claim_all
 from peer.protocol.buckets import Buckets
 from peer.protocol.commands import Command
-from peer.protocol.config import SessionConfig
+from peer.protocol.config import WRITE_BYTES_MAX, SessionConfig
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import ArrivalChanged, Event, LogChanged
 from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
@@ -33,11 +34,6 @@ DATA = 1
 
 _SETUP_BYTES_MAX = 19
 """One byte and two VarU64."""
-
-WRITE_BYTES_MAX = 64 * 1024
-"""The largest bymux packet of data: as large as a piece of a payload may be. What comes of one such
-packet is handed on as it came, so that smaller ones cost both sides more work for each byte. A
-message of control waits for no more of it than for what the transport was given at once."""
 
 _QUEUED_BYTES_MIN = 64 * 1024
 """Data handed to bymux ahead of the transport, so that a write is never short of it."""
@@ -76,6 +72,10 @@ class Allowances(Struct, frozen=True):
     """... of so many that it takes ahead; None: without limit."""
     outgoing_waits: bool
     """Whether nothing more may be sent until the other side is done with some of it."""
+
+
+def _is_data(event: bymux.Event) -> bool:
+    return isinstance(event, DataReceived) and event.stream == DATA
 
 
 def _final(method: "_Input[P]") -> "_Input[P]":
@@ -518,38 +518,29 @@ class Session:
 
     def _route_all(self, events: list[bymux.Event]) -> None:
         """Neighbouring pieces of data go to the engine at once: it works on what it is given."""
-        pieces: list[bytes] = []
-        for event in events:
-            if isinstance(event, DataReceived) and event.stream == DATA:
-                pieces.append(event.data)
+        if self._engine is None:
+            raise AssertionError("bymux begins behind the setup")
+        for is_data, neighbours in groupby(events, _is_data):
+            if is_data:
+                pieces = [event.data for event in neighbours if isinstance(event, DataReceived)]
+                self._data_received += sum(map(len, pieces))
+                self._note_step()
+                self._engine.receive_data(*pieces)
                 continue
-            if pieces:
-                self._take_data(pieces)
-                pieces = []
-            self._route(event)
-        if pieces:
-            self._take_data(pieces)
+            for event in neighbours:
+                self._route(self._engine, event)
 
-    def _take_data(self, pieces: list[bytes]) -> None:
-        if self._engine is None:
-            raise AssertionError("bymux begins behind the setup")
-        self._data_received += sum(map(len, pieces))
-        self._note_step()
-        self._engine.receive_data(*pieces)
-
-    def _route(self, event: bymux.Event) -> None:
-        if self._engine is None:
-            raise AssertionError("bymux begins behind the setup")
+    def _route(self, engine: Engine, event: bymux.Event) -> None:
         match event:
             case DataReceived(data=data):
-                self._engine.receive_control(data)
+                engine.receive_control(data)
             case CloseReceived(stream=int(stream)):
                 self._peer_closed.add(stream)
                 self._note_step()
                 if stream == DATA:
-                    self._engine.data_ended()
+                    engine.data_ended()
                 else:
-                    self._engine.control_ended()
+                    engine.control_ended()
             case PongReceived():
                 # bymux passes on no more pongs than there were pings.
                 self._pong_came(self._pings.answered(self._now))
