@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native java demo test check lint format types soak fuzz bench siege coverage interop conformance lock clean
+.PHONY: help setup native java demo test check lint format types soak fuzz bench bench-quick bench-each siege coverage interop conformance lock clean
 
 help:  ## lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -88,8 +88,14 @@ fuzz: setup  ## property tests with many more examples, then the fuzz targets
 		$(BIN)/python -m fuzz.$$target $(ARGS); \
 	done
 
-bench: setup  ## every benchmark; each says at its top what it measures
-	set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python $$benchmark; done
+bench: setup  ## what replication costs, beside hypercore and the machine's limits: bench/results.json
+	$(BIN)/python bench/suite.py --out bench/results.json $(ARGS)
+
+bench-quick: setup  ## the same with small sizes, in two minutes
+	$(BIN)/python bench/suite.py --quick $(ARGS)
+
+bench-each: setup  ## every other benchmark; each says at its top what it measures
+	set -e; for benchmark in $(filter-out bench/suite.py,$(BENCHMARKS)); do $(BIN)/python $$benchmark; done
 
 siege: setup  ## attacks a node in every way there is, about ten minutes; docs/siege.md reads it
 	$(BIN)/python -m siege $(ARGS)

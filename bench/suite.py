@@ -1,0 +1,485 @@
+"""What replication costs, in one table: `make bench`, and `make bench-quick` in two minutes.
+
+    python bench/suite.py [--quick] [--rounds N] [--only WORD]... [--out bench/results.json]
+
+Each workload runs with the native core and without it, and beside it the yardstick, hypercore,
+where npm is; all of them take turns in each round, and medians are told. What the machine can do at
+best is measured in the same run (bench/limits.py). `--out` writes a list of records:
+
+`workload`, `native`; `value`, `unit`, `spread`: the median and the range of the rounds;
+`yardstick`, `yardstick_value`, `ratio`: ours by its; `limit`, `limit_value`, `of_limit`; `goal`,
+`met`; `cpu_us`: of both sides, for each entry; `rss_mb`: of the larger process, at most.
+
+Payloads are random, so that nothing shrinks; both stores are on disk, and everything is verified
+and durable when the time is taken.
+"""
+
+import argparse
+import gc
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from bamboo_cli.online import COLLECTOR_THRESHOLDS
+from bench import limits
+from bench.support import hypercore
+from bench.support.output import show
+from bench.support.processes import ENVIRONMENT, play_role, read_record, start, tell, used_cpu_s
+from logstore import FULL, PayloadState, PolicyKind, Store, Subscription
+from peer.api import Peer
+from wire import LogKey
+
+MIB = 1 << 20
+LIVE_PAUSE_S = 0.005
+"""Between isolated appends: longer than one takes to be there."""
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a workload is: `logs` of `entries` with payloads of `payload_bytes`."""
+
+    entries: int
+    payload_bytes: int
+    logs: int = 1
+    live: int = 0
+    """Entries that are appended one by one behind the replica."""
+
+    @property
+    def total(self) -> int:
+        """Entries of all logs."""
+        return self.entries * self.logs
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One line of the table. `key`: the figure of a round that it is about."""
+
+    workload: str
+    key: str
+    unit: str
+    yardstick: str | None = None
+    """The figure of the yardstick that it stands beside."""
+    limit: str | None = None
+    goal_ratio: float | None = None
+    """To the yardstick."""
+    goal_of_limit: float | None = None
+    goal: float | None = None
+    """In the unit itself; for times, at most."""
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether it is a time."""
+        return self.unit in ("ms", "s", "us")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is done, and what is told of it."""
+
+    run: Callable[[], Figures]
+    measures: tuple[Measure, ...]
+    beside: Callable[[], Figures] | None = None
+    """The same by the yardstick."""
+
+
+def main() -> None:
+    if play_role({"serve": serve, "follow": follow}):
+        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="small sizes, one round")
+    parser.add_argument("--rounds", type=int, help="how often each is measured (3; quick: 1)")
+    parser.add_argument("--only", action="append", default=[], help="workloads with this word")
+    parser.add_argument("--out", type=Path, help="where to write the records, as JSON")
+    args = parser.parse_args()
+    chosen = [
+        each
+        for each in workloads(quick=args.quick)
+        if not args.only or any(word in m.workload for word in args.only for m in each.measures)
+    ]
+    records = measure_all(chosen, args.rounds or (1 if args.quick else 3))
+    print("\n".join(table(records)))
+    if args.out is not None:
+        args.out.write_text(json.dumps(records, indent=1) + "\n")
+
+
+def workloads(*, quick: bool) -> list[Workload]:
+    """All of them; `quick`: an eighth of the work."""
+    part = 8 if quick else 1
+    live = 100 if quick else 300
+    small, large = Size(20_000 // part, 256, live=live), Size(256 // part, MIB)
+    behind = f"{small.entries:,} entries of 256 bytes"
+    return [
+        Workload(
+            partial(replica, small),
+            (
+                Measure(behind, "per_s", "entries/s", "replicate_per_s", "verify", goal_ratio=5),
+                Measure(f"{behind}, processor time", "cpu_us", "us", "cpu_us", goal=35),
+                Measure("live, p99, behind small entries", "p99_of_p50", "x", goal=3),
+                Measure(
+                    "append of 256 bytes, 1,000 a batch",
+                    "append_per_s",
+                    "entries/s",
+                    "append_per_s",
+                    "sign",
+                    goal_of_limit=0.7,
+                ),
+            ),
+            partial(hypercore.measure, small.entries, 256, batch=1000, live=live, pause_s=0.002),
+        ),
+        Workload(
+            partial(replica, Size(64, 256, live=live)),
+            (
+                Measure(
+                    "live, isolated, p50", "live_ms_p50", "ms", "live_ms_p50", "commits", goal=2
+                ),
+            ),
+            partial(hypercore.measure, 64, 256, live=live, pause_s=LIVE_PAUSE_S),
+        ),
+        Workload(
+            partial(replica, large),
+            (
+                Measure(
+                    f"{large.entries} payloads of 1 MiB",
+                    "mb_per_s",
+                    "MB/s",
+                    "mb_per_s",
+                    "payload",
+                    goal_ratio=2,
+                    goal_of_limit=0.5,
+                ),
+                Measure(
+                    "append of 1 MiB, one by one",
+                    "append_per_s",
+                    "entries/s",
+                    "append_per_s",
+                    goal_ratio=1,
+                ),
+            ),
+            partial(of_megabytes, large.entries),
+        ),
+        Workload(
+            partial(replica, Size(1, 1024 * MIB // part)),
+            (
+                Measure(
+                    f"one payload of {1024 // part} MiB",
+                    "mb_per_s",
+                    "MB/s",
+                    limit="payload",
+                    goal_of_limit=0.5,
+                ),
+                Measure(f"one payload of {1024 // part} MiB, memory", "rss_mb", "MB", goal=200),
+            ),
+        ),
+        Workload(
+            partial(replica, Size(20, 256, logs=1000 // part)),
+            (Measure(f"{1000 // part} logs of 20 entries", "per_s", "entries/s"),),
+        ),
+        Workload(
+            partial(replica, Size(4000 // part, 256), metadata_first=True),
+            (Measure("metadata to full, 256 bytes", "fill_per_s", "entries/s"),),
+        ),
+        Workload(
+            partial(replica, Size(1, 256, logs=10_000 // part), reconnect=True),
+            (
+                Measure(
+                    f"{10_000 // part:,} logs in step, reconnect", "again_s", "s", goal=3 / part
+                ),
+            ),
+        ),
+    ]
+
+
+def of_megabytes(entries: int) -> Figures:
+    """The yardstick with payloads of 1 MiB."""
+    figures = hypercore.measure(entries, MIB)
+    return {**figures, "mb_per_s": figures["replicate_per_s"] * MIB / 1e6}
+
+
+# Rounds, and what is made of them
+
+
+def measure_all(chosen: list[Workload], rounds: int) -> list[dict[str, object]]:
+    """The records of all workloads."""
+    with_yardstick = hypercore.is_ready()
+    at_best = {
+        "verify": (limits.verify_per_s(), "signatures checked on all cores"),
+        "sign": (limits.sign_per_s(), "signatures made on one core"),
+        "payload": (limits.payload_mb_per_s(), "hash, send, hash and write on all cores"),
+        "commits": (limits.two_commits_ms(), "two synced commits"),
+    }
+    records: list[dict[str, object]] = []
+    for workload in chosen:
+        ours: dict[bool, list[Figures]] = {True: [], False: []}
+        theirs: list[Figures] = []
+        for _ in range(rounds):
+            for native in (True, False):
+                ENVIRONMENT["BAMBOO_NATIVE"] = str(int(native))
+                ours[native].append(workload.run())
+            if with_yardstick and workload.beside is not None:
+                theirs.append(workload.beside())
+        for measure in workload.measures:
+            for native, figures in ours.items():
+                records.append(record_of(measure, figures, theirs, at_best, native=native))
+    return records
+
+
+def record_of(
+    measure: Measure,
+    figures: list[Figures],
+    theirs: list[Figures],
+    at_best: Mapping[str, tuple[float, str]],
+    *,
+    native: bool,
+) -> dict[str, object]:
+    """One measure as it is told."""
+    values = sorted(each[measure.key] for each in figures)
+    value = statistics.median(values)
+    record: dict[str, object] = {
+        "workload": measure.workload,
+        "native": native,
+        "value": rounded(value),
+        "unit": measure.unit,
+        "spread": [rounded(values[0]), rounded(values[-1])],
+    }
+    met: list[bool] = []
+    goals: list[str] = []
+    if measure.yardstick is not None and theirs:
+        beside = statistics.median(each[measure.yardstick] for each in theirs)
+        record |= {
+            "yardstick": "hypercore",
+            "yardstick_value": rounded(beside),
+            "ratio": rounded(value / beside),
+        }
+        if measure.goal_ratio is not None:
+            goals.append(f"{measure.goal_ratio:g} x hypercore")
+            met.append(value / beside >= measure.goal_ratio)
+    if measure.limit is not None:
+        best, what = at_best[measure.limit]
+        share = best / value if measure.less_is_better else value / best
+        record |= {"limit": what, "limit_value": rounded(best), "of_limit": rounded(share)}
+        if measure.goal_of_limit is not None:
+            goals.append(f"{measure.goal_of_limit:.0%} of the limit")
+            met.append(share >= measure.goal_of_limit)
+    if measure.goal is not None:
+        goals.append(f"{measure.goal:g} {measure.unit}")
+        met.append(value <= measure.goal)
+    if goals:
+        record |= {"goal": ", ".join(goals), "met": all(met)}
+    for name in ("cpu_us", "rss_mb"):
+        record[name] = rounded(statistics.median(each[name] for each in figures))
+    return record
+
+
+def table(records: list[dict[str, object]]) -> list[str]:
+    """What people look at: a line for each measure, with the native core and without."""
+    lines = [("workload", "", "native", "without", "hypercore", "ratio", "of limit", "goal", "met")]
+    pairs = {(record["workload"], record["native"]): record for record in records}
+    for (workload, native), record in pairs.items():
+        if not native:
+            continue
+        without = pairs[workload, False]
+        share = record.get("of_limit")
+        lines.append(
+            (
+                str(workload),
+                str(record["unit"]),
+                f"{record['value']:,}",
+                f"{without['value']:,}",
+                f"{record.get('yardstick_value', '')}",
+                f"{record.get('ratio', '')}",
+                "" if not isinstance(share, float) else f"{share:.0%}",
+                str(record.get("goal", "")),
+                "" if "met" not in record else "yes" if record["met"] else "no",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def rounded(value: float) -> float:
+    """Three digits that count."""
+    return float(f"{value:.3g}") if abs(value) < 1000 else round(value)
+
+
+# One round
+
+
+def replica(size: Size, *, metadata_first: bool = False, reconnect: bool = False) -> Figures:
+    """A process with full logs, and another one that follows them into an empty store."""
+    with tempfile.TemporaryDirectory() as folder:
+        serving = start("serve", f"{folder}/a", *numbers(size))
+        try:
+            ready = read_record(serving)
+            how = f"{int(metadata_first)}{int(reconnect)}"
+            following = start(
+                "follow", f"{folder}/b", ready["address"], ready["author"], how, *numbers(size)
+            )
+            figures = read_record(following)
+            tell(serving, "live")
+            served = read_record(serving)
+            figures |= read_record(following)
+            following.wait()
+        finally:
+            serving.kill()
+            serving.wait()
+    total = size.total
+    return {
+        **figures,
+        "append_per_s": total / ready["append_s"],
+        "per_s": total / figures["seconds"],
+        "mb_per_s": total * size.payload_bytes / 1e6 / figures["seconds"],
+        "cpu_us": (figures["cpu_s"] + served["cpu_s"]) / total * 1e6,
+        "rss_mb": max(figures["rss_mb"], served["rss_mb"]),
+    }
+
+
+def numbers(size: Size) -> tuple[int, int, int, int]:
+    return size.entries, size.payload_bytes, size.logs, size.live
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def serve(folder: str, *given: str) -> None:
+    size = Size(*map(int, given))
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    store = Store.create(folder)
+    began = time.perf_counter()
+    for log_id in range(size.logs):
+        fill(store, log_id, size)
+    append_s = time.perf_counter() - began
+    trio.run(_serve, store, append_s, size)
+
+
+def fill(store: Store, log_id: int, size: Size) -> None:
+    """Appends what there is before anybody connects: a megabyte at once, or 1,000 entries."""
+    if size.payload_bytes > 64 * MIB:
+        path = Path(tempfile.gettempdir(), f"payload-{os.getpid()}")
+        with path.open("wb") as file:
+            for _ in range(size.payload_bytes // MIB):
+                file.write(os.urandom(MIB))
+        store.append([path], log_id=log_id)
+        path.unlink()
+        return
+    batch = max(1, min(1000, MIB // size.payload_bytes))
+    rest = os.urandom(size.payload_bytes - 8)
+    for first in range(0, size.entries, batch):
+        count = min(batch, size.entries - first)
+        # As random as it has to be: no payload shrinks, nor is it in what was sent before.
+        marks = (n.to_bytes(8, "big") for n in range(first, first + count))
+        store.append([mark + rest for mark in marks], log_id=log_id)
+
+
+async def _serve(store: Store, append_s: float, size: Size) -> None:
+    async with Peer(store) as peer:
+        address = await peer.listen("127.0.0.1:0")
+        cpu = used_cpu_s(os.getpid())
+        show({"address": str(address), "author": store.author.hex(), "append_s": append_s})
+        await trio.to_thread.run_sync(sys.stdin.readline)
+        show({"cpu_s": used_cpu_s(os.getpid()) - cpu, "rss_mb": peak_mb()})
+        for _ in range(size.live):
+            await peer.append([str(time.time()).encode()])
+            await trio.sleep(LIVE_PAUSE_S if size.entries < 1000 else 0.002)
+        await trio.sleep_forever()
+
+
+def follow(folder: str, address: str, author: str, how: str, *given: str) -> None:
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    size = Size(*map(int, given))
+    store = Store.create(folder)
+    trio.run(_follow, store, address, bytes.fromhex(author), how, size)
+
+
+async def _follow(store: Store, address: str, author: bytes, how: str, size: Size) -> None:
+    metadata_first, reconnect = how[0] == "1", how[1] == "1"
+    async with Peer(store) as peer:
+        only = Subscription(PolicyKind.METADATA) if metadata_first else FULL
+        await peer.follow(author, only)
+        cpu, began = used_cpu_s(os.getpid()), time.perf_counter()
+        peer.connect(address)
+        position = await held(peer, author, size.total, with_payload=not metadata_first)
+        seconds = time.perf_counter() - began
+        figures = {"seconds": seconds, "cpu_s": used_cpu_s(os.getpid()) - cpu}
+        if metadata_first:
+            began = time.perf_counter()
+            await peer.follow(author, FULL)
+            await held(peer, author, size.total, after=position)
+            figures["fill_per_s"] = size.total / (time.perf_counter() - began)
+        if reconnect:
+            figures["again_s"] = await again(peer, address, size.logs)
+        show({**figures, "rss_mb": peak_mb()})
+        if size.live:
+            show(await live(peer, LogKey(author, 0), size.live, after=position))
+        else:
+            show({})
+
+
+async def held(
+    peer: Peer, author: bytes, count: int, *, after: int = 0, with_payload: bool = True
+) -> int:
+    """Returns once so many entries are there, or their payloads; the place of the last one."""
+    position = after
+    entries = peer.entries(author, after=after, with_payload=with_payload)
+    async for entry in entries:
+        position = entry.ingest
+        count -= 1
+        if not count:
+            break
+    await entries.aclose()
+    return position
+
+
+async def again(peer: Peer, address: str, logs: int) -> float:
+    """Seconds from connecting once more until each log has its request."""
+    await until(lambda: in_force(peer) >= logs)
+    peer.disconnect(address)
+    await until(lambda: not peer.connections())
+    began = time.perf_counter()
+    peer.connect(address)
+    await until(lambda: in_force(peer) >= logs)
+    return time.perf_counter() - began
+
+
+async def until(done: Callable[[], bool]) -> None:
+    while not done():  # noqa: ASYNC110 - looks from outside, at what has no event
+        await trio.sleep(0.02)
+
+
+def in_force(peer: Peer) -> int:
+    members = peer.node.members
+    return sum(member.connection.session.statistics().requests for member in members)
+
+
+async def live(peer: Peer, log: LogKey, count: int, *, after: int) -> Figures:
+    """How long each entry takes from being appended there to being verified and durable here."""
+    delays: list[float] = []
+    entries = peer.entries(log, after=after)
+    async for entry in entries:
+        if entry.payload is not None and entry.payload_state is PayloadState.PRESENT:
+            delays.append((time.time() - float(entry.payload)) * 1000)
+        if len(delays) == count:
+            break
+    await entries.aclose()
+    delays.sort()
+    p50, p99 = delays[count // 2], delays[int(count * 0.99)]
+    return {"live_ms_p50": p50, "live_ms_p99": p99, "p99_of_p50": p99 / p50}
+
+
+if __name__ == "__main__":
+    main()
