@@ -9,9 +9,9 @@ from .rig import Store
 
 
 def test_what_was_sent_is_in_flight_until_the_other_side_is_done_with_it() -> None:
-    wire = Wire(store_of(8000), Store())
+    wire = Wire(store_of(30_000), Store())
     sender, receiver = (end.session for end in wire.ends)
-    for _ in range(40):
+    for _ in range(80):
         for side in (0, 1):
             wire.ends[0].work(0.0)
             wire.send(side)

@@ -248,7 +248,7 @@ def test_a_request_in_force_ends_at_once_inside_a_payload(scope: Scope, *, proac
         number = peer.open_request(4, end=COUNT, starting_hash=hash_of(lipmaa(4)))
         while b"marker 4" not in peer.engine.data_to_send(60):
             peer.run()
-        backlog = len(peer.engine._outbound._out)
+        backlog = peer.engine._outbound._out_bytes
         peer.host.todo.append(InterestsChanged(Interests(logs=logs, scope=scope), offers))
         peer.run()
         assert Cancel(number, CancelReason.NOT_WANTED) in peer.messages()
