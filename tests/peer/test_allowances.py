@@ -1,5 +1,7 @@
 """A session tells how much of what the two sides allow each other is used, and what was saved."""
 
+import pytest
+
 from bymux import Role
 from peer import LookUp, SessionConfig
 from peer.session import Session
@@ -8,10 +10,14 @@ from tests.peer.test_session import Wire, store_of
 from .rig import Store
 
 
-def test_what_was_sent_is_in_flight_until_the_other_side_is_done_with_it() -> None:
-    wire = Wire(store_of(30_000), Store())
+def test_what_was_sent_is_in_flight_until_the_other_side_is_done_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = SessionConfig(data_credit_bytes=1 << 20)
+    monkeypatch.setattr("tests.peer.test_session.CONFIG", config)
+    wire = Wire(store_of(8000), Store())
     sender, receiver = (end.session for end in wire.ends)
-    for _ in range(80):
+    for _ in range(40):
         for side in (0, 1):
             wire.ends[0].work(0.0)
             wire.send(side)
@@ -22,7 +28,7 @@ def test_what_was_sent_is_in_flight_until_the_other_side_is_done_with_it() -> No
                 for event in wire.ends[1].host._replies(command):
                     receiver.handle(event, 0.0)
     sent, received = sender.allowances(), receiver.allowances()
-    credit = SessionConfig().data_credit_bytes
+    credit = config.data_credit_bytes
     assert sent.outgoing_bytes == sent.outgoing_bytes_max == credit
     assert received.incoming_bytes == received.incoming_bytes_max == credit
     assert (sent.outgoing_waits, received.outgoing_waits) == (True, False)
