@@ -117,8 +117,12 @@ def main() -> None:
 def workloads(*, quick: bool) -> list[Workload]:
     """All of them; `quick`: an eighth of the work."""
     part = 8 if quick else 1
-    live = 100 if quick else 300
-    small, large = Size(20_000 // part, 256, live=live), Size(256 // part, MIB)
+    return [*of_small_ones(part, 100 if quick else 300), *of_large_ones(part), *of_many(part)]
+
+
+def of_small_ones(part: int, live: int) -> list[Workload]:
+    """Small payloads, and entries that are appended one by one."""
+    small = Size(20_000 // part, 256, live=live)
     behind = f"{small.entries:,} entries of 256 bytes"
     return [
         Workload(
@@ -147,6 +151,13 @@ def workloads(*, quick: bool) -> list[Workload]:
             ),
             partial(hypercore.measure, 64, 256, live=live, pause_s=LIVE_PAUSE_S),
         ),
+    ]
+
+
+def of_large_ones(part: int) -> list[Workload]:
+    """Payloads that are files of the store."""
+    large = Size(256 // part, MIB)
+    return [
         Workload(
             partial(replica, large),
             (
@@ -182,6 +193,12 @@ def workloads(*, quick: bool) -> list[Workload]:
                 Measure(f"one payload of {1024 // part} MiB, memory", "rss_mb", "MB", goal=200),
             ),
         ),
+    ]
+
+
+def of_many(part: int) -> list[Workload]:
+    """Many logs, and payloads that come behind their entries."""
+    return [
         Workload(
             partial(replica, Size(20, 256, logs=1000 // part)),
             (Measure(f"{1000 // part} logs of 20 entries", "per_s", "entries/s"),),
