@@ -31,6 +31,7 @@ from peer import (
     Verdict,
 )
 from peer.node import MemoryStream, memory_link
+from peer.node.fairness import HALF_LIFE_S
 from peer.node.links.connection import CLOSE_TIMEOUT_S, Connection, Ending, EndKind, close_stream
 
 from .support import PATIENCE_S, Author, running_host
@@ -208,7 +209,7 @@ async def test_what_a_deadline_brings_about_takes_a_turn_and_is_paid_for(
     async with running(session) as bench:
         account = bench.connection._seat.account
         account.own_rest_until_s = 5.0
-        spent = account.spent_s(trio.current_time())
+        spent, began = account.spent_s(trio.current_time()), trio.current_time()
 
         def read_on() -> None:
             session.deadline = trio.current_time() if len(session.advanced) < 3 else None
@@ -220,7 +221,8 @@ async def test_what_a_deadline_brings_about_takes_a_turn_and_is_paid_for(
         await trio.sleep(0.2)
         assert len(session.advanced) == 3
         assert session.advanced[0] >= 5.0
-        assert account.spent_s(trio.current_time()) > spent
+        now = trio.current_time()
+        assert account.spent_s(now) > spent * 0.5 ** ((now - began) / HALF_LIFE_S)
 
 
 @pytest.mark.parametrize(
