@@ -133,7 +133,7 @@ class Scopes(SteppedPair):
         engine = pair.engine(pair.here)
         here.collect()
         self.notices_before = len(here.notices)
-        self.sent_before = len(pair.sent) + len(engine._outbound._out)
+        self.sent_before = len(pair.sent) + engine._outbound._out_bytes
         self.given_before = here.given_so_far()
         self.cursors = {
             request.ident: (request.outgoing.position, request.outgoing.progress)

@@ -334,7 +334,7 @@ def test_only_refusals_name_a_log_after_it_may_not_be_known(here: int) -> None:
         pair.deliver_control(here, 1000)
         pair.deliver_data(here, 100_000)
         since, sent = len(pair.records), len(pair.sent)
-        backlog = len(pair.engine(here)._outbound._out)
+        backlog = pair.engine(here)._outbound._out_bytes
         pair.change(replace(FOLLOWS, scope=MAY_NOTHING))
         for count in range(3):
             pair.settle(2)

@@ -168,7 +168,7 @@ class Watch:
         engine = self._engine
         if engine is not None:
             control = self._control_at + sum(map(len, engine._table._out))
-            self._made = (control, self._data_at + len(engine._outbound._out))
+            self._made = (control, self._data_at + engine._outbound._out_bytes)
 
     # What may be done with a log
 
