@@ -67,11 +67,15 @@ def complete_all(
         before = replace(row)
         try:
             with transaction.db:
-                outcomes.append(_complete(transaction, ledger, row, completion))
+                completed = _complete(transaction, ledger, row, completion)
         except StoreError as error:
             # What was written of it is undone, and so is what the row counts.
             row = before
-            outcomes.append(Completed(added=False, error=error))
+            completed = Completed(added=False, error=error)
+        else:
+            if ledger is not None:
+                ledger.grew(key, row.bytes - before.bytes)
+        outcomes.append(completed)
         rows[key] = row
     for row in rows.values():
         wants.settle(transaction, row)
@@ -86,7 +90,6 @@ def _complete(
     if ledger is not None and isinstance(payload, bytes):
         # There is room for what has a file: that was declared when the file was made.
         ledger.check(key, seq, len(payload))
-    held_bytes = row.bytes
     try:
         added = fill_payload(transaction, row, seq, payload)
     except WrongSizeError as wrong:
@@ -96,7 +99,4 @@ def _complete(
         raise PayloadDropped(str(gone), f"{key}/{seq}", "fetch it again") from None
     except WrongPayloadError as wrong:
         raise EntryRejected(key, seq, str(wrong)) from None
-    finally:
-        if ledger is not None:
-            ledger.grew(key, row.bytes - held_bytes)
     return Completed(added=added)
