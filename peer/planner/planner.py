@@ -345,6 +345,14 @@ class Planner:
         now = self._actions.now
         self._rests.note(request.log, Kind.PAYLOAD, Outcome.SKIPPED, now, ((seq, seq),))
 
+    def fork_told(self, log: LogKey, fork: int) -> None:
+        """The other side is sent the proof of a fork, whichever request that ends.
+
+        It is not told that again. Of a log that is not planned here nothing is noted.
+        """
+        if (known := self._logs.get(log)) is not None:
+            self._turns.forking.note_told(known, fork)
+
     def ran_dry(self, request: Request) -> None:
         """An entry that is next to be sent is not held, although later ones are."""
         self._turns.mark(request.log)
