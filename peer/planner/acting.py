@@ -183,7 +183,11 @@ class Actor:
         self.cancel_for(request, CancelReason.NO_RESOURCES)
 
     def stop_fetching(self, request: Request) -> None:
-        """Ask for notifications only. Inside a large payload that takes a cancel."""
+        """Ask for notifications only. Inside a large payload that takes a cancel.
+
+        An open one of ours that has no answer is stopped when it is confirmed, since nothing can be
+        lowered before (section 5; `Outcomes._takes_part`).
+        """
         if request.incoming.sink is not None:
             self._listener.discard(request)
             self.cancel_for(request, CancelReason.NOT_WANTED)
