@@ -55,7 +55,7 @@ from peer.protocol.table import RequestTable
 from peer.protocol.tickets import Tickets
 from peer.protocol.timers import Timers
 from peer.protocol.tracing import Tracer
-from wire import Cancel, CancelReason, ControlDecoder, DataDecoder, Negotiated
+from wire import Cancel, CancelReason, ControlDecoder, DataDecoder, LogKey, Negotiated
 from wire import Violation as WireViolation
 
 
@@ -548,6 +548,9 @@ class Engine:
 
     def wake(self, request: Request) -> None:
         self._outbound.wake(request)
+
+    def fork_told(self, log: LogKey, fork: int) -> None:
+        self._planner.fork_told(log, fork)
 
     # What the data channel tells
 

@@ -35,7 +35,7 @@ from peer.protocol.request import Owner, Request
 from peer.protocol.table import RequestTable
 from peer.protocol.tickets import Tickets
 from peer.protocol.timers import Timers
-from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey, Propose
+from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey, Propose, decode_entry
 
 from .answer import Answer
 from .asks import Ask, proposal_of
@@ -52,6 +52,9 @@ class ActorListener(Protocol):
 
     def wake(self, request: Request) -> None:
         """It may have something to send now."""
+
+    def fork_told(self, log: LogKey, fork: int) -> None:
+        """The proof of a fork leaves, with a cancel."""
 
     @property
     def is_behind(self) -> bool:
@@ -166,6 +169,8 @@ class Actor:
             cancel = self.leaving.before_cancel(request, cancel)
             self._table.cancel(request, cancel, paced=paced)
             self.note_cancelled(request, cancel.reason, by_us=True)
+            if cancel.reason is CancelReason.FORKED:
+                self._listener.fork_told(request.log, decode_entry(cancel.entries[0]).seq)
 
     def cancel_for(self, request: Request, reason: CancelReason) -> None:
         """Cancel for a reason that says it all."""
@@ -178,7 +183,11 @@ class Actor:
         self.cancel_for(request, CancelReason.NO_RESOURCES)
 
     def stop_fetching(self, request: Request) -> None:
-        """Ask for notifications only. Inside a large payload that takes a cancel."""
+        """Ask for notifications only. Inside a large payload that takes a cancel.
+
+        An open one of ours that has no answer is stopped when it is confirmed, since nothing can be
+        lowered before (section 5; `Outcomes._takes_part`).
+        """
         if request.incoming.sink is not None:
             self._listener.discard(request)
             self.cancel_for(request, CancelReason.NOT_WANTED)

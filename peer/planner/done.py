@@ -16,12 +16,14 @@ The whole sentence is this. A sync is over when
 8. and for a while after that (`at`): a moment, longer for a side that is slow, and longer still for
    one that could not keep what it got, or that is about to prove a fork.
 
-2 to 5 are `Planner._is_quiet`, 6 is `Engine.wants_pong`, the rest is here. Whatever happens begins
-7 anew (`happened`), but for proposals of logs that are neither wanted nor held: a peer goes on
-offering all that it has.
+1 to 5 are `Planner._is_quiet`, 6 is `Engine.wants_pong`, the rest is here. Whatever happens begins
+7 anew (`happened`), but for what is about logs that are neither wanted nor held: a peer goes on
+offering all that it has. Those count too where logs are wanted that nobody here can name yet
+(`Shared.happened`).
 
 Each side ends for itself. Nothing here makes a sync ask for anything: the planner is the same as
-that of a node which stays, and fits no request to wants that change meanwhile.
+that of a node which stays. When wants change meanwhile, requests end for that, but none is adjusted
+(fitting.py).
 """
 
 from msgspec import Struct, field

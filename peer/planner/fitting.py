@@ -136,8 +136,8 @@ class Changes:
         before, wants = known.wants, self._shared.wants_of(log)
         known.planned.wants = wants
         if wants != before:
-            # What was skipped or left to others may be wanted for another reason now, and whoever
-            # has changed a wish waits for it: the pauses begin anew.
+            # What was skipped, and entries that were left to others, may be wanted for another
+            # reason now, and whoever has changed a wish waits for them: these pauses begin anew.
             self._rests.lift_left(log, Kind.RANGE)
             known.asked = ()
             self._rests.lift(log, Kind.PAYLOAD, Outcome.SKIPPED)

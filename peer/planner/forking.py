@@ -46,7 +46,7 @@ class Forking:
     # What we know
 
     def note_told(self, known: PeerLog, fork: int) -> None:
-        """The other side knows of a fork."""
+        """The other side knows of a fork: it has told it, or was sent the proof with a cancel."""
         search = self._search(known)
         search.told = min(search.told, fork)
 
@@ -61,9 +61,8 @@ class Forking:
             return []
         return [Ask(AskKind.PROOF, view.fork, view.fork, NOTIFY_ONLY, view.fork)]
 
-    def tell(self, request: Request, view: LogView, known: PeerLog) -> None:
+    def tell(self, request: Request, view: LogView) -> None:
         """Such a proposal was made: end it with the proof."""
-        self.note_told(known, request.proposal.start)
         proof = view.fork_proof or ()
         self._actions.cancel(request, Cancel(request.number, CancelReason.FORKED, entries=proof))
 

@@ -18,8 +18,8 @@ Three rules keep a log from standing still for ever while others take turns; wit
 worlds of logs that need two requests at a time did. Who has made room stands behind all others,
 wherever it stood: it would wait for its second request at the head of the line, and be granted both
 in turn, by room that is made for others. Whose turn it is and who finds no credit left keeps its
-place. And of what a log needs, what ends by itself is asked for before what goes on: the latter is
-what is ended here, and would be all that the log ever gets (turns.py).
+place. And once room was made, of what a log needs what ends by itself is asked for before what goes
+on: the latter is what is ended here, and would be all that the log ever gets (turns.py).
 """
 
 from bisect import bisect_left
@@ -98,7 +98,8 @@ class WaitingLine:
 
     def push(self, log: LogKey, *, first: bool = False) -> None:
         """Something happened to a log. `first`: it goes ahead of all others that stand in line for
-        what it does: its turn had come, and there was no credit left."""
+        what it does: its turn had come, and credit or a newer view was lacking; or somebody waits
+        for just this, since it is ours to ask for or may be forked."""
         if log not in self._behind:
             self._last.pop(log, None)
         line = self._last if log in self._behind else self._pushed
@@ -189,7 +190,8 @@ class Room:
 
     @property
     def is_short(self) -> bool:
-        """Whether room was ever made: logs take turns, so that credit is never plenty."""
+        """Whether room was ever made in this session, however long ago: logs take turns from then
+        on, so that credit is never plenty."""
         return self._at_once > 1
 
     def next_deadline(self) -> float | None:

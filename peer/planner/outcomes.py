@@ -1,13 +1,16 @@
 """What becomes of requests: it is noted in the ledger, or a log is planned anew.
 
 A request is judged when it is over, not while something of it is missing: what a look finds missing
-may be on its way. Each end says something else (point2point.md 6), and leads to at most two things:
-a row in the ledger, so that the same plan is not made again at once, and a mark, where the log may
-have something else to ask for or to offer.
+may be on its way. Payloads alone are noted elsewhere too: with the packet 06 that skips one
+(`Planner.payload_skipped`), and when a look finds what was asked for neither held nor coming
+(`Decider._payloads_taken`). Each end says something else (point2point.md 6), and leads to at most
+two things: a row in the ledger, so that the same plan is not made again at once, and a mark, where
+the log may have something else to ask for or to offer.
 
     confirmed                it takes part; a probe has told the newest entry
     cancelled 128, 132       a row REFUSED, or WITHDRAWN if it was their own proposal
-    cancelled 129            a row EXHAUSTED, for the whole log if more than this is concerned
+    cancelled 129            a row EXHAUSTED, for an offer alone or for the whole log; none for a
+                             probe, nor for payloads: several are asked for one by one then
     cancelled 133, 134, 135  the histories differ, or the log ends: forking.py
     released                 after all four messages: complete, cut, or without anything moved
     lost                     it gave way to theirs (section 7), and never was
@@ -75,7 +78,8 @@ class Outcomes:
         if ask.kind is AskKind.PROBE and request.base is not None:
             known.told_newest(request.base.end or 0)
             self._turns.mark(log)
-        # The wants of a sync are frozen, it listens to nobody, and it fetches whoever else does.
+        # A sync fits no request that is in force, it listens to nobody, and it fetches whoever else
+        # does.
         if self._done is None:
             self._takes_part(request, known, ask, was_incomplete=was_incomplete)
 

@@ -69,9 +69,10 @@ class PeerLog(Struct):
     asked_behind: int = 0
     """The highest entry behind which it asked for all that follows: it holds that."""
     heard_up_to: int = 0
-    """The highest start of what it proposed."""
+    """The highest start of what it proposed, but for offers, late ones too, and probes."""
     met: bool = False
-    """Whether it answered a request: it may hold single payloads of this log."""
+    """Whether it answered a request, or had one confirmed: it may hold single payloads of this log.
+    """
     unserved: Ranges = ()
     """What it asked for and could not get as it asked."""
     both_have: int = 0
@@ -203,9 +204,10 @@ class PeerLog(Struct):
     # What becomes of asks
 
     def refuse(self, request: Request, now: float) -> None:
-        """The other side does not want a proposal of ours."""
+        """What a proposal of ours was for is not to be had: it was refused (128, 132), ended with
+        another history, an end or a fork (133 to 135), or brought what contradicts ours."""
         kind = self.kind_of(request)
-        # Payloads are asked for one by one, of a side that may hold some of them only.
+        # Requests for payloads alone may be many, of a side that holds some of them only.
         self.refusals += kind is not AskKind.PAYLOADS
         self.met = True
         asked = ((request.proposal.start, request.proposal.end or OPEN_END),)
@@ -231,7 +233,10 @@ class PeerLog(Struct):
                 pass
 
     def kind_of(self, request: Request) -> AskKind:
-        """What is found wrong in a request of ours that is over was asked for all the same."""
+        """What a request of ours was for; OFFER for any of theirs, which asked for nothing.
+
+        What is found wrong in one of ours that is over was asked for all the same.
+        """
         ask = self.asks.get(request)
         if ask is not None:
             return ask.kind

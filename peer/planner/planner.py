@@ -7,8 +7,8 @@ dirty. What comes to nothing (outcomes.py) is noted in one ledger (rests.py), an
 
 Every log that was authored here or is followed is proposed from where it stands, unless the other
 side has proposed it already: the proactive side walks the logs upwards, the reactive one downwards,
-so that they meet in the middle. A one-time sync is the same with frozen wants: it finds out what
-the other side has now, brings that and offers what it has itself, and knows when it is done.
+so that they meet in the middle. A one-time sync is the same with an end: it finds out what the
+other side has now, brings that and offers what it has itself, and knows when it is done.
 """
 
 from peer.protocol.buckets import LogBucket
@@ -345,6 +345,14 @@ class Planner:
         now = self._actions.now
         self._rests.note(request.log, Kind.PAYLOAD, Outcome.SKIPPED, now, ((seq, seq),))
 
+    def fork_told(self, log: LogKey, fork: int) -> None:
+        """The other side is sent the proof of a fork, whichever request that ends.
+
+        It is not told that again. Of a log that is not planned here nothing is noted.
+        """
+        if (known := self._logs.get(log)) is not None:
+            self._turns.forking.note_told(known, fork)
+
     def ran_dry(self, request: Request) -> None:
         """An entry that is next to be sent is not held, although later ones are."""
         self._turns.mark(request.log)
@@ -379,6 +387,7 @@ class Planner:
             known.planned.heard = max(known.planned.heard, event.newest)
             told = known.forks.told if known.forks is not None else NEVER
             if event.fork is not None and event.fork < told:
+                # What is missing before the fork may have been refused with what is behind it.
                 self._rests.lift_refused(log, Kind.RANGE)
                 self._turns.mark(log)
             # Soon, and not at once: a log that another session brings changes many times a second.

@@ -3,7 +3,12 @@
 A look-up is answered in another thread, and entries are stored all the time. So with each one is
 noted how far every request of the log was when it was asked; what a request has passed between then
 and now is held, what it is still to bring is coming. Requests that are over count until all that
-came in them is stored, or never will be. This is the only cure for answers that are out of date.
+came in them is stored, or never will be.
+
+So much for what is asked for. A log to which something happens while it is looked up is looked up
+once more, and a view that comes while it settles is thrown away (turns.py). What was heard of in
+the meantime is sent in the new request all the same (`Planned.heard`). What came while rows were
+read is found by its place in the change feed (late.py).
 """
 
 from collections.abc import Callable, Mapping

@@ -6,10 +6,12 @@
 Payloads are in the same plan as entries: a range that begins inside a payload brings both, and what
 one of them asks for the other must not.
 
-Nothing is remembered here. What is held is a view and what came since (progress.py); what rests is
-the ledger (rests.py); what the other side has is peer_log.py; which ranges make up an ask, asks.py.
-So an event that is missed costs a later look and nothing more. Whether anything may be proposed at
-all, for credit or for section 7, is a log's turn (turns.py).
+Nothing is remembered in this file. What is held is a view and what came since (progress.py); what
+rests is the ledger (rests.py); what the other side has is peer_log.py; which ranges make up an ask,
+asks.py. So an event that is missed costs a later look. But to decide is more than to look: what
+stands before a gap is cut or ended, the log is claimed, payloads that did not come are noted to
+rest, and `PeerLog` is told what was found. Whether anything may be proposed at all, for credit or
+for section 7, is a log's turn (turns.py).
 """
 
 from msgspec import Struct

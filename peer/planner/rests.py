@@ -60,7 +60,8 @@ class Kind(Enum):
     POOL = auto()
     """What lies in the pool of entries that are asked for."""
     LOG = auto()
-    """Anything of the log."""
+    """Entries of the log, whichever. Payloads of what is held, offers of what was asked for in vain
+    and the search for a fork go on beside that (turns.py, `Decider.at_rest`)."""
     OFFER = auto()
     """To tell what is held here."""
 
@@ -69,7 +70,8 @@ class Outcome(Enum):
     """What came of it."""
 
     REFUSED = auto()
-    """The other side does not want to be asked (cancel 128)."""
+    """The other side does not want to be asked (cancel 128 or 132), or there is nothing to be had:
+    another history, an end, a fork (133 to 135), or what came contradicts what is held here."""
     LIFTED = auto()
     """It was refused, and the other side has made a proposal since: it is asked for after a pause.
     A row of its own, since what is refused meanwhile rests for ever, and would keep this with it.
@@ -79,9 +81,11 @@ class Outcome(Enum):
     STOOD = auto()
     """Nothing of it came for a while, so that we ended it."""
     ENDED = auto()
-    """It stopped telling at a gap of its own."""
+    """It has told all that it will, as where a fork or a gap of its own stops it: a request in
+    which it only tells is complete."""
     FINISHED = auto()
-    """It has told what it holds, and all that is told ended with that."""
+    """Such a request was ended from here, as complete, before it had told all of it: nobody had the
+    rest yet."""
     SKIPPED = auto()
     """It was asked for, or passed, and is missing all the same."""
     EXHAUSTED = auto()
@@ -333,6 +337,7 @@ class Rests:
 
     def look_at(self, log: LogKey, at: float) -> None:
         """Have the log looked at then, if not before."""
+        # If before, this one is forgotten: whoever plans then asks for it anew if it is needed.
         self._schedule(log, at)
 
     # What lifts
@@ -343,8 +348,8 @@ class Rests:
         """The other side made a later proposal: some of what it refused may be tried again.
 
         At once if it has come further than it was (`is_further`), since it may want now what it
-        refused. Else after a while, and only of what is known to exist there (up to `exists`): two
-        sides that answer each proposal by one of their own would never end.
+        refused. Else after a while, all of a row of which some is known to exist, there or here (up
+        to `exists`): two sides that answer each proposal by one of their own would never end.
         """
         rows = self._rows.get(log)
         if rows is None:
@@ -377,7 +382,8 @@ class Rests:
             self._schedule(log, row.until)
 
     def lift_by_arrival(self, log: LogKey, now: float) -> None:
-        """Something of the log has come, from anybody: all is tried as if for the first time."""
+        """Something of the log has come, from anybody: it ends no rest, but the next pause is the
+        second one again, and what is left to others is given its time anew."""
         rows = self._rows.get(log)
         if rows is None:
             return

@@ -1,8 +1,9 @@
 """Which session of a node fetches a log, when several peers offer it (point2point.md 4 and 5).
 
 One session, the *source*, asks for entries and payloads; the others ask for notifications, so that
-each payload crosses the network once. The first session that wants a log is its source. It stays
-that until it ends, or until others hold what we lack and it brings nothing, or next to nothing.
+each payload crosses the network once, and for what nobody has brought in a while (proposals.py).
+The first session that wants a log is its source. It stays that until it ends, or until others hold
+what we lack and it brings nothing, or next to nothing.
 While nobody is known to hold anything that we lack, nothing changes hands.
 
 A peer that is silent, slow or lies must not keep a log from us while another one would bring it;

@@ -63,7 +63,9 @@ def confirmation(request: Request, confirm: Adjust, claim: Claim) -> Adjust:
     """Our confirmation as far as we may fetch the log.
 
     A finite range is what the other side came to bring, and who brings it may not stay. Payloads
-    that came late it only tells of: they are the source's to bring, if there is one.
+    that came late it keeps, and may be asked for: where another session is the source, this one is
+    told of them, and asks for them itself if nobody has brought them in a while (proposals.py,
+    `_may_fetch`). The source hears nothing of that.
     """
     proposal = request.proposal
     brought = 0 if is_late_offer(proposal) else proposal.end or 0

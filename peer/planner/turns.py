@@ -364,7 +364,7 @@ class Turns:
         leave = self._reserve(waits=self._line_waits) if of_payloads else 0
         request = actions.ask(log, ask, view, leave=leave)
         if request is not None and ask.kind is AskKind.PROOF:
-            self.forking.tell(request, view, known)
+            self.forking.tell(request, view)
         elif request is not None:
             self._proposed(view, known, request, ask)
         elif actions.request_credit > leave:

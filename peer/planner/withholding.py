@@ -11,11 +11,15 @@ the log is forked for everybody. So a session sends of an own log only what othe
 - or it is no second machine at all. Such a machine wants its own log, and answers what it is asked
   of it: who refuses a question, or says nothing to it, only wants to read.
 
-Only what is about to leave is asked about: nothing is sent in a session that has nothing to hold
-back. Hashes and numbers may leave, entries and payloads may not. Where it turns out that the other
-side's entry is another one, nothing more of the log is given to it, and the store contests the log
-(logstore.sharing). Two machines with one key that meet each other first, and hold each an entry
-that nobody else has, would wait for each other: there the reactive side answers first.
+The first two count when the question comes up (`_ask`); once it is asked, the answer does.
+
+It comes up when something is about to leave, when the other side is in step with what nobody is
+known to have (`active`), and where the node wants to know (`Interests.asked`). In a session in
+which none of that is so nothing is asked. Hashes and numbers may leave, entries and payloads may
+not. Where it turns out that the other side's entry is another one, it is given only what others
+have, and the store contests the log (logstore.sharing). Two machines with one key that meet each
+other first, and hold each an entry that nobody else has, would wait for each other: there the
+reactive side answers first.
 
 Where a log stands, from when something of it is held back:
 
@@ -26,7 +30,7 @@ Where a log stands, from when something of it is held back:
        ├── it names the newest there,      │
        │   or gave way to theirs (7)       ├── refused, or nothing to contradict: SHOWN
        └───────────────────────────────────┤
-                                           ├── another entry: CONTRADICTS, nothing may leave
+                                           ├── another entry: CONTRADICTS, no more may leave
                                            └── confirmed: COMING ──► STORING ──► SHOWN
 
 Silence counts from when the question is known to be there (silence.py): a slow link shows nothing.

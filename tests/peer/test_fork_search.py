@@ -148,3 +148,29 @@ def test_a_fork_that_was_told_while_nothing_was_taken_in_is_asked_for_later() ->
     side.host.todo.append(InterestsChanged(Interests(logs=logs), offers))
     [wanted] = asked()
     assert (wanted.start, wanted.end, wanted.eagerness) == (1, None, Eagerness.ALL)
+
+
+@pytest.mark.parametrize("way", ["answer", "open request"])
+def test_a_proof_that_ended_a_request_is_not_told_once_more(way: str) -> None:
+    """Whoever got it with the answer to a proposal, or in an open request, knows of the fork."""
+    held = log_of(20)
+    other = log_of(6, lambda seq: b"other" if seq == 6 else b"p%d" % seq)
+    encodings = held[6].encoded, other[6].encoded
+    side = Impolite(held)
+    if way == "answer":
+        side.store.record_fork(impolite.LOG, 6, encodings)
+        side.control(propose(side.number, 21))
+    else:
+        side.open_request(21)
+        side.store.record_fork(impolite.LOG, 6, encodings)
+        side.host.note_change(impolite.LOG)
+    side.control(Grant(9))
+    side.wait(5.0)
+    said = side.messages()
+    side.control(Cancel(side.number, CancelReason.YOU_CANCELLED))
+    side.sent()
+    side.data(encode_switch(side.number), encode_request_cancelled(side.number))
+    side.wait(30.0)
+    said += side.messages()
+    assert [each.entries for each in said if isinstance(each, Cancel)] == [encodings]
+    assert not any(isinstance(each, Propose) for each in said)
