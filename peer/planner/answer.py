@@ -321,8 +321,10 @@ def _go_on_behind(
     if view.newest + 1 < start and meet(wants.ranges(newest), ((view.newest + 1, start - 1),)):
         return refusal
     missing = _missing(proposal, view, wants, newest)
-    watches = wants.subscription is not None and view.newest == start - 1
-    watches = watches and not wants.followed(newest)
+    # Who listens too: where the other side has ended its request to ask itself, it may not repeat
+    # that (section 6, 128), and would hear nothing more.
+    follows = wants.subscription is not None or wants.listens
+    watches = follows and view.newest == start - 1 and not wants.followed(newest)
     if watches or (missing and missing[0][0] == start):
         return _confirm_tail(proposal, view, wants, start, newest)
     return refusal

@@ -223,9 +223,6 @@ class Changes:
                 self._shared.answers.keep(request)
         elif before.serves(log):
             known.leaves(request)
-            # It was told of that before, and asked for it, in a request that is over now: were it
-            # not told again, it would wait for what it has asked for and never ask anew.
-            self._rests.lift_told(log, EVERYTHING)
         if self._shared.interests.may_take(log):
             # What comes is wanted, and asked for again where it stops.
             self._actions.cancel(request, Cancel(request.number, CancelReason.NOT_WANTED))

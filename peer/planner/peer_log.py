@@ -320,7 +320,12 @@ class PeerLog(Struct):
         self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, EVERYTHING)
 
     def leaves(self, request: Request) -> None:
-        """A request is ended from here: of what the other side wants in it, this has not come."""
+        """A request is ended from here: what the other side has not got of it is owed to it.
+
+        It may not propose that again before one of us has made a later proposal (section 6, 128),
+        so that one has to come from here. What it asked for it had mostly been told of before: that
+        was for this request, and is told once more, or it would wait for ever.
+        """
         base, position = request.base, request.outgoing.position
         if base is None or base.path is not None or base.per_entry == 1 or not request.active:
             return
@@ -332,6 +337,7 @@ class PeerLog(Struct):
             left = (base.piece(position).seq, OPEN_END if end is None else end)
             if left[0] <= left[1]:
                 self.asks_in_vain((left,))
+                self.rests.lift_told(self.log, (left,))
 
     def watches(self, request: Request) -> None:
         """The other side wants what is new, and a sparse log brings that in parts only."""

@@ -160,3 +160,12 @@ def test_a_path_to_what_is_behind_a_fork_was_refused_and_not_the_one_before_it()
     before.newest, before.planned.stop, before.planned.height = 4, 2, 1
     before.rests.note(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(2))
     assert AskKind.PATH not in {ask.kind for ask in plan(wants, view, before.peer((), 0.0))}
+
+
+def test_who_listened_is_told_by_whoever_ended_that_to_ask_itself() -> None:
+    """It may not ask again for what was ended with 128, and takes the proposal that follows."""
+    said = answer(_proposal(1, None, Eagerness.ALL), LogView(LOG), Wants(listens=True), serve=True)
+    assert said.confirm is not None
+    assert (said.confirm.eagerness, said.confirm.end) == (Eagerness.NOTIFY, None)
+    behind = _proposal(3, None, Eagerness.ALL)
+    assert answer(behind, LogView(LOG), Wants(listens=True), serve=True).cancel is not None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
@@ -381,11 +381,25 @@ class Flow:
                 store.append(author, 0, random.Random(number).randbytes(1500 if number % 2 else 9))
 
 
+TOLD_BEFORE_IT_IS_REFUSED = [
+    (Scope(reads, writes, BEN.id), rounds)
+    for reads, writes, rounds in (
+        (NOTHING, WriteScope.FOLLOWED, 1),
+        (ALL_OF_IT, WriteScope.FOLLOWED, 1),
+        (ALL_OF_IT, WriteScope.OWN, 2),
+        (ALL_OF_IT, WriteScope.FOLLOWED, 2),
+    )
+]
+"""What was asked for after an offer is ended with 128, so that it takes another offer."""
+
+
 @given(
     st.lists(st.tuples(SCOPES, st.integers(1, 12)), min_size=1, max_size=4),
     st.integers(0, 1),
     st.integers(200, 3000),
 )
+@example(TOLD_BEFORE_IT_IS_REFUSED, 0, 200)
+@example(TOLD_BEFORE_IT_IS_REFUSED, 1, 3000)
 def test_scopes_may_change_at_any_moment(
     changes: list[tuple[Scope, int]], role: int, credit: int
 ) -> None:
