@@ -223,6 +223,8 @@ class Inbound:
             else:
                 whole += 1
         self._tell_news()
+        if self._current is not None:
+            self._keep(self._current, self._receiver.put_aside)
         self._prover.flush()
         return whole
 
@@ -442,8 +444,11 @@ class Inbound:
         forget_hashes(request)
 
     def _hand_over(self, request: Request) -> None:
+        self._keep(request, self._receiver.hand_over)
+
+    def _keep(self, request: Request, keep: Callable[[Request], None]) -> None:
         try:
-            self._receiver.hand_over(request)
+            keep(request)
         except CannotTakeIn as given_up:
             self.discard(request)
             self._listener.request_given_up(request, str(given_up))

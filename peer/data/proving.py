@@ -56,6 +56,8 @@ class _Sent(Struct):
     memory_bytes: int
     seq: int
     payload_bytes: int
+    is_new: bool
+    """Or only its payload is."""
 
 
 class _Sink(Struct):
@@ -146,6 +148,13 @@ class Prover:
         due_bytes = entry.payload_bytes if is_due else 0
         self.ingest_whole(request, entry.begin, end, row, due_bytes)
 
+    def ingest_payload(
+        self, request: Request, entry: OpenEntry, payload: bytes, position: int
+    ) -> None:
+        """Hand over the payload at a position, of an entry that is stored or was handed over."""
+        row = (entry.seq, entry.encoded, entry.hash, payload)
+        self.ingest_whole(request, position, position + 1, row, is_new=False)
+
     def ingest_whole(
         self,
         request: Request,
@@ -153,6 +162,8 @@ class Prover:
         end: int,
         row: tuple[int, bytes, bytes, bytes | None],
         due_bytes: int = 0,
+        *,
+        is_new: bool = True,
     ) -> None:
         """Hand over (seq, encoding, hash, payload or None) that begins at position `begin`."""
         seq, encoded, entry_hash, payload = row
@@ -162,11 +173,19 @@ class Prover:
         booked = self._sent.get(request.ident)
         if booked is None:
             booked = self._sent[request.ident] = (request, deque())
-        booked[1].append(_Sent(begin, memory, seq, payload_bytes))
+        booked[1].append(_Sent(begin, memory, seq, payload_bytes, is_new))
         self.in_flight_bytes += memory
         self._batch.append(
             IngestItem(
-                request.ident, end, request.log, seq, encoded, entry_hash, payload, due_bytes
+                request.ident,
+                end,
+                request.log,
+                seq,
+                encoded,
+                entry_hash,
+                payload,
+                due_bytes,
+                is_new,
             )
         )
 
@@ -239,8 +258,15 @@ class Prover:
         if not sent:
             del self._sent[ident]
         if proved and done:
-            total = sum(item.payload_bytes for item in done)
-            self._notices.append(EntriesReceived(request.log, done[-1].seq, len(done), total))
+            new = [item for item in done if item.is_new]
+            if new:
+                total = sum(item.payload_bytes for item in new)
+                self._notices.append(EntriesReceived(request.log, new[-1].seq, len(new), total))
+            self._notices += [
+                PayloadReceived(request.log, item.seq, item.payload_bytes)
+                for item in done
+                if not item.is_new
+            ]
             self._finish_ready(request)
         return request
 

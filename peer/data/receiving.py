@@ -211,12 +211,15 @@ class Receiver:
             self._payload_whole(request, entry)
 
     def _choose_way(self, request: Request, entry: OpenEntry) -> None:
-        """Small payloads are gathered, all others go through a sink."""
+        """Small payloads are gathered, all others go through a sink.
+
+        So does the rest of one whose beginning is held.
+        """
         incoming = request.incoming
         small = entry.payload_bytes <= self._config.small_payload_bytes_max
         if incoming.discarding or incoming.held_already:
             return
-        if not small or entry.ingested:
+        if not small or (entry.ingested and incoming.progress):
             self._to_sink(request, entry, incoming.progress)
 
     def _to_sink(self, request: Request, entry: OpenEntry, offset: int) -> None:
@@ -249,7 +252,10 @@ class Receiver:
         payload = bytes(incoming.gathered)
         incoming.gathered.clear()
         if yamf_hash(payload) == entry.payload_hash:
-            self._prover.ingest(request, entry, payload, incoming.position)
+            if entry.ingested:
+                self._prover.ingest_payload(request, entry, payload, position)
+            else:
+                self._prover.ingest(request, entry, payload, incoming.position)
             return
         self._prover.keep_entry(request, entry, position)
         self._prover.wrong_payload(request, position, entry.seq)
@@ -275,11 +281,30 @@ class Receiver:
         """
         incoming = request.incoming
         entry = incoming.entry
-        if entry is None or entry.ingested:
+        if entry is None:
+            return
+        if entry.ingested:
+            self.put_aside(request)
             return
         if not incoming.in_piece or incoming.held_already:
             self._prover.keep_entry(request, entry, incoming.position)
             return
+        self._begin_sink(request, entry)
+
+    def put_aside(self, request: Request) -> None:
+        """What came of the payload of an entry that is stored goes on in a sink.
+
+        A small one that comes whole at once, as most do, needs none: it is stored with its entry
+        once more, many in one transaction, where sinks are a few questions to the store for each.
+        """
+        incoming, entry = request.incoming, request.incoming.entry
+        if entry is None or not entry.ingested or not incoming.in_piece:
+            return
+        if incoming.sink is None and not (incoming.discarding or incoming.held_already):
+            self._begin_sink(request, entry)
+
+    def _begin_sink(self, request: Request, entry: OpenEntry) -> None:
+        incoming = request.incoming
         data = bytes(incoming.gathered)
         incoming.gathered.clear()
         self._to_sink(request, entry, 0)

@@ -102,7 +102,8 @@ class IngestItem(Struct, frozen=True):
     `payload` is the whole payload when it came with the entry and is small, already checked
     against the entry's payload hash; None when it comes later, through a sink, or not at all.
     `position` is the position in the request's sequence just behind what this item proves.
-    `due_bytes`: of a payload that is to come next and goes through a sink, or 0.
+    `due_bytes`: of a payload that is to come next and goes through a sink, or 0. `is_new`: whether
+    the entry came too, or only its payload, for an entry that is held or came before it.
     """
 
     request: int
@@ -113,6 +114,7 @@ class IngestItem(Struct, frozen=True):
     hash: bytes
     payload: bytes | None
     due_bytes: int = 0
+    is_new: bool = True
 
 
 class Ingest(Struct, frozen=True):

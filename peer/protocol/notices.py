@@ -71,7 +71,7 @@ class EntriesReceived(Struct, frozen=True):
 
 
 class PayloadReceived(Struct, frozen=True):
-    """A payload that came in pieces was verified and is durable."""
+    """A payload that came behind its entry, or in pieces, was verified and is durable."""
 
     log: LogKey
     seq: int

@@ -57,7 +57,7 @@ class Counting(Host):
     def _replies(self, item: Command | Event) -> list[Event]:
         if isinstance(item, Ingest):
             for entry in item.items:
-                self.entries[entry.seq] += 1
+                self.entries[entry.seq] += entry.is_new
                 self.payloads[entry.seq] += entry.payload is not None
         elif isinstance(item, FinishPayload):
             self.payloads[self.sinks[item.sink].command.seq] += 1
