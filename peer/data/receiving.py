@@ -230,6 +230,10 @@ class Receiver:
 
     def _payload_whole(self, request: Request, entry: OpenEntry) -> None:
         incoming = request.incoming
+        if entry.ingested and yamf_hash(incoming.gathered) != entry.payload_hash:
+            # Whether anybody is to blame for that is another question where it is our entry that it
+            # does not go with, and sinks have the answer.
+            self.put_aside(request)
         position = incoming.position
         incoming.position += 1
         incoming.progress = 0
