@@ -1,5 +1,7 @@
 """What nodes do with each other, in a plain order: following, syncing, mending, forks, relays."""
 
+from collections import Counter
+
 import pytest
 from nacl.signing import SigningKey
 
@@ -8,7 +10,7 @@ from peer.protocol.buckets import LogBucket
 from peer.protocol.commands import FinishPayload
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Event, Interests, PayloadFinished, Refusal, Verdict
-from peer.protocol.notices import Limit, LimitMet, SyncFinished
+from peer.protocol.notices import EntriesReceived, Limit, LimitMet, PayloadReceived, SyncFinished
 from tests.records import replace
 from wire import CancelReason, Grant, LogKey, Propose, encode_control, encode_request_cancelled
 
@@ -138,6 +140,33 @@ def test_a_sync_waits_for_a_side_that_could_not_keep_what_it_got(
     assert set(there.store.logs[LOG]) == (set() if failures == 99 else set(range(1, 10)))
 
 
+IN_PIECES = SessionConfig(small_payload_bytes_max=0, quantum_bytes=256)
+"""Every payload goes through a sink."""
+
+
+@pytest.mark.parametrize("policy", ["follow", "sync"])
+def test_a_small_payload_that_could_not_be_kept_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    left = store_of(6)
+    drop_payloads(left, 2, 3)
+    pair = Pair(stores=(left, store_of(6)))
+    put, tries = pair.hosts[0]._put, Counter[int]()
+
+    def fail_once(log: LogKey, seq: int, encoded: bytes, payload: bytes | None) -> Refusal | None:
+        tries[seq] += 1
+        return Refusal.STORAGE if tries[seq] == 1 else put(log, seq, encoded, payload)
+
+    monkeypatch.setattr(pair.hosts[0], "_put", fail_once)
+    pair.connect((FOLLOWS, FOLLOWS), policy=policy)
+    settle(pair)
+    assert left.logs[LOG] == store_of(6).logs[LOG]
+    assert set(tries) == {2, 3}
+    assert not any(isinstance(each, EntriesReceived) for each in pair.hosts[0].notices)
+    received = [each.seq for each in pair.hosts[0].notices if isinstance(each, PayloadReceived)]
+    assert sorted(received) == [2, 3]
+
+
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_sync_asks_again_for_a_payload_that_could_not_be_kept(
     monkeypatch: pytest.MonkeyPatch, *, slow: bool
@@ -145,7 +174,7 @@ def test_a_sync_asks_again_for_a_payload_that_could_not_be_kept(
     """A disk that is full is given some seconds; if it is slow too, the request is over before."""
     left = store_of(6)
     drop_payloads(left, 2)
-    pair = Pair(stores=(left, store_of(6)))
+    pair = Pair(config=IN_PIECES, stores=(left, store_of(6)))
     here = pair.hosts[0]
     finish = here._finish
     late: list[Event] = []
@@ -173,7 +202,7 @@ def test_a_sync_asks_again_before_a_side_that_does_not_know_why_can_have_left() 
     """The request was over when the store failed, so that only a prompt proposal tells of it."""
     left = store_of(6)
     drop_payloads(left, 2)
-    pair = Pair(stores=(left, store_of(6)))
+    pair = Pair(config=IN_PIECES, stores=(left, store_of(6)))
     here = pair.hosts[0]
     finish = here._finish
     late: list[Event] = []
