@@ -94,7 +94,7 @@ class Outcomes:
             # It was taken from us before there was an answer.
             self._actions.stop_fetching(request)
         elif was_incomplete:
-            # Single payloads are asked only of who has answered something of the log (`met`).
+            # Single payloads may be asked of it now (`PeerLog.may_hold_payloads`).
             self._turns.mark(log)
         if (request.proposal.lower_info or U64_MAX) < request.proposal.start:
             # What comes as part of a pool comes without its payload.

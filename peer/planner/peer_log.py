@@ -71,8 +71,7 @@ class PeerLog(Struct):
     heard_up_to: int = 0
     """The highest start of what it proposed, but for offers, late ones too, and probes."""
     met: bool = False
-    """Whether it answered a request, or had one confirmed: it may hold single payloads of this log.
-    """
+    """Whether it answered a request, or had one confirmed."""
     unserved: Ranges = ()
     """What it asked for and could not get as it asked."""
     both_have: int = 0
@@ -103,6 +102,15 @@ class PeerLog(Struct):
     def reach(self) -> int:
         """The newest entry that the other side is known to hold."""
         return max(self.newest or 0, self.asked_behind, *(last for _, last in self.offered))
+
+    @property
+    def may_hold_payloads(self) -> bool:
+        """Whether single payloads are asked of it: it has answered, or told what it holds.
+
+        Else it may not have the log at all. Where the log is forked there may be nothing to answer:
+        all that it ever says is then an offer, ended with the proof.
+        """
+        return self.met or self.reach > 0
 
     @property
     def fork_range(self) -> tuple[int, int] | None:

@@ -223,8 +223,7 @@ class Decider:
         wanted = wanted_payloads(known.wants, view, newest)
         if self._once:
             wanted = meet(wanted, ((1, known.newest or 0),)) if known.newest else ()
-        elif not known.met:
-            # Whoever has answered nothing of a log may not have it at all.
+        elif not known.may_hold_payloads:
             wanted = meet(wanted, known.wants.fetches)
         if view.tail_arriving:
             wanted = minus(wanted, ((view.height, view.height),))

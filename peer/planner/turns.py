@@ -256,9 +256,11 @@ class Turns:
         """Whether nothing of a log is to be done before a rest ends: then it is dirty again."""
         if not self._rests.is_left_alone(log, Kind.LOG, self._actions.now):
             return False
-        # Who has answered nothing of it is asked for no payload yet, as `Decider` has it: of a
-        # stranger's log in parts that everybody is offered, a look for each would find that out.
-        asks_payloads = known.met or self._done is not None or bool(known.wants.fetches)
+        # Of a stranger's log in parts that everybody is offered, a look for each would find out
+        # that nothing is to be asked of it yet.
+        asks_payloads = (
+            known.may_hold_payloads or self._done is not None or bool(known.wants.fetches)
+        )
         lacks = known.planned.lacks and asks_payloads
         return not (known.unserved or lacks or known.singly)
 
