@@ -38,14 +38,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from peer.protocol.events import SourceChanged
-from peer.protocol.notices import (
-    Arriving,
-    EntriesReceived,
-    FetchEnded,
-    Notice,
-    PayloadReceived,
-    PeerHolds,
-)
+from peer.protocol.notices import Arriving, FetchEnded, Notice, PayloadReceived, PeerHolds
 from wire import LogKey
 
 from .source_records import (
@@ -124,10 +117,9 @@ class SourceBook:
 
         `brought`: see `sourcing.Claim`.
         """
-        self.held(log, held := seat.reads.held(log), now)
         state = self._logs.get(log)
         if state is None:
-            state = self._logs[log] = SourceLog(log, held)
+            state = self._logs[log] = SourceLog(log, seat.reads.held(log))
         seat.logs[log] = state.seats[seat] = None
         source = state.source
         if source is None:
@@ -149,7 +141,7 @@ class SourceBook:
         """A notice of a session."""
         if isinstance(notice, Arriving):
             seat.came(notice.data_bytes, now)
-        touches = Arriving | EntriesReceived | PayloadReceived | PeerHolds | FetchEnded
+        touches = Arriving | PayloadReceived | PeerHolds | FetchEnded
         if not isinstance(notice, touches) or (state := self._logs.get(notice.log)) is None:
             return
         match notice:
@@ -159,15 +151,10 @@ class SourceBook:
                 if state.inside == before:
                     # It is looked at once this is stored, or when it is time: not for each piece.
                     return
-            case EntriesReceived():
-                self.held(notice.log, notice.newest, now)
-                return
             case PayloadReceived():
-                state.held = max(state.held, notice.seq)
                 if state.inside <= notice.seq:
                     state.inside, state.offer = 0, None
             case PeerHolds():
-                state.held = max(state.held, notice.held)
                 listens = seat in state.seats and seat is not state.source
                 if listens and notice.held < notice.newest <= state.held:
                     # We hold the entry, and its payload not whole.
@@ -176,10 +163,14 @@ class SourceBook:
                 self._fetch_ended(state, seat, now)
         self._look(state, now, is_told=isinstance(notice, PeerHolds))
 
-    def held(self, log: LogKey, newest: int, now: float) -> None:
-        """Entries up to `newest` are held, whoever brought them."""
+    def stands(self, log: LogKey, newest: int, now: float) -> None:
+        """The newest entry that is held is this one, whoever brought it: the store says so.
+
+        It may be less than it was, and is lacking again: entries are dropped where their author has
+        made the log invalid. So nobody else tells of it: what a session knows only ever grows.
+        """
         state = self._logs.get(log)
-        if state is not None and newest > state.held:
+        if state is not None and newest != state.held:
             state.held = newest
             self._look(state, now)
 

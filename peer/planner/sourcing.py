@@ -135,9 +135,7 @@ class Readable:
 
     def held(self, log: LogKey) -> int:
         known = self._shared.logs.get(log)
-        planned = 0 if known is None else max(known.planned.whole, known.planned.heard)
-        requests = self._shared.actions.requests_of(log)
-        return max((request.outgoing.known for request in requests), default=planned)
+        return 0 if known is None else max(known.planned.whole, known.planned.heard)
 
     def may_fetch(self, log: LogKey) -> bool:
         known, wants = self._shared.logs.get(log), self._shared.wants_of(log)

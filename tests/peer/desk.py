@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from peer.planner.source_book import SourceBook
-from peer.protocol.notices import Arriving, EntriesReceived, FetchEnded, PeerHolds
+from peer.protocol.notices import Arriving, FetchEnded, PeerHolds
 from wire import LogKey
 
 LOGS = [LogKey(bytes([n]) * 32, 0) for n in range(3)]
@@ -75,6 +75,8 @@ class Desk:
         return self.book.claim(self.seats[number], log, self.now)
 
     def peer_holds(self, number: int, newest: int, held: int = 0, log: LogKey = LOG) -> None:
+        if held:
+            self.stands(held, log)
         self.book.took(self.seats[number], self.shown[number].tells(log, newest, held), self.now)
         self.deliver()
 
@@ -96,8 +98,9 @@ class Desk:
         self.book.took(self.seats[number], self.shown[number].ends(LOG, listens=listens), self.now)
         self.deliver()
 
-    def stores(self, number: int, newest: int) -> None:
-        self.book.took(self.seats[number], EntriesReceived(LOG, newest, 1, 100), self.now)
+    def stands(self, newest: int, log: LogKey = LOG) -> None:
+        """The store says so."""
+        self.book.stands(log, newest, self.now)
         self.deliver()
 
     def leaves(self, number: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from peer.planner.source_book import BEHIND_MAX_S, GRACE_S, QUEUE_S, START_S, SourceBook
 from peer.planner.source_records import HOLD_FIRST_S, HOLD_MAX_S, SILENCE_S, WINDOW_S, SourceSeat
 from peer.protocol.events import SourceChanged
-from peer.protocol.notices import EntriesReceived, PayloadReceived
+from peer.protocol.notices import PayloadReceived
 from wire import LogKey
 
 from .desk import LOG, LOGS, Desk, Shown, claimed, moments
@@ -25,7 +25,7 @@ def test_the_first_one_gets_it_and_keeps_it() -> None:
 
 def test_nothing_happens_while_nobody_holds_more_than_we_do() -> None:
     desk = claimed("a", "b")
-    desk.book.held(LOG, 9, desk.now)
+    desk.stands(9)
     desk.peer_holds(1, 9, held=9)
     assert desk.book.deadline is None
 
@@ -89,7 +89,7 @@ def test_nobody_is_told_when_a_source_leaves_a_log_that_is_in_step() -> None:
 def test_a_source_that_leaves_inside_a_large_payload_is_replaced() -> None:
     desk = claimed("a", "b")
     desk.peer_holds(1, 4)
-    desk.book.held(LOG, 4, desk.now)
+    desk.stands(4)
     desk.brings(0, 4, inside=True)
     desk.leaves(0)
     assert desk.told == [("b", True)]
@@ -270,7 +270,7 @@ def test_small_news_tell_nothing_of_how_fast_who_brings_them_is() -> None:
     for newest in range(1, 11):
         desk.wait(3600)
         desk.brings(0, newest, 300)
-        desk.book.held(LOG, newest, desk.now)
+        desk.stands(newest)
     desk.peer_holds(1, 11, held=10)
     desk.wait(1)
     assert desk.source == "slow"
@@ -299,7 +299,7 @@ def test_an_offer_that_trickles_is_left_to_the_source_if_that_holds_it_too(speed
     desk = claimed("source", "other")
     desk.brings(0, 4)
     for newest in range(1, 4):
-        desk.book.held(LOG, newest, desk.now)
+        desk.stands(newest)
     desk.peer_holds(0, 9, held=3)
     for _ in range(20):
         desk.brings(1, 5, speed // 4, inside=True)
@@ -459,8 +459,15 @@ class Sessions(RuleBasedStateMachine):
         if newest > self.held[log]:
             self.book.took(seat, self.shown[number].brings(log, 300_000, newest), self.now)
             self.held[log] = newest
-            self.book.took(seat, EntriesReceived(log, newest, 1, 10), self.now)
+            self.book.stands(log, newest, self.now)
             self.deliver()
+
+    @rule(log=st.sampled_from(LOGS), fewer=st.integers(1, 3))
+    def author_makes_it_invalid(self, log: LogKey, fewer: int) -> None:
+        """What was held is dropped, and lacking again."""
+        self.held[log] = max(0, self.held[log] - fewer)
+        self.book.stands(log, self.held[log], self.now)
+        self.deliver()
 
     @rule(number=SEATS, log=st.sampled_from(LOGS))
     def is_refused(self, number: int, log: LogKey) -> None:

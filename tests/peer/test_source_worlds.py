@@ -73,7 +73,7 @@ class Worlds(RuleBasedStateMachine):
             host.notices.clear()
         for node, book in enumerate(self.books):
             for log in LOGS:
-                book.held(log, self.stores[node].height(log), self.now)
+                book.stands(log, self.stores[node].height(log), self.now)
             for seat, change in book.take_changes():
                 [place] = [place for place, each in self.seats.items() if each is seat]
                 self.links[place[0]].hosts[place[1]].todo.append(change)

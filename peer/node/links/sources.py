@@ -89,7 +89,7 @@ class Sources:
         """News of logs."""
         now = trio.current_time()
         for change in changes:
-            self.book.held(change.log, change.newest, now)
+            self.book.stands(change.log, change.newest, now)
         self.wake()
 
     def wake(self) -> None:
