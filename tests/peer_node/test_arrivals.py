@@ -294,6 +294,20 @@ async def test_a_read_takes_the_place_of_one_that_waits(bench: Bench) -> None:
     assert [event.offset for event in bench.reader.of(PayloadRead)] == [50]
 
 
+async def test_who_asks_again_while_the_last_bytes_are_read_has_an_answer(bench: Bench) -> None:
+    """It has begun anew, as when the payload is its entry's by now."""
+    sink = await bench.open()
+    await bench.write(sink, PAYLOAD)
+    bench.ask(0, bytes_max=10)
+    await bench.reader.wait_for(PayloadRead)
+    assert await bench.finish(sink) is Verdict.VALID
+    bench.ask(10)
+    bench.ask(HALF)
+    await bench.reader.wait_for(PayloadRead, 3)
+    assert [event.offset for event in bench.reader.of(PayloadRead)] == [0, 10, HALF]
+    assert bench.files_open() == 0
+
+
 async def test_sessions_are_told_when_a_payload_begins_and_ceases_to_arrive(bench: Bench) -> None:
     arriving = partial(is_arriving, bench)
     changed = [ArrivalChanged(bench.author.log, 1)]

@@ -222,8 +222,13 @@ class Arrivals:
             # The file is going away, and whoever removes it will say so here.
             reading.waiting = reading.waiting or command
             return
-        if not data or command.offset + len(data) == arrival.payload_bytes:
-            self._leave(reading)
+        if reading.waiting is None:
+            if not data or command.offset + len(data) == arrival.payload_bytes:
+                self._leave(reading)
+        elif not data:
+            # Whoever has asked again meanwhile would wait for ever: it begins anew.
+            self._withdraw([reading])
+            return
         reading.port.deliver(
             PayloadRead(command.request, command.seq, command.offset, data, arrival.right)
         )
