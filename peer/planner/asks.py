@@ -77,6 +77,12 @@ class Wants(Struct, frozen=True):
     def is_sparse(self) -> bool:
         return self.subscription is not None and self.subscription.kind is PolicyKind.SPARSE
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether which entries are wanted follows from the newest one that there is."""
+        relative = (PolicyKind.LATEST, PolicyKind.SPARSE)
+        return self.subscription is not None and self.subscription.kind in relative
+
     def followed(self, newest: int) -> Ranges:
         """The consecutive entries that the subscription names, of a log that ends with `newest`."""
         subscription = self.subscription
@@ -240,9 +246,8 @@ def plan(
     asks: list[Ask] = []
     newest = min(max(view.newest, peer.newest or 0), stop)
     if subscription is not None:
-        # Which entries these are follows from the newest one over there, which is asked first.
-        relative = subscription.kind in (PolicyKind.LATEST, PolicyKind.SPARSE)
-        if relative and peer.newest is None:
+        # Which entries these are may follow from the newest one over there: that is asked first.
+        if wants.is_relative and peer.newest is None:
             asks.append(PROBE)
         elif subscription.kind is PolicyKind.SPARSE:
             asks += _path(subscription, view, peer, newest, stop)

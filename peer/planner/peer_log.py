@@ -172,11 +172,12 @@ class PeerLog(Struct):
             self.newest = max(self.newest or 0, proposal.end or 0)
         elif proposal.end is None:
             # What is coming here may be on its way to both: it asks for what follows that.
-            if goes_on(proposal) and not is_coming(first - 1, requests):
-                self.asked_behind = max(self.asked_behind, first - 1)
+            behind = 0 if is_coming(first - 1, requests) else first - 1
+            if goes_on(proposal) and behind > self.asked_behind:
+                self.asked_behind = behind
                 if self.newest is not None:
                     # It had nothing when it was asked, or less.
-                    self.newest = max(self.newest, first - 1)
+                    self.newest = max(self.newest, behind)
             if proposal.eagerness is Eagerness.NOTIFY:
                 self.rests.lift_part(self.log, Kind.RANGE, ((first, OPEN_END),))
 
@@ -227,11 +228,12 @@ class PeerLog(Struct):
                 end = request.proposal.end or 0
                 self.rests.note(self.log, Kind.PATH, Outcome.REFUSED, now, up_to(end))
                 if self.newest == end:
-                    # Who asks for all that follows an entry mostly holds that one, but not if it
-                    # follows a range that begins there: ask for its number.
+                    # It may have been a guess (`_is_guessed`).
                     self.newest = None
             case AskKind.RANGE | AskKind.COMPARISON | AskKind.WATCH:
                 self.rests.note(self.log, Kind.RANGE, Outcome.REFUSED, now, asked)
+                if self.wants.is_relative and self._is_guessed(request.proposal.start):
+                    self.newest = None
                 self.in_step = _without(self.in_step, request.proposal)
                 self.offered = _without(self.offered, request.proposal)
             case AskKind.PAYLOADS:
@@ -239,6 +241,14 @@ class PeerLog(Struct):
             case AskKind.OFFER | AskKind.PROOF:
                 # Nor here: what it was told it knows, whether it wants it or not.
                 pass
+
+    def _is_guessed(self, seq: int) -> bool:
+        """Whether it never said that it holds an entry, nor a later one.
+
+        Who asks for all that follows an entry mostly holds that one, but not if it follows a range
+        that begins there: if it refuses what is before that, it is asked for its number.
+        """
+        return seq <= self.asked_behind == self.newest
 
     def kind_of(self, request: Request) -> AskKind:
         """What a request of ours was for; OFFER for any of theirs, which asked for nothing.
