@@ -125,3 +125,27 @@ async def test_who_is_cancelled_with_the_lane_is_cancelled() -> None:
             for _ in range(3):
                 nursery.start_soon(lane.call, lambda: None)
             nursery.cancel_scope.cancel()
+
+
+async def test_results_are_heeded_in_order_though_who_called_has_gone() -> None:
+    heeded: list[int] = []
+    hops, gone = Hops(), trio.CancelScope()
+
+    async def call(lane: Lane, number: int) -> None:
+        await lane.call(lambda: number, heeded.append)
+
+    async def leave(lane: Lane) -> None:
+        with gone:
+            await call(lane, 1)
+
+    lane = Lane(run_sync=hops)
+    async with trio.open_nursery() as nursery:
+        for begin in (partial(call, lane, 0), partial(leave, lane), partial(call, lane, 2)):
+            nursery.start_soon(begin)
+            await wait_all_tasks_blocked()
+        gone.cancel()
+        await wait_all_tasks_blocked()
+        async with running(lane):
+            await lane.wait_idle()
+    assert heeded == [0, 1, 2]
+    assert hops.sizes == [3]

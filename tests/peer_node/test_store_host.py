@@ -1,10 +1,12 @@
 """What sessions ask of the store is done, in order, and every session hears what changed."""
 
 import functools
+import threading
 
 import pytest
 import trio
 import trio.lowlevel
+from trio.testing import wait_all_tasks_blocked
 
 from logstore import (
     FULL,
@@ -409,6 +411,26 @@ async def test_a_call_is_done_in_its_turn_and_told_to_sessions() -> None:
             assert client.of(LogChanged) == [LogChanged(appended.key, 1, 1)]
             with pytest.raises(ValueError, match="nothing to append"):
                 await host.call(lambda: store.append([]))
+
+
+async def test_what_calls_have_stored_is_told_in_order_though_one_was_given_up() -> None:
+    told: list[int] = []
+    gate = threading.Event()
+    with Store.memory() as store:
+        async with running_host(store) as host:
+            host.watchers.add(lambda changes: told.extend(change.newest for change in changes))
+            append = functools.partial(host.call, lambda: store.append([b"one"]))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(host.call, gate.wait)
+                await wait_all_tasks_blocked()
+                for _ in range(8):
+                    nursery.start_soon(append)
+                    await wait_all_tasks_blocked()
+                with trio.move_on_after(0):
+                    await append()
+                gate.set()
+            await host.wait_idle()
+    assert told == list(range(1, 10))
 
 
 async def test_a_store_that_cannot_be_looked_at_is_told_of_once(

@@ -90,11 +90,13 @@ class Lane:
         left += self._jobs.put_behind_all(lambda: Job(lambda: reached, failed))
         self.put(Job(lambda: reached, failed))
 
-    async def call(self, work: Callable[[], T]) -> T:
+    async def call(self, work: Callable[[], T], heed: Callable[[T], None] | None = None) -> T:
         """Runs `work` in its turn and returns its result, or raises what it raised.
 
-        When the caller is cancelled the work is done all the same, or will be. Raises
-        RuntimeError if the lane runs no more, or ends before the turn has come.
+        When the caller is cancelled the work is done all the same, or will be. `heed` is called
+        with the result in the event loop, in the lane's order and though the caller was cancelled:
+        of callers that wait for one hop the last may go on first. Raises RuntimeError if the lane
+        runs no more, or ends before the turn has come.
         """
         if self._is_over:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -105,7 +107,12 @@ class Lane:
 
         def tell() -> Settle:
             results.append(work())
-            return finished.set
+            return done
+
+        def done() -> None:
+            if heed is not None:
+                heed(results[0])
+            finished.set()
 
         def fail(error: Exception) -> None:
             errors.append(error)

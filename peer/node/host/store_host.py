@@ -168,8 +168,9 @@ class StoreHost:
         Returns what it returns and raises what it raises. `also`: logs of which something changed
         that the change feed does not say. Cancelled, it is done all the same.
         """
-        result, news = await self._writer.call(lambda: (work(), self._feed.take(also)))
-        self._publish(news)
+        result, _ = await self._writer.call(
+            lambda: (work(), self._feed.take(also)), lambda done: self._publish(done[1])
+        )
         return result
 
     async def until_told(self, ingest: int | None = None) -> None:
@@ -228,18 +229,18 @@ class StoreHost:
 
     async def _commit(self, groups: list[Group]) -> None:
         work = partial(self._store_groups, groups)
-        seconds = 0.0
 
-        def timed() -> tuple[Callable[[], Replies], News]:
-            nonlocal seconds
+        def timed() -> tuple[Callable[[], Replies], News, float]:
             began = perf_counter()
-            stored = self._with_news(work)
-            seconds = perf_counter() - began
-            return stored
+            settle, news = self._with_news(work)
+            return settle, news, perf_counter() - began
 
-        settle, news = await self._writer.call(timed)
-        charge(groups, seconds)
-        self._publish(news, settle(), makers(groups))
+        def heed(stored: tuple[Callable[[], Replies], News, float]) -> None:
+            settle, news, seconds = stored
+            charge(groups, seconds)
+            self._publish(news, settle(), makers(groups))
+
+        await self._writer.call(timed, heed)
 
     def _write_soon(self, work: Work, account: Account | None = None) -> None:
         def do() -> Settle:
