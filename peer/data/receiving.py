@@ -285,7 +285,8 @@ class Receiver:
         """
         incoming = request.incoming
         entry = incoming.entry
-        if entry is None:
+        if entry is None or incoming.discarding:
+            # What came of it before is not taken in either: it may be that it is not allowed to.
             return
         if entry.ingested:
             self.put_aside(request)
