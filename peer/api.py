@@ -395,7 +395,11 @@ class Peer:
                     bytes_max=READ_BYTES,
                 )
                 with self._pending.waiting():
-                    found = await trio.to_thread.run_sync(read)
+                    found = node.host.fresh_after(position)
+                    if found is None and position >= node.host.told:
+                        found = []
+                    elif found is None:
+                        found = await trio.to_thread.run_sync(read)
                     if found:
                         await node.host.until_told(found[-1].ingest)
                 for entry in found:

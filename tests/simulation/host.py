@@ -229,6 +229,7 @@ class SimHost(StoreHost):
         self._writer = SimLane(pace)
         self._payloads.lanes = [SimLane(pace) for _ in self._payloads.lanes]
         self._reads.lanes = [SimLane(pace, self._reads.deliver) for _ in self._reads.lanes]
+        self._reads.soon = pace.soon
         self._ingestion = SimIngestion(pace, self._commit_groups)
 
     def write(

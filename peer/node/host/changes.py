@@ -2,31 +2,43 @@
 
 Used in the writing thread only, after each of its transactions and when `is_stale` says that
 another process has committed something.
+
+Where a few entries are new they are *fresh*: read here, by who is in a thread already, and handed
+to all that want to read them next. A live entry is read by each session that sends it on and by
+each program that waits for it, and for every one of them a way to a thread and back takes as long
+as storing it.
 """
 
 import logging
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logstore import Store, StoreClosed, StoreError
 from peer import LogChanged
 from peer.node.interests import Wanted
 from wire import LogKey
 
-from .reading import log_changed
+from .reading import Fresh, log_changed
 
 log = logging.getLogger(__name__)
+
+
+FRESH_MAX: Final = 8
+FRESH_BYTES_MAX: Final = 256 * 1024
+"""Of more, a way to a thread is a small part of what they cost, and many are a page of a log."""
 
 
 class News(NamedTuple):
     """What is to be told, and up to which ingest number all is then told.
 
-    `wanted`: what is wanted now, if that may have been changed.
+    `wanted`: what is wanted now, if that may have been changed. `fresh`: what is new, if it is
+    little.
     """
 
     changes: list[LogChanged]
     position: int
     wanted: Wanted | None = None
+    fresh: Fresh | None = None
 
 
 class ChangeFeed:
@@ -57,6 +69,7 @@ class ChangeFeed:
                 position, keys = self._store.changed_logs(self.position)
                 infos = [self._store.log(key) for key in dict.fromkeys((*keys, *also))]
                 wanted = Wanted.load(self._store) if wishes != self._wishes else None
+                fresh = self._fresh(position)
         except StoreError as error:
             # Once it was said, nothing has been read since. And that the store was closed is told
             # by `is_stale`, which ends the node with it: whoever comes first in a thread is silent.
@@ -66,4 +79,15 @@ class ChangeFeed:
             return News([], self.position)
         self._version, self._wishes, self.position = version, wishes, position
         changes = [log_changed(info) for info in infos if info is not None]
-        return News(changes, position, wanted)
+        return News(changes, position, wanted, fresh)
+
+    def _fresh(self, position: int) -> Fresh | None:
+        if not 0 < position - self.position <= FRESH_MAX:
+            return None
+        found = self._store.read_changes(
+            self.position, entries_max=FRESH_MAX, bytes_max=FRESH_BYTES_MAX
+        )
+        # What was deleted has a place too, and of what is large only a part was read.
+        if not found or found[-1].ingest != position:
+            return None
+        return Fresh(self.position, position, tuple(found))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from logstore import PayloadReader, Store, StoreError
 from peer import (
     Event,
@@ -24,15 +26,21 @@ from peer.node.fairness import Account
 from .arrivals import Arrivals, Reading
 from .lane import Job, Lane, RunSync, Settle
 from .port import Port, Replies
-from .reading import look_up, read_entries, read_payload
+from .reading import Fresh, from_fresh, look_up, read_entries, read_payload
 
 if TYPE_CHECKING:
     from wire import LogKey
 
+FRESH_S: Final = 1.0
+"""So long: another process may drop what is read here, and is noticed within a second."""
 LANES: Final = 3
 """The first one is for look-ups."""
 
 Read = LookUp | ReadEntries | ReadPayload | StopReading
+
+
+def _in_the_next_turn(do: Callable[[], None]) -> None:
+    trio.lowlevel.current_trio_token().run_sync_soon(do, idempotent=True)
 
 
 class ReadHost:
@@ -49,6 +57,11 @@ class ReadHost:
         self._under_way = 0
         self._number = 0
         self._news: dict[LogKey, tuple[int, LogChanged]] = {}
+        self.soon: Callable[[Callable[[], None]], None] = _in_the_next_turn
+        """Calls something from the event loop, behind what it does now."""
+        self._fresh: Fresh | None = None
+        """What the latest news are about. Whatever has changed since is in the next ones."""
+        self._fresh_at = 0.0
 
     def submit(self, port: Port, command: Read, payer: Account | None = None) -> None:
         """Begins a read for a session. `payer`: who pays for a look-up, if not the session."""
@@ -58,6 +71,8 @@ class ReadHost:
             self._put(0, port, work, payer or port.account)
             return
         if isinstance(command, ReadEntries):
+            if self._answer_from_fresh(port, command):
+                return
             work = partial(self._read_entries, port, command)
         elif isinstance(command, StopReading):
             self._stop(port, command.request)
@@ -70,6 +85,17 @@ class ReadHost:
             self._readers[place] = None
             work = partial(self._read_payload, port, command, reader)
         self._read(port, work)
+
+    def _answer_from_fresh(self, port: Port, command: ReadEntries) -> bool:
+        """Answers at the next turn of the event loop, if that was stored just now."""
+        if self._fresh is None or trio.current_time() - self._fresh_at > FRESH_S:
+            return False
+        event = from_fresh(command, self._fresh, self._arrivals)
+        if event is None:
+            return False
+        self._replies.setdefault(port, []).append(event)
+        self.soon(self.deliver)
+        return True
 
     def read_behind(self, reading: Reading, command: ReadPayload, count: int) -> None:
         """Begins to read bytes of a payload that is arriving; `Arrivals` asks for it."""
@@ -91,8 +117,9 @@ class ReadHost:
         if reader is not None:
             reader.close()
 
-    def note_changes(self, changes: Iterable[LogChanged]) -> None:
-        """Remembers news that a look-up under way may have missed."""
+    def note_changes(self, changes: Iterable[LogChanged], fresh: Fresh | None = None) -> None:
+        """Remembers news that a look-up under way may have missed, and what is fresh."""
+        self._fresh, self._fresh_at = fresh, trio.current_time()
         if self._under_way:
             self._number += 1
             self._news.update((change.log, (self._number, change)) for change in changes)

@@ -1,7 +1,7 @@
 """What sessions read: carried out in a reading thread, one short snapshot each."""
 
 from collections.abc import Container, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from logstore import (
     Arrived,
@@ -33,6 +33,14 @@ BEHIND_BYTES_MAX: Final = 1 << 20
 
 Arriving = Container[tuple[LogKey, int]]
 """The payloads that some session of this node is receiving."""
+
+
+class Fresh(NamedTuple):
+    """All entries that the change feed has between two places."""
+
+    after: int
+    up_to: int
+    entries: tuple[StoredEntry, ...]
 
 
 def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
@@ -90,6 +98,27 @@ def read_entries(store: Store, command: ReadEntries, arriving: Arriving) -> Entr
             found = _named(store, command, command.seqs)
     entries = (held_entry(entry, arriving, payload=command.payloads) for entry in found)
     return EntriesRead(command.request, tuple(entries), place)
+
+
+def from_fresh(command: ReadEntries, fresh: Fresh, arriving: Arriving) -> EntriesRead | None:
+    """The same from what has just been stored; None if it does not begin there.
+
+    Fewer than there are may come of it: whoever reads goes on behind them.
+    """
+    if command.seqs is not None:
+        return None
+    found: list[HeldEntry] = []
+    room = command.bytes_max
+    seq = command.first
+    for entry in fresh.entries:
+        if entry.key != command.log or entry.seq != seq:
+            continue
+        room -= len(entry.encoded) + len(entry.payload or b"")
+        if seq > command.last or len(found) >= command.entries_max or (found and room < 0):
+            break
+        found.append(held_entry(entry, arriving, payload=command.payloads))
+        seq += 1
+    return EntriesRead(command.request, tuple(found), fresh.up_to) if found else None
 
 
 def read_payload(

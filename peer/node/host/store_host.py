@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from logstore import NotAFork, OverQuota, Seldom, Store, StoreClosed, StoreError
+from logstore import NotAFork, OverQuota, Seldom, Store, StoreClosed, StoredEntry, StoreError
 from peer import (
     ArrivalChanged,
     CheckEvidence,
@@ -43,6 +43,9 @@ from .port import Deliver, Fail, Port, Replies
 from .read_host import ReadHost
 from .telling import Telling
 from .verifier import Verifier
+
+if TYPE_CHECKING:
+    from .reading import Fresh
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +94,9 @@ class StoreHost:
         self._ports_opened = 0
         self._poll_s = poll_s
         self._feed = ChangeFeed(store)
-        self._told = self._feed.position
+        self.told = self._feed.position
         """What all watchers have been told of, as an ingest number; in the event loop."""
+        self._fresh: Fresh | None = None
         self._evidence_at = 0.0
         self._evidence_left: dict[LogKey, tuple[CheckEvidence, str]] = {}
         """What a disk that failed did not keep, and its source; nobody would send it again. For
@@ -179,8 +183,15 @@ class StoreHost:
         Whoever reads the store beside the writing thread may see what nobody was told of yet, and
         hands it on only behind this: what a call has returned, the overview knows.
         """
-        if ingest is None or ingest > self._told:
+        if ingest is None or ingest > self.told:
             await self.call(lambda: None)
+
+    def fresh_after(self, ingest: int) -> list[StoredEntry] | None:
+        """All that has been told of behind a place, if the latest news have it."""
+        fresh = self._fresh
+        if fresh is None or not fresh.after <= ingest < fresh.up_to:
+            return None
+        return [entry for entry in fresh.entries if entry.ingest > ingest]
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the threads' queues until cancelled. Raises StoreClosed if the store is closed."""
@@ -347,8 +358,9 @@ class StoreHost:
     ) -> None:
         """Delivers replies, each session's before the news. `by`: who brought what is new."""
         changes = news.changes
-        self._told = news.position
-        self._reads.note_changes(changes)
+        self.told = news.position
+        self._fresh = news.fresh
+        self._reads.note_changes(changes, news.fresh)
         self._payloads.note_changes(changes)
         for port, events in (answers or {}).items():
             port.deliver(*events)
