@@ -134,8 +134,8 @@ async def test_a_peer_is_in_step_when_it_has_offered_nothing_for_five_seconds(
         await moved(mock_clock, 4.8)
         assert seen.of("synced") == []
         await moved(mock_clock, 0.3)
-        assert server.is_synced
         assert (await seen.wait("synced"))["bins"] == 17
+        assert server.is_synced
 
 
 async def test_who_does_not_answer_is_called_less_and_less_often(
