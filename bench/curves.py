@@ -17,7 +17,8 @@ takes longer than a quarter of an hour. A round has 3 GiB on the disk at most, a
 measured one by one. Of a point: `series`, `x`; `value`, `unit`, `spread`: the median and the range
 of the rounds; `cpu_us`: of all processes, for each entry that was delivered; `rss_mb`: of the
 larger process, at most, and for `connections` of the node that serves; `entries`, `entries_per_s`;
-`served_cpu_us`, for `connections`: the part of that node; `rounds`, `quick`, `native`, `date`.
+`served_cpu_us`, for `connections`: the part of that node; `rounds`, `quick`, `native`, and `date`
+and `load` as in bench/suite.py.
 """
 
 import argparse
@@ -33,7 +34,6 @@ import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
@@ -42,7 +42,7 @@ import trio
 from bamboo_cli.online import COLLECTOR_THRESHOLDS
 from bench import suite
 from bench.suite import MIB, Figures, Size, numbers, rounded
-from bench.support.output import show
+from bench.support.output import date_and_load, show
 from bench.support.processes import play_role, read_record, running, tell, used_cpu_s
 from logstore import FULL, Store
 from peer.api import Peer
@@ -98,7 +98,7 @@ def main() -> None:
         "rounds": rounds,
         "quick": is_quick,
         "native": NATIVE is not None,
-        "date": str(datetime.now(UTC).date()),
+        **date_and_load(),
     }
     spots = least_spots() if args.least else [*spots_of(quick=is_quick)]
     for series in args.series or SERIES:

@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE: Final = "performance.md"
 NOTED_BYTES_MAX: Final = 4096
 """Of payloads up to this size it is the entries that take the time: their rate is told too."""
+LOAD_MAX: Final = 1.0
+"""Of each core, before a run: more than one benchmark after the other comes to is told."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Plot:
     y_name: str
     beside: str
     limit_name: str
-    with_yardstick: bool = True
+    yardstick_name: str | None
+    """What it did there; None where it does nothing of the kind."""
 
 
 SMALL: Final = "entries of 256 bytes"
@@ -43,6 +46,7 @@ PLOTS: Final[Mapping[str, Plot]] = {
         "entries/s",
         SMALL,
         "signatures alone",
+        "hypercore",
     ),
     "logs": Plot(
         "A new replica of the same entries, by the number of logs they are in",
@@ -50,13 +54,15 @@ PLOTS: Final[Mapping[str, Plot]] = {
         "entries/s",
         SMALL,
         "signatures alone",
+        "hypercore, one log",
     ),
     "payload": Plot(
         "A new replica, by the size of payloads",
         "bytes of each payload",
         "MB/s of payloads",
         "payloads of 1 MiB",
-        "hash, send, write alone",
+        "hash, send, write",
+        "hypercore, 1 MiB",
     ),
     "connections": Plot(
         "New replicas at once, by the number of followers of one node",
@@ -64,7 +70,7 @@ PLOTS: Final[Mapping[str, Plot]] = {
         "entries/s, all followers together",
         SMALL,
         "signatures alone",
-        with_yardstick=False,
+        None,
     ),
 }
 
@@ -132,7 +138,7 @@ def table(records: Sequence[Record]) -> list[str]:
             "" if without is None else number(without["value"]),
             number_or_not(record.get("yardstick_value")),
             number_or_not(record.get("ratio")),
-            "" if share is None else f"{share:.0%}",
+            "" if share is None else f"{100 * share:.0f} %",
             number(record["rss_mb"]),
             f"{record.get('goal', '')}{met}",
         ]
@@ -141,11 +147,13 @@ def table(records: Sequence[Record]) -> list[str]:
 
 
 def when(records: Sequence[Record]) -> str:
-    """The dates of a run, and whether it was a quick one."""
+    """The dates of a run, and what is to be known before its figures are believed."""
     dates = sorted({record["date"] for record in records})
     date = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    quick = "; quick: small sizes, fewer rounds" if any(each["quick"] for each in records) else ""
-    return date + quick
+    quick = "; quick: small sizes" if any(each["quick"] for each in records) else ""
+    load = max(record["load"] for record in records)
+    beside = f"; beside other work, {load:.1f} programs for each core" if load > LOAD_MAX else ""
+    return date + quick + beside
 
 
 def row(cells: Iterable[str]) -> str:
@@ -203,8 +211,8 @@ def levels(shown: Plot, records: Sequence[Record]) -> list[Level]:
         if record["native"] and record["workload"].endswith(shown.beside):
             if "limit_value" in record:
                 found.append(Level(shown.limit_name, record["limit_value"]))
-            if shown.with_yardstick and "yardstick_value" in record:
-                found.append(Level("hypercore", record["yardstick_value"]))
+            if shown.yardstick_name is not None and "yardstick_value" in record:
+                found.append(Level(shown.yardstick_name, record["yardstick_value"]))
     return found
 
 

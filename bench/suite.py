@@ -9,7 +9,7 @@ best is measured in the same run (bench/limits.py). `--out` writes a list of rec
 `workload`, `native`; `value`, `unit`, `spread`: the median and the range of the rounds;
 `yardstick`, `yardstick_value`, `ratio`: ours by its; `limit`, `limit_value`, `of_limit`; `goal`,
 `met`; `cpu_us`: of both sides, for each entry; `rss_mb`: of the larger process, at most; `quick`,
-`date`: of the run.
+`date`, `load`: of the run, and how many programs wanted each core when it began.
 
 Payloads are random, so that nothing shrinks; both stores are on disk, and everything is verified
 and durable when the time is taken.
@@ -26,7 +26,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +34,7 @@ import trio
 from bamboo_cli.online import COLLECTOR_THRESHOLDS
 from bench import limits
 from bench.support import hypercore
-from bench.support.output import show
+from bench.support.output import date_and_load, show
 from bench.support.processes import ENVIRONMENT, play_role, read_record, running, tell, used_cpu_s
 from logstore import FULL, PayloadState, PolicyKind, Store, Subscription
 from peer.api import Peer
@@ -112,9 +111,9 @@ def main() -> None:
         for each in workloads(quick=args.quick)
         if not args.only or any(word in m.workload for word in args.only for m in each.measures)
     ]
+    circumstances = date_and_load()
     records = measure_all(chosen, args.rounds or (1 if args.quick else 3))
-    about = {"quick": args.quick, "date": str(datetime.now(UTC).date())}
-    records = [record | about for record in records]
+    records = [record | {"quick": args.quick, **circumstances} for record in records]
     print("\n".join(table(records)))
     if args.out is not None:
         args.out.write_text(json.dumps(records, indent=1) + "\n")

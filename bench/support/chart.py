@@ -134,7 +134,7 @@ def drawn(chart: Chart, marks: Sequence[Mark], levels: Iterable[Level] = ()) -> 
 
 def number(value: float) -> str:
     """As people write it: thousands apart, three digits that count."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{float(f'{value:.3g}'):,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _text(

@@ -56,6 +56,14 @@ def test_nothing_has_a_place_before_everything_and_no_line_leads_there() -> None
     assert len([each for each in root.iter() if each.get("class") == "curve"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(0, "0"), (1.2345, "1.23"), (99.96, "100"), (468.4, "468"), (10_258, "10,300")],
+)
+def test_numbers_have_three_digits_that_count(value: float, told: str) -> None:
+    assert number(value) == told
+
+
 @pytest.mark.parametrize("x", [0, 5])
 def test_one_mark_alone_makes_a_chart_too(x: int) -> None:
     assert len(circles(drawn(CHART, [Mark(x, "x", 0, 0, 0)]))) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from bench.page import PAGE, PLOTS, ROOT, curves, file_name, filled, levels, plot, table, x_label
 
-ABOUT = {"quick": False, "date": "2026-01-02"}
+ABOUT = {"quick": False, "date": "2026-01-02", "load": 0.4}
 PARTS = """# Figures
 
 <!-- bench: written by bench/page.py -->
@@ -91,7 +91,7 @@ def test_the_table_has_a_line_for_each_measure() -> None:
         "| 20,000 entries of 256 bytes",
         "| a payload",
     ]
-    for cell in ("39,200 (38,000 to 40,000)", "20,000", "8,000", "4.9", "33%", "70.1"):
+    for cell in ("39,200 (38,000 to 40,000)", "20,000", "8,000", "4.9", "33 %", "70.1"):
         assert f"| {cell} |" in lines[0]
     assert "| 5 x hypercore: not met |" in lines[0]
     assert "(" not in lines[1], "one round has no range"
@@ -103,6 +103,12 @@ def test_a_quick_run_is_called_one() -> None:
     assert "quick" in plot("length", [each | {"quick": True} for each in POINTS])
 
 
+def test_a_run_beside_other_work_is_called_that() -> None:
+    assert table([each | {"load": 3.14} for each in RECORDS])[0] == (
+        "2026-01-02; beside other work, 3.1 programs for each core:"
+    )
+
+
 @pytest.mark.parametrize("series", PLOTS)
 def test_a_plot_has_all_points_of_its_series(series: str) -> None:
     text = plot(series, POINTS, RECORDS)
@@ -112,7 +118,8 @@ def test_a_plot_has_all_points_of_its_series(series: str) -> None:
     told = [each.text for each in root.iter() if each.tag.endswith("text")]
     for word in (PLOTS[series].x_name, PLOTS[series].y_name, *map(x_label, wanted)):
         assert word in told
-    assert ("hypercore" in told) == (series in ("length", "logs"))
+    beside = [word for word in told if word and word.startswith("hypercore")]
+    assert bool(beside) == (series in ("length", "logs")), "the table has nothing for the others"
 
 
 def test_limit_and_yardstick_are_those_of_the_like() -> None:
