@@ -14,6 +14,7 @@ NATIVE_INPUTS := scripts/native.py native/Cargo.toml native/checksums $(wildcard
 PACKAGES := $(wildcard analytics bamboo_cli bench bymux fuzz gateways logstore peer pyspark_bamboo scripts siege tests wire)
 FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wildcard fuzz/*.py))
 BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
+OF_THE_PAGE := bench/suite.py bench/curves.py bench/page.py
 # Processes that run tests: one more than a small machine has cores, since many tests wait for others.
 WORKERS ?= 3
 # Tests start our commands hundreds of times: compiled once, and not each time anew.
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native java demo test check lint format types soak fuzz bench bench-quick bench-each siege coverage interop conformance lock clean
+.PHONY: help setup native java demo test check lint format types soak fuzz bench bench-quick bench-each curves siege coverage interop conformance lock clean
 
 help:  ## lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -94,8 +95,12 @@ bench: setup  ## what replication costs, beside hypercore and the machine's limi
 bench-quick: setup  ## the same with small sizes, in two minutes
 	$(BIN)/python bench/suite.py --quick $(ARGS)
 
+curves: setup  ## rates by length, logs, payload size and connections; the table and plots of docs/performance.md
+	$(BIN)/python bench/curves.py --out bench/curves.json $(ARGS)
+	$(BIN)/python bench/page.py
+
 bench-each: setup  ## every other benchmark; each says at its top what it measures
-	set -e; for benchmark in $(filter-out bench/suite.py,$(BENCHMARKS)); do $(BIN)/python $$benchmark; done
+	set -e; for benchmark in $(filter-out $(OF_THE_PAGE),$(BENCHMARKS)); do $(BIN)/python $$benchmark; done
 
 siege: setup  ## attacks a node in every way there is, about ten minutes; docs/siege.md reads it
 	$(BIN)/python -m siege $(ARGS)

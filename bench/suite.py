@@ -8,7 +8,8 @@ best is measured in the same run (bench/limits.py). `--out` writes a list of rec
 
 `workload`, `native`; `value`, `unit`, `spread`: the median and the range of the rounds;
 `yardstick`, `yardstick_value`, `ratio`: ours by its; `limit`, `limit_value`, `of_limit`; `goal`,
-`met`; `cpu_us`: of both sides, for each entry; `rss_mb`: of the larger process, at most.
+`met`; `cpu_us`: of both sides, for each entry; `rss_mb`: of the larger process, at most; `quick`,
+`date`, `load`: of the run, and how many programs wanted each core when it began.
 
 Payloads are random, so that nothing shrinks; both stores are on disk, and everything is verified
 and durable when the time is taken.
@@ -33,13 +34,15 @@ import trio
 from bamboo_cli.online import COLLECTOR_THRESHOLDS
 from bench import limits
 from bench.support import hypercore
-from bench.support.output import show
-from bench.support.processes import ENVIRONMENT, play_role, read_record, start, tell, used_cpu_s
+from bench.support.output import date_and_load, show
+from bench.support.processes import ENVIRONMENT, play_role, read_record, running, tell, used_cpu_s
 from logstore import FULL, PayloadState, PolicyKind, Store, Subscription
 from peer.api import Peer
 from wire import LogKey
 
 MIB = 1 << 20
+COMPRESSED_BYTES_MIN = 1 << 10
+WINDOW_BYTES = 1 << 16
 LIVE_PAUSE_S = 0.005
 """Between isolated appends: longer than one takes to be there."""
 
@@ -108,7 +111,9 @@ def main() -> None:
         for each in workloads(quick=args.quick)
         if not args.only or any(word in m.workload for word in args.only for m in each.measures)
     ]
+    circumstances = date_and_load()
     records = measure_all(chosen, args.rounds or (1 if args.quick else 3))
+    records = [record | {"quick": args.quick, **circumstances} for record in records]
     print("\n".join(table(records)))
     if args.out is not None:
         args.out.write_text(json.dumps(records, indent=1) + "\n")
@@ -338,22 +343,19 @@ def rounded(value: float) -> float:
 
 def replica(size: Size, *, metadata_first: bool = False, reconnect: bool = False) -> Figures:
     """A process with full logs, and another one that follows them into an empty store."""
-    with tempfile.TemporaryDirectory() as folder:
-        serving = start("serve", f"{folder}/a", *numbers(size))
-        try:
-            ready = read_record(serving)
-            how = f"{int(metadata_first)}{int(reconnect)}"
-            following = start(
-                "follow", f"{folder}/b", ready["address"], ready["author"], how, *numbers(size)
-            )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running("serve", f"{folder}/a", *numbers(size)) as serving,
+    ):
+        ready = read_record(serving)
+        how = f"{int(metadata_first)}{int(reconnect)}"
+        place = (f"{folder}/b", ready["address"], ready["author"], how)
+        with running("follow", *place, *numbers(size)) as following:
             figures = read_record(following)
             tell(serving, "live")
             served = read_record(serving)
             figures |= read_record(following)
             following.wait()
-        finally:
-            serving.kill()
-            serving.wait()
     total = size.total
     return {
         **figures,
@@ -379,28 +381,38 @@ def serve(folder: str, *given: str) -> None:
     store = Store.create(folder)
     began = time.perf_counter()
     for log_id in range(size.logs):
-        fill(store, log_id, size)
+        fill(store, log_id, size, Path(folder).parent)
     append_s = time.perf_counter() - began
     trio.run(_serve, store, append_s, size)
 
 
-def fill(store: Store, log_id: int, size: Size) -> None:
-    """Appends what there is before anybody connects: a megabyte at once, or 1,000 entries."""
+def fill(store: Store, log_id: int, size: Size, spare: Path) -> None:
+    """Appends what there is before anybody connects: a megabyte at once, or 1,000 entries.
+
+    `spare`: a folder for what is too large for memory.
+    """
     if size.payload_bytes > 64 * MIB:
-        path = Path(tempfile.gettempdir(), f"payload-{os.getpid()}")
-        with path.open("wb") as file:
-            for _ in range(size.payload_bytes // MIB):
-                file.write(os.urandom(MIB))
-        store.append([path], log_id=log_id)
-        path.unlink()
+        path = spare / "payload"
+        for _ in range(size.entries):
+            with path.open("wb") as file:
+                for _ in range(size.payload_bytes // MIB):
+                    file.write(os.urandom(MIB))
+            store.append([path], log_id=log_id)
+            path.unlink()
         return
-    batch = max(1, min(1000, MIB // size.payload_bytes))
-    rest = os.urandom(size.payload_bytes - 8)
+    batch = max(1, min(1000, MIB // max(1, size.payload_bytes)))
     for first in range(0, size.entries, batch):
-        count = min(batch, size.entries - first)
-        # As random as it has to be: no payload shrinks, nor is it in what was sent before.
-        marks = (n.to_bytes(8, "big") for n in range(first, first + count))
-        store.append([mark + rest for mark in marks], log_id=log_id)
+        numbered = range(first, min(first + batch, size.entries))
+        store.append(payloads(size.payload_bytes, numbered), log_id=log_id)
+
+
+def payloads(payload_bytes: int, numbered: range) -> list[bytes]:
+    """As random as they have to be, so that none shrinks on its way."""
+    if COMPRESSED_BYTES_MIN <= payload_bytes <= 2 * WINDOW_BYTES:
+        return [os.urandom(payload_bytes) for _ in numbered]
+    # Shorter ones are not compressed; what came before longer ones is out of their reach.
+    rest = os.urandom(max(0, payload_bytes - 8))
+    return [(number.to_bytes(8, "big") + rest)[:payload_bytes] for number in numbered]
 
 
 async def _serve(store: Store, append_s: float, size: Size) -> None:

@@ -5,7 +5,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,17 @@ def start(*arguments: str | int) -> subprocess.Popen[str]:
         text=True,
         env=ENVIRONMENT,
     )
+
+
+@contextmanager
+def running(*arguments: str | int) -> Iterator[subprocess.Popen[str]]:
+    """As `start`; it is killed in the end, whatever has come in between."""
+    process = start(*arguments)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def read_record(process: subprocess.Popen[str]) -> dict[str, Any]:
