@@ -87,13 +87,13 @@ class Forking:
                 if request.ours and target is not None:
                     self._ask_before(log, known, target)
             case CancelReason.FORKED:
+                fork = decode_entry(cancel.entries[0]).seq
                 if request.ours and self._shared.wants(log):
-                    known.refuse(request, self._actions.now)
+                    known.refuse(request, self._actions.now, fork)
                 elif request.ours:
                     # Who only listens keeps no proof of it. Should the log be taken in later, it is
                     # asked for then, and the other side, which has told it, does not do so again.
                     known.ends_telling(self._actions.now)
-                fork = decode_entry(cancel.entries[0]).seq
                 # A fork that is known is no news, unless its two entries follow different ones.
                 if fork <= known.planned.stop or differs_at((cancel.entries[0], cancel.entries[1])):
                     self._ask_before(log, known, fork)

@@ -212,14 +212,18 @@ class PeerLog(Struct):
 
     # What becomes of asks
 
-    def refuse(self, request: Request, now: float) -> None:
+    def refuse(self, request: Request, now: float, fork: int = 0) -> None:
         """What a proposal of ours was for is not to be had: it was refused (128, 132), ended with
-        another history, an end or a fork (133 to 135), or brought what contradicts ours."""
+        another history, an end or a fork (133 to 135), or brought what contradicts ours.
+
+        `fork`: where the log is forked; what is asked for before that may be had by itself.
+        """
         kind = self.kind_of(request)
         # Requests for payloads alone may be many, of a side that holds some of them only.
         self.refusals += kind is not AskKind.PAYLOADS
         self.met = True
-        asked = ((request.proposal.start, request.proposal.end or OPEN_END),)
+        first, last = request.proposal.start, request.proposal.end or OPEN_END
+        asked = ((fork if first < fork <= last else first, last),)
         match kind:
             case AskKind.PROBE:
                 # No row: a log whose newest entry is known is not probed again.

@@ -25,8 +25,8 @@ from .done import Done
 from .fitting import Changes
 from .outcomes import Outcomes
 from .peer_log import PeerLog, PeerLogs
-from .progress import Progress
-from .ranges import Ranges, meet
+from .progress import Mark, Progress
+from .ranges import Ranges, meet, minus
 from .replying import Answers
 from .rests import Kind, Outcome, Rests
 from .retries import earliest
@@ -231,8 +231,8 @@ class Planner:
             requests = self._actions.requests_of(request.log)
             known.heard(request.proposal, requests, self._actions.now, late=True)
 
-    def answered(self, request: Request, view: LogView, answer: Answer) -> None:
-        """We answered a proposal of the other side."""
+    def answered(self, request: Request, view: LogView, answer: Answer, since: Mark) -> None:
+        """We answered a proposal of the other side. `since`: when the view was asked for."""
         log, now = request.log, self._actions.now
         if self._done is not None and request.active:
             # It takes what is held here, and a sync that ended now would cut it off.
@@ -257,16 +257,21 @@ class Planner:
         known.keeps_in_step(request.proposal, view, self._actions.requests_of(log))
         # Of a log that nobody here knew of nothing is asked yet.
         is_new = self._shared.plans(log) and not known.spoken
-        # `blocked`: until now its proposal was unanswered, and section 7 let ours not be made.
-        look = (bool(answer.unserved) and owed) or known.blocked or is_new
+        look = (bool(answer.unserved) and owed) or is_new
         if answer.take_over:
             # It was refused so that we ask for what we need, and is not to propose that again
             # (section 6, 128): nothing of the log moves before we have, so it goes first.
+            if self._done is None and view == LogView(log):
+                self._turns.take(view, since)
+                return
             if not self._has_asked(request, view, known):
                 self._turns.mark(log, first=True)
         elif request.active:
             known.refusals, known.met = 0, True
             look = look or self._lies_beside(request, view, known)
+        else:
+            # Until now its proposal was unanswered, and section 7 let ours not be made.
+            look = look or known.blocked
         if look:
             self._turns.mark(log)
 
@@ -280,9 +285,7 @@ class Planner:
         if known is not None:
             return known
         if self._shared.plans(log) or (answer.unserved and some_held):
-            known = self._shared.known_of(log)
-            self._turns.mark(log)
-            return known
+            return self._shared.known_of(log)
         # A peer may name as many logs as there are numbers: of one of which there is nothing here a
         # number is kept, of the latest ones, and no `PeerLog`.
         if answer.unserved and goes_on(request.proposal):
@@ -295,11 +298,16 @@ class Planner:
         An open request that is confirmed brings all that is new, both ways. So thousands of logs in
         step are not looked at once more.
         """
+        log, runs_from = request.log, request.proposal.start
         if not is_whole(view) or request.proposal.offset is not None:
             return True
         if known.fork_range is not None:
             return True
-        log, runs_from = request.log, request.proposal.start
+        owed = known.unserved or known.singly or log in self._shared.regained
+        if known.blocked and owed:
+            # Its turn came while this was unanswered, and for more than what may be asked for.
+            return True
+        known.blocked = False
         peer = known.peer(coming(self._actions.requests_of(log)), self._actions.now)
         if plan(self._shared.wants_of(log), view, peer, runs_from=runs_from):
             return True
@@ -393,7 +401,7 @@ class Planner:
             # Soon, and not at once: a log that another session brings changes many times a second.
             # What is fetched once is brought whatever sizes an open request is for.
             fetched = meet(known.wants.fetches, ((1, event.newest),))
-            if self._rests.is_left(log, Kind.POOL) or known.unserved or fetched:
+            if self._rests.is_left(log, Kind.POOL) or self._owes(event, known) or fetched:
                 self._turns.mark_soon(log)
             elif self._may_fill_in(event, known):
                 # Whoever brings the log may have parts of it only, and this side what is between.
@@ -401,6 +409,18 @@ class Planner:
         if self._shared.plans(log) and not self._actions.requests_of(log):
             # Ahead of those that are only offered, though it be one of them.
             self._turns.mark(log)
+
+    def _owes(self, event: LogChanged, known: PeerLog) -> bool:
+        """Whether what the other side asked for in vain may be held now, and does not reach it.
+
+        Mostly it comes in a request of ours: who is refused what follows its entries, so that we
+        ask from where we stand, gets all of it in what we ask for.
+        """
+        held = meet(known.unserved, ((1, event.newest),))
+        if not held:
+            return False
+        requests = self._actions.requests_of(event.log)
+        return bool(minus(held, known.reachable(requests, self._actions.now)))
 
     def _may_fill_in(self, event: LogChanged, known: PeerLog) -> bool:
         """Whether entries or payloads are missing that another session did not bring."""

@@ -49,7 +49,7 @@ class AnswerListener(Protocol):
 
     def answers_with(self, request: Request, view: LogView) -> Cancel | None: ...
 
-    def answered(self, request: Request, view: LogView, answer: Answer) -> None: ...
+    def answered(self, request: Request, view: LogView, answer: Answer, since: Mark) -> None: ...
 
     def payloads_answered(self, request: Request, left: Ranges) -> None: ...
 
@@ -249,7 +249,7 @@ class Answers:
                 bounded=self._bounded,
             )
         self._actions.answer(request, view, decision)
-        self._listener.answered(request, view, decision)
+        self._listener.answered(request, view, decision, since)
 
     def _answer_late(self, request: Request, since: Mark, view: LogView) -> None:
         """Payloads came late to the other side, of which it tells once."""

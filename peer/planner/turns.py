@@ -199,8 +199,21 @@ class Turns:
 
     # A log's turn
 
-    def _look(self, log: LogKey, look: Look) -> None:
-        """Look a log up, unless there is nothing to plan for it now."""
+    def take(self, view: LogView, since: Mark) -> None:
+        """It is the turn of a log of which nothing is held, as the look-up for an answer has shown.
+
+        One for its turn would say the same: of thousands of logs that a new replica is offered each
+        would be looked up twice.
+        """
+        log = view.log
+        waits = log in self.line or log in self._looking
+        if waits or len(self._looking) >= self._actions.request_credit:
+            self.mark(log, first=True)
+        else:
+            self._look(log, Look(), (view, since))
+
+    def _look(self, log: LogKey, look: Look, found: tuple[LogView, Mark] | None = None) -> None:
+        """Look a log up, unless there is nothing to plan for it now. `found`: it was just now."""
         self._dirty.discard(log)
         if self._shared.interests.is_silent(log):
             return
@@ -232,6 +245,10 @@ class Turns:
         self._looking[log] = False
         known.blocked, known.planned.heard = False, 0
         wants, newest = self._shared.wants_of(log), self._shared.newest_of(log)
+        if found is not None:
+            view, since = found
+            self._looked(look, since, newest, view)
+            return
         wanted = look_up_for(
             wants,
             log,

@@ -31,7 +31,7 @@ FOUND_IN_LARGE_WORLDS = (
 )
 """The same, of worlds that take longer than all tests of such a fault together."""
 
-FOUND_WITH_DOORS = (500029, 500076, 510138, 510143, 860_340, 96_040_023)
+FOUND_WITH_DOORS = (500029, 500076, 510138, 510143, 860_340, 870_333, 96_040_023)
 """Seeds of worlds with scopes, removals or quotas that failed once."""
 
 FOUND_IN_LARGE_WORLDS_WITH_DOORS = (
