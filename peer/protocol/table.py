@@ -129,9 +129,12 @@ class RequestTable:
 
     # What we do
 
-    def open_credit(self) -> None:
-        """Grant the credit that the other side starts with."""
-        self._grant(self._config.request_credit)
+    def open_credit(self, *, is_said: bool = False) -> None:
+        """Grant the credit that the other side starts with. `is_said`: it was told before."""
+        if is_said:
+            self.their_credit = self._config.request_credit
+        else:
+            self._grant(self._config.request_credit)
 
     def may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
         """Whether section 7 lets us propose this range now (credit is another matter)."""
