@@ -313,7 +313,7 @@ KINDS = (
     ),
     Worlds("logstore.quotas.Ledger.admit", have_room, "quotas", (7,), "bytes"),
     Worlds("logstore.quotas.Ledger.declare", begin_anything, "quotas", (47,), "bytes"),
-    Worlds("peer.planner.rests.Rests.note", have_no_room_for_ever, "quotas", (3,), "got"),
+    Worlds("peer.planner.rests.Rests.note", have_no_room_for_ever, "quotas", (1,), "got"),
 )
 """One for each check that only worlds with some kind of trouble put to the test."""
 
