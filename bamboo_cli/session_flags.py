@@ -49,7 +49,7 @@ def peer_arguments(parser: Parser) -> None:
         "--max-requests",
         metavar="N",
         type=_requests,
-        help="requests that each peer may have open (default: 65600); a log takes one",
+        help="requests that each peer may have open (default: 66048); a log takes one",
     )
     parser.add_argument(
         "--max-in-flight",
@@ -73,7 +73,12 @@ def session_config(args: "Namespace") -> "SessionConfig":
     config = SessionConfig(setup=setup, compression=args.compression)
     if getattr(args, "max_requests", None) is not None:
         credit = min(config.request_credit, args.max_requests)
-        config = replace(config, requests_max=args.max_requests - credit, request_credit=credit)
+        config = replace(
+            config,
+            requests_max=args.max_requests - credit,
+            request_credit=credit,
+            request_credit_max=credit,
+        )
     if getattr(args, "max_in_flight", None) is not None:
         config = replace(config, data_credit_bytes=args.max_in_flight)
     return config

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ from bamboo_cli.online import COLLECTOR_THRESHOLDS
 from bench import limits
 from bench.support import hypercore
 from bench.support.output import date_and_load, show
+from bench.support.pipe import LONG, carry
 from bench.support.processes import ENVIRONMENT, play_role, read_record, running, tell, used_cpu_s
 from logstore import FULL, PayloadState, PolicyKind, Store, Subscription
 from peer.api import Peer
@@ -98,7 +100,7 @@ class Workload:
 
 
 def main() -> None:
-    if play_role({"serve": serve, "follow": follow}):
+    if play_role(ROLES):
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="small sizes, one round")
@@ -122,7 +124,8 @@ def main() -> None:
 def workloads(*, quick: bool) -> list[Workload]:
     """All of them; `quick`: an eighth of the work."""
     part = 8 if quick else 1
-    return [*of_small_ones(part, 100 if quick else 300), *of_large_ones(part), *of_many(part)]
+    small = of_small_ones(part, 100 if quick else 300)
+    return [*small, *of_large_ones(part), *of_many(part), *far_away(2 if quick else 1)]
 
 
 def of_small_ones(part: int, live: int) -> list[Workload]:
@@ -223,6 +226,31 @@ def of_many(part: int) -> list[Workload]:
     ]
 
 
+def far_away(part: int) -> list[Workload]:
+    """At the other end of a pipe, from 2 s after the call on (bench/delay.py has more of it)."""
+    sizes = {
+        f"{64 // part} payloads of 1 MiB": Size(64 // part, MIB),
+        f"{100_000 // part:,} entries of 256 bytes": Size(100_000 // part, 256),
+        f"{1000 // part} logs of 20 entries of 4 KiB": Size(20, 4096, logs=1000 // part),
+    }
+    return [
+        Workload(
+            partial(replica, size, far=True),
+            (
+                Measure(
+                    f"far away: {name}", "pipe_mb_per_s", "MB/s", limit="pipe", goal_of_limit=0.9
+                ),
+            ),
+        )
+        for name, size in sizes.items()
+    ] + [
+        Workload(
+            partial(replica, Size(1, 100), far=True),
+            (Measure("far away: first entry", "first_s", "s", limit="round trips"),),
+        )
+    ]
+
+
 def of_megabytes(entries: int) -> Figures:
     """The yardstick with payloads of 1 MiB."""
     figures = hypercore.measure(entries, MIB)
@@ -240,6 +268,8 @@ def measure_all(chosen: list[Workload], rounds: int) -> list[dict[str, object]]:
         "sign": (limits.sign_per_s(), "signatures made on one core"),
         "payload": (limits.payload_mb_per_s(), "hash, send, hash and write on all cores"),
         "commits": (limits.two_commits_ms(), "two synced commits"),
+        "pipe": (LONG.bytes_per_s / 1e6, "the pipe's rate"),
+        "round trips": (3 * LONG.round_trip_s, "round trips: TCP's, credit, a proposal"),
     }
     records: list[dict[str, object]] = []
     for workload in chosen:
@@ -341,21 +371,29 @@ def rounded(value: float) -> float:
 # One round
 
 
-def replica(size: Size, *, metadata_first: bool = False, reconnect: bool = False) -> Figures:
-    """A process with full logs, and another one that follows them into an empty store."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running("serve", f"{folder}/a", *numbers(size)) as serving,
-    ):
+def replica(
+    size: Size, *, metadata_first: bool = False, reconnect: bool = False, far: bool = False
+) -> Figures:
+    """A process with full logs, and another one that follows them into an empty store.
+
+    `far`: at the other end of a long pipe (bench/support/pipe.py).
+    """
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
+        serving = processes.enter_context(running("serve", f"{folder}/a", *numbers(size)))
         ready = read_record(serving)
+        pipe = processes.enter_context(running("carry", ready["address"])) if far else None
+        address = ready["address"] if pipe is None else read_record(pipe)["address"]
         how = f"{int(metadata_first)}{int(reconnect)}"
-        place = (f"{folder}/b", ready["address"], ready["author"], how)
-        with running("follow", *place, *numbers(size)) as following:
-            figures = read_record(following)
-            tell(serving, "live")
-            served = read_record(serving)
-            figures |= read_record(following)
-            following.wait()
+        place = (f"{folder}/b", address, ready["author"], how)
+        following = processes.enter_context(running("follow", *place, *numbers(size)))
+        figures = read_record(following)
+        if pipe is not None:
+            tell(pipe, "enough")
+            figures |= read_record(pipe)
+        tell(serving, "live")
+        served = read_record(serving)
+        figures |= read_record(following)
+        following.wait()
     total = size.total
     return {
         **figures,
@@ -442,9 +480,16 @@ async def _follow(store: Store, address: str, author: bytes, how: str, size: Siz
         await peer.follow(author, only)
         cpu, began = used_cpu_s(os.getpid()), time.perf_counter()
         peer.connect(address)
+        await held(peer, author, 1, with_payload=not metadata_first)
+        first_s = time.perf_counter() - began
         position = await held(peer, author, size.total, with_payload=not metadata_first)
         seconds = time.perf_counter() - began
-        figures = {"seconds": seconds, "cpu_s": used_cpu_s(os.getpid()) - cpu}
+        figures = {
+            "seconds": seconds,
+            "cpu_s": used_cpu_s(os.getpid()) - cpu,
+            "first_s": first_s,
+            "first_round_trips": first_s / LONG.round_trip_s,
+        }
         if metadata_first:
             began = time.perf_counter()
             await peer.follow(author, FULL)
@@ -509,6 +554,8 @@ async def live(peer: Peer, log: LogKey, count: int, *, after: int) -> Figures:
     p50, p99 = delays[count // 2], delays[int(count * 0.99)]
     return {"live_ms_p50": p50, "live_ms_p99": p99, "p99_of_p50": p99 / p50}
 
+
+ROLES: Mapping[str, Callable[..., None]] = {"serve": serve, "follow": follow, "carry": carry}
 
 if __name__ == "__main__":
     main()

@@ -55,15 +55,34 @@ from peer.protocol.table import RequestTable
 from peer.protocol.tickets import Tickets
 from peer.protocol.timers import Timers
 from peer.protocol.tracing import Tracer
-from wire import Cancel, CancelReason, ControlDecoder, DataDecoder, LogKey, Negotiated
+from wire import (
+    Cancel,
+    CancelReason,
+    ControlDecoder,
+    DataDecoder,
+    Grant,
+    LogKey,
+    Negotiated,
+    encode_control,
+)
 from wire import Violation as WireViolation
+
+
+def opening(config: SessionConfig, tracer: Tracer | None) -> bytes:
+    """What a side says on control whatever the other one's setup says: the credit that it starts
+    with. So who is called may propose, or offer, with the first that it says."""
+    grant = Grant(config.request_credit)
+    if tracer is not None:
+        tracer.control_sent(grant, None)
+    return encode_control(grant)
 
 
 class Engine:
     """One side of a session above its two channels.
 
     Every method takes the time from `now`, which the caller sets before. Methods that take what the
-    other side sent, or verdicts on it, raise RemoteViolation; then the session is over.
+    other side sent, or verdicts on it, raise RemoteViolation; then the session is over. `opened`:
+    it was told already what it may propose (`opening`).
     """
 
     def __init__(
@@ -76,6 +95,7 @@ class Engine:
         tracer: Tracer | None = None,
         claim: Claim = claim_all,
         buckets: Buckets | None = None,
+        opened: bool = False,
     ) -> None:
         self._config = config
         self._commands: list[Command] = []
@@ -83,9 +103,8 @@ class Engine:
         self._idle = IdleWork(config, now)
         self._tickets = Tickets(self._commands)
         self._by_ident: dict[int, Request] = {}
-        self._data_ends = self._control_ends = False
-        self._released = False
-        """Whether a request was released since the planner had its turn."""
+        self._data_ends = self._control_ends = self._released = False
+        """`_released`: whether a request was, since the planner had its turn."""
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now
@@ -135,7 +154,7 @@ class Engine:
         )
         once = config.policy == "sync"
         self._planner = Planner(self.actor, config, buckets.logs, proactive=proactive, once=once)
-        self._table.open_credit()
+        self._table.open_credit(is_said=opened)
 
     # Time
 

@@ -25,7 +25,7 @@ from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadR
 from peer.protocol.tracing import Tracer
 from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
-from .engine import Engine
+from .engine import Engine, opening
 from .goodbye import PIECE_BYTES, Goodbye
 from .pings import Ping, Pings
 
@@ -131,7 +131,6 @@ class Session:
         self._waiting: list[Event] = []
         self._changed: dict[LogKey, LogChanged] = {}
         self._notices: list[Notice] = []
-        credit = config.data_credit_bytes
         self._mux = Connection(
             role,
             bymux.Config(
@@ -144,9 +143,11 @@ class Session:
                 write_bytes_max=WRITE_BYTES_MAX,
             ),
         )
-        self._mux.grant(DATA, credit)
-        self._started_at = now
-        self._heard_at = now
+        self._mux.grant(DATA, config.data_credit_bytes)
+        # Right behind the setup: that a side waits for the other one's takes a round trip.
+        self._mux.send(CONTROL, opening(config, tracer))
+        self._out += self._mux.data_to_send()
+        self._started_at = self._heard_at = now
         self._pinged_at: float | None = None
         self._pings = Pings()
         self._goodbye: Goodbye | None = None
@@ -257,10 +258,9 @@ class Session:
         whoever runs many sessions goes on only when the others have had their turn."""
         if self._engine is None:
             return
+        packets_max = packets_max or self._config.turn_packets
         try:
-            events = self._mux.receive_data(
-                data, self._now, packets_max or self._config.turn_packets
-            )
+            events = self._mux.receive_data(data, self._now, packets_max)
         except bymux.RemoteProtocolError as error:
             self._route_all(error.events)
             raise RemoteViolation(error.rule, error.detail) from None
@@ -502,6 +502,7 @@ class Session:
             tracer=self._tracer,
             claim=self._claim,
             buckets=self._buckets,
+            opened=True,
         )
         self._notices.append(
             SetUp(

@@ -255,25 +255,38 @@ class Planner:
         self._rests.lift_told_again(log, again, now)
         known.asks_in_vain(answer.unserved)
         known.keeps_in_step(request.proposal, view, self._actions.requests_of(log))
+        if self._leads_to_more(request, view, answer, known, since, is_owed=owed):
+            self._turns.mark(log)
+
+    def _leads_to_more(
+        self,
+        request: Request,
+        view: LogView,
+        answer: Answer,
+        known: PeerLog,
+        since: Mark,
+        *,
+        is_owed: bool,
+    ) -> bool:
+        """Whether a log is to be looked at behind an answer of ours."""
+        log = request.log
         # Of a log that nobody here knew of nothing is asked yet.
         is_new = self._shared.plans(log) and not known.spoken
-        look = (bool(answer.unserved) and owed) or is_new
+        look = (bool(answer.unserved) and is_owed) or is_new
         if answer.take_over:
             # It was refused so that we ask for what we need, and is not to propose that again
             # (section 6, 128): nothing of the log moves before we have, so it goes first.
             if self._done is None and view == LogView(log):
                 self._turns.take(view, since)
-                return
+                return False
             if not self._has_asked(request, view, known):
                 self._turns.mark(log, first=True)
-        elif request.active:
+            return look
+        if request.active:
             known.refusals, known.met = 0, True
-            look = look or self._lies_beside(request, view, known)
-        else:
-            # Until now its proposal was unanswered, and section 7 let ours not be made.
-            look = look or known.blocked
-        if look:
-            self._turns.mark(log)
+            return look or self._lies_beside(request, view, known)
+        # Until now its proposal was unanswered, and section 7 let ours not be made.
+        return look or known.blocked
 
     def _known_of_asked(
         self, request: Request, answer: Answer, *, some_held: bool

@@ -100,7 +100,9 @@ class SessionConfig:
     grants_free: int = 64
     """Grants of request credit that are no idle work, beside one for each proposal of ours."""
     request_credit: int = 64
-    """point2point.md 2: proposals that may be unanswered."""
+    """point2point.md 2: proposals that may be unanswered at first..."""
+    request_credit_max: int = 512
+    """... and at most, for who has made as many that came to something (earned.py)."""
     requests_max: int = 65_536
     """point2point.md 2: active requests of the other side for which credit is given back."""
     refused_credit_max: float = 2048.0

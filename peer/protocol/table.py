@@ -29,6 +29,7 @@ from wire import (
 )
 
 from .config import SessionConfig
+from .earned import Earned
 from .errors import LocalMisuse, Violation
 from .idle import Bucket
 from .interest import Interest
@@ -88,6 +89,7 @@ class RequestTable:
         self._by_log: dict[LogKey, list[Request]] = {}
         self._held: dict[int, Request] = {}
         self._ignored: dict[int, int] = {}
+        self._earned = Earned(config)
         self._unpaced = Bucket(config.refused_credit_per_s)
         self._out: deque[bytes] = deque()
         self.now = 0.0
@@ -98,11 +100,9 @@ class RequestTable:
         """Proposals that the other side may still send."""
         self.credit_owed = 0
         """Credit for refused proposals that goes back slowly."""
-        self._unread = False
-        """Whether the other side leaves so much of what we say unread that it may not ask for more.
-        """
-        self._kept_credit = 0
-        """Credit that goes back once it reads on."""
+        self._kept_credit: int | None = None
+        """Credit that goes back once the other side reads on, if it leaves so much of what we say
+        unread that it may not ask for more."""
         self._withheld: dict[Request, None] = {}
         """Active requests whose credit is not given back: the other side has enough of them."""
 
@@ -129,9 +129,12 @@ class RequestTable:
 
     # What we do
 
-    def open_credit(self) -> None:
-        """Grant the credit that the other side starts with."""
-        self._grant(self._config.request_credit)
+    def open_credit(self, *, is_said: bool = False) -> None:
+        """Grant the credit that the other side starts with. `is_said`: it was told before."""
+        if is_said:
+            self.their_credit = self._config.request_credit
+        else:
+            self._grant(self._config.request_credit)
 
     def may_propose(self, log: LogKey, start: int, end: int | None) -> bool:
         """Whether section 7 lets us propose this range now (credit is another matter)."""
@@ -169,6 +172,7 @@ class RequestTable:
         request.progress_at = self.now
         self.their_active += 1
         self._send(adjust)
+        self._came_to_something()
         self._withheld[request] = None
         self._return_withheld()
 
@@ -195,6 +199,8 @@ class RequestTable:
             # proposes: paced, a new replica of many logs would start a few of them each second.
             often = not paced and self._unpaced.add(self.now) > self._config.unpaced_refusals_max
             request.credit_paced = paced or often
+            if not request.credit_paced:
+                self._came_to_something()
         self._end_if_due(request)
 
     def forgive(self) -> None:
@@ -420,6 +426,12 @@ class RequestTable:
             self._grant(1)
             room -= 1
 
+    def _came_to_something(self) -> None:
+        """A proposal of theirs is confirmed, or we ask for what it offers ourselves."""
+        more = 0 if self._withheld else self._earned.add(self.their_credit)
+        if more:
+            self._grant(more)
+
     def _forget(self, request: Request) -> None:
         del self._by_number[request.number]
         requests = self._by_log[request.log]
@@ -453,14 +465,17 @@ class RequestTable:
         only lever that is legal and takes nothing from others is the credit. To stop reading is
         none: two honest sides that do so wait for each other for good.
         """
-        before, self._unread = self._unread, unread_bytes > self._config.answer_bytes_max
-        if not self._unread and self._kept_credit:
-            units, self._kept_credit = self._kept_credit, 0
-            self._grant(units)
-        return self._unread and not before
+        kept = self._kept_credit
+        if unread_bytes > self._config.answer_bytes_max:
+            self._kept_credit = kept or 0
+            return kept is None
+        self._kept_credit = None
+        if kept:
+            self._grant(kept)
+        return False
 
     def _grant(self, units: int) -> None:
-        if self._unread:
+        if self._kept_credit is not None:
             self._kept_credit += units
             return
         self.their_credit += units

@@ -1,5 +1,6 @@
 """What a hostile peer can make grow has a bound, and so has the work it can make us do."""
 
+from itertools import count
 from typing import Any, cast
 
 import pytest
@@ -154,7 +155,7 @@ def test_switches_to_and_fro_are_idle_work() -> None:
 
 def test_proposals_that_we_refuse_to_propose_ourselves_are_no_idle_work() -> None:
     """That is how two honest sides agree who proposes; many of them delay credit."""
-    config = replace(SMALL, idle_work_max=10.0, unpaced_refusals_max=20)
+    config = replace(SMALL, idle_work_max=10.0, unpaced_refusals_max=20, request_credit_max=64)
     peer, number = Impolite(config=config), 0
     peer.sent()
     credit = 0
@@ -269,7 +270,8 @@ def test_credit_for_refused_proposals_comes_back_slowly() -> None:
 
 def test_who_has_had_too_many_requests_open_gets_all_credit_back_as_they_end() -> None:
     """Also if those end first whose credit was given back at once."""
-    peer = Impolite(log_of(4), config=replace(SMALL, request_credit=2, requests_max=3))
+    config = replace(SMALL, request_credit=2, request_credit_max=2, requests_max=3)
+    peer = Impolite(log_of(4), config=config)
     peer.control(*(propose(2 * index, 5, eagerness=Eagerness.NOTIFY) for index in range(2)))
     peer.messages()
     peer.control(*(propose(2 * index, 5, eagerness=Eagerness.NOTIFY) for index in range(2, 4)))
@@ -282,6 +284,38 @@ def test_who_has_had_too_many_requests_open_gets_all_credit_back_as_they_end() -
         peer.data(encode_request_cancelled(number))
         given = [each for each in peer.messages() if isinstance(each, Grant)]
         assert given == ([Grant(1)] if number < 4 else [])
+
+
+def test_of_whose_proposals_something_comes_may_make_more_of_them() -> None:
+    """Twice as many, once so many were confirmed; but not who makes one at a time."""
+    config = replace(SMALL, request_credit=4, request_credit_max=14)
+    peer = Impolite(log_of(4), config=config)
+    numbers = count(0, 2)
+
+    def granted(at_once: int) -> int:
+        """For proposals that are confirmed."""
+        for _ in range(4 // at_once):
+            made = [next(numbers) for _ in range(at_once)]
+            peer.control(*(propose(each, 5, eagerness=Eagerness.NOTIFY) for each in made))
+        return sum(each.units for each in peer.messages() if isinstance(each, Grant))
+
+    assert granted(1) == 4 + 4  # what it starts with besides
+    # The last of those that come at once is alone when its turn is.
+    assert [granted(4) for _ in range(8)] == [4, 8, 4, 10, 4, 4, 4, 4]
+
+
+def test_offers_in_vain_earn_no_credit() -> None:
+    peer = Impolite(follows=False, config=replace(SMALL, request_credit=4))
+    made = range(0, 120, 2)
+    for first in made[::4]:
+        several = [first + at for at in (0, 2, 4, 6)]
+        peer.control(*map(propose, several), *map(cancel, several))
+        peer.sent()
+        for number in several:
+            peer.data(encode_request_cancelled(number))
+        peer.wait(1.0)
+    granted = sum(each.units for each in peer.messages() if isinstance(each, Grant))
+    assert granted == 4 + len(made)
 
 
 def test_a_request_whose_end_has_not_left_counts() -> None:

@@ -32,7 +32,7 @@ from wire import (
 
 LOG = LogKey(b"l" * 32, 0)
 HASH = b"\x00\x40" + b"h" * 64
-CONFIG = SessionConfig(request_credit=4)
+CONFIG = SessionConfig(request_credit=4, request_credit_max=4)
 
 Range = tuple[int, int | None]
 Choice = tuple[str, int, int]

@@ -105,7 +105,7 @@ async def test_what_is_in_force_on_a_connection_is_told() -> None:
             ours["requests"],
         )
         assert theirs["requests"] + theirs["peer_requests"] == 1
-        assert theirs["peer_requests_max"] == config.requests_max + config.request_credit
+        assert theirs["peer_requests_max"] == config.requests_max + config.request_credit_max
         assert ours["requests_left"] == config.request_credit
         assert theirs["in_flight_received_max"] == ours["in_flight_sent_max"] == 4 << 20
         assert theirs["in_flight_received"] == 0

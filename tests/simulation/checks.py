@@ -63,7 +63,7 @@ def _check_credit(engine: Engine) -> None:
     requests = [*table.all(), *table._held.values()]
     used = sum(not request.ours and not request.credit_returned for request in requests)
     total = table.their_credit + table.credit_owed + used
-    granted = engine._config.request_credit
+    granted = table._earned.unanswered_max
     _require(total == granted, f"request credit: {total} units instead of {granted}")
     _require(table.credit >= 0, "negative request credit")
     active = [request for request in requests if not request.ours and request.confirmed]

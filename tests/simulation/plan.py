@@ -199,8 +199,12 @@ def _troubles(rng: random.Random) -> tuple[str, ...]:
     return tuple(t for t in TROUBLES if t == "appends" or rng.random() < share)
 
 
+CREDIT_MAX = {1: 1, 3: 3, 64: 512}
+"""Few proposals stay few: who may make one at a time is what some worlds are about."""
+
+
 def _config(rng: random.Random) -> SessionConfig:
-    return SessionConfig(
+    config = SessionConfig(
         small_payload_bytes_max=rng.choice((0, 64, 1000, 65_536)),
         data_credit_bytes=rng.choice((700, 5_000, 100_000, 1 << 20)),
         quantum_bytes=rng.choice((100, 2_000, 65_536)),
@@ -211,6 +215,7 @@ def _config(rng: random.Random) -> SessionConfig:
         inside_payloads_max=rng.choice((1, 16)),
         sinks_max=rng.choice((2, 64)),
     )
+    return replace(config, request_credit_max=CREDIT_MAX[config.request_credit])
 
 
 def _with_few_requests(plan: Plan) -> Plan:
@@ -219,6 +224,7 @@ def _with_few_requests(plan: Plan) -> Plan:
     config = replace(
         plan.config, requests_max=rng.choice((1, 2, 5)), request_credit=rng.choice((1, 3))
     )
+    config = replace(config, request_credit_max=config.request_credit)
     # Each turn asks again for what was asked for at the one before.
     return replace(plan, config=config, is_watched=False)
 

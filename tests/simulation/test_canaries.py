@@ -312,7 +312,7 @@ KINDS = (
         "may not be",
     ),
     Worlds("logstore.quotas.Ledger.admit", have_room, "quotas", (7,), "bytes"),
-    Worlds("logstore.quotas.Ledger.declare", begin_anything, "quotas", (53,), "bytes"),
+    Worlds("logstore.quotas.Ledger.declare", begin_anything, "quotas", (6,), "bytes"),
     Worlds("peer.planner.rests.Rests.note", have_no_room_for_ever, "quotas", (5,), "got"),
 )
 """One for each check that only worlds with some kind of trouble put to the test."""
@@ -333,7 +333,7 @@ CANARIES: dict[str, Plant] = {
 
 
 ENOUGH = {
-    "peer.planner.progress.Progress.coming": draw_plan(3, only=("appends", "large")),
+    "peer.planner.progress.Progress.coming": draw_plan(1, only=("appends", "large")),
     "peer.data.outbound.Outbound.log_changed": draw_plan(10, only=("appends", "reads")),
     "tests.logstore.disk.SimFile.sync": draw_plan(7, only=("appends", "power")),
 }
