@@ -270,8 +270,10 @@ class Planner:
     ) -> bool:
         """Whether a log is to be looked at behind an answer of ours."""
         log = request.log
-        # Of a log that nobody here knew of nothing is asked yet.
+        # Of a log that nobody here knew of nothing is asked yet. Where theirs brings all that is
+        # new, what it leaves out is found below: a look at each of thousands in step finds nothing.
         is_new = self._shared.plans(log) and not known.spoken
+        is_new = is_new and not (request.active and covers(request))
         look = (bool(answer.unserved) and is_owed) or is_new
         if answer.take_over:
             # It was refused so that we ask for what we need, and is not to propose that again
