@@ -48,12 +48,18 @@ class Lane:
     """Runs jobs in a thread, one after another."""
 
     def __init__(
-        self, *, run_sync: RunSync | None = None, settled: Callable[[], None] | None = None
+        self,
+        *,
+        run_sync: RunSync | None = None,
+        settled: Callable[[], None] | None = None,
+        contested_max: int = JOBS_CONTESTED_MAX,
     ) -> None:
-        """`settled` is called in the event loop behind the outcomes of one hop."""
+        """`settled` is called in the event loop behind the outcomes of one hop. `contested_max`:
+        what goes over in one where several wait; more where all jobs are short."""
         limiter = trio.CapacityLimiter(1)
         self._run_sync = run_sync or partial(trio.to_thread.run_sync, limiter=limiter)
         self._settled = settled
+        self._contested_max = contested_max
         self._jobs = Line[Job]()
         self._own = Account()
         """Of what the node does for itself: never charged, and so before all others."""
@@ -124,7 +130,8 @@ class Lane:
             await finished.wait()
         finally:
             self._callers.discard(fail)
-        if errors:
+        # The lane may have ended since: what was done before was done all the same.
+        if errors and not results:
             # What ended the lane may have cancelled the caller as well, and that comes first.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise errors[0]
@@ -165,7 +172,7 @@ class Lane:
                 self._drained.unpark_all()
 
     async def _do_some(self) -> None:
-        most = JOBS_MAX if self._jobs.accounts == 1 else JOBS_CONTESTED_MAX
+        most = JOBS_MAX if self._jobs.accounts == 1 else self._contested_max
         jobs: list[Job] = []
         accounts: list[Account] = []
         now = trio.current_time()

@@ -24,7 +24,7 @@ from peer import (
 from peer.node.fairness import Account
 
 from .arrivals import Arrivals, Reading
-from .lane import Job, Lane, RunSync, Settle
+from .lane import JOBS_MAX, Job, Lane, RunSync, Settle
 from .port import Port, Replies
 from .reading import Fresh, from_fresh, look_up, read_entries, read_payload
 
@@ -47,7 +47,10 @@ class ReadHost:
     """Carries out the commands that read."""
 
     def __init__(self, store: Store, arrivals: Arrivals, *, run_sync: RunSync | None) -> None:
-        self.lanes = [Lane(run_sync=run_sync, settled=self.deliver) for _ in range(LANES)]
+        # A look-up takes 50 microseconds, half of what a hop costs: with four in one, fifty peers
+        # that are offered ten thousand logs wait for hops. Reads may take milliseconds each.
+        lanes = partial(Lane, run_sync=run_sync, settled=self.deliver)
+        self.lanes = [lanes(contested_max=JOBS_MAX), *(lanes() for _ in range(LANES - 1))]
         self._store = store
         self._arrivals = arrivals
         # Payload files stay open between two reads of the same request; None: a thread has it.
