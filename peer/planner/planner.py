@@ -26,7 +26,7 @@ from .fitting import Changes
 from .outcomes import Outcomes
 from .peer_log import PeerLog, PeerLogs
 from .progress import Mark, Progress
-from .ranges import Ranges, meet, minus
+from .ranges import Ranges, meet
 from .replying import Answers
 from .rests import Kind, Outcome, Rests
 from .retries import earliest
@@ -416,7 +416,7 @@ class Planner:
             # Soon, and not at once: a log that another session brings changes many times a second.
             # What is fetched once is brought whatever sizes an open request is for.
             fetched = meet(known.wants.fetches, ((1, event.newest),))
-            if self._rests.is_left(log, Kind.POOL) or self._owes(event, known) or fetched:
+            if self._rests.is_left(log, Kind.POOL) or known.unserved or fetched:
                 self._turns.mark_soon(log)
             elif self._may_fill_in(event, known):
                 # Whoever brings the log may have parts of it only, and this side what is between.
@@ -424,18 +424,6 @@ class Planner:
         if self._shared.plans(log) and not self._actions.requests_of(log):
             # Ahead of those that are only offered, though it be one of them.
             self._turns.mark(log)
-
-    def _owes(self, event: LogChanged, known: PeerLog) -> bool:
-        """Whether what the other side asked for in vain may be held now, and does not reach it.
-
-        Mostly it comes in a request of ours: who is refused what follows its entries, so that we
-        ask from where we stand, gets all of it in what we ask for.
-        """
-        held = meet(known.unserved, ((1, event.newest),))
-        if not held:
-            return False
-        requests = self._actions.requests_of(event.log)
-        return bool(minus(held, known.reachable(requests, self._actions.now)))
 
     def _may_fill_in(self, event: LogChanged, known: PeerLog) -> bool:
         """Whether entries or payloads are missing that another session did not bring."""

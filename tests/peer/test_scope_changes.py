@@ -6,6 +6,7 @@ scope does not cover, and nothing is taken in. Once everything is allowed, every
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
@@ -223,3 +224,21 @@ class Scopes(SteppedPair):
 
 TestScopes = Scopes.TestCase
 TestScopes.settings = settings(stateful_step_count=40)
+
+
+@pytest.mark.parametrize("counts", [(4, 1), (5, 2)])
+def test_what_comes_up_while_a_peer_may_read_is_told_although_its_request_is_cut(
+    counts: tuple[int, int],
+) -> None:
+    """What it asked for in vain is in a request of ours, which the narrower scope ends."""
+    log = LogKey(THIRD.id, 0)
+    nothing = Scope(frozenset(), WriteScope.FOLLOWED, THERE.id)
+    world = Scopes()
+    parts = tuple(counts if each == log else (0, 0) for each in LOGS)
+    world.meet(here=0, scope=nothing, counts=parts)
+    world.change_scope(scope=None)
+    world.append(log=log, side=1)
+    world.go_on(rounds=1)
+    world.append(log=log, side=1)
+    world.change_scope(scope=nothing)
+    world.teardown()
