@@ -305,6 +305,10 @@ class Receiver:
         incoming, entry = request.incoming, request.incoming.entry
         if entry is None or not entry.ingested or not incoming.in_piece:
             return
+        if entry.payload_bytes > self._config.small_payload_bytes_max:
+            # Without a sink it is one that was suspended as the session ends: begun anew, at its
+            # first byte, it would lose what came of it.
+            return
         if incoming.sink is None and not (incoming.discarding or incoming.held_already):
             self._begin_sink(request, entry)
 
