@@ -230,10 +230,12 @@ class Receiver:
 
     def _payload_whole(self, request: Request, entry: OpenEntry) -> None:
         incoming = request.incoming
-        if entry.ingested and yamf_hash(incoming.gathered) != entry.payload_hash:
+        was_gathered = incoming.sink is None and not (incoming.discarding or incoming.held_already)
+        is_right = was_gathered and yamf_hash(incoming.gathered) == entry.payload_hash
+        if was_gathered and entry.ingested and not is_right:
             # Whether anybody is to blame for that is another question where it is our entry that it
             # does not go with, and sinks have the answer.
-            self.put_aside(request)
+            self._begin_sink(request, entry)
         position = incoming.position
         incoming.position += 1
         incoming.progress = 0
@@ -249,13 +251,15 @@ class Receiver:
             incoming.held_already = False
             self._prover.keep_entry(request, entry, position)
         elif not incoming.discarding:
-            self._small_payload_whole(request, entry, position)
+            self._small_payload_whole(request, entry, position, is_right=is_right)
 
-    def _small_payload_whole(self, request: Request, entry: OpenEntry, position: int) -> None:
+    def _small_payload_whole(
+        self, request: Request, entry: OpenEntry, position: int, *, is_right: bool
+    ) -> None:
         incoming = request.incoming
         payload = bytes(incoming.gathered)
         incoming.gathered.clear()
-        if yamf_hash(payload) == entry.payload_hash:
+        if is_right:
             if entry.ingested:
                 self._prover.ingest_payload(request, entry, payload, position)
             else:
@@ -303,13 +307,9 @@ class Receiver:
         once more, many in one transaction, where sinks are a few questions to the store for each.
         """
         incoming, entry = request.incoming, request.incoming.entry
-        if entry is None or not entry.ingested or not incoming.in_piece:
-            return
-        if entry.payload_bytes > self._config.small_payload_bytes_max:
-            # Without a sink it is one that was suspended as the session ends: begun anew, at its
-            # first byte, it would lose what came of it.
-            return
-        if incoming.sink is None and not (incoming.discarding or incoming.held_already):
+        # Nothing is gathered of what has a sink, nor of what had one that was suspended as no more
+        # comes: begun anew, at its first byte, that would lose what came of it.
+        if entry is not None and entry.ingested and incoming.gathered:
             self._begin_sink(request, entry)
 
     def _begin_sink(self, request: Request, entry: OpenEntry) -> None:

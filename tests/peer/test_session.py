@@ -1,5 +1,7 @@
 """Setup, pings, timeouts and the good end of a session (point2point.md 1, 9), for both roles."""
 
+from random import Random
+
 import pytest
 from nacl.signing import SigningKey
 
@@ -306,6 +308,31 @@ def test_a_lost_connection_keeps_what_is_whole_and_what_can_be_resumed() -> None
     assert not lost.host.sinks
     assert lost.host.store.logs[LOG][1].payload is None
     assert b"x" * 1000 > lost.host.store.partial[LOG, 1] > b""
+
+
+@pytest.mark.parametrize("size", [1000, 100_000], ids=["small", "large"])
+def test_what_was_suspended_as_no_more_comes_is_not_begun_anew(size: int) -> None:
+    """Control messages go on behind the end of the data, and each has the data looked at."""
+    wire = Wire(store_of(1, Random(1).randbytes(size)), Store())
+    while not wire.ends[1].host.sinks:
+        for side in (0, 1):
+            wire.ends[side].work(0.0)
+            wire.send(side, 64)
+            wire.deliver(1 - side, 40)
+    for _ in range(3):
+        wire.send(0, 64)
+        wire.deliver(1, 64)
+        wire.ends[1].work(0.0)
+    engine, host = wire.ends[1].session._engine, wire.ends[1].host
+    assert engine is not None
+    engine.data_ended()
+    wire.ends[1].work(0.0)
+    kept = host.store.partial[LOG, 1]
+    assert kept
+    engine.receive_control(b"")
+    wire.ends[1].work(0.0)
+    assert not host.sinks
+    assert host.store.partial[LOG, 1] == kept
 
 
 def test_a_session_that_has_failed_says_and_takes_nothing_any_more() -> None:
