@@ -323,8 +323,7 @@ def _go_on_behind(
     missing = _missing(proposal, view, wants, newest)
     # Who listens too: where the other side has ended its request to ask itself, it may not repeat
     # that (section 6, 128), and would hear nothing more.
-    follows = wants.subscription is not None or wants.listens
-    watches = follows and view.newest == start - 1 and not wants.followed(newest)
+    watches = wants.follows and view.newest == start - 1 and not wants.followed(newest)
     if watches or (missing and missing[0][0] == start):
         return _confirm_tail(proposal, view, wants, start, newest)
     return refusal

@@ -69,6 +69,11 @@ class Wants(Struct, frozen=True):
         return self.subscription is not None or bool(self.fetches)
 
     @property
+    def follows(self) -> bool:
+        """Whether what comes of the log is of interest, though it were only to hear of it."""
+        return self.subscription is not None or self.listens
+
+    @property
     def is_planned(self) -> bool:
         """Whether there is something to propose of the log, though it were only to listen."""
         return self.is_wanted or self.listens

@@ -400,8 +400,7 @@ class PeerLog(Struct):
 
     def introduction(self, view: LogView, requests: Iterable[Request]) -> list[Ask]:
         """Of a log of which nothing is missing, say once what is held (section 10)."""
-        followed = self.wants.subscription is not None or self.wants.listens
-        if view.fork is not None or not view.runs or not followed:
+        if view.fork is not None or not view.runs or not self.wants.follows:
             return []
         first, last = view.runs[-1]
         if last == view.end:
