@@ -173,6 +173,9 @@ class Turns:
 
     def _has_had_turn(self, log: LogKey) -> bool:
         """Whether a log that is offered, and to which nothing happened, needs no turn now."""
+        if self._logs.is_closed(log):
+            # It was offered out of turn, when it changed, and refused: there is nothing to look at.
+            return True
         known = self._logs.get(log)
         return (known is not None and known.spoken) or self._shared.covered(log)
 

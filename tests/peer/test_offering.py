@@ -1,5 +1,6 @@
 """Logs that nobody has asked for are offered at a pace; what is wanted is not held back."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -69,6 +70,31 @@ def test_what_is_new_is_offered_at_once() -> None:
     waiting = next(log for log in LOGS if log not in offered)
     peer.store.append(AUTHOR, waiting.log_id, b"news")
     assert refuse_all(peer) == [waiting]
+
+
+def test_what_was_refused_out_of_turn_is_not_looked_up_in_its_turn() -> None:
+    """Where many sessions bring logs, most change before they come up: each was looked up twice."""
+    peer, looked_up = impolite(), Counter[LogKey]()
+    usual: Callable[..., list[Event]] = peer.host._replies
+
+    def replies(item: object) -> list[Event]:
+        if isinstance(item, LookUp):
+            looked_up[item.log] += 1
+        return usual(item)
+
+    peer.host._replies = replies  # type: ignore[method-assign]
+    peer.control(Grant(64))
+    offered = refuse_all(peer)
+    waiting = [log for log in LOGS if log not in offered]
+    for log in waiting[:50]:
+        peer.store.append(AUTHOR, log.log_id, b"news")
+    offered += refuse_all(peer)
+    while len(offered) < MANY:
+        peer.wait(0.2)
+        offered += refuse_all(peer)
+    peer.wait(5.0)
+    assert sorted(offered) == LOGS
+    assert set(looked_up.values()) == {1}
 
 
 def test_what_is_wanted_by_name_is_asked_for_at_once() -> None:
