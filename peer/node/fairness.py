@@ -7,9 +7,13 @@ times what another one gets; and by turns of peers it still takes half from ever
 a moment, however long it has been at it.
 
 So each peer has an **account** of what it has cost of late: seconds of this machine, of which half
-are forgotten every ten. Where several want something, whoever has cost least is served, and waits
-for nobody who is greedier than it is. Every eighth turn goes to who has waited longest, so that
-nobody stands still.
+are forgotten every ten. Where several want something, whoever has cost much less than others is
+served, and waits for nobody who is greedier than it is. Those who have cost about the same take
+turns. Every eighth turn goes to who has waited longest, so that nobody stands still.
+
+Much less, and not just less: what is forgotten makes room for more. Of fifty peers each of which
+has a thousand logs, those who happened to have cost 10 ms were served for 20 s and stayed at that,
+while those who had cost 15 ms stood still until half of it was forgotten.
 
 What came to something counts for a tenth: entries and payloads that were sent, or came, were
 verified, and are of a log that somebody here has asked for by name. The rest is **waste**. Without
@@ -41,7 +45,7 @@ later is held back by the network, at the end of whoever sends too much.
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Final, Generic, TypeVar
@@ -145,15 +149,15 @@ class Account:
         if self._parent is not None:
             self._parent.charge(seconds, now)
         busy = self._beside
-        if self.is_busy(now):
-            busy[self] = None
-        rests = False
-        for each in list(busy):
-            if not each.is_busy(now):
+        if self not in busy and self._lately_s >= BUSY_S:
+            for each in [each for each in busy if not each.is_busy(now)]:
                 del busy[each]
-            elif self.has_wasted_much_more(each, now):
-                rests = True
-        if rests:
+            busy[self] = None
+        # Most have not wasted so much that anybody else would have to be looked at.
+        has_wasted = self._wasted_s > MUCH_MORE_S
+        if has_wasted and any(
+            self.has_wasted_much_more(each, now) for each in busy if each.is_busy(now)
+        ):
             # What was done meanwhile, in a thread or by another connection, makes the rest longer
             # and not shorter: else the least of it would end the rest for the most.
             self.own_rest_until_s = max(self.own_rest_until_s, now) + REST_TIMES * seconds
@@ -195,10 +199,14 @@ class Account:
         """What came to nothing, and is not forgotten yet."""
         return float(max(0.0, self._wasted_s) * 0.5 ** ((now - self._at_s) / HALF_LIFE_S))
 
-    def rank(self, now: float) -> tuple[float, float]:
-        """The smaller goes first: by the peer or address, then by the connection."""
-        above = 0.0 if self._parent is None else self._parent.spent_s(now)
-        return above, self.spent_s(now)
+    def level(self, now: float) -> int:
+        """How much it has had: of those on one level nobody has had much less than another.
+
+        Each level is twice as high as the one below.
+        """
+        if self._spent_s <= MUCH_MORE_S:
+            return 0
+        return int(1 + self.spent_s(now) / MUCH_MORE_S).bit_length() - 1
 
 
 class Accounts:
@@ -222,8 +230,11 @@ class Accounts:
 class Line(Generic[T]):
     """What waits. Of one account in the order in which it came."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[Account, deque[tuple[int, T]]] = {}
+    def __init__(self, own: Account | None = None) -> None:
+        """`own`: of what the node does for itself, before all others."""
+        self._own = own
+        self._waiting: dict[Account, dict[Account, deque[tuple[int, T]]]] = {}
+        """By peer or address, then by account; who was served last stands last in both."""
         self._count = 0
         self._came = 0
         self._served = 0
@@ -234,26 +245,25 @@ class Line(Generic[T]):
     @property
     def accounts(self) -> int:
         """How many accounts there are of which something waits."""
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
     def put(self, account: Account, item: T) -> None:
         """Has something wait behind what waits of this account."""
         self._came += 1
         self._count += 1
-        items = self._waiting.get(account)
-        if items is None:
-            items = self._waiting[account] = deque()
-        items.append((self._came, item))
+        below = self._waiting.setdefault(account.payer, {})
+        below.setdefault(account, deque()).append((self._came, item))
 
     def put_behind_all(self, make: Callable[[], T]) -> int:
         """Has something wait behind what waits of each account; of how many there are."""
-        for account in list(self._waiting):
+        accounts = [account for below in self._waiting.values() for account in below]
+        for account in accounts:
             self.put(account, make())
-        return len(self._waiting)
+        return len(accounts)
 
     def rests_until_s(self, now: float) -> float:
         """When something may be taken: not after `now` unless all whose things wait rest."""
-        rests = (account.rests_until_s for account in self._waiting)
+        rests = (each.rests_until_s for below in self._waiting.values() for each in below)
         return min(rests, default=now)
 
     def rests(self, now: float) -> bool:
@@ -266,21 +276,54 @@ class Line(Generic[T]):
         Those who rest come behind all others.
         """
         account = self._next(now)
-        items = self._waiting[account]
+        # Out, and in again at the end if more of it waits: so those on one level take turns.
+        below = self._waiting.pop(account.payer)
+        items = below.pop(account)
         taken = [items.popleft()[1] for _ in range(min(count, len(items)))]
         self._count -= len(taken)
-        if not items:
-            del self._waiting[account]
+        if items:
+            below[account] = items
+        if below:
+            self._waiting[account.payer] = below
         return account, taken
 
     def _next(self, now: float) -> Account:
-        if len(self._waiting) == 1:
-            return next(iter(self._waiting))
-        self._served += 1
-        awake = [each for each in self._waiting if each.rests_until_s <= now]
-        if self._served % LONGEST_WAITING_EVERY == 0:
-            return min(awake or self._waiting, key=lambda account: self._waiting[account][0][0])
-        return min(awake or self._waiting, key=lambda account: account.rank(now))
+        if self._own in self._waiting:
+            return self._own
+        waiting = {payer: list(below) for payer, below in self._waiting.items()}
+        if len(waiting) > 1 or len(next(iter(waiting.values()))) > 1:
+            self._served += 1
+            waiting = _awake(waiting, now) or waiting
+            if self._served % LONGEST_WAITING_EVERY == 0:
+                accounts = (account for below in waiting.values() for account in below)
+                return min(accounts, key=self._came_first)
+        payer = _lowest(waiting, now)
+        return _lowest(waiting[payer], now)
+
+    def _came_first(self, account: Account) -> int:
+        return self._waiting[account.payer][account][0][0]
+
+
+def _awake(waiting: dict[Account, list[Account]], now: float) -> dict[Account, list[Account]]:
+    """Those who do not rest."""
+    awake = {
+        payer: [account for account in below if account.rests_until_s <= now]
+        for payer, below in waiting.items()
+    }
+    return {payer: below for payer, below in awake.items() if below}
+
+
+def _lowest(accounts: Iterable[Account], now: float) -> Account:
+    """The first of those on the lowest level."""
+    found, lowest = None, math.inf
+    for each in accounts:
+        level = each.level(now)
+        if level == 0:
+            return each
+        if level < lowest:
+            found, lowest = each, level
+    assert found is not None
+    return found
 
 
 class _Waiter:

@@ -60,9 +60,9 @@ class Lane:
         self._run_sync = run_sync or partial(trio.to_thread.run_sync, limiter=limiter)
         self._settled = settled
         self._contested_max = contested_max
-        self._jobs = Line[Job]()
         self._own = Account()
-        """Of what the node does for itself: never charged, and so before all others."""
+        """Of what the node does for itself: never charged, and before all others."""
+        self._jobs = Line[Job](self._own)
         self._waiting = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
         self._running = False
