@@ -1,6 +1,8 @@
 """News of logs in the turns of who made them: telling.py, and the inbox of a connection."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -11,7 +13,7 @@ from logstore import Store
 from peer import Event, Ingest, Ingested, LogChanged, LookedUp, LookUp
 from peer.node.fairness import TURN_EVENTS, Account, Accounts, Turns
 from peer.node.host.port import Port
-from peer.node.host.telling import Telling
+from peer.node.host.telling import Pile, Telling
 from peer.node.links.connection import Inbox
 from wire import LogKey
 
@@ -108,24 +110,56 @@ async def test_news_of_a_log_go_over_to_who_brings_its_next_entry(
         nursery.cancel_scope.cancel()
 
 
-async def test_where_others_wait_few_logs_are_told_in_a_turn(autojump_clock: MockClock) -> None:
-    bench = Bench()
+async def tell_while_others_wait(
+    bench: Bench, changes: list[LogChanged], behind_each: Callable[[], None]
+) -> None:
+    """Tells news of the flood's, in turns that somebody else wants as well."""
+    tell = bench.telling._tell
+
+    def told(pile: Pile) -> None:
+        tell(pile)
+        behind_each()
+
+    bench.telling._tell = told  # type: ignore[method-assign]
     seat = bench.turns.seat(bench.modest)
     async with trio.open_nursery() as nursery:
         await nursery.start(bench.telling.run)
         assert seat.turn_if_free()
-        bench.telling.take(news(*range(30)), dict.fromkeys(LOGS, bench.flood))
-
-        async def others() -> None:
-            while len(bench.told[0]) < 30:
+        bench.telling.take(changes, dict.fromkeys(LOGS, bench.flood))
+        with trio.fail_after(60.0):
+            while not bench.telling.idle:
                 await seat.turn()
                 await trio.lowlevel.checkpoint()
-
-        nursery.start_soon(others)
-        await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    assert sum(bench.counts) == 2 * 30
-    assert max(bench.counts) <= TURN_EVENTS // 2
+
+
+async def test_where_others_wait_little_is_told_in_a_turn(autojump_clock: MockClock) -> None:
+    bench = Bench()
+    told_after = list[int]()
+    await tell_while_others_wait(
+        bench, news(*range(30)), lambda: told_after.append(sum(bench.counts))
+    )
+    assert len(bench.logs()) == 30
+    in_turns = [after - before for before, after in pairwise((0, *told_after))]
+    assert max(in_turns) == TURN_EVENTS
+    # Few sessions are told much, and not many a little.
+    assert len(bench.counts) == 2 * math.ceil(30 / TURN_EVENTS)
+
+
+async def test_nobody_hears_of_the_older_behind_the_newer(autojump_clock: MockClock) -> None:
+    """What is being told in turns has reached one session, and not yet the other."""
+    bench = Bench()
+    newer = iter([news(2, height=2)])
+
+    def is_newer_now() -> None:
+        assert any(bench.told)
+        bench.telling.take(next(newer, []), {})
+
+    await tell_while_others_wait(bench, news(*range(TURN_EVENTS)), is_newer_now)
+    told = [[cast(LogChanged, event) for event, _ in told] for told in bench.told]
+    heights = [[event.height for event in each if event.log == LOGS[2]] for each in told]
+    assert sorted(heights) == [[1, 2], [2]]
+    assert all({event.log for event in each} == set(LOGS[:TURN_EVENTS]) for each in told)
 
 
 async def test_who_brought_a_log_pays_for_what_others_look_up_because_of_it() -> None:

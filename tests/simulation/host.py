@@ -208,10 +208,9 @@ class SimTelling(Telling):
         self._begun.clear()
 
     def _tell_some(self, pile: Pile) -> None:
-        changes = self._taken(pile, self._pace.rng.randint(1, 1 + len(pile.changes)))
-        if changes:
-            self._deliver(changes, pile.seat.account)
-        if pile.changes:
+        if pile:
+            self._step(pile, self._pace.rng.randint(1, 1 + len(pile)))
+        if pile:
             self._pace.soon(partial(self._tell_some, pile))
         else:
             del self._piles[pile.seat.account.payer]

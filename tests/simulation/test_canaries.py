@@ -312,7 +312,7 @@ KINDS = (
         "may not be",
     ),
     Worlds("logstore.quotas.Ledger.admit", have_room, "quotas", (7,), "bytes"),
-    Worlds("logstore.quotas.Ledger.declare", begin_anything, "quotas", (6,), "bytes"),
+    Worlds("logstore.quotas.Ledger.declare", begin_anything, "quotas", (1,), "bytes"),
     Worlds("peer.planner.rests.Rests.note", have_no_room_for_ever, "quotas", (5,), "got"),
 )
 """One for each check that only worlds with some kind of trouble put to the test."""

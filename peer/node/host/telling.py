@@ -9,6 +9,10 @@ News of one log replace each other: a session wants to know how a log is, not ho
 So no more waits here than there are logs, while a flood rests; and whoever brings the next entry of
 a log has its news told in his own turn, however greedy the one before him was.
 
+What is told in one turn where others wait is a few changes to one session, and not one change to
+all of them: what a session does behind news, whatever they are, is most of what it costs to tell
+one. With one change to each of twenty sessions, a thousand new logs took a fifth longer.
+
 What was made here, or by another process that has the store open, waits for nobody.
 """
 
@@ -31,7 +35,44 @@ class Pile:
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
-        self.changes: dict[LogKey, LogChanged] = {}
+        self._changes: dict[LogKey, LogChanged] = {}
+        self._round: dict[LogKey, LogChanged] = {}
+        """What is being told,"""
+        self._left: list[Port] = []
+        """and who is still to be told of it."""
+
+    def __len__(self) -> int:
+        """Of how many logs somebody is still to be told."""
+        return len(self._changes) + len(self._round)
+
+    def put(self, change: LogChanged) -> None:
+        self._changes[change.log] = change
+
+    def discard(self, log: "LogKey") -> None:
+        """There is something newer, in another pile or in this: nobody else hears of the older."""
+        self._changes.pop(log, None)
+        self._round.pop(log, None)
+
+    def next_round(self, most: int | None, ports: "Collection[Port]") -> None:
+        """Goes on to what has waited longest, if all have been told of what went before."""
+        if not self._round:
+            logs = list(self._changes)[:most]
+            self._round = {log: self._changes.pop(log) for log in logs}
+            self._left = list(ports)
+
+    def take(self, most: int | None) -> "tuple[list[LogChanged], list[Port]]":
+        """What to tell now, and whom."""
+        changes = list(self._round.values())
+        count = len(self._left) if most is None else max(1, most // max(1, len(changes)))
+        ports, self._left = self._left[:count], self._left[count:]
+        return changes, ports
+
+    def told(self) -> "list[LogKey]":
+        """The logs of a round that has ended."""
+        if self._left:
+            return []
+        logs, self._round = list(self._round), {}
+        return logs
 
 
 class Telling:
@@ -52,14 +93,14 @@ class Telling:
         for change in changes:
             log = change.log
             if (older := self._pile_of.pop(log, None)) is not None:
-                del older.changes[log]
+                older.discard(log)
             if log in makers:
                 pile = self._pile_of[log] = self._pile(makers[log].payer)
-                pile.changes[log] = change
+                pile.put(change)
             else:
                 own.append(change)
         if own:
-            self._deliver(own, None)
+            _deliver(own, list(self._ports), None)
         self._begin()
 
     def _begin(self) -> None:
@@ -69,9 +110,9 @@ class Telling:
                 self._tell(pile)
         for pile in self._begun:
             # Most are told at once, and a task for each commit would have nothing to do.
-            if not pile.changes:
+            if not pile:
                 del self._piles[pile.seat.account.payer]
-        self._begun = [pile for pile in self._begun if pile.changes]
+        self._begun = list(filter(None, self._begun))
         if self._begun:
             self._begins.unpark_all()
 
@@ -89,25 +130,20 @@ class Telling:
         return pile
 
     def _tell(self, pile: Pile) -> None:
-        """Tells of what waits, or of some of it where others wait for their turns."""
+        """Tells of all that waits, or of some of it to some where others wait for their turns."""
         most = pile.seat.events_max
-        if most is not None:
-            most = max(1, most // max(1, len(self._ports)))
-        changes = self._taken(pile, most)
-        if changes:
-            with pile.seat.paid():
-                self._deliver(changes, pile.seat.account)
+        with pile.seat.paid():
+            self._step(pile, most)
+            while pile and most is None:
+                self._step(pile, None)
 
-    def _taken(self, pile: Pile, most: int | None) -> list[LogChanged]:
-        """The first of a pile, which wait no more."""
-        logs = list(pile.changes)[:most]
-        for log in logs:
+    def _step(self, pile: Pile, most: int | None) -> None:
+        """Tells up to `most` changes in all, and one at least."""
+        pile.next_round(most, self._ports)
+        changes, ports = pile.take(most)
+        _deliver(changes, [port for port in ports if port in self._ports], pile.seat.account)
+        for log in pile.told():
             del self._pile_of[log]
-        return [pile.changes.pop(log) for log in logs]
-
-    def _deliver(self, changes: list[LogChanged], payer: Account | None) -> None:
-        for port in list(self._ports):
-            port.deliver(*changes, payer=payer)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Tells what has to wait, until cancelled."""
@@ -121,7 +157,12 @@ class Telling:
                     nursery.start_soon(self._tell_in_turns, pile)
 
     async def _tell_in_turns(self, pile: Pile) -> None:
-        while pile.changes:
+        while pile:
             await pile.seat.turn()
             self._tell(pile)
         del self._piles[pile.seat.account.payer]
+
+
+def _deliver(changes: list[LogChanged], ports: "Iterable[Port]", payer: Account | None) -> None:
+    for port in ports:
+        port.deliver(*changes, payer=payer)
