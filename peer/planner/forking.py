@@ -71,6 +71,10 @@ class Forking:
 
         It may come from somebody who has only one of them, or from before a connection was lost.
         """
+        if view.fork is None:
+            # A record of searches that found nothing would keep each of thousands of logs that are
+            # refused from being forgotten.
+            return
         before = self._search(known).before(view)
         if before is not None:
             self._ask_before(view.log, known, before)

@@ -165,7 +165,11 @@ class WaitingLine:
     def pop(self) -> LogKey:
         """The next one; the line must not be empty."""
         if self._pushed:
-            return self._pushed.popitem(last=False)[0]
+            log = self._pushed.popitem(last=False)[0]
+            if not self._pushed:
+                # What thousands of logs took that changed at once is never given back otherwise.
+                self._pushed.clear()
+            return log
         for rank in (self._asks, self._offers):
             if rank:
                 return rank.pop()

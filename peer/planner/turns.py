@@ -161,6 +161,9 @@ class Turns:
                 if is_offer:
                     self.offering.offered()
                 self._look(log, Look())
+        if not self._dirty:
+            # Empty, it has the size that it had for thousands of logs.
+            self._dirty.clear()
         # Last: only what is left in line now has got no request for want of credit.
         if self.room.is_due(waits=bool(self.line or self._credit_waits)):
             waiting = self.line.count(self._needs_request) + len(self._credit_waits)
