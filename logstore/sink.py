@@ -19,16 +19,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from wire import LogKey, PayloadHasher
 
-from .errors import PayloadBusy, PayloadDropped, PayloadMismatch, translated
-from .files import (
-    ArrivingFile,
-    Claimed,
-    PayloadFiles,
-    Staged,
-    hash_prefix,
-    set_file_state,
-    write_all,
-)
+from .errors import PayloadBusy, PayloadDropped, PayloadMismatch, StoreOverQuota, translated
+from .files import ArrivingFile, PayloadFiles, Staged, hash_prefix, set_file_state, write_all
 from .records import INLINE_BYTES_MAX, PayloadFile
 from .rows import pack_u64
 from .schema import FILE_GARBAGE, FILE_PARTIAL, FILE_WHOLE
@@ -304,7 +296,11 @@ class PayloadSink:
         return id_
 
     def _take_over(self, id_: bytes) -> None:
-        claimed = self._claim(id_, (FILE_PARTIAL, FILE_WHOLE))
+        claimed = self._files.claim(id_, (FILE_PARTIAL, FILE_WHOLE))
+        if claimed is None:
+            # Another has it, or it was finished or given up since its row was seen.
+            raise _busy(self._where)
+        self._handle, self._file_id = claimed.handle, id_
         handle, synced = claimed.handle, claimed.synced
         with translated(self._where):
             hasher = hash_prefix(handle, synced)
@@ -318,21 +314,26 @@ class PayloadSink:
             self._earlier = tuple(claimed.sources.split("\n"))
 
     def _make_file(self) -> None:
+        """Raises PayloadBusy and StoreOverQuota, before anything has changed."""
+        id_, handle = self._files.take_blank()
+        try:
+            self._begin_in(id_)
+        except (PayloadBusy, StoreOverQuota):
+            self._files.give_back(id_, handle)
+            raise
+        except BaseException:
+            # Whether the row has been written is not known: it is blank no more.
+            handle.close()
+            raise
+        self._handle, self._file_id = handle, id_
+
+    def _begin_in(self, id_: bytes) -> None:
         with self._judged() as (transaction, ledger):
             if self._find(transaction.db) is not None:
                 raise _busy(self._where)
             if ledger is not None:
                 ledger.declare(self._wanted)
-            id_ = self._files.add_row(transaction, FILE_PARTIAL, self._wanted, self._source)
-        self._claim(id_, (FILE_PARTIAL,))
-
-    def _claim(self, id_: bytes, states: tuple[int, ...]) -> "Claimed":
-        """Raises PayloadBusy; also for what was finished or given up since its row was seen."""
-        claimed = self._files.claim(id_, states)
-        if claimed is None:
-            raise _busy(self._where)
-        self._handle, self._file_id = claimed.handle, id_
-        return claimed
+            self._files.name_blank(transaction, id_, self._wanted, self._source)
 
     def _sync(self, state: int) -> None:
         with self._failing():

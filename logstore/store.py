@@ -103,8 +103,8 @@ class Store(StoreView):
         """Closes the store; a second time does nothing."""
         if self._identity is not None:
             self._identity.close()
-        self._database.close()
         self._files.close()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self

@@ -163,4 +163,5 @@ def test_a_backup_beside_a_writer_is_consistent(store: Store, tmp_path: Path) ->
     store.drop(next(store.logs()).key)
     assert store.path is not None
     with Store.open(store.path):
-        assert [p for p in (store.path / "payloads").rglob("*") if p.is_file()] == []
+        files = (p for p in (store.path / "payloads").rglob("*") if p.is_file())
+        assert [p for p in files if p.stat().st_size] == []  # empty ones were made ahead
