@@ -106,8 +106,11 @@ class Turns:
     # In line
 
     def mark(self, log: LogKey, *, first: bool = False) -> None:
-        """A log is to be planned anew."""
-        self._shared.known_of(log)
+        """A log is to be planned anew.
+
+        Nothing is kept of it until its turn comes: ten thousand logs that change while others have
+        their turns would take 300 MB in fifty sessions.
+        """
         if log in self._looking:
             # The answer that is under way may be older than what happened: one more look, and not
             # two at the same time, which would both ask for the same.
