@@ -314,8 +314,13 @@ class PayloadFiles:
         what it is for (`name_blank`), or an entry takes it over."""
         with self._blank_lock:
             for _ in range(_BLANK_ATTEMPTS):
-                if self._blank:
-                    return self._blank.popitem()
+                while self._blank:
+                    id_, handle = self._blank.popitem()
+                    if self._system.file_size(self.path_of(id_)) is not None:
+                        return id_, handle
+                    # It has waited for long, and somebody has tidied empty files away. What would
+                    # be written to it would be acknowledged and be in no folder.
+                    handle.close()
                 count = self._blanks_next
                 try:
                     self._make_blank(count)

@@ -159,6 +159,21 @@ def test_where_handles_run_short_there_is_still_one_for_each_payload(tmp_path: P
             begin(store, 5)
 
 
+def test_a_file_that_somebody_has_tidied_away_is_not_used(replica: Store) -> None:
+    for seq in range(1, 5):
+        receive(replica, seq)
+    gone = list(replica._files._blank)
+    assert gone
+    for id_ in gone:
+        replica._files.path_of(id_).unlink()
+    receive(replica, 5)
+    with replica.open_payload(LOG.key, 5) as reader:
+        assert reader.read(0, LARGE) == bytes(LARGE)
+    assert not set(gone) & set(replica._files._blank)
+    replica._files.tidy()
+    assert all(isinstance(found, LogVerdict) for found in replica.verify())
+
+
 def test_nobody_has_the_file_of_somebody_else(replica: Store) -> None:
     taken = [replica._files.take_blank() for _ in range(3 * BLANKS_MAX)]
     assert len({id_ for id_, _ in taken}) == len(taken)
