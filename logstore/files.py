@@ -278,8 +278,8 @@ class PayloadFiles:
                         # It says nothing of the database, whose connections would be given up.
                         failed = error
                         break
+                    opened.callback(handle.close)
                     if handle.try_lock():
-                        opened.callback(handle.close)
                         claimed.append(Claimed(handle, row[1], row[2]))
                     else:
                         handle.close()

@@ -290,8 +290,9 @@ def test_a_session_without_setup_closes_at_once(role: Role) -> None:
     assert session.closed
 
 
-def test_a_lost_connection_keeps_what_is_whole_and_what_can_be_resumed() -> None:
-    wire = Wire(store_of(1, b"x" * 1000), Store())
+def amid_a_payload(payload: bytes) -> Wire:
+    """Some of it has reached the other end, and more is under way."""
+    wire = Wire(store_of(1, payload), Store())
     while not wire.ends[1].host.sinks:
         for side in (0, 1):
             wire.ends[side].work(0.0)
@@ -301,6 +302,11 @@ def test_a_lost_connection_keeps_what_is_whole_and_what_can_be_resumed() -> None
         wire.send(0, 64)
         wire.deliver(1, 64)
         wire.ends[1].work(0.0)
+    return wire
+
+
+def test_a_lost_connection_keeps_what_is_whole_and_what_can_be_resumed() -> None:
+    wire = amid_a_payload(b"x" * 1000)
     lost = wire.ends[1]
     lost.session.receive_eof(0.0)
     lost.work(0.0)
@@ -313,16 +319,7 @@ def test_a_lost_connection_keeps_what_is_whole_and_what_can_be_resumed() -> None
 @pytest.mark.parametrize("size", [1000, 100_000], ids=["small", "large"])
 def test_what_was_suspended_as_no_more_comes_is_not_begun_anew(size: int) -> None:
     """Control messages go on behind the end of the data, and each has the data looked at."""
-    wire = Wire(store_of(1, Random(1).randbytes(size)), Store())
-    while not wire.ends[1].host.sinks:
-        for side in (0, 1):
-            wire.ends[side].work(0.0)
-            wire.send(side, 64)
-            wire.deliver(1 - side, 40)
-    for _ in range(3):
-        wire.send(0, 64)
-        wire.deliver(1, 64)
-        wire.ends[1].work(0.0)
+    wire = amid_a_payload(Random(1).randbytes(size))
     engine, host = wire.ends[1].session._engine, wire.ends[1].host
     assert engine is not None
     engine.data_ended()

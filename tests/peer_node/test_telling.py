@@ -107,6 +107,7 @@ async def test_news_of_a_log_go_over_to_who_brings_its_next_entry(
         assert bench.logs() == [LOGS[1], LOGS[2]]
         await trio.sleep(6.0)
         assert len(bench.told[0]) == 2
+        assert 0 not in bench.counts
         nursery.cancel_scope.cancel()
 
 

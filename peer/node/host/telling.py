@@ -133,9 +133,11 @@ class Telling:
         """Tells of all that waits, or of some of it to some where others wait for their turns."""
         most = pile.seat.events_max
         with pile.seat.paid():
-            self._step(pile, most)
-            while pile and most is None:
-                self._step(pile, None)
+            # Not always anything: another pile may have taken it over before the turn came.
+            while pile:
+                self._step(pile, most)
+                if most is not None:
+                    break
 
     def _step(self, pile: Pile, most: int | None) -> None:
         """Tells up to `most` changes in all, and one at least."""
