@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from .database import Database, Transaction
+    from .database import Database
 
 PAYLOADS: Final = "payloads"
 COLLECT_LOCK: Final = "collect.lock"
@@ -186,13 +186,24 @@ def attach_file(
     db: "apsw.Connection", id_: bytes, key: LogKey, seq: int, payload_hash: bytes, size: int
 ) -> None:
     """Makes a file the payload of an entry."""
-    name = (key.author, pack_u64(key.log_id), pack_u64(seq))
-    blob = pack_u64(size)
-    tag = file_tag(FILE_ATTACHED, name, payload_hash, blob, size, "")
+    _name_file(db, id_, FILE_ATTACHED, PayloadFile(id_, key, seq, size, payload_hash), size, "")
+
+
+def name_blank(db: "apsw.Connection", id_: bytes, wanted: PayloadFile, source: str) -> None:
+    """Makes a blank file the part of a payload, none of which is there yet."""
+    _name_file(db, id_, FILE_PARTIAL, wanted, 0, source)
+
+
+def _name_file(
+    db: "apsw.Connection", id_: bytes, state: int, payload: PayloadFile, synced: int, sources: str
+) -> None:
+    name = (payload.key.author, pack_u64(payload.key.log_id), pack_u64(payload.seq))
+    size = pack_u64(payload.payload_bytes)
+    tag = file_tag(state, name, payload.payload_hash, size, synced, sources)
     db.execute(
         "UPDATE files SET state = ?, author = ?, log_id = ?, seq = ?, payload_hash = ?,"
-        " payload_bytes = ?, synced = ?, sources = '', tag = ? WHERE id = ?",
-        (FILE_ATTACHED, *name, payload_hash, blob, size, tag, id_),
+        " payload_bytes = ?, synced = ?, sources = ?, tag = ? WHERE id = ?",
+        (state, *name, payload.payload_hash, size, synced, sources, tag, id_),
     )
 
 
@@ -353,20 +364,6 @@ class PayloadFiles:
         for id_, claimed in zip(ids, self._claim(ids, (FILE_STAGING,)), strict=True):
             if claimed is not None:
                 self._blank[id_] = claimed.handle
-
-    def name_blank(
-        self, transaction: "Transaction", id_: bytes, wanted: PayloadFile, source: str
-    ) -> None:
-        """A blank file is the part of a payload from now on."""
-        author, log_id = wanted.key
-        name = (author, pack_u64(log_id), pack_u64(wanted.seq))
-        size = pack_u64(wanted.payload_bytes)
-        tag = file_tag(FILE_PARTIAL, name, wanted.payload_hash, size, 0, source)
-        transaction.db.execute(
-            "UPDATE files SET state = ?, author = ?, log_id = ?, seq = ?, payload_hash = ?,"
-            " payload_bytes = ?, sources = ?, tag = ? WHERE id = ?",
-            (FILE_PARTIAL, *name, wanted.payload_hash, size, source, tag, id_),
-        )
 
     def stage(self, payload: bytes | Path | BinaryIO) -> Staged:
         """Hashes a payload and, above 64 KiB, brings it to disk. `release` it afterwards.

@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Final, Self
 from wire import LogKey, PayloadHasher
 
 from .errors import PayloadBusy, PayloadDropped, PayloadMismatch, StoreOverQuota, translated
-from .files import ArrivingFile, PayloadFiles, Staged, hash_prefix, set_file_state, write_all
+from .files import (
+    ArrivingFile,
+    PayloadFiles,
+    Staged,
+    hash_prefix,
+    name_blank,
+    set_file_state,
+    write_all,
+)
 from .records import INLINE_BYTES_MAX, PayloadFile
 from .rows import pack_u64
 from .schema import FILE_GARBAGE, FILE_PARTIAL, FILE_WHOLE
@@ -333,7 +341,7 @@ class PayloadSink:
                 raise _busy(self._where)
             if ledger is not None:
                 ledger.declare(self._wanted)
-            self._files.name_blank(transaction, id_, self._wanted, self._source)
+            name_blank(transaction.db, id_, self._wanted, self._source)
 
     def _sync(self, state: int) -> None:
         with self._failing():
