@@ -24,6 +24,7 @@ from logstore import (
     StoreDamaged,
 )
 from tests.logstore.authors import AuthorLog
+from tests.payload_files import payload_files as files_of
 from wire import yamf_hash
 
 LARGE = bytes(range(256)) * 400
@@ -36,10 +37,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def payload_files(store: Store) -> list[Path]:
-    """Those with something in them: others may have been made ahead."""
     assert store.path is not None
-    files = (path for path in (store.path / "payloads").rglob("*") if path.is_file())
-    return [path for path in files if path.stat().st_size]
+    return files_of(store.path)
 
 
 def receive(store: Store, log: AuthorLog, seq: int, payload: bytes, source: str = "a") -> object:

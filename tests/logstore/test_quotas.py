@@ -22,6 +22,7 @@ from logstore import (
 )
 from logstore.brought import UNDECIDED_MAX
 from tests.logstore.authors import AuthorLog, signing_key
+from tests.payload_files import payload_files
 from wire import LogKey, yamf_hash
 
 PEER, OTHER = b"p" * 32, b"o" * 32
@@ -410,8 +411,7 @@ def test_parts_that_nobody_goes_on_with_go_away(store: Store) -> None:
     begin(store, log, 1, LARGE)
     begin(store, log, 2, LARGE)
     assert store.path is not None
-    found = (path for path in (store.path / "payloads").rglob("*") if path.is_file())
-    files = [path for path in found if path.stat().st_size]  # others were made ahead
+    files = payload_files(store.path)
     assert len(files) == 2
     os.utime(files[0], (1000, 1000))
     assert store.drop_stale(3600) == 1
