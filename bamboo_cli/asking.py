@@ -15,7 +15,7 @@ from logstore import Store, System
 from peer import counted, json_number
 from wire import LogKey
 
-from .errors import Problem
+from .errors import NO_ANSWER, Problem
 
 if TYPE_CHECKING:
     from peer.node import Asked, PeerAddress
@@ -76,7 +76,8 @@ class Asker:
         elif self._always:
             raise Problem(
                 f"{store.path}: there is nobody to ask, since no peer was ever reached from here;"
-                " `sync HOST:PORT` asks one, and without --ask-first nobody is asked"
+                " `sync HOST:PORT` asks one, and without --ask-first nobody is asked",
+                NO_ANSWER,
             )
 
     def _ask(self, addresses: "list[PeerAddress]") -> "Asked":
@@ -107,7 +108,8 @@ class Asker:
                 raise Problem(
                     f"{self._named}: nobody says whether this store has the newest entry"
                     f" ({reasons}); nothing was signed: without --ask-first it is signed all the"
-                    " same"
+                    " same",
+                    NO_ANSWER,
                 )
             self._terminal.note(
                 f"nobody says whether this store has the newest entry of {self._named} ({reasons});"

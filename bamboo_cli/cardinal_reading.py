@@ -20,7 +20,8 @@ from .cardinal_streams import (
     number_of,
     weight_of,
 )
-from .errors import DONE, FAILED, Problem, WrongUsage
+from .errors import DONE, FAILED, TIMED_OUT, Problem, WrongUsage
+from .naming import resolved_log
 from .opening import opened_store
 from .terminal import Items, Pairs
 from .values import rfc3339
@@ -426,7 +427,7 @@ def run_wait(args: "Namespace", terminal: "Terminal") -> int:
             is_met = any(each is not None and each.header is not None for each in known)
             result = "timeout" if is_met else "not_found"
     terminal.result({"result": result}, result)
-    return DONE if result == "success" else FAILED
+    return DONE if result == "success" else TIMED_OUT
 
 
 def run_status(args: "Namespace", terminal: "Terminal") -> int:
@@ -484,17 +485,15 @@ def run_follow(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.cardinal import NotAStream, chosen_topics, stream_of
 
     [name] = args.words
-    try:
-        key = LogKey.parse(name)
-    except ValueError as error:
-        raise WrongUsage(f"cardinal follow: {error}") from None
     with opened_store(args) as store:
+        key = resolved_log(store, name)
         store.follow(key)
         timeout_s = 0.0 if args.timeout is None else args.timeout
         if not _comes_within(store, partial(_has_come, store, key), timeout_s):
             raise Problem(
                 f"{key}: followed, but its entry 1 is not here, which names its other topics;"
-                " give the command again once it is"
+                " give the command again once it is",
+                TIMED_OUT if timeout_s else FAILED,
             )
         stream = stream_of(store, key)
         try:

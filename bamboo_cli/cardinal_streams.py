@@ -8,7 +8,7 @@ from logstore import Store
 from peer import json_number
 
 from .errors import Problem, WrongUsage
-from .values import log_key
+from .naming import resolved_log
 
 if TYPE_CHECKING:
     from gateways.cardinal import Stream
@@ -19,21 +19,21 @@ _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*")
 
 
 def named_stream(store: Store, text: str) -> "Stream":
-    """By its log, or one's own by the chain."""
+    """By its log, or one's own by the chain, which comes first: chains were here before names."""
     from gateways.cardinal import own_stream, stream_of
 
-    if "/" in text:
-        try:
-            key = log_key(text)
-        except ValueError as error:
-            raise WrongUsage(f"cardinal: {error}") from None
-        return stream_of(store, key)
-    found = own_stream(store, text)
-    if found is None:
+    found = None if "/" in text else own_stream(store, text)
+    if found is not None:
+        return found
+    try:
+        log = resolved_log(store, text)
+    except (Problem, WrongUsage):
+        if "/" in text:
+            raise
         raise Problem(
             f"{text[:70]}: this store has no such chain of its own; another's stream is AUTHOR/LOG"
-        )
-    return found
+        ) from None
+    return stream_of(store, log)
 
 
 def own_named_stream(store: Store, text: str) -> "Stream":

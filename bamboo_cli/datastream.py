@@ -10,8 +10,9 @@ from peer import counted, json_number, log_fields
 from wire import LogKey
 
 from .asking import Asker
-from .datastream_serving import DEFAULT_LISTEN, log_of, parsed, run_relay, run_serve
+from .datastream_serving import DEFAULT_LISTEN, parsed, run_relay, run_serve
 from .errors import DONE, FAILED, Problem, WrongUsage
+from .naming import resolved_log
 from .online import run_trio, tcp_address
 from .opening import opened_store
 from .settings import Parser
@@ -193,8 +194,8 @@ def _source(store: Store, log_id: int) -> Any:  # noqa: ANN401 - loaded when it 
 def _header(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.datastream import StreamLog
 
-    key = log_of(args)
     with opened_store(args, readonly=True) as store:
+        key = resolved_log(store, args.words[0])
         log = StreamLog(store, key)
         try:
             state = log.update()
@@ -240,11 +241,11 @@ def _entries(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.datastream import StreamLog
     from gateways.datastream.codec import decode_entries
 
-    key = log_of(args)
     first, last = 0, None
     if len(args.words) > 1:
         first, last = parsed(_entry_range, args.words[1], args.verb)
     with opened_store(args, readonly=True) as store:
+        key = resolved_log(store, args.words[0])
         log = StreamLog(store, key)
         try:
             log.update()
@@ -287,8 +288,9 @@ def _print_entry(
 def _bookmark(args: "Namespace", terminal: "Terminal") -> int:
     from gateways.datastream import StreamLog
 
-    key, mark = log_of(args), parsed(_hex, args.words[1], args.verb)
+    mark = parsed(_hex, args.words[1], args.verb)
     with opened_store(args, readonly=True) as store:
+        key = resolved_log(store, args.words[0])
         log = StreamLog(store, key)
         try:
             log.update()
@@ -334,8 +336,9 @@ def _export_file(args: "Namespace", terminal: "Terminal") -> int:
 
     if args.no_bookmarks and args.bookmarks is not None:
         raise WrongUsage("datastream export-file: --no-bookmarks and --bookmarks exclude another")
-    key, path = log_of(args), Path(args.words[1])
+    path = Path(args.words[1])
     with opened_store(args, readonly=True) as store:
+        key = resolved_log(store, args.words[0])
         done = export_file(
             store,
             key,

@@ -11,9 +11,9 @@ from wire import LogKey
 from .asking import Asker
 from .errors import DONE, WrongUsage
 from .gateway_serving import run_serving, until_signal, warn_beyond_loopback
+from .naming import resolved_log
 from .online import tcp_address
 from .opening import opened_store
-from .values import log_key
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -30,11 +30,6 @@ def parsed(kind: Callable[[str], Any], text: str, verb: str) -> Any:  # noqa: AN
         raise WrongUsage(f"datastream {verb}: {error}") from None
 
 
-def log_of(args: "Namespace") -> LogKey:
-    key: LogKey = parsed(log_key, args.words[0], args.verb)
-    return key
-
-
 def _limits(args: "Namespace") -> dict[str, Any]:
     given = {
         "clients_max": args.max_clients,
@@ -45,8 +40,8 @@ def _limits(args: "Namespace") -> dict[str, Any]:
 
 
 def run_serve(args: "Namespace", terminal: "Terminal") -> int:
-    key = log_of(args)
     with opened_store(args) as store:
+        key = resolved_log(store, args.words[0])
         run_serving(partial(_serve_until_signal, store, key, args, terminal))
     return DONE
 

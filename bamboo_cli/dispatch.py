@@ -126,7 +126,9 @@ def _run_command(command: Command, argv: list[str], terminal: Terminal) -> int:
     except HelpWanted as wanted:
         terminal.data(str(wanted).encode())
         return DONE
+    args.terminal = terminal
     terminal.as_json = args.json
+    terminal.json_is_asked = "--json" in argv
     terminal.verbose = args.verbose
     return definition.run(args, terminal)
 
@@ -178,7 +180,8 @@ def _overview() -> str:
             *lines,
             "",
             "Exit status: 0 done, 1 the answer is no or the work failed, 2 wrong usage,",
-            "3 nobody answers, 7 refused by the other side, 130 interrupted.",
+            "3 nobody answers, 4 --timeout is over, 5 forked, 6 incomplete, 7 refused,",
+            "130 interrupted.",
             "",
         ]
     )

@@ -1,5 +1,6 @@
 """`dump`: entries and payloads as JSON lines that `import` takes in."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
@@ -15,14 +16,16 @@ from logstore import (
     StoreError,
     StoreFailed,
 )
+from peer import json_number, log_fields
 from wire import LogKey
 
+from .entry_lines import COPY_BYTES
 from .errors import DONE, FAILED, Problem
+from .naming import LOG_HELP, log_key
 from .opening import READ_ENTRIES, held_log, opened_store, read_page
-from .reading import COPY_BYTES
 from .registry import Definition
 from .settings import Parser
-from .values import EVERYTHING, LOG_HELP, SeqRange, log_key, seq_range
+from .values import EVERYTHING, SeqRange, rfc3339, seq_range
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -115,6 +118,8 @@ class _Dump:
     def _print(self, stored: StoredEntry) -> None:
         """One line; `encoded` comes first, so that `import` can judge a payload while it reads it.
 
+        What a log is called here is not in it, unlike elsewhere: a dump is made to be given away.
+
         Of an entry whose payload cannot be read there is the rest, which `import` takes too, and
         what comes after it needs.
         """
@@ -123,7 +128,13 @@ class _Dump:
             reader = None
             if stored.payload is None and stored.payload_state is PayloadState.PRESENT:
                 reader = self._checked(stored, opened)
-            terminal.data(b'{"encoded": "' + stored.encoded.hex().encode() + b'", "payload": ')
+            fields = {
+                "encoded": stored.encoded.hex(),
+                **log_fields(stored.key),
+                "seq": json_number(stored.seq),
+                "received_at": rfc3339(stored.received_at),
+            }
+            terminal.data(json.dumps(fields)[:-1].encode() + b', "payload": ')
             if stored.payload is not None:
                 terminal.data(b'"' + stored.payload.hex().encode() + b'"}\n')
             elif reader is None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from analytics import AnalyticsError, ContinuousExport, Exporter, ExportResult, Progress, Settings
 from logstore import Store, StoreError
 from peer import counted, json_number
-from wire import LogKey
 
 from .errors import DONE, FAILED, Problem
+from .naming import author_key, log_key
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import byte_size, log_key, size
+from .values import byte_size, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -43,13 +43,6 @@ def seconds(text: str) -> timedelta:
     if match is None or float(text) == 0:
         raise ValueError(f"{text[:40]!r} is no number of seconds above 0")
     return timedelta(seconds=float(text))
-
-
-def author_key(text: str) -> bytes:
-    """64 hex digits. Raises ValueError."""
-    if "/" in text:
-        raise ValueError(f"{text[:100]!r} names a log, not an author; use --log for it")
-    return LogKey.parse(text).author
 
 
 def _export_arguments(parser: Parser) -> None:
@@ -92,13 +85,13 @@ def _export_arguments(parser: Parser) -> None:
 
 
 def _export(args: "Namespace", terminal: "Terminal") -> int:
-    settings = Settings(
-        logs=tuple(sorted({str(log) for log in args.log})),
-        authors=tuple(sorted({author.hex() for author in args.author})),
-        payloads=not args.no_payload,
-        payload_bytes_max=args.max_payload_bytes,
-    )
     with opened_store(args, readonly=True) as store:
+        settings = Settings(
+            logs=tuple(sorted({str(log) for log in args.log})),
+            authors=tuple(sorted({author.hex() for author in args.author})),
+            payloads=not args.no_payload,
+            payload_bytes_max=args.max_payload_bytes,
+        )
         try:
             if args.watch and not args.dry_run:
                 return _watch(args, store, settings, terminal)

@@ -9,13 +9,14 @@ from peer import counted, json_number, log_fields, seq_span
 from wire import SignatureLibraryError
 
 from .coming import Coming
-from .errors import DONE, Problem
+from .errors import DONE, INCOMPLETE, NO_ANSWER, TIMED_OUT, Problem, first_status
 from .interrupting import noted_signals
-from .online import CALLED, called, run_trio
+from .naming import LOG_HELP, log_key
+from .online import CALLED, called, run_trio, status_of_end
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import LOG_HELP, SeqRange, log_key, seq_range, some_seconds
+from .values import SeqRange, seq_range, some_seconds
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -56,7 +57,7 @@ def _arguments(parser: Parser) -> None:
         metavar="S",
         type=some_seconds,
         default=TIMEOUT_S,
-        help="give up when nothing has come for S seconds, exit status 1 (default: 60)",
+        help="give up when nothing has come for S seconds, exit status 4 (default: 60)",
     )
 
 
@@ -105,7 +106,8 @@ def _bounds(store: Store, log: "LogKey", span: SeqRange) -> tuple[int, int]:
 def _check_served(store: Store) -> None:
     if not NodeLock.is_held(store.path):
         raise Problem(
-            "no node serves this store: start `serve`, or name a peer with --from HOST:PORT"
+            "no node serves this store: start `serve`, or name a peer with --from HOST:PORT",
+            NO_ANSWER,
         )
 
 
@@ -164,7 +166,7 @@ class _Want:
             if self.asking is not None:
                 whence, hint = f" from {self.asking}", ""
             nothing = f"nothing has come{whence} for {self._timeout_s:g} s"
-            raise Problem(f"{self}: {nothing}; {self.coming.words()}{hint}")
+            raise Problem(f"{self}: {nothing}; {self.coming.words()}{hint}", TIMED_OUT)
 
     def wait(self, check: "Callable[[], None]") -> None:
         """Returns once the node that serves the store has brought it. Raises Problem.
@@ -195,15 +197,17 @@ def _ask(want: _Want, args: "Namespace") -> None:
         want.coming.clear()
     if not want.is_complete():
         said = "; ".join(reasons) or "nobody who was asked has the rest"
-        raise Problem(f"{want}: {want.coming.words()}: {said}")
+        status = first_status(reasons.values()) or INCOMPLETE
+        raise Problem(f"{want}: {want.coming.words()}: {said}", status)
 
 
-async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
+async def _ask_each(want: _Want, args: "Namespace") -> dict[str, int]:
+    """Why peers did not bring it, and the exit status of each reason."""
     import trio
 
     from peer.api import CannotConnectError, NodeConfig, Peer, SyncError
 
-    reasons: list[str] = []
+    reasons: dict[str, int] = {}
     async with Peer(want.store, config=NodeConfig(lock=False, fetches_only=True)) as peer:
         for target in args.peers:
             want.asking = str(target.address)
@@ -212,7 +216,7 @@ async def _ask_each(want: _Want, args: "Namespace") -> list[str]:
                 try:
                     await peer.sync(target)
                 except (CannotConnectError, SyncError) as error:
-                    reasons.append(str(error))
+                    reasons[str(error)] = status_of_end(error.kind)
                 nursery.cancel_scope.cancel()
             if await trio.to_thread.run_sync(want.is_complete):
                 break

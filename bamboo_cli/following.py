@@ -7,10 +7,10 @@ from peer import log_fields
 from wire import LogKey
 
 from .errors import DONE, Problem, WrongUsage
+from .naming import follow_target
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import follow_target
 from .wanting import described, subscription, subscription_arguments, subscription_fields
 
 if TYPE_CHECKING:
@@ -35,17 +35,21 @@ def _follow_arguments(parser: Parser) -> None:
     subscription_arguments(parser)
 
 
-def _targets(args: "Namespace", command: str) -> list[Follow]:
-    targets: list[Follow] = [*args.targets, *([ALL] if args.all else [])]
-    if not targets:
+def _check_targets(args: "Namespace", command: str) -> None:
+    if not args.targets and not args.all:
         raise WrongUsage(f"{command}: name a LOG or an AUTHOR, or say --all")
-    return targets
+
+
+def _targets(args: "Namespace") -> list[Follow]:
+    """What is meant, once the store is open and has said so."""
+    return [*args.targets, *([ALL] if args.all else [])]
 
 
 def _follow(args: "Namespace", terminal: "Terminal") -> int:
-    targets = _targets(args, "follow")
+    _check_targets(args, "follow")
     wanted = subscription(args)
     with opened_store(args) as store:
+        targets = _targets(args)
         before = store.subscriptions()
         for target in targets:
             store.follow(target, wanted)
@@ -59,8 +63,9 @@ def _follow(args: "Namespace", terminal: "Terminal") -> int:
 
 
 def _unfollow(args: "Namespace", _: "Terminal") -> int:
-    targets = _targets(args, "unfollow")
+    _check_targets(args, "unfollow")
     with opened_store(args) as store:
+        targets = _targets(args)
         followed = set(store.follows())
         for target in targets:
             if target not in followed:
@@ -77,7 +82,7 @@ def _no_arguments(_: Parser) -> None:
 def _follows(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args, readonly=True) as store:
         for target, wanted in store.subscriptions().items():
-            name = target_name(target)
+            name = "all" if target is ALL else terminal.called(target)
             terminal.result(
                 target_fields(target) | subscription_fields(wanted),
                 name if wanted == FULL else f"{name}  {described(wanted)}",

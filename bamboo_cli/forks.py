@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from logstore import ForkProof, NotAFork, Store, check_fork
 from peer import json_number, log_fields
-from wire import EntryError, LogKey, decode_entry
+from wire import EntryError, decode_entry
 
 from .errors import DONE, FAILED, Problem, WrongUsage
+from .naming import resolved_log
 from .opening import opened_store
 from .reading import signed_fields
 from .registry import Definition
 from .settings import Parser
-from .values import log_key
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -46,9 +46,9 @@ def _forks(args: "Namespace", terminal: "Terminal") -> int:
         case "list", None, None:
             return _list(args, terminal)
         case "show", str() as log, None:
-            return _show(args, _key(log), terminal)
+            return _show(args, log, terminal)
         case "export", str() as log, file:
-            return _export(args, _key(log), file, terminal)
+            return _export(args, log, file, terminal)
         case "import", str() as file, None:
             return _import(args, Path(file), terminal)
         case "verify", str() as file, None:
@@ -63,13 +63,6 @@ def _forks(args: "Namespace", terminal: "Terminal") -> int:
             raise WrongUsage(
                 f"forks: {args.action!r} is none of list, show, export, import and verify"
             )
-
-
-def _key(text: str) -> LogKey:
-    try:
-        return log_key(text)
-    except ValueError as error:
-        raise WrongUsage(f"forks: {error}") from None
 
 
 def _fields(proof: ForkProof) -> dict[str, object]:
@@ -87,16 +80,18 @@ def _list(args: "Namespace", terminal: "Terminal") -> int:
     return DONE
 
 
-def _proof(store: Store, key: LogKey) -> ForkProof:
+def _proof(store: Store, text: str) -> ForkProof:
+    key = resolved_log(store, text)
     proof = store.fork(key)
     if proof is None:
         raise Problem(f"{key}: is not known to be forked (`forks` lists what is)")
     return proof
 
 
-def _show(args: "Namespace", key: LogKey, terminal: "Terminal") -> int:
+def _show(args: "Namespace", log: str, terminal: "Terminal") -> int:
     with opened_store(args, readonly=True) as store:
-        proof = _proof(store, key)
+        proof = _proof(store, log)
+    key = proof.key
     first, second = signed_fields(proof.first), signed_fields(proof.second)
     differs = [name for name in first if first[name] != second[name]]
     if terminal.as_json:
@@ -122,11 +117,15 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _export(args: "Namespace", key: LogKey, file: Path | None, terminal: "Terminal") -> int:
+def _export(args: "Namespace", log: str, file: Path | None, terminal: "Terminal") -> int:
+    to_stdout = file is None or str(file) == "-"
+    if to_stdout:
+        # It is a proof for others, in the form that they read, whatever JSON is printed here.
+        terminal.refuse_json("forks export to standard output")
     with opened_store(args, readonly=True) as store:
-        proof = _proof(store, key)
+        proof = _proof(store, log)
     line = json.dumps(_fields(proof)).encode() + b"\n"
-    if file is None or str(file) == "-":
+    if file is None or to_stdout:
         terminal.data(line)
         return DONE
     # Not over something else: a proof is worth keeping.

@@ -33,7 +33,12 @@ LINE_BYTES_MAX: Final = 1 << 20
 _HEAD_BYTES_MAX: Final = 2 * ENTRY_BYTES_MAX + 1024
 _TRAILER_BYTES_MAX: Final = 1024
 
-_HEAD = re.compile(rb'\s*\{\s*"encoded"\s*:\s*"([0-9a-fA-F]*)"\s*,\s*"payload"\s*:\s*"')
+_HEAD = re.compile(
+    rb'\s*\{\s*"encoded"\s*:\s*"([0-9a-fA-F]*)"\s*,\s*'
+    # What `dump` says in between, for people: all of it is in the entry, but for when it came.
+    rb'(?:"(?!payload")\w{1,40}"\s*:\s*(?:"[^"\\]{0,200}"|[0-9]{1,20}|null)\s*,\s*){0,20}'
+    rb'"payload"\s*:\s*"'
+)
 _TRAILER = re.compile(rb"\s*\}\s*")
 
 

@@ -2,11 +2,12 @@
 
 from typing import Final
 
+from .naming import author_key
 from .ockam_clients import run_create, run_position, run_pull, run_push
 from .ockam_serving import DEFAULT_LISTEN, listener, run_serve
 from .ockam_store import run_end, run_lag, run_rewind, run_streams, run_trim
 from .settings import Parser
-from .values import log_key, seconds, u64
+from .values import seconds, u64
 from .verbs import Verb, Verbs
 
 
@@ -43,7 +44,7 @@ def _serve(parser: Parser) -> None:
 
 def _authors(parser: Parser, flag: str, what: str) -> None:
     parser.add_argument(
-        flag, metavar="AUTHOR", action="append", type=_author, default=None, help=what
+        flag, metavar="AUTHOR", action="append", type=author_key, default=None, help=what
     )
 
 
@@ -172,12 +173,6 @@ def _rewind(parser: Parser) -> None:
 def _end(parser: Parser) -> None:
     _of_store(parser)
     _partition(parser, "all")
-
-
-def _author(text: str) -> bytes:
-    if "/" in text:
-        raise ValueError(f"{text[:100]!r} is a log, and an author is wanted")
-    return log_key(text).author
 
 
 COMMANDS: Final = {

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 from logstore import ALL, Follow, Store, Subscription
 from peer import counted
 
-from .errors import Problem, WrongUsage
+from .errors import FAILED, INCOMPLETE, NO_ANSWER, REFUSED, Problem, WrongUsage
+from .naming import follow_target
 from .settings import Parser
-from .values import follow_target
 from .wanting import subscription, subscription_arguments
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from peer.node import Address, Doors, PeerAddress
+    from peer.node import Address, Doors, EndKind, PeerAddress
 
     from .terminal import Terminal
 
@@ -30,6 +30,20 @@ COLLECTOR_THRESHOLDS = (20_000, 10, 10)
 with the thresholds that Python begins with, it spends a tenth of its time looking
 (docs/performance.md).
 """
+
+
+def status_of_end(kind: "EndKind | None") -> int:
+    """The exit status where a connection ended, or did not come about, before all was here."""
+    from peer.node import EndKind
+
+    refused = (EndKind.DENIED, EndKind.CERTIFICATE, EndKind.WRONG_PEER, EndKind.BLOCKED)
+    if kind in refused:
+        # By a line, or by TLS's alert: whoever is blocked gets no line.
+        return REFUSED
+    if kind is EndKind.UNREACHABLE:
+        return NO_ANSWER
+    never_began = (EndKind.NOT_A_PEER, EndKind.NO_TLS, EndKind.WANTS_TLS, EndKind.TLS)
+    return FAILED if kind in never_began else INCOMPLETE
 
 
 OPEN_FILES_MAX = 1 << 16

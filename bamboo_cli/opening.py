@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logstore import NotAStore, Store, StoreError
+from logstore import ExplainedError, LogClosed, NotAStore, OwnLogsReadOnly, Store, StoreError
 
-from .errors import Problem
+from .errors import FAILED, FORKED, NO_ANSWER, REFUSED, Problem
+from .naming import Names, resolve_arguments
 from .settings import store_path
 
 if TYPE_CHECKING:
@@ -43,15 +44,32 @@ def check_is_free(path: Path) -> None:
 
 @contextmanager
 def opened_store(args: "Namespace", *, readonly: bool = False) -> Iterator[Store]:
-    """The store of this command. Raises Problem for everything that goes wrong with it."""
+    """The store of this command, by which what its arguments name is looked up (naming.py).
+
+    Raises Problem for everything that goes wrong with it.
+    """
     path = store_path(args)
+    terminal = getattr(args, "terminal", None)
     try:
         with Store.open(path, readonly=readonly) as store:
+            if terminal is not None:
+                terminal.names = Names(store)
+            resolve_arguments(store, args, None if terminal is None else terminal.note)
             yield store
     except NotAStore as error:
         raise Problem(f"{error.what}: {error.where}; `init` makes one, --store names one") from None
     except StoreError as error:
-        raise Problem(str(error)) from error
+        raise Problem(str(error), status_of(error)) from error
+
+
+def status_of(error: Exception) -> int:
+    """The exit status of what the store refuses."""
+    if isinstance(error, OwnLogsReadOnly):
+        return REFUSED
+    if isinstance(error, ExplainedError) and error.is_no_answer:
+        return NO_ANSWER
+    # What asks for entries behind the end of a log takes care of it by itself: the rest appends.
+    return FORKED if isinstance(error, LogClosed) else FAILED
 
 
 def known_log(store: Store, key: "LogKey") -> "LogInfo":

@@ -1,5 +1,6 @@
 """`init` and `append`: the author's own logs."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -13,7 +14,7 @@ from .keys import IMPORTED
 from .lines import LineBytes, Readable, line_batches
 from .opening import KEY_FILE, check_is_free, opened_store
 from .registry import Definition
-from .settings import Parser, store_path
+from .settings import PROGRAM, Parser, store_path
 from .values import u64
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def _append_arguments(parser: Parser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="*", help="one entry each; - is stdin")
     parser.add_argument("--log-id", metavar="N", type=u64, default=0, help="the log (default: 0)")
     parser.add_argument("--lines", action="store_true", help="every line of stdin is an entry")
+    parser.add_argument(
+        "--allow-empty", action="store_true", help="sign an entry of a payload of no bytes, too"
+    )
     parser.add_argument("--end-of-log", action="store_true", help="the last entry ends the log")
     parser.add_argument(
         "--ask-first",
@@ -74,9 +78,21 @@ def _append(args: "Namespace", terminal: "Terminal") -> int:
             return _append_lines(store, args, terminal, asker)
         asker.ask()
         payloads = [_payload(name, terminal) for name in files]
-        added = store.append(payloads, log_id=args.log_id, end_of_log=args.end_of_log)
-        _print(added, terminal)
+        staged = store.stage(payloads)
+        empty = [name for name, each in zip(files, staged, strict=True) if not each.payload_bytes]
+        if empty and not args.allow_empty:
+            store.release(staged)
+            raise Problem(_nothing_in(empty[0]))
+        _print(
+            store.append_staged(staged, log_id=args.log_id, end_of_log=args.end_of_log), terminal
+        )
     return DONE
+
+
+def _nothing_in(name: str) -> str:
+    """An entry cannot be taken back: a command that failed in front of a pipe is to sign none."""
+    where = "standard input" if name == "-" else name
+    return f"{where}: there is nothing in it, so nothing was signed; --allow-empty signs that"
 
 
 def _append_lines(store: Store, args: "Namespace", terminal: "Terminal", asker: Asker) -> int:
@@ -117,8 +133,12 @@ def _payload(name: str, terminal: "Terminal") -> Path | BinaryIO:
     if path.is_dir():
         raise Problem(f"{name}: is a directory; name files")
     # A pipe must not be opened twice: whoever writes into it would be told that nobody reads.
-    if path.is_file() or not path.exists():
-        path.open("rb").close()
+    try:
+        if path.is_file() or not path.exists():
+            path.open("rb").close()
+    except FileNotFoundError as error:
+        text = f"printf %s {shlex.quote(name)} | {PROGRAM} append"
+        raise Problem(f"{name}: {error.strerror}; to append text: `{text}`") from None
     return path
 
 

@@ -1,6 +1,5 @@
 """`identity`, and `peer`: who this node is to others, who is let in, and with what."""
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -9,6 +8,7 @@ from logstore import (
     KnownPeer,
     PeerState,
     ReadScope,
+    Reference,
     RuleChange,
     Store,
     WriteScope,
@@ -19,6 +19,7 @@ from logstore import check_name as checked_name
 from wire import LogKey
 
 from .errors import DONE, Problem, WrongUsage
+from .naming import full, resolved, resolved_author
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser, store_path
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 ACTIONS: Final = ("allow", "block", "remove", "rename", "list", "show")
-CANDIDATES_MAX: Final = 5
-_ID: Final = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
-_BEGINNING: Final = re.compile(r"[0-9a-f]{8,63}", re.ASCII)
+_NO_SUCH_PEER: Final = "there is no such peer (`peer list` lists them)"
+_IN_FULL: Final = "nothing is decided of that peer: name its id in full"
 _SHOWN: Final = 12
 """Digits of an id on a terminal."""
 
@@ -59,49 +59,42 @@ def _identity(args: "Namespace", terminal: "Terminal") -> int:
 
 
 def _names(store: Store) -> dict[LogKey | bytes, str]:
-    return {target: name for name, target in store.peers.names().items()}
+    return {target: name for name, target in store.names().items()}
 
 
 # Who is meant
 
 
 def find_peer(store: Store, text: str, *, new: bool = False) -> bytes:
-    """A peer by its id, its name, or 8 digits and more of a decided id.
+    """A peer by its id, its name, or 8 digits and more that its id begins with.
 
     `new`: it may be one that nobody has heard of, by its id in full: ids that begin alike can be
-    made, so that a beginning stands for what somebody has decided already, and for nothing else.
+    made, so that a beginning stands for what somebody has decided or named, and for nothing else.
     Raises Problem for none, WrongUsage for what is no id or stands for several.
     """
-    known = store.peers.known()
-    if _ID.fullmatch(text):
-        peer_id = bytes.fromhex(text)
-        if new or any(each.peer_id == peer_id for each in known):
-            return peer_id
-        raise Problem(f"{text}: there is no such peer (`peer list` lists them)")
-    named = store.peers.names().get(text)
-    if isinstance(named, bytes):
-        return named
-    if _BEGINNING.fullmatch(text):
-        decided = [each.peer_id for each in known if each.state is not PeerState.WAITING]
-        found = [each for each in decided if each.hex().startswith(text)]
-        if len(found) > 1:
-            some = ", ".join(each.hex() for each in found[:CANDIDATES_MAX])
-            raise WrongUsage(f"{text} is the beginning of {len(found)} ids: {some}")
-        if found:
-            return found[0]
-        if any(each.peer_id.hex().startswith(text) for each in known):
-            raise WrongUsage(f"{text}: nothing is decided of that peer: name its id in full")
-    elif not _is_name(text):
-        raise WrongUsage(f"{text[:80]!r} is neither an id, nor 8 digits of one, nor a name")
-    raise Problem(f"{text}: there is no such peer (`peer list` lists them)")
-
-
-def _is_name(text: str) -> bool:
     try:
-        checked_name(text)
-    except ValueError:
-        return False
-    return True
+        written = Reference.parse(text)
+    except ValueError as error:
+        raise WrongUsage(str(error)) from None
+    if written.log_id is not None:
+        raise WrongUsage(f"{text[:80]!r} is a log, and a peer is wanted")
+    decided = {each.peer_id: each.state for each in store.peers.known()}
+    waiting = {each for each, state in decided.items() if state is PeerState.WAITING}
+    if written.author is not None:
+        found = written.author
+    else:
+        try:
+            found = resolved_author(store, text)
+        except Problem:
+            if any(each.hex().startswith(written.beginning or "-") for each in waiting):
+                raise WrongUsage(f"{text}: {_IN_FULL}") from None
+            raise Problem(f"{text}: {_NO_SUCH_PEER}") from None
+        if written.name is None and (found not in decided or found in waiting):
+            # An author of whom something is held: whoever decides of him sees all of the id.
+            raise WrongUsage(f"{text}: {_IN_FULL}")
+    if new or found in decided:
+        return found
+    raise Problem(f"{text}: {_NO_SUCH_PEER}")
 
 
 # The command
@@ -259,8 +252,9 @@ def _rename(store: Store, peer: str, name: str) -> None:
 
 
 def _allow(store: Store, args: "Namespace", text: str, terminal: "Terminal") -> None:
+    words = [each if each in ("all", "none") else full(resolved(store, each)) for each in args.read]
     try:
-        read: ReadScope | None = read_scope(args.read) if args.read else None
+        read: ReadScope | None = read_scope(words) if words else None
     except ValueError as error:
         raise WrongUsage(f"--read: {error}") from None
     change = RuleChange(

@@ -7,33 +7,34 @@ from peer import json_number, log_fields
 from wire import LogKey, decode_entry, yamf_hash
 
 from .errors import DONE, Problem
-from .opening import entries_of, held_log, opened_store
+from .naming import LOG_HELP, log_key
+from .opening import held_log, opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import EVERYTHING, LOG_HELP, SeqRange, log_key, rfc3339, seq, seq_range, size
+from .values import rfc3339, seq, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from .terminal import Terminal
 
-COPY_BYTES = 1 << 18
-
 
 def _logs_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG", nargs="?", type=log_key, help="only this log")
 
 
+_HEADINGS = ("LOG", "HEIGHT", "NEWEST", "ENTRIES", "PAYLOADS", "SIZE", "STATE")
 _COLUMNS = "{:<66}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {}"
+"""Of programs that read it, who are not to wait until the last log is known."""
 
 
 def _logs(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args, readonly=True) as store:
-        if not terminal.as_json:
-            terminal.heading(
-                _COLUMNS.format("LOG", "HEIGHT", "NEWEST", "ENTRIES", "PAYLOADS", "SIZE", "STATE")
-            )
-        infos = store.logs() if args.log is None else [held_log(store, args.log)]
+        infos = store.logs() if args.log is None else iter([held_log(store, args.log)])
+        if terminal.wide and not terminal.as_json:
+            rows = [_cells(info, terminal) for info in infos if info.entries]
+            terminal.table(_HEADINGS, rows, right="lrrrrrl")
+            return DONE
         subscriptions = store.subscriptions()
         for info in infos:
             if not info.entries:
@@ -49,8 +50,7 @@ def _print_log(
     store: Store, info: LogInfo, wanted: Subscription | None, terminal: "Terminal"
 ) -> None:
     if not terminal.as_json:
-        counts = (info.height, info.newest, info.entries, info.payloads, size(info.bytes))
-        terminal.line(_COLUMNS.format(str(info.key), *counts, info.state))
+        terminal.line(_COLUMNS.format(*_cells(info, terminal)))
         return
     terminal.record(
         log_fields(info.key)
@@ -72,6 +72,11 @@ def _print_log(
     )
 
 
+def _cells(info: LogInfo, terminal: "Terminal") -> tuple[object, ...]:
+    counts = (info.height, info.newest, info.entries, info.payloads, size(info.bytes))
+    return (terminal.called(info.key), *counts, str(info.state))
+
+
 def _missing_payloads(store: Store, info: LogInfo, wanted: Subscription | None) -> int:
     """Those that are wanted; of a log that nobody here follows, all that are not held."""
     return info.missing_payloads if wanted is None else store.shortfall(info.key, wanted).payloads
@@ -88,11 +93,13 @@ def _entry_arguments(parser: Parser) -> None:
 
 
 def _entry(args: "Namespace", terminal: "Terminal") -> int:
+    if args.raw:
+        terminal.refuse_json("entry --raw")
     with opened_store(args, readonly=True) as store:
         held_log(store, args.log)
         stored = store.entry(args.log, args.seq)
         if stored is None:
-            raise Problem(f"{args.log}/{args.seq}: {_why_not_held(store, args.log, args.seq)}")
+            raise Problem(f"{args.log}/{args.seq}: {why_not_held(store, args.log, args.seq)}")
     if args.raw:
         terminal.data(stored.encoded)
     elif terminal.as_json:
@@ -126,37 +133,8 @@ def signed_fields(encoded: bytes) -> dict[str, object]:
     }
 
 
-def _cat_arguments(parser: Parser) -> None:
-    parser.add_argument("log", metavar="LOG", type=log_key, help=LOG_HELP)
-    parser.add_argument(
-        "range",
-        metavar="RANGE",
-        nargs="?",
-        type=seq_range,
-        default=EVERYTHING,
-        help="SEQ, A..B, A.. or ..B, both ends included (default: the whole log)",
-    )
-
-
-def _cat(args: "Namespace", terminal: "Terminal") -> int:
-    span: SeqRange = args.range
-    with opened_store(args, readonly=True) as store:
-        held_log(store, args.log)
-        due = span.first
-        for stored in entries_of(store, args.log, span):
-            if stored.seq != due or stored.payload_state is not PayloadState.PRESENT:
-                break
-            _print_payload(store, stored, terminal)
-            due += 1
-        else:
-            # An open range ends with what is held; a closed one has to be there to its end.
-            if span.last is None or due > span.last:
-                return DONE
-        terminal.flush()
-        raise Problem(f"{args.log}/{due}: {_why_not_held(store, args.log, due)}")
-
-
-def _why_not_held(store: Store, key: LogKey, due: int) -> str:
+def why_not_held(store: Store, key: LogKey, due: int) -> str:
+    """Words for why an entry, or its payload, is not to be had."""
     stored = store.entry(key, due)
     if stored is not None:
         if stored.payload_state is PayloadState.DELETED:
@@ -172,19 +150,7 @@ def _why_not_held(store: Store, key: LogKey, due: int) -> str:
     return "this entry is not held"
 
 
-def _print_payload(store: Store, stored: StoredEntry, terminal: "Terminal") -> None:
-    if stored.payload is not None:
-        terminal.data(stored.payload)
-        return
-    with store.open_payload(stored.key, stored.seq) as reader:
-        offset = 0
-        while piece := reader.read(offset, COPY_BYTES):
-            terminal.data(piece)
-            offset += len(piece)
-
-
 COMMANDS = {
     "logs": Definition(arguments=_logs_arguments, run=_logs),
     "entry": Definition(arguments=_entry_arguments, run=_entry),
-    "cat": Definition(arguments=_cat_arguments, run=_cat),
 }

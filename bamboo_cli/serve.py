@@ -15,6 +15,7 @@ from .errors import DONE, Problem, WrongUsage
 from .interrupting import IDLE_SIGNALS, let_signals_in
 from .levels import level_argument
 from .limit_flags import limit_arguments, limits
+from .naming import resolve_arguments
 from .online import (
     CALLED,
     address,
@@ -152,6 +153,7 @@ def _check(args: "Namespace") -> None:
 def _check_again(store: "Store", args: "Namespace") -> None:
     """Raises WrongUsage, Problem or StoreError for what a start would not begin with."""
     _check(args)
+    resolve_arguments(store, args, None)
     session_config(args)
     follows_named(args)
     check_called(store, args.connect, doors(args))

@@ -11,10 +11,11 @@ from wire import NATIVE_STATE, LogKey, NativeState
 from .coming import held_words
 from .errors import DONE, Problem
 from .following import target_fields, target_name
+from .naming import log_key
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import log_key, size
+from .values import size
 
 if TYPE_CHECKING:
     from argparse import Namespace

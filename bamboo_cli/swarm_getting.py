@@ -6,13 +6,16 @@ into the store. Where none does, the command is the node itself for as long as i
 
 import re
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .errors import DONE, Problem, WrongUsage
+from peer import json_number
+
+from .errors import DONE, TIMED_OUT, Problem, WrongUsage
 from .opening import opened_store
 from .settings import Parser
 from .swarm_store import hash_of, is_served, network_of, sided
@@ -86,16 +89,37 @@ def run_get(args: "Namespace", terminal: "Terminal") -> int:
             raise WrongUsage(f"swarm get --from: {error}") from None
     try:
         if args.to is None:
-            _Getting(args, root, terminal.data).run()
+            lines = _Lines(root, args.range, terminal)
+            _Getting(args, root, lines.take if terminal.as_json else terminal.data).run()
             terminal.flush()
         else:
             with _file_written(Path(args.to)) as sink:
-                _Getting(args, root, sink).run()
+                count = _Getting(args, root, sink).run()
+            if terminal.as_json:
+                path = str(Path(args.to).absolute())
+                terminal.record({"hash": root.hex(), "file": path, "bytes": json_number(count)})
     except ChunkMissingError as error:
         raise Problem(f"chunk {error.address.hex()} is not held") from None
     except FileError as error:
         raise Problem(str(error)) from None
     return DONE
+
+
+class _Lines:
+    """A file as lines of JSON: where each piece is in it, and its bytes."""
+
+    def __init__(
+        self, root: bytes, range_: tuple[int, int | None] | None, terminal: "Terminal"
+    ) -> None:
+        self._root = root
+        self._offset = 0 if range_ is None else range_[0]
+        self._terminal = terminal
+
+    def take(self, part: bytes) -> None:
+        """Prints a piece."""
+        where = {"hash": self._root.hex(), "offset": json_number(self._offset)}
+        self._terminal.record(where | {"base64": b64encode(part).decode()})
+        self._offset += len(part)
 
 
 @contextmanager
@@ -128,7 +152,13 @@ class _Getting:
         # What is fetched, if something is lacking, begins where the store has ended.
         self._first += len(part)
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """Gets it; returns how many bytes that were."""
+        begun = self._first
+        self._run()
+        return self._first - begun
+
+    def _run(self) -> None:
         from gateways.swarm.files import ChunkMissingError
 
         lacking: ChunkMissingError
@@ -212,4 +242,4 @@ class _Getting:
                         return
                     self._take(part)
                     continue
-                raise Problem(f"nothing has come for {self._timeout_s:g} s")
+                raise Problem(f"nothing has come for {self._timeout_s:g} s", TIMED_OUT)

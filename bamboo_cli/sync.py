@@ -13,7 +13,7 @@ from logstore import FULL, PolicyKind, StoreError, subscription_of
 from peer import counted, json_number
 from wire import SignatureLibraryError
 
-from .errors import DONE, Problem, Refused
+from .errors import DONE, FORKED, NO_ANSWER, REFUSED, TIMED_OUT, Problem
 from .limit_flags import limit_arguments, limits
 from .online import (
     CALLED,
@@ -25,6 +25,7 @@ from .online import (
     follow_arguments,
     remember_follows,
     run_trio,
+    status_of_end,
     warn_insecure,
 )
 from .opening import opened_store
@@ -61,7 +62,7 @@ def _arguments(parser: Parser) -> None:
         help="try again until --timeout when the peer cannot be reached or the connection is lost",
     )
     parser.add_argument(
-        "--timeout", metavar="S", type=some_seconds, help="give up after S seconds, exit status 1"
+        "--timeout", metavar="S", type=some_seconds, help="give up after S seconds, exit status 4"
     )
 
 
@@ -69,7 +70,6 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
     import trio
 
     from peer.api import CannotConnectError, CannotTraceError, SyncError
-    from peer.node import EndKind
 
     with opened_store(args) as store:
         remember_follows(store, args)
@@ -77,25 +77,23 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
         warn_insecure(args, [args.address], terminal)
         before = _forks(store)
         story = _Story()
-        # By a line, or by TLS's alert: whoever is blocked gets no line.
-        refused = (EndKind.DENIED, EndKind.CERTIFICATE)
         try:
             summary = run_trio(partial(_run, store, args, story, terminal))
         except trio.TooSlowError:
             raise Problem(
                 f"{args.address}: not in sync after {args.timeout:g} s"
-                f"{': ' if story.failure else ''}{story.failure or ''}{_lacking(store, story)}"
+                f"{': ' if story.failure else ''}{story.failure or ''}{_lacking(store, story)}",
+                TIMED_OUT,
             ) from None
         except CannotConnectError as error:
-            if error.kind in (*refused, EndKind.WRONG_PEER, EndKind.BLOCKED):
-                raise Refused(str(error)) from None
-            if error.kind is not EndKind.UNREACHABLE:
-                raise Problem(str(error)) from None
-            raise Problem(f"{error}; see whether a node listens there, or --wait for it") from None
+            status, hint = status_of_end(error.kind), ""
+            if status == NO_ANSWER:
+                hint = "; see whether a node listens there, or --wait for it"
+            raise Problem(f"{error}{hint}", status) from None
         except SyncError as error:
-            if error.kind in refused:
-                raise Refused(str(error)) from None
-            raise Problem(f"{error}{_lacking(store, story)}") from None
+            status = status_of_end(error.kind)
+            lacking = "" if status == REFUSED else _lacking(store, story)
+            raise Problem(f"{error}{lacking}", status) from None
         except (CannotTraceError, StoreError, SignatureLibraryError) as error:
             raise Problem(str(error)) from None
         sentence = _sentence(summary, store)
@@ -117,7 +115,8 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
     if known:
         terminal.note(f"{_some(known)}, as was known before")
     if found:
-        raise Problem(f"{_some(found)}; what comes before the fork is in sync (see `forks`)")
+        sentence = f"{_some(found)}; what comes before the fork is in sync (see `forks`)"
+        raise Problem(sentence, FORKED)
     return DONE
 
 

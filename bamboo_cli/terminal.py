@@ -7,15 +7,22 @@ printed. Standard output is written in large pieces; `flush` before anybody wait
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from .errors import Problem
+from .errors import Problem, WrongUsage
+from .naming import full, with_names
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
+    from logstore import Named
+
+    from .naming import Names
+
 _WRITE_BYTES: Final = 1 << 16
+FIRST_COLUMN_MIN: Final = 16
 
 
 class OutputClosed(Exception):  # noqa: N818 - the reader had enough, as with `| head`
@@ -82,7 +89,11 @@ class Terminal:
 
     def __init__(self, *, as_json: bool = False, verbose: bool = False) -> None:
         self.as_json = as_json
+        self.json_is_asked = False
+        """Whether the command line itself says so, and not a setting for all commands."""
         self.verbose = verbose
+        self.names: Names | None = None
+        """What things are called in the store that a command works on, once that is open."""
         self._pending = bytearray()
 
     @property
@@ -117,6 +128,10 @@ class Terminal:
         """Prints a line."""
         self.data(escape(text).encode("utf-8", "backslashreplace") + b"\n")
 
+    def called(self, target: "Named") -> str:
+        """A log or an author: short for people, in full for programs."""
+        return full(target) if self.names is None or not self.wide else self.names.shown(target)
+
     def heading(self, text: str) -> None:
         """Prints a line above a table, for people only."""
         if self.coloured:
@@ -131,7 +146,8 @@ class Terminal:
 
     def record(self, fields: Mapping[str, object]) -> None:
         """Prints one JSON object."""
-        self.data(json.dumps(fields, separators=(", ", ": ")).encode() + b"\n")
+        named = with_names(fields, self.names)
+        self.data(json.dumps(named, separators=(", ", ": ")).encode() + b"\n")
 
     def stream(self, fields: Mapping[str, object]) -> None:
         """As `record`, of what may be larger than memory is wanted to be: `Pairs` and `Items`."""
@@ -139,12 +155,50 @@ class Terminal:
             self.data(piece.encode())
         self.data(b"\n")
 
+    def refuse_json(self, command: str) -> None:
+        """For what prints bytes that are no lines. A setting for all commands is passed over.
+
+        Raises WrongUsage where it was asked for by itself.
+        """
+        if self.json_is_asked:
+            raise WrongUsage(f"{command} prints no JSON: leave --json out")
+        self.as_json = False
+
     def result(self, fields: Mapping[str, object], text: str) -> None:
         """Prints one thing: `fields` under --json, else `text`."""
         if self.as_json:
             self.record(fields)
         else:
             self.line(text)
+
+    def table(
+        self, headings: Sequence[str], rows: Sequence[Sequence[object]], *, right: str = ""
+    ) -> None:
+        """Prints rows below one another, with headings for people.
+
+        `right`: a letter for each column, `r` for numbers. On a terminal the first column gives way
+        where a row would take two lines.
+        """
+        cells = [[escape(str(cell)) for cell in row] for row in rows]
+        shown = [list(headings), *cells] if self.wide else cells
+        widths = [max(map(len, column), default=0) for column in zip(*shown, strict=True)]
+        if self.wide and widths:
+            rest = sum(widths[1:]) + 2 * (len(widths) - 1)
+            widths[0] = min(widths[0], max(FIRST_COLUMN_MIN, get_terminal_size().columns - rest))
+        for number, row in enumerate(shown):
+            padded = [
+                cell.rjust(width) if right[place : place + 1] == "r" else cell.ljust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            if len(row[0]) > widths[0]:
+                # Both ends: of names it is often the end in which they differ.
+                half = (widths[0] - 1) // 2
+                padded[0] = f"{row[0][: widths[0] - 1 - half]}~{row[0][len(row[0]) - half :]}"
+            text = "  ".join(padded).rstrip()
+            if number == 0 and self.wide:
+                self.heading(text)
+            else:
+                self.line(text)
 
     def listing(self, fields: Iterable[tuple[str, object]]) -> None:
         """Prints names and values, one below the other."""

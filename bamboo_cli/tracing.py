@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from peer import log_fields
 
 from .errors import DONE, Problem, WrongUsage
+from .naming import Written, log_key
+from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
 from .trace_lines import Line, Narrator
-from .values import log_key, u64
+from .values import u64
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -57,6 +59,10 @@ def _arguments(parser: Parser) -> None:
 def _trace(args: "Namespace", terminal: "Terminal") -> int:
     if args.action != "show":
         raise WrongUsage(f"trace: {args.action!r} is not show")
+    if isinstance(args.log, Written):
+        # A trace needs no store, only such an argument does.
+        with opened_store(args, readonly=True):
+            pass
     narrator = Narrator()
     try:
         with args.file.open("rb") as file:

@@ -8,10 +8,11 @@ from peer import counted, json_number, log_fields
 from wire import U64_MAX
 
 from .errors import DONE, FAILED, Problem
-from .opening import held_log, known_log, opened_store
+from .naming import LOG_HELP, log_key
+from .opening import known_log, opened_store
 from .registry import Definition
 from .settings import Parser, checked_path, store_path
-from .values import LOG_HELP, log_key, seq_range, size
+from .values import seq_range, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -31,7 +32,6 @@ def _drop_arguments(parser: Parser) -> None:
 
 def _drop(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
-        held_log(store, args.log)
         last = U64_MAX if args.range.last is None else args.range.last
         dropped = store.drop(args.log, args.range.first, last)
     terminal.result(

@@ -2,13 +2,18 @@
 
 import math
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from wire import U64_MAX, LogKey
+from wire import U64_MAX
 
 _SEQ = re.compile(r"0*([0-9]{1,20})", re.ASCII)
 _SIZE = re.compile(r"0*([0-9]{1,20}) ?(?:([kKMG])(?:iB)?|B)?", re.ASCII)
+_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd])", re.ASCII)
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ].*)?", re.ASCII)
+_DATE_CHARACTERS = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -55,24 +60,6 @@ def seq_range(text: str) -> SeqRange:
 EVERYTHING = SeqRange(1, None)
 
 
-LOG_HELP = "AUTHOR/LOGID, or AUTHOR alone for that author's log 0"
-
-
-def log_key(text: str) -> LogKey:
-    """`AUTHOR` or `AUTHOR/LOGID`. Raises ValueError."""
-    log, _, number = text.rpartition("/")
-    if text.count("/") == 2 and number.isdigit():
-        raise ValueError(
-            f"{text[:100]!r} is an entry: write the log and the number apart, {log} {number}"
-        )
-    return LogKey.parse(text)
-
-
-def follow_target(text: str) -> LogKey | bytes:
-    """`AUTHOR/LOGID` is one log, `AUTHOR` alone all of that author's. Raises ValueError."""
-    return log_key(text) if "/" in text else LogKey.parse(text).author
-
-
 def byte_size(text: str) -> int:
     """`1000`, `10k`, `4M`, `64MiB`: 1k is 1024 bytes. Raises ValueError."""
     match = _SIZE.fullmatch(text)
@@ -100,6 +87,36 @@ def some_seconds(text: str) -> float:
     if not number:
         raise ValueError(f"{text[:40]!r} is no number of seconds above 0")
     return number
+
+
+def span(text: str) -> float:
+    """`90s`, `10m`, `2h`, `7d`: seconds. Raises ValueError."""
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no span of time, like 90s, 10m, 2h or 7d")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def moment(text: str) -> int:
+    """A time, a date (in UTC, from its beginning), or a span before now. Raises ValueError.
+
+    In microseconds since 1970.
+    """
+    if _SPAN.fullmatch(text):
+        now_us = int(datetime.now(UTC).timestamp() * 1e6)
+        return max(0, now_us - round(span(text) * 1e6))
+    is_date = len(text) == _DATE_CHARACTERS
+    found: datetime | None = None
+    if _TIME.fullmatch(text):
+        with suppress(ValueError):
+            found = datetime.fromisoformat(text)
+    if found is None or (found.tzinfo is None and not is_date):
+        # A time of day without its zone would be taken for another one by somebody.
+        raise ValueError(
+            f"{text[:60]!r} is no time: write 2026-01-31, 2026-01-31T12:00:00Z, or a span before"
+            " now, like 10m, 2h or 7d"
+        )
+    return (found.replace(tzinfo=found.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def rfc3339(microseconds: int) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from logstore import ExplainedError
 
 from .errors import Problem, WrongUsage
+from .opening import status_of
 from .registry import Definition
 from .settings import PROGRAM, VALUE_FLAGS, HelpWanted, Parser, first_word, flag_name
 
@@ -134,4 +135,4 @@ def _run(title: str, verb: Verb, args: "Namespace", terminal: "Terminal") -> int
     try:
         return verb.run(args, terminal)
     except ExplainedError as error:
-        raise Problem(str(error)) from None
+        raise Problem(str(error), status_of(error)) from None

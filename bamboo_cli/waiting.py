@@ -12,12 +12,13 @@ from logstore import FULL, PolicyKind, StoreError, Subscription, subscription_of
 from peer import counted
 from wire import LogKey, SignatureLibraryError
 
-from .errors import DONE, Problem, WrongUsage
+from .errors import DONE, INCOMPLETE, NO_ANSWER, TIMED_OUT, Problem, WrongUsage
+from .naming import log_key
 from .online import run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import log_key, seq, some_seconds
+from .values import seq, some_seconds
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -44,7 +45,7 @@ def _arguments(parser: Parser) -> None:
     )
     parser.add_argument("--payloads", action="store_true", help="wait for payloads too")
     parser.add_argument(
-        "--timeout", metavar="S", type=some_seconds, help="give up after S seconds, exit status 1"
+        "--timeout", metavar="S", type=some_seconds, help="give up after S seconds, exit status 4"
     )
 
 
@@ -124,7 +125,9 @@ def _wait(args: "Namespace", terminal: "Terminal") -> int:
         raise WrongUsage("wait: --seq needs a LOG")
     with opened_store(args, readonly=True) as store:
         if serving_state(store) is None:
-            raise Problem(f"{store.path}: no node serves this store; start one with `serve`")
+            raise Problem(
+                f"{store.path}: no node serves this store; start one with `serve`", NO_ANSWER
+            )
         wait = _Wait(store, args.log, args.seq, args.payloads)
         if args.log is None and not (store.follows() or store.own_logs_read_only):
             raise Problem("nothing is followed, so there is nothing to wait for (see `follow`)")
@@ -135,7 +138,7 @@ def _wait(args: "Namespace", terminal: "Terminal") -> int:
         try:
             waited_s = run_trio(partial(_run, wait, args.timeout))
         except trio.TooSlowError:
-            raise Problem(_why_not(wait, args.timeout)) from None
+            raise Problem(_why_not(wait, args.timeout), TIMED_OUT) from None
         except (StoreError, SignatureLibraryError) as error:
             raise Problem(str(error)) from None
         logs = len(wait.wanted())
@@ -171,7 +174,8 @@ async def _until_held(wait: _Wait) -> None:
         goal = seq if wanted.last is None else min(seq, wanted.last)
         if info is not None and goal > info.servable:
             raise Problem(
-                f"{log}: the log is {info.state}, and has no valid entry behind {info.servable}"
+                f"{log}: the log is {info.state}, and has no valid entry behind {info.servable}",
+                INCOMPLETE,
             )
 
 
@@ -233,7 +237,8 @@ def _node_state(wait: _Wait) -> State:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            raise Problem(f"{folder}: the node that served this store has ended") from None
+            ended = f"{folder}: the node that served this store has ended"
+            raise Problem(ended, NO_ANSWER) from None
         except PermissionError:
             pass
     return state

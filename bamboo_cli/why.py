@@ -2,22 +2,25 @@
 
 from typing import TYPE_CHECKING
 
+from logstore import Reference
 from wire import LogKey
 
-from .errors import DONE, FAILED, WrongUsage
+from .errors import DONE, FAILED, Problem, WrongUsage
+from .naming import Written, log_key, resolved_log
 from .opening import opened_store
 from .peers import find_peer
 from .registry import Definition
 from .settings import Parser
-from .values import log_key
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from logstore import Store
+
     from .terminal import Terminal
 
 
-def _subject(text: str) -> LogKey | str:
+def _subject(text: str) -> LogKey | Written | str:
     """A log, or what else is a peer. Raises ValueError."""
     host = text.partition(":")[0]
     if ("/" in text and host != "unix") or (
@@ -28,6 +31,15 @@ def _subject(text: str) -> LogKey | str:
 
     Address.parse(text, unix=True)
     return text
+
+
+def _meant(store: "Store", text: str) -> LogKey | str:
+    """A host, unless something in the store is called so: what has a name is meant by it."""
+    try:
+        Reference.parse(text)
+        return resolved_log(store, text)
+    except (ValueError, Problem):
+        return text
 
 
 def _arguments(parser: Parser) -> None:
@@ -55,10 +67,14 @@ def _why(args: "Namespace", terminal: "Terminal") -> int:
         state = serving_state(store)
         if args.peer is not None:
             reasons = why_peer(store, state, find_peer(store, args.peer, new=True))
-        elif isinstance(args.subject, LogKey):
-            reasons = why_log(store, state, args.subject)
         else:
-            reasons = why_peer(store, state, args.subject)
+            subject = args.subject
+            if isinstance(subject, str):
+                subject = _meant(store, subject)
+            if isinstance(subject, LogKey):
+                reasons = why_log(store, state, subject)
+            else:
+                reasons = why_peer(store, state, subject)
     for reason in reasons:
         fields = {"text": reason.text, "wrong": reason.wrong, "advice": reason.advice}
         terminal.result(fields, f"{'!' if reason.wrong else ' '} {reason}")

@@ -7,7 +7,11 @@ networks or event loops. docs/store.md states what is promised under which assum
 """
 
 from .completing import Completed, Completion
+from .cursors import CursorInfo, CursorTable, OpenCursor
 from .errors import (
+    Ambiguous,
+    CursorBusy,
+    CursorMismatch,
     EntryRejected,
     ExplainedError,
     KeyFileError,
@@ -20,6 +24,7 @@ from .errors import (
     NoSuchPeer,
     NotAFork,
     NotAStore,
+    NothingSoCalled,
     OwnLogsReadOnly,
     PayloadBusy,
     PayloadDropped,
@@ -68,6 +73,7 @@ from .records import (
     INLINE_BYTES_MAX,
     All,
     Appended,
+    Arrivals,
     Arrived,
     Change,
     Contested,
@@ -87,6 +93,7 @@ from .records import (
     Statistics,
     StoredEntry,
 )
+from .resolving import Reference
 from .seldom import SAID_EVERY_S, Seldom
 from .shortfall import Holding, Shortfall
 from .sink import PayloadSink
@@ -102,13 +109,19 @@ __all__ = [
     "OWN_SOURCE",
     "SAID_EVERY_S",
     "All",
+    "Ambiguous",
     "Appended",
+    "Arrivals",
     "Arrived",
     "ArrivingFile",
     "Change",
     "Completed",
     "Completion",
     "Contested",
+    "CursorBusy",
+    "CursorInfo",
+    "CursorMismatch",
+    "CursorTable",
     "Dropped",
     "EntryRejected",
     "EntryRejectedInfo",
@@ -134,6 +147,8 @@ __all__ = [
     "NodeLock",
     "NotAFork",
     "NotAStore",
+    "NothingSoCalled",
+    "OpenCursor",
     "OverQuota",
     "OwnLogsReadOnly",
     "PayloadBusy",
@@ -152,6 +167,7 @@ __all__ = [
     "PutResult",
     "QuotaLimits",
     "ReadScope",
+    "Reference",
     "RuleChange",
     "SQLiteTooOld",
     "Seldom",

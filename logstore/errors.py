@@ -23,6 +23,8 @@ class ExplainedError(Exception):
     what: str
     where: str
     remedy: str
+    is_no_answer = False
+    """Whether what happened is that nobody answers."""
 
     def __init__(self, what: str, where: str | Path, remedy: str) -> None:
         # A path may have bytes that are no text, which could not be printed.
@@ -96,6 +98,22 @@ class StoreClosed(StoreError):
 
 class NameTaken(StoreError):
     """Something else in the store has that name."""
+
+
+class NothingSoCalled(StoreError):
+    """Nothing in the store has that name, or an id that begins so."""
+
+
+class Ambiguous(StoreError):
+    """Several ids in the store begin so."""
+
+
+class CursorBusy(StoreLocked):
+    """Somebody else reads by that cursor."""
+
+
+class CursorMismatch(StoreError):
+    """A cursor is for another log than the one that is to be read by it."""
 
 
 class NoSuchPeer(StoreError):

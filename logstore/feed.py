@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from wire import LogKey
@@ -75,15 +76,76 @@ def load_arrived(db: "apsw.Connection", row: LogRow, after: int, among: Sequence
     return Arrived(tuple(runs), up_to, complete=last is None)
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which entries of the feed are wanted."""
+
+    row: LogRow | None = None
+    """Of this log alone; None: of all."""
+    has_payload: bool = False
+    """Only those whose payload is held whole."""
+    since: int | None = None
+    """Only those that were received at that moment or later, in microseconds since 1970."""
+
+    def clause(self) -> tuple[str, tuple[int, ...]]:
+        """What of it is SQL, and its values."""
+        parts: list[str] = []
+        values: list[int] = []
+        if self.row is not None:
+            # A plus sign keeps SQLite from going by the log's index: it would have to sort.
+            parts.append(" AND +entries.log = ?")
+            values.append(self.row.id)
+        if self.has_payload:
+            parts.append(" AND payload_state IN (?, ?)")
+            values += (PAYLOAD_INLINE, PAYLOAD_FILE)
+        if self.since is not None:
+            parts.append(" AND received_at >= ?")
+            values.append(self.since)
+        return "".join(parts), tuple(values)
+
+
+EVERYTHING: Final = Selection()
+_FEED: Final = (
+    "FROM entries CROSS JOIN logs ON logs.id = entries.log WHERE ingest > ? AND seq <= servable"
+)
+
+
+def count_selected(db: "apsw.Connection", selection: Selection, after: int) -> int:
+    """How many entries of a selection come after a place."""
+    clause, values = selection.clause()
+    count: int = db.execute(f"SELECT count(*) {_FEED}{clause}", (after, *values)).get
+    return count
+
+
+def place_before(db: "apsw.Connection", selection: Selection, count: int | None) -> int:
+    """The place behind which come the last `count` of a selection, or all of it."""
+    clause, values = selection.clause()
+    if count is None:
+        row = db.execute(f"SELECT ingest {_FEED}{clause} ORDER BY ingest LIMIT 1", (0, *values))
+        first = row.fetchone()
+        return load_position(db) if first is None else int(first[0]) - 1
+    if count == 0:
+        return load_position(db)
+    last = db.execute(
+        f"SELECT ingest {_FEED}{clause} ORDER BY ingest DESC LIMIT 1 OFFSET ?",
+        (0, *values, count - 1),
+    ).fetchone()
+    return 0 if last is None else int(last[0]) - 1
+
+
 def read_changes(
-    db: "apsw.Connection", after: int, entries_max: int, bytes_max: int
+    db: "apsw.Connection",
+    after: int,
+    entries_max: int,
+    bytes_max: int,
+    selection: Selection = EVERYTHING,
 ) -> list[StoredEntry]:
     """Like `load_changes`, the entries themselves: at least one, if there is one."""
+    clause, values = selection.clause()
     rows = db.execute(
         "SELECT ingest, author, log_id, seq, received_at, payload_state, hash, encoded, payload"
-        " FROM entries CROSS JOIN logs ON logs.id = entries.log"
-        " WHERE ingest > ? AND seq <= servable ORDER BY ingest LIMIT ?",
-        (after, entries_max),
+        f" {_FEED}{clause} ORDER BY ingest LIMIT ?",
+        (after, *values, entries_max),
     )
     entries: list[StoredEntry] = []
     keys: dict[tuple[bytes, bytes], LogKey] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from wire import LogKey
 
-from .errors import NameTaken
+from .errors import NameTaken, NothingSoCalled
 from .rows import pack_u64, unpack_u64
 from .upkeep import recall, recall_all, remember
 
@@ -71,6 +71,15 @@ def forget_name(db: "apsw.Connection", target: Named) -> bool:
     for name in found:
         remember(db, _NAME + name, None)
     return bool(found)
+
+
+def remove_name(db: "apsw.Connection", name: str) -> Named:
+    """Takes a name from what it names, which is returned. Raises NothingSoCalled."""
+    known = recall(db, _NAME + name)
+    if known is None:
+        raise NothingSoCalled("nothing has that name", name, "`name` lists those that there are")
+    remember(db, _NAME + name, None)
+    return _named(known)
 
 
 def _named(value: bytes) -> Named:

@@ -160,11 +160,6 @@ class PeerTable:
         ids = sorted(rules.keys() | seen.keys())
         return [KnownPeer(each, names.get(each), rules.get(each), seen.get(each)) for each in ids]
 
-    def names(self) -> dict[str, LogKey | bytes]:
-        """Every name of the store, and what it names."""
-        with self._database.read() as db:
-            return load_names(db)
-
     def allow(self, peer_id: bytes, change: RuleChange | None = None) -> PeerRule:
         """Lets a peer in, and changes what is named. Returns what goes for it now.
 

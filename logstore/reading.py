@@ -25,6 +25,7 @@ _STATES: Final = {
 }
 # The payload hash and the signature are what an encoding ends with.
 PAYLOAD_HASH: Final = slice(-130, -64)
+_SINCE: Final = "SELECT seq FROM entries WHERE log = ? AND seq BETWEEN ? AND ? AND received_at >= ?"
 _COLUMNS: Final = "ingest, seq, received_at, payload_state, hash, encoded, payload"
 
 
@@ -48,6 +49,21 @@ def load_servable(db: "apsw.Connection", key: LogKey) -> LogRow | None:
     """The row of a log of which something is held."""
     row = load_log(db, key)
     return None if row is None or row.newest == 0 else row
+
+
+def first_since(
+    db: "apsw.Connection", row: LogRow, first: int, last: int, since: int, count: int | None
+) -> int | None:
+    """The first entry of a range received then or later; `count`: of the last so many of them."""
+    if count == 0:
+        return None
+    values = (row.id, pack_u64(first), pack_u64(min(last, row.servable)), since)
+    if count is None:
+        found = db.execute(f"{_SINCE} ORDER BY seq LIMIT 1", values).fetchone()
+    else:
+        limited = f"SELECT min(seq) FROM ({_SINCE} ORDER BY seq DESC LIMIT ?)"  # noqa: S608 (constants)
+        found = db.execute(limited, (*values, count)).fetchone()
+    return None if found is None or found[0] is None else unpack_u64(found[0])
 
 
 def read_entries(

@@ -210,6 +210,13 @@ class StoredEntry(NamedTuple):
     """Bytes of a partial payload that are held, in no way verified."""
 
 
+class Arrivals(NamedTuple):
+    """Entries of the change feed, and up to which place there are no others."""
+
+    entries: list[StoredEntry]
+    position: int
+
+
 class Change(NamedTuple):
     """One step of the change feed."""
 

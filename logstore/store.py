@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from wire import U64_MAX, LogKey
 
-from . import following, proofs, sharing, upkeep, wants
+from . import following, names, proofs, sharing, upkeep, wants
 from .backup import write_backup
 from .completing import Completed, Completion, complete_all
 from .database import Transaction
@@ -20,6 +20,7 @@ from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy
 from .files import Staged
 from .foreign import ReadyEntry, put_log
 from .keyfile import KEY_FILE, read_key_file
+from .names import Named
 from .nodelock import NodeLock
 from .opening import Opened, create_in_memory, create_store, open_store
 from .own import append_entries
@@ -477,7 +478,21 @@ class Store(StoreView):
                 save_log(transaction.db, row)
             return proofs.load_fork(transaction.db, row) or proof
 
-    # --- what a node remembers ------------------------------------------------------------------
+    # --- what things are called, and what a node remembers --------------------------------------
+
+    def set_name(self, name: str, target: Named) -> bool:
+        """Calls a log or an author (32 bytes) so, and no longer what it was called before.
+
+        False if it is called so. Raises NameTaken, ValueError for no name.
+        """
+        names.check_name(name)
+        with self._database.write() as transaction:
+            return names.set_name(transaction.db, name, target)
+
+    def remove_name(self, name: str) -> Named:
+        """Takes a name from what is called so, which is returned. Raises NothingSoCalled."""
+        with self._database.write() as transaction:
+            return names.remove_name(transaction.db, name)
 
     def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
         """Remembers to follow a log, an author (32 bytes) or `ALL`, and what of it is wanted.

@@ -3,21 +3,36 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from wire import U64_MAX, LogKey
 
-from . import feed, following, proofs, reading, sharing, upkeep, wants
+from . import feed, following, proofs, reading, resolving, sharing, upkeep, wants
+from .cursors import CursorTable
 from .errors import translated
 from .files import PayloadFiles
+from .names import Named, load_names
 from .opening import Opened
 from .peers import PeerTable
 from .reader import PayloadReader, open_payload
-from .records import Arrived, Change, Contested, Follow, ForkProof, LogInfo, Statistics, StoredEntry
+from .records import (
+    Arrivals,
+    Arrived,
+    Change,
+    Contested,
+    Follow,
+    ForkProof,
+    LogInfo,
+    Statistics,
+    StoredEntry,
+)
 from .rows import load_changed_logs, load_log, load_logs_after
 from .runs import is_held, load_runs
 from .shortfall import Holding, Shortfall, count_holding, count_shortfall
 from .subscriptions import Subscription
+
+if TYPE_CHECKING:
+    import apsw
 
 _PAGE_ROWS: Final = 500
 
@@ -32,6 +47,8 @@ class StoreView:
         self._files = PayloadFiles(opened.database, opened.system, opened.folder)
         self.peers = PeerTable(opened.database, opened.author)
         """Who is let in, and with what."""
+        self.cursors = CursorTable(opened.database, opened.system, opened.folder)
+        """How far who has read what arrives."""
 
     @property
     def author(self) -> bytes:
@@ -47,6 +64,30 @@ class StoreView:
     def readonly(self) -> bool:
         """Whether nothing can be changed."""
         return self._database.readonly
+
+    # --- what things are called -----------------------------------------------------------------
+
+    def resolve(self, text: str) -> Named:
+        """What a text of a person stands for: a log, or an author (32 bytes) (everyday.md 1).
+
+        Raises ValueError if it has no form that anything could be called by, NothingSoCalled if it
+        has one and nothing is called so, Ambiguous.
+        """
+        # What is wrong with a text is no damage, as which a ValueError counts while one reads.
+        written = resolving.Reference.parse(text)
+        with self._database.read() as db:
+            found = resolving.resolve(db, self.author, written)
+        return resolving.with_log_id(found, written)
+
+    def names(self) -> dict[str, Named]:
+        """Every name of the store, and what it names, in the order of the names."""
+        with self._database.read() as db:
+            return load_names(db)
+
+    def ids(self) -> set[bytes]:
+        """Every id that the store has: what a beginning is compared with."""
+        with self._database.read() as db:
+            return resolving.load_ids(db, self.author)
 
     # --- logs and entries -----------------------------------------------------------------------
 
@@ -96,6 +137,17 @@ class StoreView:
         """
         with self._database.read() as db:
             return reading.read_entries(db, key, start, end, entries_max, bytes_max)
+
+    def first_since(
+        self, key: LogKey, first: int, last: int, since: int, count: int | None
+    ) -> int | None:
+        """The first entry of a range that was received at a moment or later, None if none was.
+
+        `since`: microseconds since 1970. `count`: of the last so many of them.
+        """
+        with self._database.read() as db:
+            row = load_log(db, key)
+            return None if row is None else reading.first_since(db, row, first, last, since, count)
 
     def open_payload(self, key: LogKey, seq: int) -> PayloadReader:
         """A payload that is held whole. Raises PayloadUnavailable."""
@@ -167,6 +219,54 @@ class StoreView:
         """Like `changes`, the entries themselves, limited as by `read`."""
         with self._database.read() as db:
             return feed.read_changes(db, after, entries_max, bytes_max)
+
+    def read_arrivals(
+        self,
+        after: int,
+        key: LogKey | None = None,
+        *,
+        has_payload: bool = True,
+        since: int | None = None,
+        entries_max: int,
+        bytes_max: int,
+    ) -> Arrivals:
+        """Like `read_changes`, of one log alone, with payloads alone, or of a time on.
+
+        `since`: received at that moment or later, in microseconds since 1970. The result says as
+        well up to which place everything was looked at.
+        """
+        with self._database.read() as db:
+            selection = self._selection(db, key, has_payload=has_payload, since=since)
+            if selection is None:
+                return Arrivals([], feed.load_position(db))
+            found = feed.read_changes(db, after, entries_max, bytes_max, selection)
+            # Nothing found is nothing there, up to where the feed ends for this reader.
+            last = found[-1].ingest if found else max(after, feed.load_position(db))
+            return Arrivals(found, last)
+
+    def place_before(
+        self,
+        count: int | None,
+        key: LogKey | None = None,
+        *,
+        has_payload: bool = True,
+        since: int | None = None,
+    ) -> int:
+        """The place in the feed behind which `read_arrivals` finds the last `count`, or all."""
+        with self._database.read() as db:
+            selection = self._selection(db, key, has_payload=has_payload, since=since)
+            if selection is None:
+                return 0
+            return feed.place_before(db, selection, count)
+
+    def _selection(
+        self, db: "apsw.Connection", key: LogKey | None, *, has_payload: bool, since: int | None
+    ) -> feed.Selection | None:
+        """None: of a log of which nothing is held."""
+        row = None if key is None else load_log(db, key)
+        if key is not None and row is None:
+            return None
+        return feed.Selection(row, has_payload, since)
 
     def changed_logs(self, after: int) -> tuple[int, list[LogKey]]:
         """The position now, and the logs of which anything changed after an earlier one."""

@@ -114,6 +114,7 @@ LAYERS = {
     "peer.node.status": _layer(
         "logstore peer peer.node peer.node.links wire", "msgspec prometheus_client trio"
     ),
+    "peer.__main__": _layer("bamboo_cli"),
     "peer.api": _layer("bymux logstore peer peer.node wire", "nacl trio"),
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"

@@ -25,6 +25,12 @@ class ServerFailed(StreamError):
     """A data stream server that cannot be reached, or sent what no server may send."""
 
 
+class ServerUnreachable(ServerFailed):
+    """Nobody could be connected to."""
+
+    is_no_answer = True
+
+
 class RequestRefused(StreamError):
     """A server has answered with a Result other than 0."""
 

@@ -12,7 +12,7 @@ from gateways.reading import CodecError
 from peer.api import Address
 from peer.node import CannotConnectError, open_stream
 
-from .errors import RequestRefused, ServerFailed
+from .errors import RequestRefused, ServerFailed, ServerUnreachable
 
 _READ_BYTES: Final = 1 << 18
 
@@ -33,7 +33,7 @@ class DataStreamClient:
         try:
             self._stream = await open_stream(self._address)
         except CannotConnectError as error:
-            raise ServerFailed(
+            raise ServerUnreachable(
                 "no connection", str(error), "see whether a server runs there"
             ) from None
         return self

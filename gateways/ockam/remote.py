@@ -72,6 +72,8 @@ class HubError(ExplainedError):
 class HubUnreachable(HubError):  # noqa: N818 - what it is
     """Nobody could be connected to, or nobody answers any more."""
 
+    is_no_answer = True
+
 
 class HubRefused(HubError):  # noqa: N818 - what it has done
     """The hub will not do what it was asked."""

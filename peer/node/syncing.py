@@ -67,7 +67,7 @@ async def sync_once(
     if member.connection.not_kept is not None:
         raise SyncError(f"{name}: not all that came could be kept: {member.connection.not_kept}")
     if member.logs_synced is None:
-        raise SyncError(f"{name}: {reason}")
+        raise SyncError(f"{name}: {reason}", None if member.ending is None else member.ending.kind)
     if member.ending is None or member.ending.kind is not EndKind.CLOSED:
         raise SyncError(f"{name}: {reason}, before it had said that what was sent is kept there")
     if (not_given := member.connection.not_given) is not None:

@@ -48,6 +48,12 @@ class Result:
         return self.out.decode().splitlines()
 
     @property
+    def dumped(self) -> bytes:
+        """What `dump` has printed, without what `import` does not need."""
+        kept = [{name: each[name] for name in ("encoded", "payload")} for each in self.records]
+        return b"".join(json.dumps(each).encode() + b"\n" for each in kept)
+
+    @property
     def records(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.lines]
 

@@ -32,6 +32,7 @@ def advanced(author: str, height: int) -> dict[str, object]:
         "log_id": 0,
         "height": height,
         "newest": height,
+        "name": None,
     }
 
 

@@ -37,19 +37,20 @@ def test_what_is_held_already_is_said(own: CommandLine, log: str) -> None:
         "last": 3,
         "entries": 0,
         "payloads": 0,
+        "name": None,
     }
 
 
 def test_without_a_node_a_peer_has_to_be_named(own: CommandLine, log: str) -> None:
     result = own("fetch", log, "2")
-    assert (result.status, result.out) == (1, b"")
+    assert (result.status, result.out) == (3, b"")
     assert "start `serve`, or name a peer with --from" in result.err
     assert wants(own) == {}
 
 
 def test_what_nobody_brings_is_wanted_no_more(own: CommandLine, log: str) -> None:
     result = own("fetch", log, "1..4", "--from", "localhost:1")
-    assert (result.status, result.out) == (1, b"")
+    assert (result.status, result.out) == (3, b"")
     assert "3 of 4 entries held, 2 with payloads: " in result.err
     assert "localhost:1" in result.err
     assert wants(own) == {}
@@ -60,7 +61,7 @@ def test_a_node_that_brings_nothing_is_not_waited_for_without_end(
 ) -> None:
     with Store.open(own.store) as store, store.lock_node():
         result = own("fetch", log, "2..", "--timeout", "0.2")
-    assert (result.status, result.out) == (1, b"")
+    assert (result.status, result.out) == (4, b"")
     assert "nothing has come for 0.2 s; 2 of 2 entries held, 1 with payloads" in result.err
     assert wants(own) == {}
 
@@ -80,7 +81,7 @@ def test_nothing_is_fetched_behind_the_end_of_a_log(own: CommandLine) -> None:
     assert "the log is ended: there is no valid entry behind 1" in result.err
 
 
-@pytest.mark.parametrize("argv", [(), ("LOG",), ("LOG", "0"), ("LOG", "3..1"), ("x", "1")])
+@pytest.mark.parametrize("argv", [(), ("LOG",), ("LOG", "0"), ("LOG", "3..1"), ("a b", "1")])
 def test_a_log_and_a_range_are_needed(own: CommandLine, argv: tuple[str, ...]) -> None:
     result = own("fetch", *(("ab" * 32) if each == "LOG" else each for each in argv))
     assert (result.status, result.out) == (2, b"")

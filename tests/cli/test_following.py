@@ -39,9 +39,9 @@ def test_follows_as_json(own: CommandLine) -> None:
     records = own("follows", "--json").records
     everything = {"policy": "full", "min_payload": 0, "max_payload": None, "eager": None}
     assert {record["kind"]: record for record in records} == {
-        "all": {"kind": "all", "author": None, "log_id": None} | everything,
-        "author": {"kind": "author", "author": AUTHOR, "log_id": None} | everything,
-        "log": {"kind": "log", "author": AUTHOR, "log_id": str(2**60)} | everything,
+        "all": {"kind": "all", "author": None, "log_id": None, "name": None} | everything,
+        "author": {"kind": "author", "author": AUTHOR, "log_id": None, "name": None} | everything,
+        "log": {"kind": "log", "author": AUTHOR, "log_id": str(2**60), "name": None} | everything,
     }
 
 
@@ -129,7 +129,7 @@ def test_unfollow_of_what_is_not_followed(own: CommandLine, target: str) -> None
 
 
 @pytest.mark.parametrize("command", ["follow", "unfollow"])
-@pytest.mark.parametrize("argv", [(), ("nonsense",), (f"{AUTHOR}/x",)])
+@pytest.mark.parametrize("argv", [(), ("abc",), (f"{AUTHOR}/x",)])
 def test_a_target_is_a_log_or_an_author(
     own: CommandLine, command: str, argv: tuple[str, ...]
 ) -> None:

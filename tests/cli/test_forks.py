@@ -148,7 +148,7 @@ def test_a_log_that_is_not_forked_is_one_clear_line(own: CommandLine) -> None:
         ("export",),
         ("import",),
         ("burn",),
-        ("show", "zz"),
+        ("show", "a b"),
         ("list", LOG),
         ("show", LOG, "f"),
     ],

@@ -172,7 +172,7 @@ def test_as_json_each_entry_stored_is_an_object(own: CommandLine) -> None:
     [made] = make_log(words(1))
     record = own("import", "--json", stdin=made.line().encode()).record
     entry = own("entry", str(KEY), 1, "--json").record
-    assert record == {name: entry[name] for name in ("author", "log_id", "seq", "hash")}
+    assert record == {name: entry[name] for name in ("author", "log_id", "seq", "hash", "name")}
 
 
 def test_an_entry_at_the_end_of_u64_is_no_endless_loop(own: CommandLine) -> None:
@@ -196,7 +196,7 @@ def test_an_entry_at_the_end_of_u64_is_no_endless_loop(own: CommandLine) -> None
     assert (result.status, len(result.lines)) == (0, len(seqs))
     record = own("logs", str(KEY), "--json").record
     assert (record["height"], record["newest"]) == (1, str(U64_MAX))
-    assert own("dump", str(KEY)).lines == [each.line() for each in made]
+    assert own("dump", str(KEY)).dumped == lines_of(made)
     assert own("cat", str(KEY)).out == b"x"
     assert own("cat", str(KEY), U64_MAX).out == b"x"
     assert own("entry", str(KEY), U64_MAX, "--json").record["seq"] == str(U64_MAX)
@@ -222,7 +222,7 @@ def test_lines_too_long_for_memory_are_stored_in_any_order(
     assert (result.status, result.err) == (0, "")
     assert sorted(result.lines) == [each.name for each in made]
     assert own("cat", str(KEY)).out == b"small" + LARGE + b"y" * 3000
-    assert own("dump", str(KEY)).out == lines_of(made)
+    assert own("dump", str(KEY)).dumped == lines_of(made)
     assert own("verify").status == 0
 
 

@@ -24,7 +24,7 @@ def test_a_key_moves_to_another_store(own: CommandLine) -> None:
     assert WARNING in imported.err
     assert "`key confirm`" in imported.err
     refused = own("append", "--store", other, stdin=b"x")
-    assert (refused.status, refused.out) == (1, b"")
+    assert (refused.status, refused.out) == (7, b"")
     assert "key was imported" in refused.err
     assert own("key", "confirm", "--store", other).status == 0
     assert own("append", "--store", other, stdin=b"x").text == f"{own.author}/0/1"
@@ -33,10 +33,10 @@ def test_a_key_moves_to_another_store(own: CommandLine) -> None:
 def test_a_key_as_json(own: CommandLine) -> None:
     file = own.folder / "key"
     record = own("key", "export", file, "--json").record
-    assert record == {"author": own.author, "file": str(file)}
+    assert record == {"author": own.author, "file": str(file), "name": None}
     other = own.folder / "other"
     record = own("key", "import", file, "--store", other, "--json").record
-    assert record == {"author": own.author, "store": str(other)}
+    assert record == {"author": own.author, "store": str(other), "name": None}
 
 
 def test_an_export_that_finds_no_room_can_be_made_again(
@@ -121,9 +121,9 @@ def test_a_copied_store_appends_only_after_confirm(own: CommandLine) -> None:
     moved = own.folder / "moved"
     shutil.copytree(own.store, moved)
     refused = own("append", "--store", moved, stdin=b"y")
-    assert (refused.status, refused.out) == (1, b"")
+    assert (refused.status, refused.out) == (7, b"")
     confirmed = own("key", "confirm", "--store", moved, "--json")
-    assert confirmed.record == {"author": own.author, "was_read_only": True}
+    assert confirmed.record == {"author": own.author, "was_read_only": True, "name": None}
     assert "append only here" in confirmed.err
     assert own("append", "--store", moved, stdin=b"y").text == f"{own.author}/0/2"
 
@@ -137,7 +137,7 @@ def test_confirm_where_entries_are_known_to_be_lost_wants_a_word_more(own: Comma
     refused = own("key", "confirm")
     assert (refused.status, refused.out) == (1, b"")
     assert "2 entries that this store signed, by its own count, not held" in refused.err
-    assert own("append", stdin=b"x").status == 1
+    assert own("append", stdin=b"x").status == 7
     assert own("key", "confirm", "--anyway").status == 0
     assert own("append", "--log-id", 1, stdin=b"x").text == f"{own.author}/1/1"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bamboo_cli import values
+from bamboo_cli import naming, values
 from bamboo_cli.values import SeqRange
 from wire import U64_MAX, LogKey
 
@@ -45,7 +45,7 @@ def test_what_a_range_looks_like_is_told(text: str) -> None:
 
 def test_an_entry_where_a_log_is_due_is_told_how_to_be_written() -> None:
     with pytest.raises(ValueError, match=f"{AUTHOR}/0 7$"):
-        values.log_key(f"{AUTHOR}/0/7")
+        naming.log_key(f"{AUTHOR}/0/7")
 
 
 def test_numbers_go_up_to_u64() -> None:
@@ -58,9 +58,9 @@ def test_numbers_go_up_to_u64() -> None:
 
 def test_an_author_alone_means_all_their_logs_when_followed_and_log_0_elsewhere() -> None:
     author = bytes.fromhex(AUTHOR)
-    assert values.follow_target(AUTHOR) == author
-    assert values.follow_target(f"{AUTHOR}/3") == LogKey(author, 3)
-    assert values.log_key(AUTHOR) == LogKey(author, 0)
+    assert naming.follow_target(AUTHOR) == author
+    assert naming.follow_target(f"{AUTHOR}/3") == LogKey(author, 3)
+    assert naming.log_key(AUTHOR) == LogKey(author, 0)
 
 
 def test_times_are_rfc_3339_in_utc() -> None:

@@ -131,7 +131,7 @@ def test_what_was_signed_after_a_restore_is_noticed_before_it_spreads(
     machine.restore(files)
     assert machine.append("--offline", text="another 3").returncode == 0
     done = machine.append("--ask-first", text="4")
-    assert done.returncode == 1
+    assert done.returncode == 7
     assert "entry 3 of log 0 was signed elsewhere too" in done.stderr
     assert "this key signs on two machines" in done.stderr
     assert newest(other, author) == 3
@@ -220,7 +220,7 @@ def test_nobody_who_answers_is_said_once_in_a_while(
     assert f"{address}: Connection refused" in first.stderr
     assert not second.stderr
     refused = machine.append("--ask-first")
-    assert refused.returncode == 1
+    assert refused.returncode == 3
     assert "nothing was signed" in refused.stderr
     assert newest(machine, author) == 4
     machine.forget_asking()
@@ -230,7 +230,7 @@ def test_nobody_who_answers_is_said_once_in_a_while(
 def test_who_never_gave_anything_to_anybody_is_not_asked(machine: Machine) -> None:
     assert not machine.append().stderr
     done = machine.append("--ask-first")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "there is nobody to ask" in done.stderr
     assert machine.append("--ask-first", "--offline").returncode == 2
 
@@ -312,7 +312,7 @@ def test_a_key_on_two_machines_is_noticed_at_the_first_contact_of_the_second(
         assert f"{author}/0: entry 3 of log 0 was signed elsewhere too" in line
         assert address in line
         done = second.append(text="4 of the second")
-        assert done.returncode == 1
+        assert done.returncode == 7
         assert "give this one a key of its own" in done.stderr
         node.end()
     assert "own logs are read-only: entry 3 of log 0" in second.run("status").stdout

@@ -12,7 +12,7 @@ from .running import EXECUTABLE, PATIENCE_S, run, serving, started
 
 def test_wait_needs_a_node_and_something_to_wait_for(author: str, taker: Path) -> None:
     alone = run(taker, "wait", author)
-    assert (alone.returncode, "no node serves this store" in alone.stderr) == (1, True)
+    assert (alone.returncode, "no node serves this store" in alone.stderr) == (3, True)
     assert run(taker, "wait", "--seq", "3").returncode == 2
 
 
@@ -41,7 +41,7 @@ def test_wait_returns_when_everything_has_come(
         assert "not complete after 0.3 s" in last
 
         late = run(taker, "wait", author, "--seq", "5", "--timeout", "0.3")
-        assert late.returncode == 1
+        assert late.returncode == 4
         assert late.stderr == (
             f"bamboo-peer: not complete after 0.3 s: {author}/0: held up to entry 4 of 5;"
             " no connected peer is known to hold more of it\n"
@@ -50,7 +50,7 @@ def test_wait_returns_when_everything_has_come(
         run(tmp_path / "giver", "append", "--end-of-log", stdin=b"5")
         ended = run(taker, "wait", author, "--seq", "6")
         assert (ended.returncode, ended.stderr) == (
-            1,
+            6,
             f"bamboo-peer: {author}/0: the log is ended, and has no valid entry behind 5\n",
         )
 
@@ -62,7 +62,7 @@ def test_wait_says_who_cannot_be_reached(author: str, taker: Path) -> None:
         while "connect failed" not in node.line():
             pass
         done = run(taker, "wait", "--timeout", "1")
-        assert done.returncode == 1
+        assert done.returncode == 4
         assert "cannot be reached: Connection refused" in done.stderr
 
 
@@ -84,7 +84,7 @@ def test_wait_does_not_take_the_word_of_who_called_in(
                 pass
             assert run(taker, "append", stdin=b"so that something is held").returncode == 0
             done = run(taker, "wait", "--timeout", "1")
-            assert done.returncode == 1
+            assert done.returncode == 4
             assert "cannot be reached: Connection refused" in done.stderr
 
 
@@ -94,7 +94,7 @@ def test_sync_with_wait_tries_again_until_somebody_is_there(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     late = run(taker, "sync", address, "--follow", author, "--wait", "--timeout", "0.2")
-    assert late.returncode == 1
+    assert late.returncode == 4
     assert late.stderr.splitlines() == [
         f"{address}: Connection refused; trying again",
         f"bamboo-peer: {address}: not in sync after 0.2 s: Connection refused",

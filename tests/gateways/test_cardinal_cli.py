@@ -35,6 +35,7 @@ def test_a_stream_is_created_written_and_printed(own: CommandLine) -> None:  # n
     assert fields == {
         "author": own.author,
         "log_id": 1,
+        "name": None,
         "chain": "demo",
         "default": "main",
         "log_ids": {"accounts": 2, "main": 1, "storage": 3},
@@ -104,10 +105,10 @@ def test_a_wrong_line_is_named_and_the_others_are_written(own: CommandLine) -> N
         (("put", "demo", "--messages"), 1, "no such chain"),
         (("tail", "demo"), 1, "no such chain"),
         (("tail",), 2, "it takes STREAM..."),
-        (("follow", "demo"), 2, "names no log"),
+        (("follow", "de mo"), 2, "names nothing"),
         (("create", "demo", "--threshold", str(1 << 31)), 1, "threshold"),
         (("create", "demo", "--log-id", str((1 << 64) - 1), "--topic", "a/=x"), 2, "no room"),
-        (("messages", "00/1"), 2, "cardinal"),
+        (("messages", "00/1"), 2, "names nothing"),
         (("messages", f"{'0' * 64}/1"), 1, "nothing is held"),
     ],
 )
@@ -307,7 +308,7 @@ def test_one_block_why_wait_and_status(demo: CommandLine) -> None:
     assert demo("cardinal", "why", "demo", h("none")).status == 1
     assert demo("cardinal", "wait", "demo", "2").text == "success"
     late = demo("--json", "cardinal", "wait", "demo", lone, "--timeout", "0")
-    assert (late.status, late.record) == (1, {"result": "timeout"})
+    assert (late.status, late.record) == (4, {"result": "timeout"})
     assert demo("cardinal", "wait", "demo", "77", "--timeout", "0").text == "not_found"
     status = demo("--json", "cardinal", "status", "demo").record
     assert (status["number"], status["complete"], status["incomplete"]) == (2, 3, 0)

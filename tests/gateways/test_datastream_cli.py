@@ -39,6 +39,7 @@ def test_what_is_there_is_shown(stream: CommandLine) -> None:
     assert header == {
         "author": stream.author,
         "log_id": 0,
+        "name": None,
         "file_version": 1,
         "system_id": 137,
         "stream_type": 1,
@@ -221,7 +222,7 @@ def test_what_is_no_stream_and_what_is_broken_is_said(own: CommandLine) -> None:
     [
         ("fly",),
         ("header",),
-        ("header", "x"),
+        ("header", "-", "x y"),
         ("create", "more"),
         ("create", "--once"),
         ("truncate", "-1"),
@@ -251,4 +252,4 @@ def test_files_come_and_go(stream: CommandLine, tmp_path: Path) -> None:
     wrong = stream("datastream", "import-file", path, "--log-id", 4)
     assert (wrong.status, "at byte 4096" in wrong.err) == (1, True)
     gone = stream("datastream", "client", "127.0.0.1:1", "header")
-    assert (gone.status, gone.err.count("\n")) == (1, 1)
+    assert (gone.status, gone.err.count("\n")) == (3, 1)

@@ -69,7 +69,7 @@ def test_allowing_again_changes_what_is_named_and_nothing_else() -> None:
         # What takes a limit or an address away is said as such.
         rule = store.peers.allow(BEN, RuleChange(rate_in=0, address=""))
         assert (rule.rate_in, rule.address) == (None, None)
-        assert store.peers.names() == {"ben": BEN}
+        assert store.names() == {"ben": BEN}
 
 
 def test_who_was_blocked_is_let_in_again_with_the_defaults() -> None:
@@ -86,7 +86,7 @@ def test_removing_forgets_the_name_too() -> None:
         store.peers.allow(BEN, RuleChange(name="ben"))
         store.peers.remove(BEN)
         assert store.peers.known() == []
-        assert store.peers.names() == {}
+        assert store.names() == {}
         with pytest.raises(NoSuchPeer):
             store.peers.remove(BEN)
         store.peers.allow(EVE, RuleChange(name="ben"))
@@ -101,7 +101,7 @@ def test_a_name_is_given_once() -> None:
         assert EVE not in store.peers.rules()
         assert store.peers.rename(BEN, "benjamin")
         assert not store.peers.rename(BEN, "benjamin")
-        assert store.peers.names() == {"benjamin": BEN}
+        assert store.names() == {"benjamin": BEN}
         with pytest.raises(NoSuchPeer):
             store.peers.rename(EVE, "eve")
 
@@ -206,7 +206,7 @@ def test_another_process_sees_it_and_nothing_is_lost(tmp_path: Path) -> None:
         store.peers.allow(BEN, RuleChange(name="ben", read=read_scope([BEN.hex()])))
         assert other.wishes_version() != before
         assert other.peers.rules()[BEN].read == frozenset({BEN})
-        assert other.peers.names() == {"ben": BEN}
+        assert other.names() == {"ben": BEN}
 
 
 def test_a_store_that_is_only_read_changes_nothing(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def forget_reached(store: Store, peer_id: bytes) -> None:
 
     For who is removed: an address with his id in it is a way to let him in. Raises StoreError.
     """
-    names = store.peers.names()
+    names = store.names()
     known = addresses_reached(store)
     kept = [each for each in known if peer_id not in (_id_of(each), names.get(each.peer or ""))]
     if len(kept) < len(known):

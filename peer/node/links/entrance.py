@@ -278,7 +278,7 @@ def expected_peer(store: Store, target: PeerAddress) -> bytes | None:
     """The id of who is called; None: whoever is allowed. Raises UnknownNameError, StoreError."""
     if target.peer is None:
         return None
-    named = store.peers.names().get(target.peer)
+    named = store.names().get(target.peer)
     if isinstance(named, bytes):
         return named
     if named is not None:
