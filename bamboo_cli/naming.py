@@ -199,6 +199,8 @@ class Names:
 def with_names(fields: Mapping[str, Any], names: "Names | None") -> dict[str, Any]:
     """What is printed as JSON, and in each object that has an `author` also what it is called."""
     found: dict[str, Any] = {}
+    lacking = "author" in fields and "name" not in fields
+    last = "log_id" if "log_id" in fields else "author"
     for field, value in fields.items():
         if isinstance(value, Mapping):
             value = with_names(value, names)  # noqa: PLW2901 - the same, with names
@@ -207,8 +209,9 @@ def with_names(fields: Mapping[str, Any], names: "Names | None") -> dict[str, An
                 with_names(each, names) if isinstance(each, Mapping) else each for each in value
             ]
         found[field] = value
-    if "author" in fields and "name" not in fields:
-        found["name"] = _name(fields["author"], fields.get("log_id"), names)
+        if lacking and field == last:
+            # Beside what it names: the last one is far away in a long line.
+            found["name"] = _name(fields["author"], fields.get("log_id"), names)
     return found
 
 

@@ -71,7 +71,7 @@ def test_export_takes_filters_and_limits(cli: CommandLine, tmp_path: Path) -> No
         ("--max-file-age", "soon"),
         ("--author", "abc"),
         ("--author", "ab" * 32 + "/0"),
-        ("--log", "x"),
+        ("--log", "a b"),
     ],
 )
 def test_wrong_usage_is_a_line_and_status_2(
