@@ -11,7 +11,7 @@ NATIVE_STAMP := $(VENV)/.native
 # Touched when pytest has compiled the tests of a new clone.
 COMPILED_STAMP := $(VENV)/.compiled
 NATIVE_INPUTS := scripts/native.py native/Cargo.toml native/checksums $(wildcard native/src/*.rs native/src/*/*.rs)
-PACKAGES := $(wildcard analytics bamboo_cli bench bymux fuzz gateways logstore peer pyspark_bamboo scripts siege tests wire)
+PACKAGES := $(wildcard analytics bamboo_cli bench bymux fuzz gateways local_api logstore peer pyspark_bamboo scripts siege tests wire)
 FUZZ_TARGETS := $(filter-out fuzz/__init__.py fuzz/harness.py %_samples.py,$(wildcard fuzz/*.py))
 BENCHMARKS := $(filter-out bench/__init__.py,$(wildcard bench/*.py))
 OF_THE_PAGE := bench/suite.py bench/curves.py bench/page.py

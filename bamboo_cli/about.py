@@ -79,6 +79,7 @@ def _paths(args: "Namespace", terminal: "Terminal") -> int:
         "database": store / "store.sqlite3",
         "payloads": store / "payloads",
         "key": store / "author.key",
+        "token": store / "api.token",
         "cache": cache_folder(),
     }
     if terminal.as_json:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from local_api import seconds, u64
 from logstore import LogMoved, Store, StoreDamaged
 from peer import json_number, log_fields
 from wire import U64_MAX, LogKey
@@ -12,7 +13,6 @@ from .cardinal_streams import named_stream
 from .errors import DONE, FAILED, Problem, WrongUsage
 from .opening import opened_store
 from .settings import Parser
-from .values import seconds, u64
 from .verbs import Verb, Verbs
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from local_api import rfc3339
 from logstore import ALL, LogState, Seldom, Store, StoreError
 from peer import counted, json_number, log_fields
 from wire import LogKey
@@ -24,7 +25,6 @@ from .errors import DONE, FAILED, TIMED_OUT, Problem, WrongUsage
 from .naming import resolved_log
 from .opening import opened_store
 from .terminal import Items, Pairs
-from .values import rfc3339
 
 if TYPE_CHECKING:
     from argparse import Namespace

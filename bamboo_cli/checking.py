@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from local_api import seconds, u64
 from logstore import LogInfo, Store, subscription_of, wall_clock_us
 from peer import counted
 from wire import LogKey
@@ -12,7 +13,6 @@ from .errors import DONE, FAILED, NO_ANSWER
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import seconds, u64
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from local_api import size
 from peer import counted
-
-from .values import size
 
 if TYPE_CHECKING:
     from logstore import Holding, Store

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from local_api import rfc3339, u64
 from logstore import CursorInfo, Store
 from peer import log_fields
 
 from .errors import DONE
 from .opening import opened_store
 from .settings import Parser
-from .values import rfc3339, u64
 from .verbs import Verb, Verbs
 
 if TYPE_CHECKING:

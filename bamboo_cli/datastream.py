@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from local_api import seconds, u64
 from logstore import LogMoved, Store
 from peer import counted, json_number, log_fields
 from wire import LogKey
@@ -16,7 +17,6 @@ from .naming import resolved_log
 from .online import run_trio, tcp_address
 from .opening import opened_store
 from .settings import Parser
-from .values import seconds, u64
 from .verbs import Verb, Verbs
 
 if TYPE_CHECKING:

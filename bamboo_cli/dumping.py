@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from local_api import COPY_BYTES, EVERYTHING, SeqRange, rfc3339, seq_range
 from logstore import (
     PayloadReader,
     PayloadState,
@@ -19,13 +20,11 @@ from logstore import (
 from peer import json_number, log_fields
 from wire import LogKey
 
-from .entry_lines import COPY_BYTES
 from .errors import DONE, FAILED, Problem
 from .naming import LOG_HELP, log_key
 from .opening import READ_ENTRIES, held_log, opened_store, read_page
 from .registry import Definition
 from .settings import Parser
-from .values import EVERYTHING, SeqRange, rfc3339, seq_range
 
 if TYPE_CHECKING:
     from argparse import Namespace

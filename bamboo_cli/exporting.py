@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analytics import AnalyticsError, ContinuousExport, Exporter, ExportResult, Progress, Settings
+from local_api import byte_size, size
 from logstore import Store, StoreError
 from peer import counted, json_number
 
@@ -18,7 +19,6 @@ from .naming import author_key, log_key
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import byte_size, size
 
 if TYPE_CHECKING:
     from argparse import Namespace

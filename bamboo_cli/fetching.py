@@ -4,6 +4,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from local_api import SeqRange, seq_range, some_seconds
 from logstore import Holding, LogClosed, NodeLock, Store, StoreError
 from peer import counted, json_number, log_fields, seq_span
 from wire import SignatureLibraryError
@@ -16,7 +17,6 @@ from .online import CALLED, called, run_trio, status_of_end
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import SeqRange, seq_range, some_seconds
 
 if TYPE_CHECKING:
     from argparse import Namespace

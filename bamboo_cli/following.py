@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from local_api import target_fields, target_name
 from logstore import ALL, FULL, Follow
-from peer import log_fields
-from wire import LogKey
 
 from .errors import DONE, Problem, WrongUsage
 from .naming import follow_target
@@ -88,22 +87,6 @@ def _follows(args: "Namespace", terminal: "Terminal") -> int:
                 name if wanted == FULL else f"{name}  {described(wanted)}",
             )
     return DONE
-
-
-def target_name(target: Follow) -> str:
-    """What is followed, as people type it."""
-    if isinstance(target, bytes):
-        return target.hex()
-    return str(target) if isinstance(target, LogKey) else "all"
-
-
-def target_fields(target: Follow) -> dict[str, object]:
-    """What is followed, for JSON."""
-    if isinstance(target, bytes):
-        return {"kind": "author", "author": target.hex(), "log_id": None}
-    if isinstance(target, LogKey):
-        return {"kind": "log"} | log_fields(target)
-    return {"kind": "all", "author": None, "log_id": None}
 
 
 COMMANDS = {

@@ -7,8 +7,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from local_api import byte_size
+
 from .settings import Parser
-from .values import byte_size
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from local_api import full
 from peer import log_fields
 from wire import LogKey
 
 from .errors import DONE, WrongUsage
-from .naming import full, resolved
+from .naming import resolved
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser

@@ -2,12 +2,13 @@
 
 from typing import Final
 
+from local_api import seconds, u64
+
 from .naming import author_key
 from .ockam_clients import run_create, run_position, run_pull, run_push
 from .ockam_serving import DEFAULT_LISTEN, listener, run_serve
 from .ockam_store import run_end, run_lag, run_rewind, run_streams, run_trim
 from .settings import Parser
-from .values import seconds, u64
 from .verbs import Verb, Verbs
 
 

@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from local_api import rfc3339, u64
 from logstore import LogState, Store
 from peer import counted, json_number, log_fields
 
@@ -10,7 +11,6 @@ from .asking import Asker
 from .errors import DONE, Problem, WrongUsage
 from .ockam_serving import ledger_id
 from .opening import opened_store
-from .values import rfc3339, u64
 
 if TYPE_CHECKING:
     from argparse import Namespace

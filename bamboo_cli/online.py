@@ -240,6 +240,8 @@ def describe(event: Mapping[str, object]) -> str:
     name = event["event"]
     if name == "listening":
         return f"listening on {event['address']}{' with TLS' if event.get('tls') else ''}"
+    if name == "page":
+        return f"page at {event['address']}"
     if name == "metrics_listening":
         return f"metrics at http://{event['address']}/metrics"
     if name == "refused":

@@ -5,19 +5,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from local_api import Names
 from logstore import ExplainedError, LogClosed, NotAStore, OwnLogsReadOnly, Store, StoreError
 
 from .errors import FAILED, FORKED, NO_ANSWER, REFUSED, Problem
-from .naming import Names, resolve_arguments
+from .naming import resolve_arguments
 from .settings import store_path
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from local_api import SeqRange
     from logstore import LogInfo, StoredEntry
     from wire import LogKey
-
-    from .values import SeqRange
 
 KEY_FILE = "author.key"
 """The author's secret key inside a store."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from local_api import u64
 from logstore import Appended, Store, StoreError
 from peer import json_number, log_fields
 
@@ -15,7 +16,6 @@ from .lines import LineBytes, Readable, line_batches
 from .opening import KEY_FILE, check_is_free, opened_store
 from .registry import Definition
 from .settings import PROGRAM, Parser, store_path
-from .values import u64
 
 if TYPE_CHECKING:
     from argparse import Namespace

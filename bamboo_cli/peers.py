@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from local_api import byte_size, connected_counts, full, peer_line, size
 from logstore import (
     KnownPeer,
     PeerState,
@@ -19,11 +20,10 @@ from logstore import check_name as checked_name
 from wire import LogKey
 
 from .errors import DONE, Problem, WrongUsage
-from .naming import full, resolved, resolved_author
+from .naming import resolved, resolved_author
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser, store_path
-from .values import byte_size, rfc3339, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -272,47 +272,17 @@ def _allow(store: Store, args: "Namespace", text: str, terminal: "Terminal") -> 
 # What is shown
 
 
-def _connected(store: Store) -> "Mapping[str, int] | None":
-    """How many connections each peer has; None: no node runs."""
-    from peer.node import serving_state
+def _node_state(store: Store) -> "Mapping[str, Any] | None":
+    from peer.node import serving_state  # loads Trio, which `--help` can do without
 
-    state = serving_state(store)
-    if state is None:
-        return None
-    counts: dict[str, int] = {}
-    connections: list[Mapping[str, Any]] = state.get("connections", [])  # type: ignore[assignment]
-    for each in connections:
-        if each.get("peer_id") is not None and each["state"] in ("established", "closing"):
-            counts[each["peer_id"]] = counts.get(each["peer_id"], 0) + 1
-    return counts
-
-
-def _fields(peer: KnownPeer, connected: "Mapping[str, int] | None") -> dict[str, object]:
-    rule, seen, peer_id = peer.rule, peer.seen, peer.peer_id.hex()
-    allowed = rule is not None and rule.allowed
-    return {
-        "peer_id": peer_id,
-        "name": peer.name,
-        "state": str(peer.state),
-        "read": written_scope(rule.read) if rule is not None and allowed else None,
-        "write": str(rule.write) if rule is not None and allowed else None,
-        "rate_in": None if rule is None else rule.rate_in,
-        "rate_out": None if rule is None else rule.rate_out,
-        "connections_max": rule.connections if rule is not None and allowed else None,
-        "address": None if rule is None else rule.address,
-        "connected": None if connected is None else connected.get(peer_id, 0),
-        "count": 0 if seen is None else seen.count,
-        "first_seen": None if seen is None else rfc3339(seen.first_at),
-        "last_seen": None if seen is None else rfc3339(seen.last_at),
-        "last_address": None if seen is None else seen.address,
-    }
+    return serving_state(store)
 
 
 def _list(store: Store, terminal: "Terminal") -> None:
-    known, connected = store.peers.known(), _connected(store)
+    known, connected = store.peers.known(), connected_counts(_node_state(store))
     rows = [("PEER", "NAME", "STATE", "MAY READ", "MAY WRITE", "LAST SEEN")]
     for peer in known:
-        fields = _fields(peer, connected)
+        fields = peer_line(peer, connected)
         if terminal.as_json:
             terminal.record(fields)
         rows.append(_row(peer, fields, short=terminal.wide))
@@ -365,7 +335,7 @@ def _age(seconds: float) -> str:
 
 def _show(store: Store, peer_id: bytes, terminal: "Terminal") -> None:
     [peer] = [each for each in store.peers.known() if each.peer_id == peer_id]
-    fields = _fields(peer, _connected(store))
+    fields = peer_line(peer, connected_counts(_node_state(store)))
     if terminal.as_json:
         terminal.record(fields)
         return

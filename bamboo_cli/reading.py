@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from local_api import log_line, rfc3339, seq, size
 from logstore import FULL, LogInfo, PayloadState, Store, StoredEntry, Subscription, subscription_of
 from peer import json_number, log_fields
 from wire import LogKey, decode_entry, yamf_hash
@@ -11,7 +12,6 @@ from .naming import LOG_HELP, log_key
 from .opening import held_log, opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import rfc3339, seq, size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -52,38 +52,12 @@ def _print_log(
     if not terminal.as_json:
         terminal.line(_COLUMNS.format(*_cells(info, terminal)))
         return
-    terminal.record(
-        log_fields(info.key)
-        | {
-            "height": json_number(info.height),
-            "newest": json_number(info.newest),
-            "entries": info.entries,
-            "payloads": info.payloads,
-            "bytes": json_number(info.bytes),
-            "state": str(info.state),
-            "missing_payloads": _missing_payloads(store, info, wanted),
-            "own": info.key.author == store.author,
-            "end_seq": _optional(info.end_seq),
-            "fork_seq": _optional(info.fork_seq),
-            "invalid_seq": _optional(info.invalid_seq),
-            "newest_at": None if info.newest_at is None else rfc3339(info.newest_at),
-            "newest_from": info.newest_from,
-        }
-    )
+    terminal.record(log_line(store, info, wanted))
 
 
 def _cells(info: LogInfo, terminal: "Terminal") -> tuple[object, ...]:
     counts = (info.height, info.newest, info.entries, info.payloads, size(info.bytes))
     return (terminal.called(info.key), *counts, str(info.state))
-
-
-def _missing_payloads(store: Store, info: LogInfo, wanted: Subscription | None) -> int:
-    """Those that are wanted; of a log that nobody here follows, all that are not held."""
-    return info.missing_payloads if wanted is None else store.shortfall(info.key, wanted).payloads
-
-
-def _optional(number: int | None) -> int | str | None:
-    return None if number is None else json_number(number)
 
 
 def _entry_arguments(parser: Parser) -> None:

@@ -32,6 +32,7 @@ from .online import (
     warn_insecure,
 )
 from .opening import opened_store
+from .page_serving import PageEvents, check_page, page_arguments, serving_page, shares_metrics
 from .registry import Definition
 from .session_flags import peer_arguments, session_arguments, session_config
 from .settings import Parser, store_path
@@ -87,6 +88,7 @@ def _arguments(parser: Parser) -> None:
         help="where to serve /metrics for Prometheus, /healthz and /readyz over HTTP, to whoever"
         " reaches it (HOST: 127.0.0.1 unless given; default: nowhere)",
     )
+    page_arguments(parser)
     parser.add_argument(
         "--export", metavar="DIR", type=Path, help="keep a Parquet export in DIR up to date"
     )
@@ -125,8 +127,10 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
         try:
             run_trio(partial(_run, store, args, terminal))
         except CannotListenError as error:
-            flag = "--listen" if args.metrics is None else "--listen or --metrics"
-            raise Problem(f"{error}; {flag} names another address, port 0 a free port") from None
+            flags = " or ".join(
+                ["--listen", *(f"--{each}" for each in ("metrics", "page") if getattr(args, each))]
+            )
+            raise Problem(f"{error}; {flags} names another address, port 0 a free port") from None
         except (
             CannotTraceError,
             StoreError,
@@ -141,6 +145,7 @@ def _check(args: "Namespace") -> None:
     """Raises WrongUsage for settings that contradict each other."""
     if args.max_file_age is not None and args.export is None:
         raise WrongUsage("--max-file-age is about --export: name a directory")
+    check_page(args)
     # A peer is called once.
     ways: dict[Address, PeerAddress] = {}
     for target in args.connect:
@@ -164,7 +169,7 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
 
     from analytics import ContinuousExport
     from peer.api import NodeConfig, Peer
-    from peer.node import StatusFile, run_export
+    from peer.node import Meter, StatusFile, run_export
 
     from .events import Events
     from .notifying import Manager
@@ -185,8 +190,19 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                 trace=args.trace,
                 doors=doors(args),
             )
-            observer = partial(_tell_each, events.take, manager.take)
-            async with Peer(store, config=config, observer=observer, metrics=args.metrics) as peer:
+            at_page = PageEvents()
+            tell = partial(_tell_each, events.take, manager.take)
+            observer: Observer = partial(_tell_each, tell, at_page.take)
+            meter, metrics = None, args.metrics
+            if shares_metrics(args):
+                meter, metrics = Meter(), None
+                observer = meter.observing(observer)
+            async with (
+                Peer(store, config=config, observer=observer, metrics=metrics) as peer,
+                serving_page(peer, args, terminal, at_page, meter, tell),
+            ):
+                if meter is not None:
+                    meter.watch(peer.node)
                 # One that waits is enough for whatever was said before it is read.
                 hangups, to_reload = trio.open_memory_channel[None](1)
                 nursery.start_soon(_watch, signals, ending, peer, hangups)

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Final, cast
 
+from local_api import byte_size, size, u64
+
 from .settings import Parser
-from .values import byte_size, size, u64
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from local_api import u64
 from peer import counted, json_number, log_fields
 from wire import U64_MAX
 
@@ -13,7 +14,6 @@ from .settings import Parser
 from .swarm_getting import get_flags, run_get
 from .swarm_serving import run_serve, serve_flags
 from .swarm_store import NETWORK_NAME, hash_of, needing_extra, network_of, served_state, sided
-from .values import u64
 from .verbs import Verb, Verbs
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from local_api import seconds
 from peer import json_number
 
 from .errors import DONE, TIMED_OUT, Problem, WrongUsage
 from .opening import opened_store
 from .settings import Parser
 from .swarm_store import hash_of, is_served, network_of, sided
-from .values import seconds
 
 if TYPE_CHECKING:
     from argparse import Namespace

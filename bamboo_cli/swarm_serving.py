@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from local_api import u64
 from peer import counted
 
 from .asking import Asker
@@ -12,7 +13,6 @@ from .gateway_serving import run_serving, until_signal
 from .online import tcp_address
 from .settings import Parser
 from .swarm_store import network_of, sided
-from .values import u64
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
+from local_api import size, some_seconds
 from logstore import FULL, PolicyKind, StoreError, subscription_of
 from peer import counted, json_number
 from wire import SignatureLibraryError
@@ -33,7 +34,6 @@ from .registry import Definition
 from .session_flags import session_arguments, session_config
 from .settings import Parser
 from .tracing import trace_argument
-from .values import size, some_seconds
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -16,10 +16,22 @@ from functools import partial
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final
 
+from local_api import (
+    EVERYTHING,
+    PAYLOAD_BYTES_MAX,
+    SeqRange,
+    arrival_fields,
+    byte_size,
+    moment,
+    payload_pieces,
+    rfc3339,
+    seq_range,
+    small_payload,
+    u64,
+)
 from logstore import OpenCursor, PayloadState, PayloadUnavailable, Store, StoredEntry, check_name
 from wire import LogKey
 
-from .entry_lines import PAYLOAD_BYTES_MAX, arrival_fields, payload_pieces, small_payload
 from .errors import DONE, Problem
 from .naming import LOG_HELP, log_key
 from .opening import READ_BYTES, READ_ENTRIES, held_log, opened_store, read_page
@@ -27,7 +39,6 @@ from .reading import why_not_held
 from .registry import Definition
 from .settings import Parser
 from .terminal import escape
-from .values import EVERYTHING, SeqRange, byte_size, moment, rfc3339, seq_range, u64
 
 if TYPE_CHECKING:
     from argparse import Namespace

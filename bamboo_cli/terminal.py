@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
+from local_api import full, with_names
+
 from .errors import Problem, WrongUsage
-from .naming import full, with_names
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
+    from local_api import Names
     from logstore import Named
-
-    from .naming import Names
 
 _WRITE_BYTES: Final = 1 << 16
 FIRST_COLUMN_MIN: Final = 16

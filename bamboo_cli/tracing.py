@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from local_api import u64
 from peer import log_fields
 
 from .errors import DONE, Problem, WrongUsage
@@ -15,7 +16,6 @@ from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
 from .trace_lines import Line, Narrator
-from .values import u64
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from local_api import seq_range, size
 from logstore import Fault, LogVerdict, StoreFull, is_open_to_others
 from peer import counted, json_number, log_fields
 from wire import U64_MAX
@@ -12,7 +13,6 @@ from .naming import LOG_HELP, log_key
 from .opening import known_log, opened_store
 from .registry import Definition
 from .settings import Parser, checked_path, store_path
-from .values import seq_range, size
 
 if TYPE_CHECKING:
     from argparse import Namespace

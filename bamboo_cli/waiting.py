@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from local_api import seq, some_seconds
 from logstore import FULL, PolicyKind, StoreError, Subscription, subscription_of
 from peer import counted
 from wire import LogKey, SignatureLibraryError
@@ -18,7 +19,6 @@ from .online import run_trio
 from .opening import opened_store
 from .registry import Definition
 from .settings import Parser
-from .values import seq, some_seconds
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from local_api import byte_size, size
 from logstore import FULL, Subscription
 from wire import U64_MAX
 
 from .errors import WrongUsage
 from .settings import Parser
-from .values import byte_size, size
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -8,7 +8,16 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 TOP = Path(__file__).resolve().parents[1]
-PACKAGES = ("analytics", "bymux", "gateways", "logstore", "peer", "pyspark_bamboo", "wire")
+PACKAGES = (
+    "analytics",
+    "bymux",
+    "gateways",
+    "local_api",
+    "logstore",
+    "peer",
+    "pyspark_bamboo",
+    "wire",
+)
 
 
 @pytest.fixture(scope="module")

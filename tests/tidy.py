@@ -116,6 +116,7 @@ LAYERS = {
     ),
     "peer.__main__": _layer("bamboo_cli"),
     "peer.api": _layer("bymux logstore peer peer.node wire", "nacl trio"),
+    "local_api": _layer("logstore peer peer.api peer.node wire", "h11 msgspec trio"),
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"
         " gateways.cardinal gateways.cardinal.content gateways.cardinal.declared"
@@ -124,8 +125,8 @@ LAYERS = {
         " gateways.ockam.client gateways.ockam.codec"
         " gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server gateways.declaration"
         " gateways.swarm gateways.swarm.bmt gateways.swarm.declared gateways.swarm.files"
-        " logstore peer peer.api peer.node wire",
-        "apsw coincurve msgspec nacl rich sha3 trio",
+        " local_api logstore peer peer.api peer.node wire",
+        "apsw coincurve msgspec nacl sha3 trio",
     ),
     "gateways": _layer("gateways.declaration logstore peer peer.api peer.node wire", "apsw trio"),
     "gateways.declaration": _layer("wire", sans_io=True),

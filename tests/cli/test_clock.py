@@ -5,7 +5,7 @@ import time
 import pytest
 
 from bamboo_cli import main
-from bamboo_cli.values import rfc3339
+from local_api import rfc3339
 from logstore import Store, wall_clock_us
 from logstore.system import LATEST_US
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bamboo_cli import naming, values
-from bamboo_cli.values import SeqRange
+from bamboo_cli import naming
+from local_api import SeqRange, values
 from wire import U64_MAX, LogKey
 
 AUTHOR = "ab" * 32

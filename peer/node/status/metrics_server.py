@@ -98,6 +98,11 @@ class MetricsServer:
             "/readyz": self._ready,
         }
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """What there is to be asked for."""
+        return frozenset(self._pages)
+
     async def serve(self, stream: trio.abc.HalfCloseableStream) -> None:
         """One connection, to its end. Raises nothing but Cancelled."""
         if self._clients >= CLIENTS_MAX and not self._make_room():
@@ -142,7 +147,7 @@ class MetricsServer:
         request = await self._asked(stream)
         if request is None:
             return
-        page = await self._page_for(request.path())
+        page = await self.page_for(request.path())
         await stream.send_all(encoded(page, with_body=request.wants_body))
         # Closing with bytes unread resets the connection, and the answer may be lost with it.
         await stream.send_eof()
@@ -150,7 +155,8 @@ class MetricsServer:
         while left > 0 and (data := await stream.receive_some(READ_BYTES)):
             left -= len(data)
 
-    async def _page_for(self, path: str | Page) -> Page:
+    async def page_for(self, path: str | Page) -> Page:
+        """The answer to a path, or the one that it is already."""
         if isinstance(path, Page):
             return path
         make = self._pages.get(path)
