@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlparse
 
 from .errors import BadInput, ExportDamaged, NotAnExport, OtherExport
 from .extras import require
+from .java import files_behind
 from .layout import MANIFESTS, Part, disk_errors, find_parts
 from .manifest import Manifest, WrittenFile, load_all, load_latest
 from .schema import NAMES
@@ -231,7 +232,7 @@ def roots_of(frame: "DataFrame") -> list[Path]:
     """The directories on this machine from which a DataFrame reads exports."""
     if frame.isStreaming:
         return []
-    found = (_local(uri) for uri in frame.inputFiles())
+    found = (_local(uri) for uri in files_behind(frame))
     return sorted({path.parents[1] for path in found if path is not None})
 
 
