@@ -118,6 +118,8 @@ def test_a_store_that_holds_a_proof_and_nothing_else_is_forked(
     page = (tmp_path / "to/report.html").read_text()
     assert page.partition("<body>")[2].startswith('<p class="forked"><b>1 log is forked:</b>')
     assert "no faults" not in page
+    [*twins] = cli("sql", tmp_path / "out", "SELECT seq, encoded FROM forks", "--json").records
+    assert [each["seq"] for each in twins] == [3, 3]
 
 
 def test_two_nodes_that_know_of_a_fork_are_one_fault(spark: SparkSession, tmp_path: Path) -> None:
