@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         AnalyticsError,
         BadInput,
         BadOption,
+        BadQuery,
         ClassesNotPrepared,
         ExportBusy,
         ExportDamaged,
@@ -35,14 +36,16 @@ if TYPE_CHECKING:
         NotAnExport,
         OffsetRefused,
         OtherExport,
+        QueryFailed,
         SparkFailed,
     )
     from .export import Exporter
-    from .inputs import check_exports
+    from .inputs import check_exports, check_named
     from .java import ensure_java
     from .manifest import LeftOut, Manifest, Settings, WrittenFile, load_all
     from .ockam_rows import ockam_lag, ockam_messages, ockam_positions, write_ockam_messages
     from .progress import StageProgress
+    from .querying import Answer, query_exports
     from .ranges import ExportResult, Progress
     from .reading import latest, read_export, read_log_states, register_views
     from .schema import SCHEMA_VERSION, spark_ddl, spark_schema
@@ -77,11 +80,12 @@ _HOMES = {
     "datastream_rows": ("datastream_current", "datastream_entries", "datastreams"),
     "describe": ("Payloads", "activity", "entries", "logs", "payloads", "replication_delay"),
     "export": ("Exporter",),
-    "inputs": ("check_exports",),
+    "inputs": ("check_exports", "check_named"),
     "java": ("ensure_java",),
     "manifest": ("LeftOut", "Manifest", "Settings", "WrittenFile", "load_all"),
     "ockam_rows": ("ockam_lag", "ockam_messages", "ockam_positions", "write_ockam_messages"),
     "progress": ("StageProgress",),
+    "querying": ("Answer", "query_exports"),
     "ranges": ("ExportResult", "Progress"),
     "reading": ("latest", "read_export", "read_log_states", "register_views"),
     "schema": ("SCHEMA_VERSION", "spark_ddl", "spark_schema"),
@@ -103,9 +107,11 @@ __all__ = [
     "SCHEMA_VERSION",
     "SYSTEMS",
     "AnalyticsError",
+    "Answer",
     "Audit",
     "BadInput",
     "BadOption",
+    "BadQuery",
     "BambooDataSource",
     "ClassesNotPrepared",
     "ContinuousExport",
@@ -125,6 +131,7 @@ __all__ = [
     "Payloads",
     "Prepared",
     "Progress",
+    "QueryFailed",
     "Settings",
     "SparkFailed",
     "Stage",
@@ -141,6 +148,7 @@ __all__ = [
     "cardinal_reorgs",
     "cardinal_updates",
     "check_exports",
+    "check_named",
     "datastream_current",
     "datastream_entries",
     "datastreams",
@@ -155,6 +163,7 @@ __all__ = [
     "ockam_positions",
     "payloads",
     "prepare_classes",
+    "query_exports",
     "read_export",
     "read_export_stream",
     "read_log_states",

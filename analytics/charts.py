@@ -1,19 +1,28 @@
-"""Charts as SVG, drawn from numbers alone. Colours are the page's style sheet's."""
+"""Charts as SVG, drawn from numbers alone. Colours are the page's style sheet's.
+
+A chart is scaled to the width that it gets, its texts with it. So it is drawn for the narrowest,
+WIDTH, where a text is as large as the style sheet says; on a wide page it is a fifth larger.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
-from math import floor, log10
-from typing import Final
+from math import ceil, floor, log10
+from typing import Final, NamedTuple
 
-WIDTH: Final = 720
-HEIGHT: Final = 240
-_LEFT: Final = 64
-_RIGHT: Final = 16
-_TOP: Final = 12
-_BOTTOM: Final = 34
+WIDTH: Final = 440
+HEIGHT: Final = 220
+TEXT_PX: Final = 12
+"""The size of texts where nothing is scaled; the style sheet's."""
+_CHAR: Final = 7.2
+"""What a character of this size takes at most: digits and capitals of the widest fonts."""
+_LEFT: Final = 44
+_RIGHT: Final = 10
+_TOP: Final = 10
+_BOTTOM: Final = 30
 _ROW: Final = 26
 _TICKS: Final = 4
+_TIME_TICKS: Final = 2
 
 Point = tuple[datetime, float]
 
@@ -73,11 +82,11 @@ class _TimeAxis:
         style = "%H:%M:%S" if self.seconds < 3600 else "%d %b %H:%M"
         style = "%d %b %Y" if self.seconds > 7 * 86400 else style
         parts = []
-        for tick in range(_TICKS + 1):
+        for tick in range(_TIME_TICKS + 1):
             moment = datetime.fromtimestamp(
-                self.first.timestamp() + self.seconds * tick / _TICKS, self.first.tzinfo
+                self.first.timestamp() + self.seconds * tick / _TIME_TICKS, self.first.tzinfo
             )
-            anchor = ("start", *["middle"] * (_TICKS - 1), "end")[tick]
+            anchor = ("start", *["middle"] * (_TIME_TICKS - 1), "end")[tick]
             parts.append(_text(self.x(moment), HEIGHT - 12, moment.strftime(style), anchor))
         return parts
 
@@ -129,7 +138,7 @@ def columns(values: Sequence[tuple[str, float]], label: str) -> str:
     slot = (WIDTH - _LEFT - _RIGHT) / len(values)
     width = min(slot * 0.8, 56)
     span = HEIGHT - _TOP - _BOTTOM
-    every = max(1, -(-len(values) // 14))
+    every = max(1, ceil(_CHAR * (1 + max(len(name) for name, _ in values)) / slot))
     body = _y_axis(top)
     for number, (name, value) in enumerate(values):
         x, height = _LEFT + slot * (number + 0.5), span * value / top
@@ -143,23 +152,73 @@ def columns(values: Sequence[tuple[str, float]], label: str) -> str:
     return _svg(HEIGHT, body, label)
 
 
-def rows(values: Sequence[tuple[str, float, float]], unit: str, label: str) -> str:
-    """A row for each name: a bar up to the first number, a thin line up to the second."""
-    left = 300
-    top = nice_max(max(most for _, _, most in values))
-    scale = (WIDTH - left - 130) / top
+def rows(values: Sequence[tuple[str, float]], label: str) -> str:
+    """A row for each name, its bar, and the number behind it."""
+    left = 10 + _CHAR * max(len(name) for name, _ in values)
+    top = nice_max(max(value for _, value in values))
+    scale = (WIDTH - left - 8 * _CHAR) / top
     body = []
-    for number, (name, value, most) in enumerate(values):
+    for number, (name, value) in enumerate(values):
         y = _TOP + number * _ROW
         body.append(_text(left - 10, y + 13, name, "end"))
         body.append(
-            f'<line class="range" x1="{left}" x2="{left + most * scale:.1f}" '
-            f'y1="{y + 9}" y2="{y + 9}"/>'
+            f'<rect class="bar c1" x="{left:.1f}" y="{y + 2}" '
+            f'width="{max(1, value * scale):.1f}" height="14">'
+            f"<title>{escape(name)}: {value:g}</title></rect>"
         )
-        body.append(
-            f'<rect class="bar c1" x="{left}" y="{y + 2}" width="{max(1, value * scale):.1f}" '
-            f'height="14"><title>{escape(name)}: {value:g} {unit}</title></rect>'
-        )
-        end = left + max(value, most) * scale + 8
-        body.append(_text(end, y + 13, f"{short(value)} {unit}, most {short(most)}", "start"))
+        body.append(_text(left + value * scale + 8, y + 13, short(value), "start"))
     return _svg(_TOP * 2 + _ROW * len(values), body, label)
+
+
+class Cell(NamedTuple):
+    """What a matrix shows at a place."""
+
+    median_s: float
+    most_s: float
+    entries: int
+
+
+SHADES_S: Final = (0.1, 1.0, 10.0, 60.0)
+"""A cell is shaded more from each of these on: of all pages in the same way."""
+
+
+def matrix(names: Sequence[str], cells: Mapping[tuple[int, int], Cell], corner: str) -> str:
+    """A table with a row and a column for each name; `cells` by their places from 0.
+
+    A table and no drawing: it is read aloud, copied, and as legible as any text. Columns are headed
+    by numbers, for which rows have the names, so that eight of them have room on a telephone.
+    """
+    places = range(len(names))
+    head = "".join(f'<th title="{escape(names[at])}">{at + 1}</th>' for at in places)
+    lines = "".join(
+        f'<tr><th class="key left">{at + 1} {escape(name[:8])}</th>'
+        + "".join(_cell(names, cells, at, to) for to in places)
+        + "</tr>"
+        for at, name in enumerate(names)
+    )
+    first = f'<th class="left">{escape(corner)}</th>'
+    return f'<table class="matrix"><tr>{first}{head}</tr>{lines}</table>'
+
+
+def _cell(names: Sequence[str], cells: Mapping[tuple[int, int], Cell], at: int, to: int) -> str:
+    found = cells.get((at, to))
+    if found is None:
+        return "<td>-</td>"
+    shade = sum(found.median_s >= limit for limit in SHADES_S)
+    title = (
+        f"{names[at][:8]} to {names[to][:8]}: median {found.median_s:g} s, "
+        f"longest {found.most_s:g} s, {found.entries:,} entries"
+    )
+    return (
+        f'<td class="shade{shade}" title="{escape(title)}">{seconds(found.median_s)}'
+        f"<br><small>{seconds(found.most_s)}</small></td>"
+    )
+
+
+def seconds(count: float) -> str:
+    """A time in at most five characters, with its unit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 0.9995)):
+        if count >= size:
+            number = count / (1 if unit == "s" else size)
+            return f"{number:.1f}{unit}" if number < 9.95 else f"{number:.0f}{unit}"
+    return f"{count * 1000:.0f}ms"

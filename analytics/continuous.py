@@ -39,6 +39,7 @@ class ContinuousExport:
         self._age_max_s = file_age_max.total_seconds()
         self._row_bytes = float(_ROW_BYTES_GUESS)
         self._exported: int | None = None
+        self._version = 0
         self._pending_since: float | None = None
         self._not_before = float("-inf")
         self.waits: str | None = None
@@ -53,7 +54,8 @@ class ContinuousExport:
             # What a run before this one left behind is old already.
             return self._run_unless_busy()
         pending = self._store.position() - self._exported
-        if pending == 0:
+        # Not only what arrives: that a log is forked is found out without any arrival.
+        if pending == 0 and self._store.data_version() == self._version:
             self._pending_since = None
             return None
         if self._pending_since is None:
@@ -102,8 +104,9 @@ class ContinuousExport:
         return result
 
     def _run(self) -> ExportResult:
+        version = self._store.data_version()
         result = self._exporter.run()
-        self._exported = result.last
+        self._exported, self._version = result.last, version
         self._pending_since = None
         if result.rows:
             self._row_bytes = sum(file.bytes for file in result.files) / result.rows

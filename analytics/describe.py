@@ -160,8 +160,12 @@ def replication_delay(frame: "DataFrame") -> "DataFrame":
     return describe_delay(entries(frame))
 
 
-def describe_delay(rows: "DataFrame") -> "DataFrame":
-    """`replication_delay` of rows that `entries` made."""
+def describe_delay(rows: "DataFrame", *, with_pairs: bool = False) -> "DataFrame":
+    """`replication_delay` of rows that `entries` made.
+
+    `with_pairs`: a row more for each pair of nodes, over all logs, whose author and log_id are
+    null. In the same job, since the median of all is no figure of the logs' medians.
+    """
     from pyspark.sql import functions as f
 
     arrivals = rows.groupBy("author", "log_id", "seq", "entry_hash").agg(
@@ -180,7 +184,10 @@ def describe_delay(rows: "DataFrame") -> "DataFrame":
         f.col("then.node").alias("to_node"),
         (f.unix_micros("then.received_at") - f.unix_micros("first.received_at")).alias("micros"),
     )
-    return seconds.groupBy("author", "log_id", "from_node", "to_node").agg(
+    pair = ("from_node", "to_node")
+    log = ("author", "log_id", *pair)
+    grouped = seconds.groupingSets([log, pair], *log) if with_pairs else seconds.groupBy(*log)
+    return grouped.agg(
         f.count("*").alias("entries"),
         (f.min("micros") / 1e6).alias("least_s"),
         (f.percentile_approx("micros", 0.5) / 1e6).alias("median_s"),

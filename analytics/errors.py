@@ -45,6 +45,14 @@ class BadOption(AnalyticsError):
     """An option of the data source that makes no sense."""
 
 
+class BadQuery(AnalyticsError):
+    """A query that is no SELECT, or that names what is not there or may not be read."""
+
+
+class QueryFailed(AnalyticsError):
+    """A query that came to no end: memory, the disk, or a file of an export."""
+
+
 class OffsetRefused(AnalyticsError):
     """A stream's offset does not belong to this store."""
 

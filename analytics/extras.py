@@ -7,6 +7,7 @@ from .errors import MissingExtra
 
 _EXTRAS: Final = {
     "pyarrow": "parquet",
+    "duckdb": "parquet",
     "pyspark": "spark",
     "pandas": "spark",
     "sha3": "swarm",

@@ -94,10 +94,14 @@ def fork_records(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFram
 
 
 def fork_entries(spark: "SparkSession", forks: Sequence[KnownFork]) -> "DataFrame":
+    """`fork_rows` for Spark."""
+    return local_frame(spark, fork_rows(forks), ENCODED_DDL)
+
+
+def fork_rows(forks: Sequence[KnownFork]) -> list[Sequence[object]]:
     """Both entries of each that is proven: the columns of `Audit.forks`."""
-    rows = [
+    return [
         (each.author, each.log_id, each.seq, each.node, blake2b(encoded).digest(), encoded)
         for each in forks
         for encoded in each.entries
     ]
-    return local_frame(spark, rows, ENCODED_DDL)

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlparse
 
 from .errors import BadInput, ExportDamaged, NotAnExport, OtherExport
 from .extras import require
+from .java import files_behind
 from .layout import MANIFESTS, Part, disk_errors, find_parts
 from .manifest import Manifest, WrittenFile, load_all, load_latest
 from .schema import NAMES
@@ -47,6 +48,20 @@ def check_exports(roots: Iterable[Path | str]) -> None:
             check_files(Path(root))
 
 
+def check_named(roots: Iterable[Path | str]) -> None:
+    """Whether there is an export at each of these places on this machine: NotAnExport if not.
+
+    It loads no library and reads no file, so that a misspelt name is told before anything else.
+    """
+    for root in (Path(each) for each in roots if "://" not in str(each)):
+        if not root.is_dir():
+            raise NotAnExport("there is no export", root, "name a directory that `export` made")
+        if not (root / MANIFESTS).is_dir() and not find_parts(root):
+            raise NotAnExport(
+                "the directory holds no export", root, "name one that `export` has made"
+            )
+
+
 def check_files(root: Path) -> list[Part]:
     """The data files of an export on this machine, in the order of their ranges.
 
@@ -56,13 +71,10 @@ def check_files(root: Path) -> list[Part]:
     another export or of other arrivals than its name says; BadInput for what is no Parquet file or
     lacks columns.
     """
-    if not root.is_dir():
-        raise NotAnExport("there is no export", root, "name a directory that `export` made")
+    check_named([root])
     # Before the files are listed: an export that is running writes a file and then its manifest.
     newest, named = _told(root)
     parts = find_parts(root)
-    if not parts and not (root / MANIFESTS).is_dir():
-        raise NotAnExport("the directory holds no export", root, "name one that `export` has made")
     for file in named.values():
         _check_size(root / file.path, file)
     if newest is not None:
@@ -231,7 +243,7 @@ def roots_of(frame: "DataFrame") -> list[Path]:
     """The directories on this machine from which a DataFrame reads exports."""
     if frame.isStreaming:
         return []
-    found = (_local(uri) for uri in frame.inputFiles())
+    found = (_local(uri) for uri in files_behind(frame))
     return sorted({path.parents[1] for path in found if path is not None})
 
 

@@ -12,6 +12,7 @@ from .errors import JavaMissing
 
 if TYPE_CHECKING:
     from pyspark.core.context import SparkContext
+    from pyspark.sql import DataFrame
 
 JAVA_MIN: Final = 17
 _FOLDERS: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
@@ -98,3 +99,20 @@ def executors(context: "SparkContext") -> list[Any]:
     spark.listenerBus().waitUntilEmpty()
     found = spark.statusStore().executorList(False)  # noqa: FBT003 - Java has no names for it
     return [found.apply(index) for index in range(found.size())]
+
+
+def files_behind(frame: "DataFrame") -> list[str]:
+    """The files, as URIs, that a DataFrame is made from, also where none of them is read.
+
+    `DataFrame.inputFiles` looks at the plan that would run: it tells of none once the rows are
+    cached, or where a condition leaves none of them.
+    """
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001 - as above
+    found: list[str] = []
+    for index in range(leaves.size()):
+        leaf = leaves.apply(index)
+        if leaf.getClass().getSimpleName() == "LogicalRelation":
+            relation = leaf.relation()
+            if relation.getClass().getSimpleName() == "HadoopFsRelation":
+                found += relation.location().inputFiles()
+    return found or list(frame.inputFiles())

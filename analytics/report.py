@@ -1,14 +1,16 @@
 """The report page: one HTML file that opens without a network, charts drawn in place."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 from typing import Final
 
-from .charts import columns, line_chart, rows, short, time_bars
+from .charts import SHADES_S, TEXT_PX, columns, line_chart, matrix, rows, seconds, short, time_bars
 from .report_data import ReportData
 
-_STYLE: Final = """
+_STYLE: Final = (
+    """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #667085; --line: #e4e7ec; --page: #fff;
   --card: #f8f9fb; --good: #12805c; --bad: #c4320a; --c1: #2f6feb; --c2: #e5853d; --c3: #2a9d8f;
   --c4: #9b5de5; --c5: #d6396b; --c6: #7a8450; }
@@ -27,11 +29,12 @@ code, td.key { font-family: ui-monospace, monospace; font-size: 13px; }
 .good b { color: var(--good); } .bad b { color: var(--bad); }
 .forked { margin: 0 0 24px; padding: 14px 16px; border-radius: 10px; background: var(--bad);
   color: #fff; overflow-wrap: anywhere; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(460px, 1fr)); gap: 16px; }
+.charts { display: grid; gap: 16px;
+  grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); }
 section { padding: 18px 20px; margin-bottom: 16px; overflow-x: auto; }
-.charts section { margin: 0; } svg { width: 100%; height: auto; display: block; }
-.grid { stroke: var(--line); } .tick { fill: var(--soft); font-size: 14px; }
-.line { fill: none; stroke-width: 2; } .range { stroke: var(--soft); stroke-width: 2; }
+.charts section { margin: 0; min-width: 0; } svg { width: 100%; height: auto; display: block; }
+.grid { stroke: var(--line); } .tick { fill: var(--soft); font-size: TEXT_PX; }
+.line { fill: none; stroke-width: 2; }
 .legend { margin: 8px 0 0; font-size: 13px; color: var(--soft); }
 .legend span { margin-right: 16px; white-space: nowrap; }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2px;
@@ -39,12 +42,20 @@ section { padding: 18px 20px; margin-bottom: 16px; overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { text-align: right; padding: 5px 10px; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
+td.text { white-space: normal; overflow-wrap: anywhere; min-width: 200px; }
+.matrix { width: auto; } .matrix th, .matrix td { padding: 4px 5px; text-align: center; }
+.matrix .left { text-align: left; } small { font-size: 12px; }
+.shade1 { background: #2f6feb1f; } .shade2 { background: #2f6feb3d; }
+.shade3 { background: #2f6feb5c; } .shade4 { background: #2f6feb80; }
 th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child, td.left, th.left {
   text-align: left; }
-""" + "".join(
-    f".line.c{n} {{ stroke: var(--c{n}); }} .bar.c{n} {{ fill: var(--c{n}); }} "
-    f"i.c{n} {{ background: var(--c{n}); }}\n"
-    for n in range(1, 7)
+@media (max-width: 560px) { body { padding: 16px 10px 40px; } section { padding: 14px 10px; } }
+""".replace("TEXT_PX", f"{TEXT_PX}px")
+    + "".join(
+        f".line.c{n} {{ stroke: var(--c{n}); }} .bar.c{n} {{ fill: var(--c{n}); }} "
+        f"i.c{n} {{ background: var(--c{n}); }}\n"
+        for n in range(1, 7)
+    )
 )
 
 _STEPS: Final = {
@@ -140,12 +151,39 @@ def _charts(data: ReportData) -> list[str]:
         title = "Payload sizes, entries from this many bytes on"
         charts.append(_section(title, columns(data.sizes, title)))
     if data.delays:
-        title = "Replication delay: median, and longest as a line"
-        charts.append(_section(title, rows(data.delays, "s", title)))
+        charts.append(_delays(data))
     if data.faults:
         title = "Faults by kind"
-        charts.append(_section(title, columns(data.faults, title)))
+        charts.append(_section(title, rows(data.faults, title)))
     return charts
+
+
+_NODES_DRAWN: Final = 8
+
+
+def _delays(data: ReportData) -> str:
+    """Of nodes, over all logs: a dozen logs were no picture of ten thousand."""
+    met: Counter[str] = Counter()
+    for pair, cell in data.delays.items():
+        for node in pair:
+            met[node] += cell.entries
+    names = sorted(node for node, _ in met.most_common(_NODES_DRAWN))
+    place = {node: at for at, node in enumerate(names)}
+    cells = {
+        (place[first], place[then]): cell
+        for (first, then), cell in data.delays.items()
+        if first in place and then in place
+    }
+    shades = ", ".join(map(seconds, SHADES_S))
+    words = "Row: who had an entry first. Column: who had it later. Median, and the longest below."
+    if len(met) > len(names):
+        words += (
+            f" The {len(names)} nodes with most entries; all are in the table &quot;delay&quot;."
+        )
+    return _section(
+        "Replication delay",
+        f'{matrix(names, cells, "from, to")}<p class="legend">{words} Darker from {shades} on.</p>',
+    )
 
 
 def _section(title: str, content: str) -> str:
@@ -159,7 +197,7 @@ def _faults(data: ReportData) -> str:
         )
     lines = "".join(
         f'<tr><td>{escape(kind)}</td><td class="key left">{escape(where)}</td>'
-        f'<td class="left">{escape(detail)}</td></tr>'
+        f'<td class="left text">{escape(detail)}</td></tr>'
         for kind, where, detail in data.fault_lines
     )
     head = '<tr><th>kind</th><th class="left">entry</th><th class="left">what is wrong</th></tr>'

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from .charts import Cell
 from .summaries import DelaySummary, FaultSummary, LogSummary, fault_place
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class ReportData:
     """Entries in each step of time."""
     sizes: list[tuple[str, int]] = field(default_factory=list)
     """How many payloads are of a size."""
-    delays: list[tuple[str, float, float]] = field(default_factory=list)
-    """Log and pair of nodes, median and most seconds."""
+    delays: dict[tuple[str, str], Cell] = field(default_factory=dict)
+    """Of each pair of nodes: who had entries first, and who had them later."""
     forked: list[str] = field(default_factory=list)
     """Logs with a fork, as `author/log_id`."""
     faults: list[tuple[str, int]] = field(default_factory=list)
@@ -89,7 +90,7 @@ def _with_charts(
         growth=_growth(counts, largest, step),
         arrivals=_arrivals(counts, step),
         sizes=_sizes(counts),
-        delays=[] if delay is None else _delays(delay),
+        delays={} if delay is None else _delays(delay),
     )
 
 
@@ -164,12 +165,8 @@ def _size_name(power: int) -> str:
     return str(1 << power)
 
 
-def _delays(delay: DelaySummary) -> list[tuple[str, float, float]]:
-    return [
-        (
-            f"{row['author'][:8]}/{row['log_id']}  {row['from_node'][:8]} to {row['to_node'][:8]}",
-            row["median_s"],
-            row["most_s"],
-        )
-        for row in delay.largest
-    ]
+def _delays(delay: DelaySummary) -> dict[tuple[str, str], Cell]:
+    return {
+        pair: Cell(row["median_s"], row["most_s"], row["entries"])
+        for pair, row in delay.pairs.items()
+    }

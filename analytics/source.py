@@ -33,7 +33,7 @@ from wire import LogKey
 
 from .errors import OffsetRefused
 from .schema import spark_schema
-from .source_options import Options
+from .source_options import Options, one_sentence
 from .source_rows import read_log, read_range
 
 if TYPE_CHECKING:
@@ -71,17 +71,21 @@ class BambooDataSource(DataSource):
 
     def schema(self) -> "StructType":
         """The columns of an export; a wrong option is refused here, before anything is read."""
-        Options.parse(self.options)
+        self._parse()
         return spark_schema()
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reads what is there now."""
-        options = Options.parse(self.options)
+        options = self._parse()
         return PushingReader(options) if options.push_filters else BambooReader(options)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         """Reads what arrives."""
-        return BambooStreamReader(Options.parse(self.options))
+        return BambooStreamReader(self._parse())
+
+    def _parse(self) -> Options:
+        with one_sentence():
+            return Options.parse(self.options)
 
 
 class BambooReader(DataSourceReader):
@@ -95,7 +99,7 @@ class BambooReader(DataSourceReader):
         partitions: list[InputPartition] = []
         stretches: list[tuple[LogKey, int, int]] = []
         room = PARTITION_ROWS
-        with self._options.open_store() as store:
+        with one_sentence(), self._options.open_store() as store:
             for key, first, last, entries in self._stretches(store):
                 stretches.append((key, first, last))
                 room -= entries

@@ -1,12 +1,14 @@
 """The options of `format("bamboo")`."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
-from logstore import Store
+from logstore import ExplainedError, Store
 from wire import U64_MAX, LogKey
 
 from .errors import BadOption
@@ -25,6 +27,24 @@ _KNOWN = frozenset(
         "pushfilters",
     )
 )
+
+
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """What is the user's mistake reaches the user without a traceback, which is Spark's habit.
+
+    Spark's own setting for that goes for all errors of a session. The variable behind it is looked
+    at when an error is told, by the process that tells it and ends then; so a process that is about
+    to tell of a mistake sets it for itself.
+    """
+    try:
+        yield
+    except ExplainedError:
+        os.environ[_HIDE_TRACEBACK] = "1"
+        raise
 
 
 class Verify(StrEnum):

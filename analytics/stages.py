@@ -231,7 +231,8 @@ class _Analysis:
             with disk_errors(self._out):
                 remove_table(self._out / "delay")
         else:
-            self._save("delay", describe_delay(self._entries), self._delay.take)
+            delay = describe_delay(self._entries, with_pairs=True)
+            self._save("delay", delay, self._delay.take)
         return {"nodes": nodes, "pairs": len(self._delay.pairs)}
 
     def _payloads(self) -> dict[str, int]:

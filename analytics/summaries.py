@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 FAULTS_KEPT: Final = 100
 LOGS_KEPT: Final = 25
-DELAYS_KEPT: Final = 12
 DISTINCT_MAX: Final = 100_000
 
 Row = dict[str, Any]
@@ -29,10 +28,6 @@ _FAULTS_ORDER: Final = tuple(
 _LOGS_ORDER: Final = (
     ("entries", "descending"),
     *((name, "ascending") for name in ("author", "log_id", "node")),
-)
-_DELAYS_ORDER: Final = (
-    ("entries", "descending"),
-    *((name, "ascending") for name in ("author", "log_id", "from_node", "to_node")),
 )
 
 
@@ -150,23 +145,19 @@ class LogSummary:
 
 @dataclass(slots=True)
 class DelaySummary:
-    """Of the table `delay`."""
+    """Of the table `delay`: what goes for each pair of nodes, over all logs."""
 
-    pairs: set[tuple[str, str]] = field(default_factory=set)
-    """Nodes, from and to."""
-    _largest: FirstRows = field(default_factory=lambda: FirstRows(_DELAYS_ORDER, DELAYS_KEPT))
+    pairs: dict[tuple[str, str], Row] = field(default_factory=dict)
+    """By nodes, from and to."""
 
     def take(self, delay: "pa.Table") -> "pa.Table":
-        """Takes a part in, and gives it back."""
-        pairs = delay.group_by(["from_node", "to_node"]).aggregate([]).to_pylist()
-        self.pairs.update((pair["from_node"], pair["to_node"]) for pair in pairs)
-        self._largest.take(delay)
-        return delay
+        """Takes a part in, and gives back what of it is of single logs."""
+        import pyarrow.compute as pc
 
-    @property
-    def largest(self) -> list[Row]:
-        """The DELAYS_KEPT with most entries."""
-        return self._largest.rows
+        is_pair = pc.is_null(delay["author"])
+        for row in delay.filter(is_pair).to_pylist():
+            self.pairs[row["from_node"], row["to_node"]] = row
+        return delay.filter(pc.invert(is_pair))
 
 
 class DistinctCounts:

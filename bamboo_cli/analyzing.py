@@ -11,6 +11,7 @@ from analytics import (
     StageProgress,
     analyze,
     check_exports,
+    check_named,
     ensure_spark,
     prepare_classes,
     start_spark,
@@ -99,7 +100,8 @@ def _analyze(args: "Namespace", terminal: "Terminal") -> int:
     faults = 0
     settings = {"spark.driver.memory": args.driver_memory, **dict(args.conf)}
     try:
-        # What cannot be read is said at once: Java takes seconds to start.
+        # What cannot be read is said at once: Java takes seconds to start, Spark's Python one.
+        check_named(args.directory)
         ensure_spark()
         check_exports(args.directory)
         with start_spark(args.master, "bamboo-peer analyze", settings) as spark:

@@ -87,6 +87,7 @@ _TABLE = (
     Command("verify", "upkeep", "recheck every signature, link, hash and size"),
     Command("backup", "upkeep", "copy the store, also while a node runs on it"),
     Command("export", "exporting", "bring a Parquet export up to date"),
+    Command("sql", "querying", "ask an export a question in SQL, without Spark"),
     Command("analyze", "analyzing", "check and describe an export with Spark"),
     Command("follow", "following", "take in a log, an author's logs, or all"),
     Command("unfollow", "following", "no longer take in new entries"),

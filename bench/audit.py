@@ -9,6 +9,7 @@ read, check encodings, signatures, hashes and payloads and do nothing else; `rat
 - an audit of 100,000 rows in four logs, in a session that has just started, and once it is warm;
 - one of 1,000,000 rows in one log, with the share of the cores' time that was used;
 - `bamboo-peer analyze` in all, of 12,000 and of 100,000 rows, with its stages;
+- `bamboo-peer sql` in all, each view of 12,000 rows and of the one log;
 - two executors of a standalone cluster against one, each with a core;
 - peak memory of a cluster's worker, executor and Pythons, with payloads of 1 MiB (`--payload-gib`).
 """
@@ -76,7 +77,10 @@ def main() -> int:
         bench_analyze(small, args.rounds, floor=6)
         audits = bench_analyze(middle, args.rounds, floor=12)
         bench_audit(middle, args.rounds, audits)
-        bench_one_log(export_of(path, "large", (args.large,)), args.rounds)
+        large = export_of(path, "large", (args.large,))
+        bench_one_log(large, args.rounds)
+        bench_sql(small, args.rounds, floor=1)
+        bench_sql(large, args.rounds, floor=10)
         bench_executors(middle, args.rounds)
         if args.payload_gib:
             bench_memory(payload_export(path, args.payload_gib))
@@ -145,6 +149,21 @@ def bench_analyze(root: Path, rounds: int, floor: float) -> list[float]:
     seconds = {stage["stage"]: stage["seconds"] for stage in stages}
     report(f"analyze, {rows_of(root):,} rows", best, "s", floor=floor, **seconds)
     return [lines[0]["seconds"] for _, lines in found]
+
+
+QUESTIONS = {
+    "entries": "SELECT count(*), sum(payload_size) FROM entries",
+    "entries_latest": "SELECT count(*), sum(payload_size) FROM entries_latest",
+    "logs": "SELECT * FROM logs",
+    "forks": "SELECT * FROM forks",
+}
+
+
+def bench_sql(root: Path, rounds: int, floor: float) -> None:
+    """Each view of `sql`, in processes of their own."""
+    for view, question in QUESTIONS.items():
+        best = min(run("sql", root, question)[0] for _ in range(rounds))
+        report(f"sql, {view}, {rows_of(root):,} rows", best, "s", floor=floor)
 
 
 def bench_audit(root: Path, rounds: int, cold: Sequence[float]) -> None:

@@ -286,7 +286,7 @@ LAYERS = {
         " gateways.datastream.codec gateways.ockam.codec gateways.ockam.declared"
         " gateways.ockam.ledger gateways.reading gateways.swarm.bmt gateways.swarm.declared"
         " logstore wire",
-        "numpy pandas py4j pyarrow pyspark",
+        "duckdb numpy pandas py4j pyarrow pyspark",
     ),
     "pyspark_bamboo": _layer("analytics logstore wire", "pandas pyarrow pyspark"),
 }

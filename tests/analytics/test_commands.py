@@ -109,12 +109,13 @@ def test_entries_left_out_are_named_and_status_is_1(cli: CommandLine, tmp_path: 
 def test_a_missing_extra_is_a_line(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cli("export", tmp_path / "lake")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     result = cli("export", tmp_path / "out")
     assert result.status == 1
     assert "pip install 'bamboo-peer[parquet]'" in result.err
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    result = cli("analyze", tmp_path, "--to", tmp_path / "to")
+    result = cli("analyze", tmp_path / "lake", "--to", tmp_path / "to")
     assert (result.status, len(result.err.splitlines())) == (1, 1)
     assert "pip install 'bamboo-peer[spark]'" in result.err
 
@@ -122,10 +123,11 @@ def test_a_missing_extra_is_a_line(
 def test_a_missing_java_is_a_line(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cli("export", tmp_path / "lake")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java, "_FOLDERS", ())
-    result = cli("analyze", tmp_path, "--to", tmp_path / "to")
+    result = cli("analyze", tmp_path / "lake", "--to", tmp_path / "to")
     assert (result.status, len(result.err.splitlines())) == (1, 1)
     assert "Java 17 or newer" in result.err
     assert "openjdk-17-jre-headless" in result.err
@@ -146,9 +148,11 @@ def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_node_starts_without_the_extras(tmp_path: Path) -> None:
     program = (
-        "import sys; sys.modules.update(pyarrow=None, pyspark=None, pandas=None)\n"
-        "import analytics, bamboo_cli.exporting, bamboo_cli.analyzing, bamboo_cli.registry\n"
-        "assert not {'pyarrow', 'pyspark', 'numpy'} & {n for n, m in sys.modules.items() if m}"
+        "import sys; sys.modules.update(duckdb=None, pyarrow=None, pyspark=None, pandas=None)\n"
+        "import analytics, bamboo_cli.exporting, bamboo_cli.analyzing, bamboo_cli.querying\n"
+        "import bamboo_cli.registry\n"
+        "loaded = {name for name, module in sys.modules.items() if module}\n"
+        "assert not {'duckdb', 'pyarrow', 'pyspark', 'numpy'} & loaded"
     )
     environment = os.environ | {"PYTHONPATH": str(TOP)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
@@ -272,6 +276,20 @@ def test_what_spark_refuses_is_a_line(cli: CommandLine, tmp_path: Path) -> None:
     result = cli("analyze", tmp_path / "out", "--to", tmp_path / "to2")
     assert result.status == 1
     assert len([line for line in result.err.splitlines() if "bamboo-peer:" in line]) == 1
+
+
+def test_that_there_is_no_lake_is_said_before_anything_is_loaded(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bamboo_cli import analyzing
+
+    monkeypatch.setattr(analyzing, "ensure_spark", lambda: pytest.fail("Spark was looked for"))
+    cli("export", tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    for name, why in (("nowhere", "there is no export"), ("empty", "holds no export")):
+        result = cli("analyze", tmp_path / "out", tmp_path / name, "--to", tmp_path / "to")
+        assert (result.status, len(result.err.splitlines())) == (1, 1)
+        assert why in result.err
 
 
 @pytest.mark.usefixtures("shared_spark")

@@ -10,6 +10,7 @@ import pytest
 
 from analytics import ContinuousExport, NotAnExport
 from analytics.layout import LOCK
+from analytics.states import read_states
 from logstore import Store
 from tests.analytics.makers import files, filled_store, held, keys, put
 from tests.logstore.authors import AuthorLog
@@ -42,6 +43,24 @@ def test_an_entry_waits_no_longer_than_the_age(tmp_path: Path) -> None:
         assert result.rows == 2
         assert export.step(112.0) is None
     assert len(files(root)) == 2
+
+
+def test_a_fork_that_is_found_without_an_arrival_is_told_too(tmp_path: Path) -> None:
+    root, log = tmp_path / "out", AuthorLog(1)
+    with filled_store(tmp_path / "s") as store:
+        export = continuous(store, root)
+        export.step(0.0)
+        assert export.step(1.0) is None
+        log.add_all(range(1, 4))
+        store.record_fork(log.key, log.entries[3].encoded, log.make(3, b"twin").encoded)
+        assert export.step(2.0) is None
+        assert export.step(11.9) is None
+        result = export.step(12.0)
+        assert result is not None
+        assert (result.rows, result.files) == (0, ())
+        assert [each["state"] for each in read_states(root)] == ["forked"]
+        assert export.step(13.0) is None
+        assert export.step(100.0) is None
 
 
 def test_a_full_file_waits_for_nothing(tmp_path: Path) -> None:

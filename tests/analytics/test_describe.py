@@ -16,8 +16,9 @@ from analytics import (
     register_views,
     replication_delay,
 )
-from analytics.describe import varu64_bytes
+from analytics.describe import describe_delay, entries, varu64_bytes
 from analytics.schema import local_frame
+from analytics.summaries import DelaySummary
 from tests.analytics.makers import NOON, Clock, export, filled_store, make_store, put
 from tests.logstore.authors import AuthorLog
 from wire import LogKey, encode_varu64
@@ -110,6 +111,32 @@ def test_two_nodes_show_how_long_each_log_took(spark: SparkSession, tmp_path: Pa
     assert row["entries"] == 5
     assert (row["least_s"], row["median_s"], row["most_s"]) == (2.0, 2.0, 4.0)
     assert row["mean_s"] == 2.4
+
+
+def test_pairs_of_nodes_are_summed_up_over_all_logs(spark: SparkSession, tmp_path: Path) -> None:
+    early, late = Clock(), Clock(NOON + 2_000_000)
+    with make_store(tmp_path / "a", 91, early) as a, make_store(tmp_path / "b", 92, late) as b:
+        for store in (a, b):
+            put(store, AuthorLog(1), range(1, 5))
+        late.now = early.now + 7_000_000
+        for store in (a, b):
+            put(store, AuthorLog(2), range(1, 8))
+        late.now, early.now = early.now, late.now
+        for store in (a, b):
+            put(store, AuthorLog(3), range(1, 3))
+        export(a, tmp_path / "out-a")
+        export(b, tmp_path / "out-b")
+        nodes = (a.author.hex(), b.author.hex())
+    rows = entries(read_export(spark, [tmp_path / "out-a", tmp_path / "out-b"]))
+    found = DelaySummary()
+    kept = found.take(describe_delay(rows, with_pairs=True).toArrow())
+    assert kept.num_rows == 3
+    assert None not in kept["author"].to_pylist()
+    there, back = found.pairs[nodes], found.pairs[nodes[::-1]]
+    # Four entries after 2 s and seven after 7.
+    assert (there["entries"], there["median_s"], there["most_s"]) == (11, 7.0, 7.0)
+    assert (back["entries"], back["median_s"]) == (2, 7.0)
+    assert len(found.pairs) == 2
 
 
 def test_payloads_become_columns_and_the_rest_is_kept_aside(

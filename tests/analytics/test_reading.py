@@ -5,6 +5,7 @@ from pathlib import Path
 
 import duckdb
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -85,3 +86,15 @@ def test_pandas_reads_an_export(tmp_path: Path) -> None:
     assert len(frame) == 30
     assert set(frame.groupby("author")["seq"].max()) == {10}
     assert str(frame["received_at"].dt.tz) == "UTC"
+
+
+def test_polars_reads_an_export_by_the_names_of_its_files(tmp_path: Path) -> None:
+    with filled_store(tmp_path / "s") as store:
+        store.append([b"own"], log_id=2**64 - 1)
+        export(store, tmp_path / "out")
+        everything = held(store)
+    rows = pl.read_parquet(tmp_path / "out/*/*.parquet", hive_partitioning=True)
+    found = zip(*(rows[name].to_list() for name in ("author", "log_id", "seq")), strict=True)
+    assert sorted((author, int(log_id), seq) for author, log_id, seq in found) == everything
+    kinds = {"entry_hash": pl.Binary(), "date": pl.Date(), "received_at": pl.Datetime("us", "UTC")}
+    assert {name: rows.schema[name] for name in kinds} == kinds

@@ -141,14 +141,36 @@ def test_a_wrong_option_is_named(options: dict[str, str], message: str) -> None:
         Options.parse(options)
 
 
-def test_a_wrong_option_reaches_the_user(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="there is no option 'colour'"):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"colour": "red"}, "there is no option 'colour': format(\"bamboo\"); see docs/spark.md"),
+        (
+            {"verify": "some"},
+            "option 'verify' is 'some': format(\"bamboo\"); use none, links or full",
+        ),
+        ({}, "there is no store"),
+    ],
+)
+def test_a_mistake_reaches_the_user_in_one_sentence(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(PySparkException) as raised:
+        load(spark, tmp_path, **options).count()
+    said = str(raised.value)
+    assert words in said
+    assert "Traceback" not in said
+    assert len([line for line in said.splitlines() if line.strip()]) <= 2
+
+
+def test_other_errors_keep_their_traceback(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql.functions import udf
+
+    with pytest.raises(PySparkException):
         load(spark, tmp_path, colour="red").count()
-
-
-def test_a_directory_without_a_store_reaches_the_user(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="there is no store"):
-        load(spark, tmp_path).count()
+    fails = udf(lambda _: 1 / 0)
+    with pytest.raises(PySparkException, match="Traceback"):
+        spark.range(1).select(fails("id")).collect()
 
 
 def test_filters_are_taken_over_where_spark_allows_it(tmp_path: Path) -> None:

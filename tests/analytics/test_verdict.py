@@ -73,6 +73,24 @@ def test_a_known_fork_counts_wherever_the_rows_are_read(
     assert states[log.key.author.hex()] == "forked"
 
 
+def test_a_known_fork_counts_for_rows_that_are_cached_or_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, log = tmp_path / "out", AuthorLog(1)
+    forked_export(tmp_path / "s", root, log)
+    frame = read_export(spark, [root])
+    cached, none = frame.where("seq > 1").cache(), frame.where("false")
+    assert cached.count() == 3
+    assert cached.inputFiles() == none.inputFiles() == []
+    states = {row["author"]: row["state"] for row in logs(cached).collect()}
+    cached.unpersist()
+    assert states[log.key.author.hex()] == "forked"
+    found = audit(none)
+    assert [row["kind"] for row in found.faults.collect()] == ["fork"]
+    assert found.forks.count() == 2
+    found.close()
+
+
 def test_a_fork_without_rows_is_a_fault_too(cli: CommandLine, tmp_path: Path) -> None:
     log = AuthorLog(1, log_id=LAST_LOG)
     forked_export(tmp_path / "s", tmp_path / "full", log)
@@ -84,6 +102,24 @@ def test_a_fork_without_rows_is_a_fault_too(cli: CommandLine, tmp_path: Path) ->
     assert result.status == 1
     assert (result.records[0]["rows"], result.records[0]["forked_logs"]) == (0, 1)
     assert '<p class="forked">' in (tmp_path / "to/report.html").read_text()
+
+
+def test_a_store_that_holds_a_proof_and_nothing_else_is_forked(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    log = AuthorLog(1)
+    log.add_all(range(1, 4))
+    with make_store(tmp_path / "store") as store:
+        store.record_fork(log.key, log.entries[3].encoded, log.make(3, b"twin").encoded)
+    assert cli("export", tmp_path / "out").status == 0
+    result = cli("analyze", tmp_path / "out", "--to", tmp_path / "to", "--json")
+    assert result.status == 1
+    assert (result.records[0]["by_kind"], result.records[0]["forked_logs"]) == ({"fork": 1}, 1)
+    page = (tmp_path / "to/report.html").read_text()
+    assert page.partition("<body>")[2].startswith('<p class="forked"><b>1 log is forked:</b>')
+    assert "no faults" not in page
+    [*twins] = cli("sql", tmp_path / "out", "SELECT seq, encoded FROM forks", "--json").records
+    assert [each["seq"] for each in twins] == [3, 3]
 
 
 def test_two_nodes_that_know_of_a_fork_are_one_fault(spark: SparkSession, tmp_path: Path) -> None:
