@@ -33,8 +33,10 @@ class Client:
     async def send(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
     ) -> None:
-        length = {"Content-Length": str(len(body))} if method == "POST" else {}
-        request = h11.Request(method=method, target=target, headers=[*(headers | length).items()])
+        sent = dict(headers)
+        if method == "POST":
+            sent["Content-Length"] = str(len(body))
+        request = h11.Request(method=method, target=target, headers=[*sent.items()])
         for event in (request, h11.Data(data=body), h11.EndOfMessage()):
             await self.stream.send_all(self.h11.send(event) or b"")
 
@@ -414,7 +416,7 @@ async def test_events_begin_with_how_it_stands_and_go_on(
         assert first == "event: status"
         assert json.loads(data.removeprefix("data: "))["serving"]
         at.server.observe({"event": "fork", "author": "ab", "log_id": 0, "seq": 1})
-        seen = set()
+        seen: set[str] = set()
         while not {"event: fork", ": still here"} <= seen:
             seen.add((await client.data()).decode().splitlines()[0])
         await client.stream.aclose()
