@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from local_api import seconds, u64
 from logstore import LogInfo, Store, subscription_of, wall_clock_us
-from peer import counted
+from peer import counted, log_fields
 from wire import LogKey
 
 from .errors import DONE, FAILED, NO_ANSWER
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 State = Mapping[str, Any]
 
-FORKS_NAMED = 3
-"""Of forked logs so many are named in the line."""
+ALARMS_NAMED = 3
+"""So many are named in the line."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -46,7 +46,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "--forks",
         action="store_true",
-        help="fail where a log that is held or followed is known to be forked",
+        help="fail for a forked log that was dismissed, too",
     )
 
 
@@ -85,10 +85,23 @@ def _reasons(args: "Namespace", store: Store, state: State) -> Iterator[str]:
     behind = int(state["entries_behind"])
     if args.max_behind is not None and behind > args.max_behind:
         yield f"{counted(behind, 'entry')} behind, {args.max_behind} are allowed"
-    if args.forks and (forked := [str(log) for log in _forked(store)]):
-        more = f" and {len(forked) - FORKS_NAMED} more" if len(forked) > FORKS_NAMED else ""
-        named = ", ".join(forked[:FORKS_NAMED])
-        yield f"{counted(len(forked), 'forked log')}: {named}{more} (see `forks`)"
+    from local_api import alarms_of  # loads what `--help` can do without
+
+    alarms = alarms_of(store, state)
+    for alarm in alarms[:ALARMS_NAMED]:
+        yield str(alarm["text"])
+    if len(alarms) > ALARMS_NAMED:
+        yield f"and {counted(len(alarms) - ALARMS_NAMED, 'alarm')} more (`status`)"
+    if args.forks:
+        named = {(alarm["author"], alarm["log_id"]) for alarm in alarms if alarm["kind"] == "fork"}
+        dismissed = [str(log) for log in _forked(store) if _fields(log) not in named]
+        if dismissed:
+            some = ", ".join(dismissed[:ALARMS_NAMED])
+            yield f"{counted(len(dismissed), 'fork')} that was dismissed: {some}"
+
+
+def _fields(log: LogKey) -> tuple[object, object]:
+    return tuple(log_fields(log).values())  # type: ignore[return-value]
 
 
 def lag_of(state: State, now_us: int) -> float:

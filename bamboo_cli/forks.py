@@ -29,16 +29,18 @@ LINE_BYTES_MAX = 1 << 16
 def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "action",
-        metavar="list|show|export|import|verify",
+        metavar="list|show|export|import|verify|dismiss",
         nargs="?",
         default="list",
         help="list: every forked log (the default); show LOG: both entries; export LOG [FILE]: the"
-        " proof, for others; import FILE: check and record proofs; verify FILE: only check them",
+        " proof, for others; import FILE: check and record proofs; verify FILE: only check them;"
+        " dismiss LOG: that it is forked is no alarm of `status` any more",
     )
     parser.add_argument(
         "subject", metavar="LOG or FILE", nargs="?", help="FILE - is standard input"
     )
     parser.add_argument("file", metavar="FILE", nargs="?", type=Path, help="of export: a new one")
+    parser.add_argument("--undo", action="store_true", help="of dismiss: it is an alarm again")
 
 
 def _forks(args: "Namespace", terminal: "Terminal") -> int:
@@ -49,19 +51,21 @@ def _forks(args: "Namespace", terminal: "Terminal") -> int:
             return _show(args, log, terminal)
         case "export", str() as log, file:
             return _export(args, log, file, terminal)
+        case "dismiss", str() as log, None:
+            return _dismiss(args, log, terminal)
         case "import", str() as file, None:
             return _import(args, Path(file), terminal)
         case "verify", str() as file, None:
             return _verify(Path(file), terminal)
-        case ("show" | "export") as action, None, _:
+        case ("show" | "export" | "dismiss") as action, None, _:
             raise WrongUsage(f"forks {action}: name a LOG")
         case ("import" | "verify") as action, None, _:
             raise WrongUsage(f"forks {action}: name a FILE, or - for standard input")
-        case "list" | "show" | "import" | "verify", _, _:
+        case "list" | "show" | "import" | "verify" | "dismiss", _, _:
             raise WrongUsage(f"forks {args.action}: too many arguments")
         case _:
             raise WrongUsage(
-                f"forks: {args.action!r} is none of list, show, export, import and verify"
+                f"forks: {args.action!r} is none of list, show, export, import, verify and dismiss"
             )
 
 
@@ -140,6 +144,18 @@ def _export(args: "Namespace", log: str, file: Path | None, terminal: "Terminal"
         file.unlink()
         raise
     terminal.result({"file": str(file.absolute())} | _fields(proof), str(file.absolute()))
+    return DONE
+
+
+def _dismiss(args: "Namespace", log: str, terminal: "Terminal") -> int:
+    with opened_store(args) as store:
+        key = _proof(store, log).key
+        change = store.alarms.undo_dismissal if args.undo else store.alarms.dismiss
+        changed = change(key)
+    if log != str(key):
+        terminal.note(f"{log} is {key}")
+    if terminal.as_json:
+        terminal.record(log_fields(key) | {"dismissed": not args.undo, "changed": changed})
     return DONE
 
 

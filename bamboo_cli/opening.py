@@ -1,12 +1,20 @@
 """Opening the store that a command works on."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_api import Names
-from logstore import ExplainedError, LogClosed, NotAStore, OwnLogsReadOnly, Store, StoreError
+from logstore import (
+    ExplainedError,
+    LogClosed,
+    NotAStore,
+    OwnLogsReadOnly,
+    Store,
+    StoreDamaged,
+    StoreError,
+)
 
 from .errors import FAILED, FORKED, NO_ANSWER, REFUSED, Problem
 from .naming import resolve_arguments
@@ -16,7 +24,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from local_api import SeqRange
-    from logstore import LogInfo, StoredEntry
+    from logstore import Fault, LogInfo, StoredEntry
     from wire import LogKey
 
 KEY_FILE = "author.key"
@@ -59,7 +67,15 @@ def opened_store(args: "Namespace", *, readonly: bool = False) -> Iterator[Store
     except NotAStore as error:
         raise Problem(f"{error.what}: {error.where}; `init` makes one, --store names one") from None
     except StoreError as error:
+        if isinstance(error, StoreDamaged) and error.fault is not None:
+            _note_damage(path, error.fault)
         raise Problem(str(error), status_of(error)) from error
+
+
+def _note_damage(path: Path, fault: "Fault") -> None:
+    """Has `status` know of it; where nothing can be written, it knows no more than before."""
+    with suppress(StoreError), Store.open(path) as store:
+        store.alarms.note(fault)
 
 
 def status_of(error: Exception) -> int:

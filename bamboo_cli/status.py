@@ -9,7 +9,7 @@ from peer import counted, seq_span
 from wire import LogKey
 
 from .coming import held_words
-from .errors import DONE, Problem
+from .errors import DONE, FAILED, Problem
 from .naming import log_key
 from .opening import opened_store
 from .registry import Definition
@@ -42,11 +42,17 @@ def _arguments(parser: Parser) -> None:
         own_variable=True,
         help="list every log and connection, not the worst only",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        own_variable=True,
+        help="exit status 1 if there is an alarm: a full disk, a fork, damage",
+    )
 
 
 def _status(args: "Namespace", terminal: "Terminal") -> int:
     # They load Trio, which `--help` can do without.
-    from local_api import is_held, log_standings, standing_record
+    from local_api import alarms_of, is_held, log_standings, standing_record
     from peer.node import serving_state
 
     with opened_store(args, readonly=True) as store:
@@ -57,15 +63,34 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
             if not logs and args.log not in store.wants():
                 raise Problem(f"{args.log}: nothing is held of this log, or known (see `why`)")
             waiting = []
+        alarms = alarms_of(store, node)
+        status = FAILED if args.check and alarms else DONE
         if terminal.as_json:
             terminal.record(standing_record(store, node, logs, waiting))
-            return DONE
+            return status
         if args.log is None:
+            _show_verdict(terminal, node, logs, alarms)
             _show_node(terminal, store, node, everything=args.all)
             _show_sums(terminal, logs, waiting)
         _show_fetches(terminal, store, node, args.log, everything=args.all)
         _show_logs(terminal, logs, waiting, everything=args.all or args.log is not None)
-    return DONE
+    return status
+
+
+def _show_verdict(
+    terminal: "Terminal",
+    node: State | None,
+    logs: "list[LogStanding]",
+    alarms: "list[dict[str, object]]",
+) -> None:
+    """What most people want to know, and what they have to."""
+    from local_api import verdict  # as above
+
+    terminal.line(verdict(node, logs))
+    for alarm in alarms[:LINES_SHOWN]:
+        terminal.alert(f"! {str(alarm['kind']).replace('_', ' ')}: {alarm['text']}")
+    if len(alarms) > LINES_SHOWN:
+        terminal.alert(f"! and {len(alarms) - LINES_SHOWN} more (--json has all)")
 
 
 def _show_fetches(

@@ -1,12 +1,13 @@
 """`drop`, `verify` and `backup`: what keeps a store small, sound and safe."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local_api import seq_range, size
-from logstore import Fault, LogVerdict, StoreFull, is_open_to_others
+from logstore import Fault, LogVerdict, Store, StoreError, StoreFull, is_open_to_others
 from peer import counted, json_number, log_fields
-from wire import U64_MAX
+from wire import U64_MAX, LogKey
 
 from .errors import DONE, FAILED, Problem
 from .naming import LOG_HELP, log_key
@@ -46,7 +47,8 @@ def _verify_arguments(parser: Parser) -> None:
 
 
 def _verify(args: "Namespace", terminal: "Terminal") -> int:
-    faults = 0
+    faults: list[Fault] = []
+    verdicts: list[LogVerdict] = []
     path = store_path(args)
     if is_open_to_others(path):
         terminal.note(f"{path}: other users may look into it; opening it to write puts that right")
@@ -55,11 +57,29 @@ def _verify(args: "Namespace", terminal: "Terminal") -> int:
             known_log(store, args.log)
         for found in store.verify(args.log):
             if isinstance(found, Fault):
-                faults += 1
+                faults.append(found)
                 terminal.note(f"fault: {found}")
             else:
+                verdicts.append(found)
                 _print_verdict(found, terminal)
+    if not is_open_to_others(path):
+        # To open it to write would put right what was only to be looked at.
+        _remember(path, args.log, verdicts, faults)
     return FAILED if faults else DONE
+
+
+def _remember(
+    path: Path, only: LogKey | None, verdicts: list[LogVerdict], faults: list[Fault]
+) -> None:
+    """Has `status` know what was found; a disk that can only be read keeps nobody from looking."""
+    with suppress(StoreError), Store.open(path) as store:
+        for verdict in verdicts:
+            key = verdict.info.key
+            # Of most logs there is nothing to say, and nothing was said before.
+            store.alarms.verified(key, [each for each in faults if each.key == key])
+        if only is None:
+            rest = [each for each in faults if each.key is None]
+            store.alarms.verified(None, rest, whole=True)
 
 
 def _print_verdict(verdict: LogVerdict, terminal: "Terminal") -> None:

@@ -11,6 +11,7 @@ from wire import loaded_late
 
 if TYPE_CHECKING:
     from .access import Access, load_token
+    from .alarms import alarms_of
     from .entry_lines import (
         COPY_BYTES,
         PAYLOAD_BYTES_MAX,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         log_standings,
         native_core,
         standing_record,
+        verdict,
     )
     from .values import (
         EVERYTHING,
@@ -53,6 +55,7 @@ __all__ = [
     "LogStanding",
     "Names",
     "SeqRange",
+    "alarms_of",
     "arrival_fields",
     "byte_size",
     "connected_counts",
@@ -78,6 +81,7 @@ __all__ = [
     "target_fields",
     "target_name",
     "u64",
+    "verdict",
     "with_names",
 ]
 
@@ -85,6 +89,7 @@ if not TYPE_CHECKING:
     __getattr__ = loaded_late(
         __name__,
         {
+            "alarms": ("alarms_of",),
             "access": (
                 "Access",
                 "load_token",
@@ -119,6 +124,7 @@ if not TYPE_CHECKING:
                 "log_standings",
                 "native_core",
                 "standing_record",
+                "verdict",
             ),
             "values": (
                 "EVERYTHING",

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from .values import size
 
 ROWS_MAX: Final = 200
+ALARMS_MAX: Final = 20
 PEERS_DRAWN_MAX: Final = 16
 _STATIC: Final = files(__package__) / "static"
 PAGE_JS: Final = (_STATIC / "page.js").read_bytes()
@@ -60,7 +61,7 @@ def _body(status: Fields, events: Sequence[Fields]) -> Iterator[str]:
     node: Fields = status["node"] or {}
     yield "<header>"
     yield f'<h1>bamboo-peer <span class="mono faint">{_text(status["author"])}</span></h1>'
-    yield _verdict(node)
+    yield _verdict(status)
     yield f'<p class="faint">{_text(_listening(node))}</p>'
     yield "</header>"
     yield f'<section id="alarms" aria-label="alarms">{"".join(_alarms(status))}</section>'
@@ -79,24 +80,9 @@ def _text(value: object) -> str:
     return escape(shown)
 
 
-def _verdict(node: Fields) -> str:
-    text, good = verdict(node)
-    return f'<p id="verdict" data-state="{"good" if good else "bad"}">{_text(text)}</p>'
-
-
-def verdict(node: Fields) -> tuple[str, bool]:
-    """One line that says how it stands, and whether that is well."""
-    peers = {
-        each["peer_id"] or each["address"]
-        for each in node.get("connections", ())
-        if each["state"] == "established"
-    }
-    behind = int(node.get("logs_behind", 0))
-    if behind:
-        return f"not in step: {behind} log{'s' if behind > 1 else ''} behind", False
-    if not peers:
-        return "no peer is connected", False
-    return f"in step with {len(peers)} peer{'s' if len(peers) > 1 else ''}", True
+def _verdict(status: Fields) -> str:
+    state = "good" if status["in_step"] and not status["alarms"] else "bad"
+    return f'<p id="verdict" data-state="{state}">{_text(status["verdict"])}</p>'
 
 
 def _listening(node: Fields) -> str:
@@ -108,9 +94,11 @@ def _listening(node: Fields) -> str:
 def _alarms(status: Fields) -> Iterator[str]:
     if status["own_logs_read_only"]:
         yield f'<p class="alarm">own logs are read-only: {_text(status["own_logs_read_only"])}</p>'
-    for log in status["logs"]:
-        if log["state"] in ("forked", "invalid"):
-            yield f'<p class="alarm">{_text(log["state"])}: {_text(_called(log))}</p>'
+    for alarm in status["alarms"][:ALARMS_MAX]:
+        kind = alarm["kind"].replace("_", " ")
+        yield f'<p class="alarm">{_text(kind)}: {_text(alarm["text"])}</p>'
+    if len(status["alarms"]) > ALARMS_MAX:
+        yield f'<p class="alarm">and {len(status["alarms"]) - ALARMS_MAX} more</p>'
 
 
 def _called(log: Fields) -> str:

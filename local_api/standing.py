@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from logstore import FULL, Follow, LogInfo, LogState, Shortfall, Store, subscription_of
-from peer import json_number, log_fields
+from peer import counted, json_number, log_fields
 from peer.node import part_of_payload, parts_of
 from wire import NATIVE_STATE, LogKey, NativeState
 
+from .alarms import alarms_of
 from .names import target_fields
+from .values import rfc3339
 
 State = Mapping[str, Any]
 
@@ -140,15 +142,46 @@ def is_held(store: Store, target: Follow) -> bool:
     return not isinstance(target, bytes) or any(True for _ in store.logs(target))
 
 
+def in_step(node: State | None, logs: list[LogStanding]) -> bool | None:
+    """Whether all that is wanted is here, as far as is known; None if no node asks for it."""
+    if node is None:
+        return None
+    return bool(_peers(node)) and not any(log.is_incomplete for log in logs)
+
+
+def verdict(node: State | None, logs: list[LogStanding]) -> str:
+    """How it stands in a line, for people who read no other."""
+    if node is None:
+        return "no node serves this store"
+    peers, behind = len(_peers(node)), sum(log.is_incomplete for log in logs)
+    if behind:
+        return f"not in step: {counted(behind, 'log')} behind"
+    return (
+        f"in step with {counted(peers, 'peer')}" if peers else "not in step: no peer is connected"
+    )
+
+
+def _peers(node: State) -> set[str]:
+    """Who is connected: by their ids, of those who have shown none by address."""
+    connections = node.get("connections", ())
+    return {
+        each["peer_id"] or each["address"] for each in connections if each["state"] == "established"
+    }
+
+
 def standing_record(
     store: Store, node: State | None, logs: list[LogStanding], waiting: list[Follow]
 ) -> Mapping[str, object]:
     shown = None if node is None else {name: node[name] for name in node if name != "logs"}
-    reason = store.own_logs_read_only
+    reason, verified_at = store.own_logs_read_only, store.alarms.verified_at()
     return {
         "author": store.author.hex(),
         "own_logs_read_only": None if reason is None else str(reason),
         "serving": node is not None,
+        "in_step": in_step(node, logs),
+        "verdict": verdict(node, logs),
+        "alarms": alarms_of(store, node),
+        "verified_at": None if verified_at is None else rfc3339(verified_at),
         "native_core": native_core(node).fields(),
         "node": shown,
         "logs": [log.fields() for log in logs],

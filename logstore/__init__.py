@@ -6,6 +6,7 @@ signatures are right is checked by whoever brings foreign entries. It blocks, an
 networks or event loops. docs/store.md states what is promised under which assumptions.
 """
 
+from .alarms import AlarmBook, KnownFault
 from .completing import Completed, Completion
 from .cursors import CursorInfo, CursorTable, OpenCursor
 from .errors import (
@@ -108,6 +109,7 @@ __all__ = [
     "INLINE_BYTES_MAX",
     "OWN_SOURCE",
     "SAID_EVERY_S",
+    "AlarmBook",
     "All",
     "Ambiguous",
     "Appended",
@@ -134,6 +136,7 @@ __all__ = [
     "KeyFileExposed",
     "KeyFileMissing",
     "KeyFileWrong",
+    "KnownFault",
     "KnownPeer",
     "LogClosed",
     "LogInfo",

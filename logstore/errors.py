@@ -14,7 +14,7 @@ import apsw
 if TYPE_CHECKING:
     from wire import LogKey
 
-    from .records import OverQuota
+    from .records import Fault, OverQuota
 
 
 class ExplainedError(Exception):
@@ -86,6 +86,9 @@ class StoreOverQuota(StoreError):
 
 class StoreDamaged(StoreError):
     """Bytes on disk are not those that were written. Other logs can still be read."""
+
+    fault: "Fault | None" = None
+    """What is damaged, where that is an entry."""
 
 
 class StoreFailed(StoreError):

@@ -10,7 +10,7 @@ from wire import LogKey, decode_varu64, encode_varu64, tail_offset, yamf_hash
 
 from .errors import PayloadUnavailable, StoreDamaged
 from .missing import load_missing
-from .records import PayloadState, StoredEntry
+from .records import Fault, PayloadState, StoredEntry
 from .rows import LogRow, load_log, pack_u64, unpack_u64
 from .schema import FILE_PARTIAL, PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
 
@@ -31,13 +31,20 @@ _COLUMNS: Final = "ingest, seq, received_at, payload_state, hash, encoded, paylo
 
 def damaged(key: LogKey, seq: int, what: str) -> StoreDamaged:
     """The error for an entry whose bytes are not those that were stored."""
-    return StoreDamaged(what, f"{key}/{seq}", "run verify, then restore a backup")
+    return _damaged(key, seq, what, "run verify, then restore a backup")
 
 
 def payload_damaged(key: LogKey, seq: int, what: str) -> StoreDamaged:
     """The error for a payload that is not what the entry names."""
     hint = "drop it, then fetch it from a peer that holds it, or restore a backup; run verify"
-    return StoreDamaged(what, f"{key}/{seq}", f"{hint} to see what else is damaged")
+    return _damaged(key, seq, what, f"{hint} to see what else is damaged")
+
+
+def _damaged(key: LogKey, seq: int, what: str, remedy: str) -> StoreDamaged:
+    where = f"{key}/{seq}"
+    error = StoreDamaged(what, where, remedy)
+    error.fault = Fault(where, what, key, seq)
+    return error
 
 
 def names_entry(encoded: bytes, key: LogKey, seq: int) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from wire import U64_MAX, LogKey
 
 from . import feed, following, proofs, reading, resolving, sharing, upkeep, wants
+from .alarms import AlarmBook
 from .cursors import CursorTable
 from .errors import translated
 from .files import PayloadFiles
@@ -47,6 +48,8 @@ class StoreView:
         self._files = PayloadFiles(opened.database, opened.system, opened.folder)
         self.peers = PeerTable(opened.database, opened.author)
         """Who is let in, and with what."""
+        self.alarms = AlarmBook(opened.database, opened.system)
+        """What somebody has to look at."""
         self.cursors = CursorTable(opened.database, opened.system, opened.folder)
         """How far who has read what arrives."""
 

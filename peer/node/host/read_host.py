@@ -5,12 +5,13 @@ them at a time, and what the other side has asked for would stand behind them in
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from logstore import PayloadReader, Store, StoreError
+from logstore import PayloadReader, Store, StoreDamaged, StoreError
 from peer import (
     Event,
     LogChanged,
@@ -150,6 +151,7 @@ class ReadHost:
         try:
             event: Event = read_entries(self._store, command, self._arrivals)
         except StoreError as error:
+            self._note_damage(error)
             event = StorageFailed(command.request, str(error))
         return partial(self._done, port, event)
 
@@ -160,8 +162,15 @@ class ReadHost:
         try:
             event, reader = read_payload(self._store, command, reader)
         except StoreError as error:
+            self._note_damage(error)
             event, reader = StorageFailed(command.request, str(error)), None
         return partial(self._payload_read, port, event, reader)
+
+    def _note_damage(self, error: StoreError) -> None:
+        """Has whoever looks how this store stands find what was met here."""
+        if isinstance(error, StoreDamaged) and error.fault is not None:
+            with suppress(StoreError):
+                self._store.alarms.note(error.fault)
 
     def _read_arriving(self, reading: Reading, command: ReadPayload, count: int) -> Settle:
         try:
