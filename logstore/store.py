@@ -19,6 +19,8 @@ from .dropping import Dropping
 from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy
 from .files import Staged
 from .foreign import ReadyEntry, put_log
+from .keep_rules import KeepRule, set_rule
+from .keeping import Tidied
 from .keyfile import KEY_FILE, read_key_file
 from .nodelock import NodeLock
 from .opening import Opened, create_in_memory, create_store, open_store
@@ -43,6 +45,7 @@ from .sink import Claim, PayloadSink
 from .stale import drop_stale
 from .subscriptions import Subscription
 from .system import System
+from .tidying import Keeper, tidy
 from .view import StoreView
 
 if TYPE_CHECKING:
@@ -321,18 +324,23 @@ class Store(StoreView):
         *,
         source: str,
         giver: bytes | None = None,
+        undeletes: bool | None = None,
     ) -> list[PutResult]:
         """Like `put_entries` for several logs in one transaction.
 
         `rejected` and `over_quota` are in the results. `giver`: the peer who brought it, b"" if
-        that is not known, whom quotas go for; None: they do not.
+        that is not known, whom quotas go for; None: they do not. `undeletes`: whether payloads are
+        taken that were deleted here and are not fetched; by default if no peer has brought them.
         """
+        if undeletes is None:
+            undeletes = giver is None
         staged: list[Staged] = []
         try:
             ready = [(key, [self._ready(entry, staged) for entry in new]) for key, new in batches]
             with self._judged(giver) as (transaction, ledger):
                 return [
-                    self._put(transaction, ledger, key, new, source=source) for key, new in ready
+                    self._put(transaction, ledger, key, new, source, undeletes=undeletes)
+                    for key, new in ready
                 ]
         finally:
             self._files.release(staged)
@@ -343,14 +351,15 @@ class Store(StoreView):
         ledger: Ledger | None,
         key: LogKey,
         entries: Sequence[NewEntry | ReadyEntry],
-        *,
         source: str,
+        *,
+        undeletes: bool,
     ) -> PutResult:
         own = key.author == self.author
         if ledger is None:
-            return put_log(transaction, key, entries, source, own=own)
+            return put_log(transaction, key, entries, source, own=own, undeletes=undeletes)
         admitted, over = ledger.admit(key, entries)
-        result = put_log(transaction, key, admitted, source, own=own)
+        result = put_log(transaction, key, admitted, source, own=own, undeletes=undeletes)
         ledger.grew(key, result.grown_bytes)
         return result if over is None else result._replace(over_quota=over)
 
@@ -443,10 +452,11 @@ class Store(StoreView):
     ) -> list[Completed]:
         """Like `complete_payload` for many in one transaction; errors are in the outcomes.
 
-        What sinks have sealed is among them still theirs, to be let go of afterwards.
+        What sinks have sealed is among them still theirs, to be let go of afterwards. What was
+        deleted here is PayloadDropped for a `giver`, unless it is fetched again.
         """
         with self._judged(giver) as (transaction, ledger):
-            return complete_all(transaction, ledger, completions)
+            return complete_all(transaction, ledger, completions, undeletes=giver is None)
 
     def discard_payload(self, payload: PayloadFile) -> None:
         """Forgets a finished payload whose entry will not be stored."""
@@ -498,6 +508,21 @@ class Store(StoreView):
 
         return self._opened.reserve.free(unfollow)
 
+    def keep(self, target: Follow, rule: KeepRule | None) -> bool:
+        """Remembers which payloads are deleted of a log, an author's logs or `ALL`; None: none.
+
+        The nearest rule counts, and all of it; own logs obey that of the log or of their author
+        alone. Whoever serves the store deletes, and `tidy`. False if nothing changes. Raises
+        ValueError for a rule without any limit.
+        """
+
+        def keep() -> bool:
+            with self._database.write(frees=True) as transaction:
+                transaction.changes_wishes = True
+                return set_rule(transaction.db, target, rule)
+
+        return self._opened.reserve.free(keep)
+
     def want(self, key: LogKey, first: int, last: int) -> bool:
         """Asks once for entries and their payloads, also for payloads that `drop` deleted.
 
@@ -531,6 +556,17 @@ class Store(StoreView):
         """
         first, last = max(first, 0), min(last, U64_MAX)
         return Dropping(self._opened, self._files, key, first, last).run()
+
+    def keeper(self, target: Follow | None = None) -> Keeper:
+        """What deletes as the rules say, bit by bit: for whoever goes on doing so."""
+        return Keeper(self._opened, self._files, target)
+
+    def tidy(self, target: Follow | None = None) -> list[Tidied]:
+        """Deletes now what the rules say (`keep`), of all logs or those of a target; what it was.
+
+        In many transactions, between which others have the store. Works on a full disk.
+        """
+        return tidy(self.keeper(target), self._system.sleep, self._system.monotonic_s)
 
     def drop_stale(self, age_s: float) -> int:
         """Removes parts of payloads that nothing came of for so many seconds; how many."""
