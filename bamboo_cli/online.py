@@ -250,6 +250,9 @@ def describe(event: Mapping[str, object]) -> str:
     if name == "limit":
         said = f"no room for logs of {event['author']}: {event['reason']}"
         return f"{said}; `--limit {event['key']}=N` sets another limit"
+    if name == "kept":
+        log = f"{event['author']}/{event['log_id']}"
+        return f"{log}: {counted(int(str(event['count'])), 'payload')} deleted, as `keep` says"
     if name in {"export_failed", "storage_failed", "trace_failed"}:
         return f"{name.removesuffix('_failed')} failed: {event['reason']}"
     if name == "config_reloaded":

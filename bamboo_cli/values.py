@@ -9,6 +9,8 @@ from wire import U64_MAX, LogKey
 
 _SEQ = re.compile(r"0*([0-9]{1,20})", re.ASCII)
 _SIZE = re.compile(r"0*([0-9]{1,20}) ?(?:([kKMG])(?:iB)?|B)?", re.ASCII)
+_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd])", re.ASCII)
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -100,6 +102,14 @@ def some_seconds(text: str) -> float:
     if not number:
         raise ValueError(f"{text[:40]!r} is no number of seconds above 0")
     return number
+
+
+def span(text: str) -> float:
+    """`90s`, `10m`, `2h`, `7d`: seconds. Raises ValueError."""
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no span of time, like 90s, 10m, 2h or 7d")
+    return float(match[1]) * _UNITS_S[match[2]]
 
 
 def rfc3339(microseconds: int) -> str:
