@@ -12,6 +12,7 @@ from wire import SignatureLibraryError
 from .coming import Coming
 from .errors import DONE, INCOMPLETE, NO_ANSWER, TIMED_OUT, Problem, first_status
 from .interrupting import noted_signals
+from .keeping import described
 from .naming import LOG_HELP, log_key
 from .online import CALLED, called, run_trio, status_of_end
 from .opening import opened_store
@@ -64,6 +65,7 @@ def _arguments(parser: Parser) -> None:
 def _fetch(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
         range_ = _bounds(store, args.log, args.range)
+        _tell_of_rule(store, args.log, range_, terminal)
         coming = Coming(store, args.log, range_, terminal)
         want = _Want(store, args.log, range_, coming, args.timeout)
         before = _bring(want, args) if args.peers else _wait(want)
@@ -101,6 +103,23 @@ def _bounds(store: Store, log: "LogKey", span: SeqRange) -> tuple[int, int]:
     if info is None or info.newest < span.first:
         raise Problem(f"{log}: nothing is held from {span.first} on: say where the range ends")
     return span.first, info.newest
+
+
+def _tell_of_rule(
+    store: Store, log: "LogKey", range_: tuple[int, int], terminal: "Terminal"
+) -> None:
+    """Says if what comes will go again."""
+    ruled, info = store.ruled_by(log), store.log(log)
+    if ruled is None or info is None:
+        return
+    rule = ruled.rule
+    goes = rule.last is not None and range_[0] <= info.newest - rule.last
+    if goes or rule.counts_all:
+        said = "deletes" if goes else "may delete"
+        terminal.note(
+            f"a rule {said} some of it again once it is here: {ruled.kind}, {described(rule)}"
+            " (`keep` lists the rules)"
+        )
 
 
 def _check_served(store: Store) -> None:

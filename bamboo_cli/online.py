@@ -235,15 +235,16 @@ def remember_follows(store: Store, args: "Namespace") -> None:
         store.follow(target, wanted)
 
 
+_WHERE = {"page": "page at {}", "metrics_listening": "metrics at http://{}/metrics"}
+
+
 def describe(event: Mapping[str, object]) -> str:
     """An event of the node as a line for people."""
     name = event["event"]
     if name == "listening":
         return f"listening on {event['address']}{' with TLS' if event.get('tls') else ''}"
-    if name == "page":
-        return f"page at {event['address']}"
-    if name == "metrics_listening":
-        return f"metrics at http://{event['address']}/metrics"
+    if (where := _WHERE.get(str(name))) is not None:
+        return where.format(event["address"])
     if name == "refused":
         who = event["peer_id"] or "a caller"
         return f"refused {who} from {event['address']}: {event['reason']}"
@@ -266,6 +267,9 @@ def describe(event: Mapping[str, object]) -> str:
     if name == "limit":
         said = f"no room for logs of {event['author']}: {event['reason']}"
         return f"{said}; `--limit {event['key']}=N` sets another limit"
+    if name == "kept":
+        log = f"{event['author']}/{event['log_id']}"
+        return f"{log}: {counted(int(str(event['count'])), 'payload')} deleted, as `keep` says"
     if name in {"export_failed", "storage_failed", "trace_failed"}:
         return f"{name.removesuffix('_failed')} failed: {event['reason']}"
     if name == "config_reloaded":

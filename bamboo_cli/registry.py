@@ -84,6 +84,8 @@ _TABLE = (
     Command("dump", "dumping", "print entries and payloads as JSON lines"),
     Command("import", "importing", "verify and store what `dump` printed"),
     Command("drop", "upkeep", "delete payloads, keeping their entries"),
+    Command("keep", "keeping", "say which payloads are kept, and for how long"),
+    Command("tidy", "keeping", "delete now what is not to be kept"),
     Command("verify", "upkeep", "recheck every signature, link, hash and size"),
     Command("backup", "upkeep", "copy the store, also while a node runs on it"),
     Command("export", "exporting", "bring a Parquet export up to date"),

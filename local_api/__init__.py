@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         seq_range,
         size,
         some_seconds,
+        span,
         u64,
     )
 
@@ -77,6 +78,7 @@ __all__ = [
     "size",
     "small_payload",
     "some_seconds",
+    "span",
     "standing_record",
     "target_fields",
     "target_name",
@@ -137,6 +139,7 @@ if not TYPE_CHECKING:
                 "seq_range",
                 "size",
                 "some_seconds",
+                "span",
                 "u64",
             ),
         },

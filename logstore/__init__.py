@@ -47,6 +47,8 @@ from .errors import (
     is_full,
 )
 from .files import ArrivingFile, Staged
+from .keep_rules import KeepRule, nearest_rule
+from .keeping import Ruled, Tidied, merged
 from .keyfile import read_key_file, write_key_file
 from .modes import is_open_to_others
 from .names import Named, check_name
@@ -101,6 +103,7 @@ from .sink import PayloadSink
 from .store import Store
 from .subscriptions import FULL, PolicyKind, Subscription, subscription_of
 from .system import PayloadHandle, System, wall_clock_us
+from .tidying import PAUSE_S, Keeper
 
 __all__ = [
     "ALL",
@@ -108,6 +111,7 @@ __all__ = [
     "FULL",
     "INLINE_BYTES_MAX",
     "OWN_SOURCE",
+    "PAUSE_S",
     "SAID_EVERY_S",
     "AlarmBook",
     "All",
@@ -132,6 +136,8 @@ __all__ = [
     "Follow",
     "ForkProof",
     "Holding",
+    "KeepRule",
+    "Keeper",
     "KeyFileError",
     "KeyFileExposed",
     "KeyFileMissing",
@@ -172,6 +178,7 @@ __all__ = [
     "ReadScope",
     "Reference",
     "RuleChange",
+    "Ruled",
     "SQLiteTooOld",
     "Seldom",
     "Shortfall",
@@ -193,6 +200,7 @@ __all__ = [
     "StoredEntry",
     "Subscription",
     "System",
+    "Tidied",
     "WriteScope",
     "check_fork",
     "check_name",
@@ -200,6 +208,8 @@ __all__ = [
     "from_os_error",
     "is_full",
     "is_open_to_others",
+    "merged",
+    "nearest_rule",
     "read_key_file",
     "read_scope",
     "subscription_of",

@@ -52,9 +52,16 @@ class Completed:
 
 
 def complete_all(
-    transaction: "Transaction", ledger: "Ledger | None", completions: Iterable[Completion]
+    transaction: "Transaction",
+    ledger: "Ledger | None",
+    completions: Iterable[Completion],
+    *,
+    undeletes: bool = True,
 ) -> list[Completed]:
-    """Adds payloads to their entries; returns what became of each, in order."""
+    """Adds payloads to their entries; returns what became of each, in order.
+
+    `undeletes`: payloads that were deleted here are taken too.
+    """
     rows: dict[LogKey, LogRow] = {}
     outcomes: list[Completed] = []
     for completion in completions:
@@ -67,7 +74,7 @@ def complete_all(
         before = replace(row)
         try:
             with transaction.db:
-                completed = _complete(transaction, ledger, row, completion)
+                completed = _complete(transaction, ledger, row, completion, undeletes=undeletes)
         except StoreError as error:
             # What was written of it is undone, and so is what the row counts.
             row = before
@@ -84,19 +91,26 @@ def complete_all(
 
 
 def _complete(
-    transaction: "Transaction", ledger: "Ledger | None", row: LogRow, completion: Completion
+    transaction: "Transaction",
+    ledger: "Ledger | None",
+    row: LogRow,
+    completion: Completion,
+    *,
+    undeletes: bool,
 ) -> Completed:
     key, seq, payload = completion.key, completion.seq, completion.payload
     if ledger is not None and isinstance(payload, bytes):
         # There is room for what has a file: that was declared when the file was made.
         ledger.check(key, seq, len(payload))
     try:
-        added = fill_payload(transaction, row, seq, payload)
+        added = fill_payload(transaction, row, seq, payload, undeletes=undeletes)
     except WrongSizeError as wrong:
         # The evidence against the log is kept.
         return Completed(added=False, error=EntryRejected(key, seq, str(wrong)))
     except PayloadGoneError as gone:
-        raise PayloadDropped(str(gone), f"{key}/{seq}", "fetch it again") from None
+        # No error of the savepoint: what came of one that was deleted here is garbage with it.
+        dropped = PayloadDropped(str(gone), f"{key}/{seq}", "fetch it again")
+        return Completed(added=False, error=dropped)
     except WrongPayloadError as wrong:
         raise EntryRejected(key, seq, str(wrong)) from None
     return Completed(added=added)

@@ -3,7 +3,7 @@
 The table `subscriptions` has a row for each follow that does not want everything.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wire import LogKey
 
@@ -13,6 +13,11 @@ from .subscriptions import FULL, Subscription, restored
 
 if TYPE_CHECKING:
     import apsw
+
+_ALL_WANTED: Final = (
+    "SELECT author, log_id, policy, min_bytes, max_bytes, eager_bytes"
+    " FROM follows LEFT JOIN subscriptions USING (author, log_id)"
+)
 
 
 def _names(target: Follow) -> tuple[bytes, bytes]:
@@ -69,14 +74,38 @@ def load_subscriptions(db: "apsw.Connection") -> dict[Follow, Subscription]:
 
     A row that is damaged, and says nothing, wants everything; `verify` names it.
     """
-    found: dict[Follow, Subscription] = {}
-    for author, log_id, policy, least, most, eager in db.execute(
-        "SELECT author, log_id, policy, min_bytes, max_bytes, eager_bytes"
-        " FROM follows LEFT JOIN subscriptions USING (author, log_id) ORDER BY author, log_id"
-    ):
-        wanted = FULL
-        if policy is not None:
-            sizes = unpack_u64(least), unpack_u64(most), unpack_optional(eager)
-            wanted = restored(policy, *sizes)
-        found[_target(author, log_id)] = wanted
-    return found
+    rows = db.execute(f"{_ALL_WANTED} ORDER BY author, log_id")
+    return {_target(author, log_id): _wanted(*rest) for author, log_id, *rest in rows}
+
+
+def load_subscription(db: "apsw.Connection", log: LogKey) -> Subscription | None:
+    """What is wanted of one log that others write; None if it is not followed."""
+    row = db.execute(
+        f"{_ALL_WANTED} WHERE author = ? AND log_id IN (?, x'') OR author = x'' AND log_id = x''"
+        # The log itself sorts behind its author, that behind all.
+        " ORDER BY author DESC, log_id DESC LIMIT 1",
+        (log.author, pack_u64(log.log_id)),
+    ).fetchone()
+    return None if row is None else _wanted(*row[2:])
+
+
+def has_latest(db: "apsw.Connection") -> bool:
+    """Whether of anything no more than the newest entries are wanted."""
+    found = db.execute("SELECT 1 FROM subscriptions WHERE policy LIKE 'latest:%' LIMIT 1").get
+    return found is not None
+
+
+def follows_mark(db: "apsw.Connection") -> tuple[object, ...]:
+    """Another value once anything is followed, or wanted of it, that was not, or no more."""
+    return tuple(
+        db.execute(
+            "SELECT (SELECT count(*) FROM follows), (SELECT sum(tag) FROM follows),"
+            " (SELECT count(*) FROM subscriptions), (SELECT sum(tag) FROM subscriptions)"
+        ).get
+    )
+
+
+def _wanted(policy: str | None, least: bytes, most: bytes, eager: bytes | None) -> Subscription:
+    if policy is None:
+        return FULL
+    return restored(policy, unpack_u64(least), unpack_u64(most), unpack_optional(eager))

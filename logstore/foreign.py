@@ -36,6 +36,7 @@ from wire import (
 from .missing import Missing, add_missing, missing_row
 from .payloads import (
     GivenPayload,
+    PayloadDeletedError,
     WrongPayloadError,
     WrongSizeError,
     check_payload,
@@ -89,9 +90,13 @@ def put_log(
     source: str,
     *,
     own: bool = False,
+    undeletes: bool = True,
 ) -> PutResult:
-    """Stores the entries of one log up to the first that breaks a rule. `own`: we sign the log."""
-    return _Batch(transaction, key, own=own).put(entries, source)
+    """Stores the entries of one log up to the first that breaks a rule. `own`: we sign the log.
+
+    `undeletes`: payloads that were deleted here are taken too.
+    """
+    return _Batch(transaction, key, own=own, undeletes=undeletes).put(entries, source)
 
 
 class _Batch:
@@ -113,10 +118,14 @@ class _Batch:
         "_shared",
         "_stored",
         "_transaction",
+        "_undeletes",
     )
 
-    def __init__(self, transaction: "Transaction", key: LogKey, *, own: bool) -> None:
+    def __init__(
+        self, transaction: "Transaction", key: LogKey, *, own: bool, undeletes: bool
+    ) -> None:
         self._transaction = transaction
+        self._undeletes = undeletes
         self._db = transaction.db
         self._own = own
         self._shared = load_shared(self._db, key.log_id) if own else U64_MAX
@@ -223,7 +232,10 @@ class _Batch:
         self._note_shared(seq)
         if entry.payload is not None:
             self._flush()
-            fill_payload(self._transaction, row, seq, entry.payload)
+            try:
+                fill_payload(self._transaction, row, seq, entry.payload, undeletes=self._undeletes)
+            except PayloadDeletedError:
+                return  # the entry is as it was
 
     def _check_links(self, seq: int, encoded: bytes, tail: int) -> None:
         if seq == 1:

@@ -117,15 +117,39 @@ def count_askable(db: "apsw.Connection", row: LogRow, first: int, last: int) -> 
     return count
 
 
-def count_missing(db: "apsw.Connection", row: LogRow, wanted: Subscription) -> int:
-    """How many payloads of held entries are missing that a subscription wants."""
+def load_fresh_missing(
+    db: "apsw.Connection",
+    row: LogRow,
+    seqs: tuple[int, int],
+    sizes: tuple[int, int],
+    since_us: int,
+    limit: int,
+) -> list[int]:
+    """Like `load_missing`, of a range, those alone whose entries were received since a time."""
+    found = db.execute(
+        "SELECT m.seq FROM missing m CROSS JOIN entries e ON e.log = m.log AND e.seq = m.seq"
+        " WHERE m.log = ? AND m.seq BETWEEN ? AND ? AND +m.payload_bytes BETWEEN ? AND ?"
+        " AND +e.received_at >= ? ORDER BY m.seq LIMIT ?",
+        (row.id, *map(pack_u64, (*seqs, *sizes)), since_us, limit),
+    )
+    return [unpack_u64(blob) for (blob,) in found]
+
+
+def count_missing(
+    db: "apsw.Connection", row: LogRow, wanted: Subscription, since_us: int | None = None
+) -> int:
+    """How many payloads of held entries are missing that a subscription wants.
+
+    `since_us`: of entries alone that were received since then.
+    """
     low, high = wanted.payload_limits
-    first, last = wanted.bounds(row.newest)
+    first, last = wanted.payload_bounds(row.newest)
     if not row.missing or high < low or last < first:
         return 0
     if wanted.kind is PolicyKind.SPARSE:
-        return sum(_count(db, row, (seq, seq), (low, high)) for seq in lower_pool(row.newest))
-    if wanted.kind is PolicyKind.FULL:
+        path = [seq for seq in lower_pool(row.newest) if first <= seq]
+        return sum(_count(db, row, (seq, seq), (low, high), since_us) for seq in path)
+    if wanted.kind is PolicyKind.FULL and first <= 1 and since_us is None:
         if (low, high) == (0, U64_MAX):
             return row.missing
         count: int = db.execute(
@@ -134,12 +158,24 @@ def count_missing(db: "apsw.Connection", row: LogRow, wanted: Subscription) -> i
             (row.id, pack_u64(low), pack_u64(high)),
         ).get
         return count
-    return _count(db, row, (first, last), (low, high))
+    return _count(db, row, (first, last), (low, high), since_us)
 
 
 def _count(
-    db: "apsw.Connection", row: LogRow, seqs: tuple[int, int], sizes: tuple[int, int]
+    db: "apsw.Connection",
+    row: LogRow,
+    seqs: tuple[int, int],
+    sizes: tuple[int, int],
+    since_us: int | None,
 ) -> int:
+    if since_us is not None:
+        fresh: int = db.execute(
+            "SELECT count(*) FROM missing m CROSS JOIN entries e ON e.log = m.log AND e.seq = m.seq"
+            " WHERE m.log = ? AND m.seq BETWEEN ? AND ? AND +m.payload_bytes BETWEEN ? AND ?"
+            " AND NOT m.again AND +e.received_at >= ?",
+            (row.id, *map(pack_u64, (*seqs, *sizes)), since_us),
+        ).get
+        return fresh
     count: int = db.execute(
         "SELECT count(*) FROM missing WHERE log = ? AND seq BETWEEN ? AND ?"
         # The plus keeps SQLite from looking through all of a size.

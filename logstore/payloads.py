@@ -6,7 +6,7 @@ from wire import LogKey, tail_fields, tail_offset, yamf_hash
 
 from .errors import PayloadUnavailable
 from .files import Staged, attach_file, set_file_state
-from .missing import remove_missing
+from .missing import is_missing, remove_missing
 from .proofs import store_wrong_size
 from .records import PayloadFile
 from .rows import LogRow, entry_tag, pack_u64
@@ -15,6 +15,7 @@ from .schema import (
     FILE_PARTIAL,
     FILE_STAGING,
     FILE_WHOLE,
+    PAYLOAD_DELETED,
     PAYLOAD_FILE,
     PAYLOAD_INLINE,
     PAYLOAD_MISSING,
@@ -42,6 +43,10 @@ class WrongPayloadError(Exception):
 
 class PayloadGoneError(WrongPayloadError):
     """What was received has been dropped since."""
+
+
+class PayloadDeletedError(PayloadGoneError):
+    """The payload was deleted here, and nobody has asked for it since."""
 
 
 class WrongSizeError(WrongPayloadError):
@@ -105,11 +110,19 @@ def let_go(db: "apsw.Connection", given: GivenPayload) -> None:
             set_file_state(db, given.id, FILE_GARBAGE)
 
 
-def fill_payload(transaction: "Transaction", row: LogRow, seq: int, given: GivenPayload) -> bool:
+def fill_payload(
+    transaction: "Transaction",
+    row: LogRow,
+    seq: int,
+    given: GivenPayload,
+    *,
+    undeletes: bool = True,
+) -> bool:
     """Adds the payload to an entry that is held; False if it has it. The caller saves `row`.
 
-    Raises PayloadUnavailable if the entry is not held, WrongPayloadError, and WrongSizeError after
-    the evidence has been stored.
+    `undeletes`: also one that was deleted; else only if that is fetched again. Raises
+    PayloadUnavailable if the entry is not held, PayloadDeletedError for one that was,
+    WrongPayloadError, and WrongSizeError after the evidence has been stored.
     """
     db = transaction.db
     found = db.execute(
@@ -122,6 +135,10 @@ def fill_payload(transaction: "Transaction", row: LogRow, seq: int, given: Given
     if state in (PAYLOAD_INLINE, PAYLOAD_FILE):
         let_go(db, given)
         return False
+    if state == PAYLOAD_DELETED and not undeletes and not is_missing(db, row, seq, seq):
+        # Somebody sends it who was asked before it went, or unasked: it would come and go for ever.
+        let_go(db, given)
+        raise PayloadDeletedError("the payload was deleted here")
     size, payload_hash = tail_fields(encoded[tail_offset(row.key.log_id, seq) :])
     try:
         column = check_payload(db, row.key, seq, given, size, payload_hash)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from wire import LogKey, decode_varu64, encode_varu64, tail_offset, yamf_hash
 
 from .errors import PayloadUnavailable, StoreDamaged
-from .missing import load_missing
 from .records import Fault, PayloadState, StoredEntry
 from .rows import LogRow, load_log, pack_u64, unpack_u64
 from .schema import FILE_PARTIAL, PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
@@ -168,14 +167,6 @@ def load_hashes(db: "apsw.Connection", key: LogKey, seqs: Iterable[int]) -> dict
                 raise damaged(key, seq, "the entry is damaged")
             hashes[seq] = found[0]
     return hashes
-
-
-def missing_payloads(
-    db: "apsw.Connection", key: LogKey, start: int, sizes: tuple[int, int], limit: int
-) -> list[int]:
-    """The first entries from `start` on whose payloads may be asked for."""
-    row = load_servable(db, key)
-    return [] if row is None else load_missing(db, row, start, sizes, limit)
 
 
 def next_payload(db: "apsw.Connection", key: LogKey, start: int) -> int | None:

@@ -39,12 +39,16 @@ def count_holding(db: "apsw.Connection", row: LogRow, first: int, last: int) -> 
     return Holding(entries, payloads, sum(size for seq, size in partials if first <= seq <= last))
 
 
-def count_shortfall(db: "apsw.Connection", row: LogRow, wanted: Subscription) -> Shortfall:
-    """Counts it, from what is counted already."""
+def count_shortfall(
+    db: "apsw.Connection", row: LogRow, wanted: Subscription, now_us: int
+) -> Shortfall:
+    """Counts it, from what is counted already. What a rule would delete at once is not missing."""
     first, last = wanted.bounds(row.newest)
     if wanted.kind is PolicyKind.SPARSE:
         path = lower_pool(row.newest) if row.newest else []
         entries = sum(not is_held(db, row, seq, seq) for seq in path)
     else:
         entries = max(0, last - first + 1 - count_held(db, row, first, last))
-    return Shortfall(entries, count_missing(db, row, wanted))
+    age_us = None if wanted.kept is None else wanted.kept.age_us
+    since_us = None if age_us is None else now_us - age_us
+    return Shortfall(entries, count_missing(db, row, wanted, since_us))

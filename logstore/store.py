@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from wire import U64_MAX, LogKey
 
-from . import following, names, proofs, sharing, upkeep, wants
+from . import proofs, sharing, wants
 from .backup import write_backup
 from .completing import Completed, Completion, complete_all
 from .database import Transaction
@@ -19,8 +19,8 @@ from .dropping import Dropping
 from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy
 from .files import Staged
 from .foreign import ReadyEntry, put_log
+from .keeping import Tidied
 from .keyfile import KEY_FILE, read_key_file
-from .names import Named
 from .nodelock import NodeLock
 from .opening import Opened, create_in_memory, create_store, open_store
 from .own import append_entries
@@ -42,15 +42,15 @@ from .records import (
 from .rows import create_log, load_log, save_log
 from .sink import Claim, PayloadSink
 from .stale import drop_stale
-from .subscriptions import Subscription
 from .system import System
-from .view import StoreView
+from .tidying import Keeper, tidy
+from .wishes import StoreWishes
 
 if TYPE_CHECKING:
     from nacl.signing import SigningKey
 
 
-class Store(StoreView):
+class Store(StoreWishes):
     """Replicas of logs in one directory. Blocks; may be used from any thread.
 
     Several processes may have a store open. What a method has returned from is on disk. Every
@@ -322,18 +322,23 @@ class Store(StoreView):
         *,
         source: str,
         giver: bytes | None = None,
+        undeletes: bool | None = None,
     ) -> list[PutResult]:
         """Like `put_entries` for several logs in one transaction.
 
         `rejected` and `over_quota` are in the results. `giver`: the peer who brought it, b"" if
-        that is not known, whom quotas go for; None: they do not.
+        that is not known, whom quotas go for; None: they do not. `undeletes`: whether payloads are
+        taken that were deleted here and are not fetched; by default if no peer has brought them.
         """
+        if undeletes is None:
+            undeletes = giver is None
         staged: list[Staged] = []
         try:
             ready = [(key, [self._ready(entry, staged) for entry in new]) for key, new in batches]
             with self._judged(giver) as (transaction, ledger):
                 return [
-                    self._put(transaction, ledger, key, new, source=source) for key, new in ready
+                    self._put(transaction, ledger, key, new, source, undeletes=undeletes)
+                    for key, new in ready
                 ]
         finally:
             self._files.release(staged)
@@ -344,14 +349,15 @@ class Store(StoreView):
         ledger: Ledger | None,
         key: LogKey,
         entries: Sequence[NewEntry | ReadyEntry],
-        *,
         source: str,
+        *,
+        undeletes: bool,
     ) -> PutResult:
         own = key.author == self.author
         if ledger is None:
-            return put_log(transaction, key, entries, source, own=own)
+            return put_log(transaction, key, entries, source, own=own, undeletes=undeletes)
         admitted, over = ledger.admit(key, entries)
-        result = put_log(transaction, key, admitted, source, own=own)
+        result = put_log(transaction, key, admitted, source, own=own, undeletes=undeletes)
         ledger.grew(key, result.grown_bytes)
         return result if over is None else result._replace(over_quota=over)
 
@@ -444,10 +450,11 @@ class Store(StoreView):
     ) -> list[Completed]:
         """Like `complete_payload` for many in one transaction; errors are in the outcomes.
 
-        What sinks have sealed is among them still theirs, to be let go of afterwards.
+        What sinks have sealed is among them still theirs, to be let go of afterwards. What was
+        deleted here is PayloadDropped for a `giver`, unless it is fetched again.
         """
         with self._judged(giver) as (transaction, ledger):
-            return complete_all(transaction, ledger, completions)
+            return complete_all(transaction, ledger, completions, undeletes=giver is None)
 
     def discard_payload(self, payload: PayloadFile) -> None:
         """Forgets a finished payload whose entry will not be stored."""
@@ -478,65 +485,6 @@ class Store(StoreView):
                 save_log(transaction.db, row)
             return proofs.load_fork(transaction.db, row) or proof
 
-    # --- what things are called, and what a node remembers --------------------------------------
-
-    def set_name(self, name: str, target: Named) -> bool:
-        """Calls a log or an author (32 bytes) so, and no longer what it was called before.
-
-        False if it is called so. Raises NameTaken, ValueError for no name.
-        """
-        names.check_name(name)
-        with self._database.write() as transaction:
-            return names.set_name(transaction.db, name, target)
-
-    def remove_name(self, name: str) -> Named:
-        """Takes a name from what is called so, which is returned. Raises NothingSoCalled."""
-        with self._database.write() as transaction:
-            return names.remove_name(transaction.db, name)
-
-    def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
-        """Remembers to follow a log, an author (32 bytes) or `ALL`, and what of it is wanted.
-
-        None leaves that as it is; at first it is everything. False if nothing changes.
-        """
-        with self._database.write() as transaction:
-            transaction.changes_wishes = True
-            return following.follow(transaction.db, target, subscription)
-
-    def unfollow(self, target: Follow) -> bool:
-        """Takes back `follow`; False if exactly that was not followed. Works on a full disk."""
-
-        def unfollow() -> bool:
-            with self._database.write(frees=True) as transaction:
-                transaction.changes_wishes = True
-                return following.unfollow(transaction.db, target)
-
-        return self._opened.reserve.free(unfollow)
-
-    def want(self, key: LogKey, first: int, last: int) -> bool:
-        """Asks once for entries and their payloads, also for payloads that `drop` deleted.
-
-        It is remembered until all of it is held, as far as it may exist, or `unwant` or `drop` take
-        it back. False, and nothing is remembered, if there is nothing to bring. Raises LogClosed if
-        none of it can exist, ValueError for no range.
-        """
-        if not 1 <= first <= last <= U64_MAX:
-            raise ValueError(f"{first}..{last} is no range of entries")
-        with self._database.write() as transaction:
-            transaction.changes_wishes = True
-            return wants.want(transaction, key, first, last)
-
-    def unwant(self, key: LogKey, first: int, last: int) -> bool:
-        """Takes back `want`; False if exactly that was not wanted any more."""
-        with self._database.write() as transaction:
-            transaction.changes_wishes = True
-            return wants.unwant(transaction.db, key, first, last)
-
-    def remember(self, name: str, value: bytes | None) -> None:
-        """Keeps a small value under a name; None forgets it."""
-        with self._database.write() as transaction:
-            upkeep.remember(transaction.db, name, value)
-
     # --- upkeep ---------------------------------------------------------------------------------
 
     def drop(self, key: LogKey, first: int = 1, last: int = U64_MAX) -> Dropped:
@@ -546,6 +494,17 @@ class Store(StoreView):
         """
         first, last = max(first, 0), min(last, U64_MAX)
         return Dropping(self._opened, self._files, key, first, last).run()
+
+    def keeper(self, target: Follow | None = None) -> Keeper:
+        """What deletes as the rules say, bit by bit: for whoever goes on doing so."""
+        return Keeper(self._opened, self._files, target)
+
+    def tidy(self, target: Follow | None = None) -> list[Tidied]:
+        """Deletes now what the rules say (`keep`), of all logs or those of a target; what it was.
+
+        In many transactions, between which others have the store. Works on a full disk.
+        """
+        return tidy(self.keeper(target), self._system.sleep, self._system.monotonic_s)
 
     def drop_stale(self, age_s: float) -> int:
         """Removes parts of payloads that nothing came of for so many seconds; how many."""

@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from wire import U64_MAX, LogKey, in_lower_pool
 
+from .keep_rules import KeepRule
 from .records import ALL, Follow
 
 _NUMBER: Final = re.compile("0*([1-9][0-9]{0,19})", re.ASCII)
@@ -47,6 +48,9 @@ class Subscription:
     min_bytes: int = 0
     max_bytes: int = U64_MAX
     eager_bytes: int | None = None
+    kept: KeepRule | None = None
+    """The rule that deletes payloads of the log: what it would delete at once is not wanted. It is
+    no part of what people follow, and put there for whoever asks (keeping.py)."""
 
     def __post_init__(self) -> None:
         if self.kind is PolicyKind.LATEST:
@@ -102,11 +106,14 @@ class Subscription:
     @property
     def payload_limits(self) -> tuple[int, int]:
         """The smallest and the largest payload wanted; the largest is -1 if none is."""
-        if self.kind is PolicyKind.METADATA:
+        if self.kind is PolicyKind.METADATA or (self.kept is not None and self.kept.keeps_none):
             return 0, -1
-        if self.eager_bytes is None:
-            return self.min_bytes, self.max_bytes
-        return self.min_bytes, min(self.max_bytes, self.eager_bytes)
+        largest = self.max_bytes
+        if self.eager_bytes is not None:
+            largest = min(largest, self.eager_bytes)
+        if self.kept is not None and self.kept.bytes is not None:
+            largest = min(largest, self.kept.bytes)
+        return self.min_bytes, largest
 
     def bounds(self, newest: int) -> tuple[int, int]:
         """The first and the last entry wanted of a log that ends with `newest`.
@@ -119,6 +126,13 @@ class Subscription:
         if self.kind is PolicyKind.RANGE:
             return self.first, newest if self.last is None else min(self.last, newest)
         return 1, newest
+
+    def payload_bounds(self, newest: int) -> tuple[int, int]:
+        """`bounds`, of the entries whose payloads are wanted too."""
+        first, last = self.bounds(newest)
+        if self.kept is not None and self.kept.last is not None:
+            first = max(first, newest - self.kept.last + 1)
+        return first, last
 
     def wants_entry(self, seq: int, newest: int) -> bool:
         """Whether an entry is wanted for its own sake, not only for the path of another."""

@@ -149,12 +149,16 @@ class System:
     """Whether one connection does everything, which a VFS without shared memory needs."""
 
     def now_us(self) -> int:
-        """The wall clock, microseconds since 1970. For display; nothing is decided by it."""
+        """The wall clock, microseconds since 1970. For display, and for the ages of rules."""
         return wall_clock_us()
 
     def monotonic_s(self) -> float:
         """Seconds of a clock that only goes forward; for pacing work."""
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Lets others go on for so long."""
+        time.sleep(seconds)
 
     def random_bytes(self, count: int) -> bytes:
         """Bytes that nobody can guess."""

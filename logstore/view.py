@@ -1,17 +1,19 @@
 """What is held, for whoever looks: the half of a store that changes nothing."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wire import U64_MAX, LogKey
 
-from . import feed, following, proofs, reading, resolving, sharing, upkeep, wants
+from . import feed, following, keeping, proofs, reading, resolving, sharing, upkeep, wants
 from .alarms import AlarmBook
 from .cursors import CursorTable
 from .errors import translated
 from .files import PayloadFiles
+from .keep_rules import KeepRule, load_rules
 from .names import Named, load_names
 from .opening import Opened
 from .peers import PeerTable
@@ -167,10 +169,17 @@ class StoreView:
         """The first entries from there on whose payloads may be asked for.
 
         Those that are neither held whole nor deleted, those that were deleted and are wanted again
-        (`want`), and of them those of a size between the two given, both included.
+        (`want`), and of them those of a size between the two given, both included. But none that a
+        rule (`keep`) would delete at once, unless it is wanted by `want`.
         """
         with self._database.read() as db:
-            return reading.missing_payloads(db, key, from_seq, sizes, limit)
+            row = reading.load_servable(db, key)
+            if row is None:
+                return []
+            now_us = self._system.now_us()
+            return keeping.load_askable(
+                db, row, from_seq, sizes, limit, author=self.author, now_us=now_us
+            )
 
     def next_payload(self, key: LogKey, seq: int) -> int | None:
         """The first entry from there on whose payload is held whole, None if there is none."""
@@ -193,10 +202,18 @@ class StoreView:
             return row is not None and is_held(db, row, first, last)
 
     def shortfall(self, key: LogKey, wanted: Subscription) -> Shortfall:
-        """What is missing of a log of all that is wanted of it, as far as is known here."""
+        """What is missing of a log of all that is wanted of it, as far as is known here.
+
+        What a rule (`keep`) would delete at once is not missing.
+        """
         with self._database.read() as db:
             row = load_log(db, key)
-            return Shortfall(0, 0) if row is None else count_shortfall(db, row, wanted)
+            if row is None:
+                return Shortfall(0, 0)
+            ruled = keeping.ruled_by(db, key, self.author) if row.missing else None
+            if ruled is not None:
+                wanted = replace(wanted, kept=ruled.rule)
+            return count_shortfall(db, row, wanted, self._system.now_us())
 
     # --- the change feed ------------------------------------------------------------------------
 
@@ -325,6 +342,23 @@ class StoreView:
         """What is wanted of each of `follows`, in the same order; see `subscription_of`."""
         with self._database.read() as db:
             return following.load_subscriptions(db)
+
+    def keeps(self) -> dict[Follow, KeepRule]:
+        """The rules of what is kept: that of `ALL`, then authors' and logs' in order."""
+        with self._database.read() as db:
+            return load_rules(db)
+
+    def ruled_by(self, key: LogKey) -> keeping.Ruled | None:
+        """The rule that counts for a log; None if all of it is kept."""
+        with self._database.read() as db:
+            return keeping.ruled_by(db, key, self.author)
+
+    def plan_tidying(
+        self, target: Follow | None = None, rules: Mapping[Follow, KeepRule] | None = None
+    ) -> list[keeping.Tidied]:
+        """What `tidy` would delete now, in order. `rules`: if these were the rules."""
+        with self._database.read() as db:
+            return keeping.plan(db, self.author, self._system.now_us(), target, rules)
 
     def holding(self, key: LogKey, first: int, last: int) -> Holding:
         """How much of a range that is wanted has come."""

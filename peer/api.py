@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Self
 import trio
 
 from logstore import (
-    ALL,
     Appended,
     Follow,
+    KeepRule,
     LogClosed,
     LogInfo,
     OwnLogsReadOnly,
@@ -34,6 +34,7 @@ from logstore import (
     Store,
     StoredEntry,
     Subscription,
+    Tidied,
 )
 from peer import counted
 from peer.node import (
@@ -59,8 +60,12 @@ from peer.node import (
     Reason,
     SyncError,
     SyncSummary,
+    check_log,
+    check_log_id,
+    check_target,
     hear_first,
     held_up_to,
+    is_of,
     memory_link,
     metrics_address,
     newest_held_by,
@@ -69,6 +74,7 @@ from peer.node import (
     serving_metrics,
     stage,
     sync_once,
+    tidy_now,
     unobserved,
     why_log,
     why_peer,
@@ -102,7 +108,6 @@ __all__ = [
 
 READ_ENTRIES: Final = 256
 READ_BYTES: Final = 1 << 20
-AUTHOR_BYTES: Final = 32
 
 _OUTSIDE: Final = "a Peer runs inside `async with Peer(...)`"
 _ENTRIES: Final = "they have numbers from 1 to 2^64 - 1"
@@ -267,7 +272,7 @@ class Peer:
         Raises what `Store.append` raises, OwnLogsReadOnly also if peers hold more than has come,
         ValueError for no log id.
         """
-        _check_log_id(log_id)
+        check_log_id(log_id)
         store, host = self.store, self.node.host
         if self._ask_first and self.node.has_shared:
             await self._hear_first([LogKey(store.author, log_id)])
@@ -317,13 +322,43 @@ class Peer:
         author, that before what is said of `ALL`. False if nothing changes. Raises ValueError for
         what names no log or author.
         """
-        _check_target(target)
+        check_target(target)
         return await self.node.follow(target, subscription)
 
     @property
     def subscriptions(self) -> dict[Follow, Subscription]:
         """What is followed, and what of it is wanted."""
         return self.node.subscriptions
+
+    async def keep(self, target: Follow, rule: KeepRule | None) -> bool:
+        """Which payloads are kept of a log, of an author's logs (32 bytes) or of `ALL`.
+
+        The others are deleted, within seconds, from now on and after a restart, and not asked for;
+        None ends the rule, which brings nothing back: `fetch` does. The rule of a log comes before
+        that of its author, that before that of `ALL`, which goes for no own log. False if nothing
+        changes. The event `kept` says what was deleted. Raises ValueError for what names no log or
+        author, or a rule without a limit.
+        """
+        check_target(target)
+        return await self.node.keep(target, rule)
+
+    @property
+    def keeps(self) -> dict[Follow, KeepRule]:
+        """The rules of what is kept."""
+        return self.node.keeps
+
+    async def tidy(self, target: Follow | None = None, *, dry_run: bool = False) -> list[Tidied]:
+        """Deletes now what rules say (`keep`), of all logs or those of a target: a line for each.
+
+        `dry_run`: deletes nothing, and returns the same. Raises StoreError; ValueError for what
+        names no log or author.
+        """
+        if target is not None:
+            check_target(target)
+        if dry_run:
+            return await trio.to_thread.run_sync(self.store.plan_tidying, target)
+        with self._pending.waiting():
+            return await tidy_now(self.node.host, target)
 
     async def fetch(self, log: LogKey, first: int, last: int | None = None) -> None:
         """Returns once the entries from `first` to `last`, or that one, are held with payloads.
@@ -334,7 +369,7 @@ class Peer:
         LogClosed if the log ends before `first`, StoreError; ValueError for no log or no range.
         """
         node = self.node
-        _check_log(log)
+        check_log(log)
         last = first if last is None else last
         if not 1 <= first <= last <= U64_MAX:
             raise ValueError(f"{first}..{last} is no range of entries: {_ENTRIES}")
@@ -358,7 +393,7 @@ class Peer:
 
     async def unfollow(self, target: Follow) -> bool:
         """Takes back `follow`, for later connections; False if exactly that was not followed."""
-        _check_target(target)
+        check_target(target)
         return await self.node.unfollow(target)
 
     async def entries(
@@ -378,7 +413,7 @@ class Peer:
         """
         node = self.node
         if target is not None:
-            _check_target(target)
+            check_target(target)
         if after is not None and not isinstance(after, int):
             raise TypeError(f"after={after!r:.60} is no number")
         if after is not None and not 0 <= after < 1 << 63:
@@ -405,7 +440,7 @@ class Peer:
                 for entry in found:
                     position = entry.ingest
                     present = entry.payload_state is PayloadState.PRESENT
-                    if _is_of(entry.key, target) and (present or not with_payload):
+                    if is_of(entry.key, target) and (present or not with_payload):
                         yield entry
                 if not found:
                     with self._pending.waiting():
@@ -420,7 +455,7 @@ class Peer:
         entry.
         """
         node = self.node
-        _check_log(log)
+        check_log(log)
         if not 1 <= seq <= U64_MAX:
             raise ValueError(f"seq={seq} is no entry: {_ENTRIES}")
         with self._pending.waiting(), news_of(node) as news:
@@ -456,7 +491,7 @@ class Peer:
         """
         wanted = list(logs)
         for log in wanted:
-            _check_log(log)
+            check_log(log)
         if isinstance(target, trio.abc.Stream):
             name, stream = "stream", target
         else:
@@ -505,7 +540,7 @@ class Peer:
     async def why(self, subject: LogKey | str | Address) -> list[Reason]:
         """Why a log is not complete here, or how it stands with a peer (`HOST:PORT` or a host)."""
         if not isinstance(subject, str | Address):
-            _check_log(subject)
+            check_log(subject)
         state = await self.status()
         if isinstance(subject, str | Address):
             return await trio.to_thread.run_sync(why_peer, self.store, state, str(subject))
@@ -555,34 +590,3 @@ def _called(
 ) -> PeerAddress | trio.abc.Stream:
     """Raises as `_address` does."""
     return target if isinstance(target, trio.abc.Stream) else _target(target)
-
-
-def _check_target(target: Follow) -> None:
-    """Raises ValueError for what names no log and no author, TypeError; `ALL` is right."""
-    if target is ALL:
-        return
-    if isinstance(target, LogKey):
-        _check_log_id(target.log_id)
-    author = target.author if isinstance(target, LogKey) else target
-    if not isinstance(author, bytes):
-        raise TypeError(f"a log is a LogKey, an author 32 bytes, not {author!r:.60}")
-    if len(author) != AUTHOR_BYTES:
-        raise ValueError(f"an author has {AUTHOR_BYTES} bytes, not {len(author)}")
-
-
-def _check_log(log: LogKey) -> None:
-    """Raises TypeError for what is no log, such as an author's bytes; ValueError as above."""
-    if not isinstance(log, LogKey):
-        raise TypeError(f"a log is a LogKey, not {log!r:.60}")
-    _check_target(log)
-
-
-def _check_log_id(log_id: int) -> None:
-    if not 0 <= log_id <= U64_MAX:
-        raise ValueError(f"log_id={log_id}: a log id is a number from 0 to 2^64 - 1")
-
-
-def _is_of(log: LogKey, target: LogKey | bytes | None) -> bool:
-    if isinstance(target, LogKey):
-        return log == target
-    return target is None or log.author == target

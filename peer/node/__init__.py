@@ -37,10 +37,13 @@ from peer.node.status.reasons import Lack, Reason, lack_of, why_log, why_peer
 from peer.node.status.status_file import StatusFile, read_status, serving_state
 from peer.node.status.terms import greedy_words
 
+from .arguments import check_log, check_log_id, check_target, is_of
 from .asking import Asked, ask_peers, hear_first
 from .errors import alone
 from .exporting import Export, run_export
-from .node import Node, NodeConfig, running_node, unobserved
+from .keeping import tidy_now
+from .node import Node, NodeConfig, running_node
+from .observing import unobserved
 from .pending import PendingCalls, news_of
 from .probing import newest_held_by
 from .syncing import SyncError, SyncSummary, sync_once
@@ -92,11 +95,15 @@ __all__ = [
     "arriving_fields",
     "ask_peers",
     "called_at",
+    "check_log",
+    "check_log_id",
+    "check_target",
     "expected_peer",
     "forget_reached",
     "greedy_words",
     "hear_first",
     "held_up_to",
+    "is_of",
     "lack_of",
     "limit_table",
     "memory_link",
@@ -115,6 +122,7 @@ __all__ = [
     "serving_state",
     "stage",
     "sync_once",
+    "tidy_now",
     "unobserved",
     "why_log",
     "why_peer",

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from logstore import ALL, Contested, Follow, PeerRule, Store, Subscription
+from logstore import ALL, Contested, Follow, KeepRule, PeerRule, PolicyKind, Store, Subscription
 from peer import Interests, InterestsChanged, LogChanged
 from wire import LogKey
 
@@ -22,18 +22,32 @@ class Wanted(Struct, frozen=True):
     """Own logs that are signed elsewhere too, and of which nothing new is given out."""
     peers: Mapping[bytes, PeerRule] = field(default_factory=dict)
     """What is decided of each peer, by its id."""
+    keeps: Mapping[Follow, KeepRule] = field(default_factory=dict)
+    """Which payloads are kept, by rules."""
 
     @classmethod
     def load(cls, store: Store) -> "Wanted":
         """What it says now."""
         fetches = {log: tuple(ranges) for log, ranges in store.wants().items()}
         rules = store.peers.rules()
-        return cls(store.subscriptions(), fetches, tuple(store.contested()), rules)
+        keeps = store.keeps()
+        return cls(store.subscriptions(), fetches, tuple(store.contested()), rules, keeps)
 
     @property
     def follows(self) -> list[Follow]:
         """What is followed."""
         return list(self.subscriptions)
+
+    @property
+    def deletes(self) -> bool:
+        """Whether any payload may be there to be deleted."""
+        newest = (wanted.kind is PolicyKind.LATEST for wanted in self.subscriptions.values())
+        return bool(self.keeps) or any(newest)
+
+    @property
+    def deletes_by_age(self) -> bool:
+        """Whether that may be so though nothing happens."""
+        return any(rule.age_s is not None for rule in self.keeps.values())
 
 
 class InterestBook:
@@ -139,10 +153,16 @@ class InterestBook:
         self._interests = replace(
             self._interests,
             subscriptions={} if self._is_narrow else wanted.subscriptions,
+            keeps={} if self._is_narrow else wanted.keeps,
             fetches={} if self._only is not None else wanted.fetches,
             contested=contested,
         )
         self._current = None
+
+    @property
+    def deletes(self) -> bool:
+        """Whether what rules say is deleted here: not where only one thing is to be done."""
+        return not self._is_narrow
 
     @property
     def _is_narrow(self) -> bool:

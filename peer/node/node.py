@@ -3,7 +3,7 @@
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +12,16 @@ from typing import Final
 
 import trio
 
-from logstore import Follow, NodeLock, Store, StoreError, StoreLocked, StoreReadOnly, Subscription
+from logstore import (
+    Follow,
+    KeepRule,
+    NodeLock,
+    Store,
+    StoreError,
+    StoreLocked,
+    StoreReadOnly,
+    Subscription,
+)
 from peer import Interests, LogChanged, SessionConfig
 from peer.node.doors.admission import Doors
 from peer.node.host.lane import EndedError
@@ -37,7 +46,9 @@ from peer.node.links.trace import TraceFile
 from wire import LogKey, signature_self_test
 
 from .errors import alone
+from .keeping import Keeping
 from .news import News
+from .observing import Teller, unobserved
 from .room import Room
 from .spread import Spread
 
@@ -75,32 +86,6 @@ class NodeConfig:
     doors: Doors = field(default_factory=Doors)
 
 
-def unobserved(_: Mapping[str, object]) -> None:
-    """The observer of a node or a gateway whose events interest nobody."""
-
-
-class _Teller:
-    """Calls an observer. What that raises ends the node, and not the connection it is told of."""
-
-    def __init__(self, observer: Observer, nursery: trio.Nursery) -> None:
-        self._observer = observer
-        self._nursery = nursery
-        self._has_failed = False
-
-    def __call__(self, event: Mapping[str, object]) -> None:
-        if self._has_failed:
-            return
-        try:
-            self._observer(event)
-        except Exception as error:  # noqa: BLE001 - raised again in the node's own task
-            self._has_failed = True
-            self._nursery.start_soon(_raise, error)
-
-
-async def _raise(error: Exception) -> None:
-    raise error
-
-
 @asynccontextmanager
 async def running_node(
     store: Store,
@@ -125,7 +110,7 @@ async def running_node(
         try:
             async with _traced(config, observer) as trace, trio.open_nursery() as outer:
                 host, inner = await outer.start(_run_host, store, config)
-                tell = _Teller(observer, inner)
+                tell = Teller(observer, inner)
                 if trace is not None:
                     inner.start_soon(trace.run)
                 try:
@@ -133,11 +118,16 @@ async def running_node(
                     book = await trio.to_thread.run_sync(_new_book(store, config).load, store)
                     node = Node(host, config, book, inner, tell, rng or new_rng(), trace)
                     inner.start_soon(_when_cancelled, node.hurry)
+                    keeping = Keeping(host, tell, book.wanted, deletes=book.deletes)
+                    if config.lock:
+                        inner.start_soon(keeping.run)
                     try:
                         yield node
                     except BaseException as error:  # noqa: BLE001 - raised again below
                         failure = error
                     await node.stop()
+                    with trio.move_on_after(FLUSH_TIMEOUT_S, shield=True):
+                        await keeping.finish()
                 finally:
                     inner.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -489,6 +479,15 @@ class Node:
     async def unfollow(self, target: Follow) -> bool:
         """Takes back `follow`; False if exactly that was not followed."""
         return await self._change_wanted(partial(self.host.store.unfollow, target))
+
+    @property
+    def keeps(self) -> dict[Follow, KeepRule]:
+        """Which payloads are kept, by rules."""
+        return dict(self._book.wanted.keeps)
+
+    async def keep(self, target: Follow, rule: KeepRule | None) -> bool:
+        """Which payloads are kept from now on; None ends a rule. False if nothing changes."""
+        return await self._change_wanted(partial(self.host.store.keep, target, rule))
 
     def ask(self, logs: Collection[LogKey]) -> None:
         """Asks every peer, from now on, what it holds of own logs."""

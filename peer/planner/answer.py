@@ -36,9 +36,10 @@ from wire import (
     upper_pool,
 )
 
-from .asks import NOTIFY_ONLY, Settings, Wants, is_pool_of_later, last_possible
+from .asks import is_pool_of_later, last_possible
 from .payloads import wanted_payloads
 from .ranges import Ranges, finite_end, meet, minus, range_with, union
+from .wanting import NOTIFY_ONLY, Settings, Wants
 
 
 class Answer(Struct, frozen=True):
@@ -295,7 +296,7 @@ def _confirm_tail(
     """A range of which we hold nothing from `first` on, and nothing behind it."""
     missing = _missing(proposal, view, wants, newest)
     if missing and missing[0][0] == first:
-        end = finite_end(missing[0][1])
+        end = finite_end(min(missing[0][1], wants.alike_up_to(first, newest)))
         return _confirm(proposal, view, end, wants.settings(first, newest))
     if proposal.end is not None:
         return _confirm(proposal, view, max(first - 1, proposal.start))
@@ -348,6 +349,7 @@ def _take_offer(
     first, last = missing[0]
     if first != proposal.start or (target is not None and target not in view.hashes):
         return _refuse(proposal, take_over=True)
+    last = min(last, wants.alike_up_to(first, newest))
     return _confirm(proposal, view, last, wants.settings(first, newest))
 
 

@@ -23,120 +23,11 @@ from peer.protocol.request import OPEN_END
 from wire import U64_MAX, Eagerness, LogKey, Propose, lipmaa, lower_pool, upper_pool
 
 from .ranges import Ranges, finite_end, meet, minus, range_with, union
+from .wanting import ALL_OF_IT, METADATA_ONLY, NOTIFY_ONLY, Settings, Wants, mended, settings_of
 
 ASKS_MAX = 8
 """Requests of one log that are made at a time; what is left is asked for when these are done. A log
 in a thousand parts would else take all the credit that the others wait for."""
-
-
-class Settings(Struct, frozen=True):
-    """How much of a range's payloads one side asks for; sizes in bytes."""
-
-    eagerness: Eagerness = Eagerness.ALL
-    eager_bytes: int | None = None
-    min_bytes: int = 0
-    max_bytes: int = U64_MAX
-
-
-NOTIFY_ONLY = Settings(Eagerness.NOTIFY)
-METADATA_ONLY = Settings(Eagerness.LIMITED, 0)
-ALL_OF_IT = Settings()
-
-
-def settings_of(subscription: Subscription) -> Settings:
-    """What a subscription says of payloads."""
-    if subscription.kind is PolicyKind.METADATA:
-        return METADATA_ONLY
-    eagerness = Eagerness.ALL if subscription.eager_bytes is None else Eagerness.LIMITED
-    return Settings(
-        eagerness, subscription.eager_bytes, subscription.min_bytes, subscription.max_bytes
-    )
-
-
-class Wants(Struct, frozen=True):
-    """What this node wants of a log: a subscription if it follows it, and what is fetched once.
-
-    `listens`: it follows the log and may not take it from the other side, which is only to tell of
-    it (doors.md 3); then nothing else is wanted.
-    """
-
-    subscription: Subscription | None = None
-    fetches: Ranges = ()
-    listens: bool = False
-
-    @property
-    def is_wanted(self) -> bool:
-        return self.subscription is not None or bool(self.fetches)
-
-    @property
-    def follows(self) -> bool:
-        """Whether what comes of the log is of interest, though it were only to hear of it."""
-        return self.subscription is not None or self.listens
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether there is something to propose of the log, though it were only to listen."""
-        return self.is_wanted or self.listens
-
-    @property
-    def is_sparse(self) -> bool:
-        return self.subscription is not None and self.subscription.kind is PolicyKind.SPARSE
-
-    @property
-    def is_relative(self) -> bool:
-        """Whether which entries are wanted follows from the newest one that there is."""
-        relative = (PolicyKind.LATEST, PolicyKind.SPARSE)
-        return self.subscription is not None and self.subscription.kind in relative
-
-    def followed(self, newest: int) -> Ranges:
-        """The consecutive entries that the subscription names, of a log that ends with `newest`."""
-        subscription = self.subscription
-        if subscription is None or subscription.kind is PolicyKind.SPARSE:
-            return ()
-        first = subscription.bounds(newest)[0]
-        last = subscription.last if subscription.kind is PolicyKind.RANGE else None
-        return ((first, OPEN_END if last is None else last),)
-
-    def ranges(self, newest: int) -> Ranges:
-        return union(self.followed(newest), self.fetches)
-
-    def settings(self, seq: int, newest: int) -> Settings:
-        """How the entry is wanted, and those behind it."""
-        if self.subscription is not None and range_with(self.followed(newest), seq) is not None:
-            return settings_of(self.subscription)
-        return ALL_OF_IT if range_with(self.fetches, seq) is not None else NOTIFY_ONLY
-
-    @property
-    def payload_limits(self) -> tuple[int, int]:
-        """Sizes of the payloads that are missing if they are not held."""
-        return (0, -1) if self.subscription is None else self.subscription.payload_limits
-
-    def missing_among(self, newest: int) -> tuple[int, int | None]:
-        """Where payloads may be missing: behind an entry, among so many up to the newest held."""
-        if self.subscription is None:
-            return 0, None
-        of_newest = None
-        if self.subscription.kind is PolicyKind.LATEST:
-            of_newest = self.subscription.count
-        return self.subscription.bounds(newest)[0] - 1, of_newest
-
-    def wants_payload_of(self, seq: int, newest: int) -> bool:
-        """Whether the payload of an entry is wanted, if its size is."""
-        if range_with(self.fetches, seq) is not None:
-            return True
-        return self.subscription is not None and self.subscription.wants_entry(seq, newest)
-
-
-def mended(wants: Wants, newest: int) -> Ranges:
-    """The entries whose payloads the subscription wants, but those that are fetched anyway."""
-    subscription = wants.subscription
-    if subscription is None:
-        return ()
-    wanted = wants.followed(newest)
-    if subscription.kind is PolicyKind.SPARSE and newest:
-        # What lies beside the path may be held as well, for another reason.
-        wanted = union((n, n) for n in lower_pool(newest))
-    return minus(wanted, wants.fetches)
 
 
 class TheirPart(Struct, frozen=True):
@@ -300,13 +191,15 @@ def _missing(
         # log serves each of them, and no range that begins outside of them.
         refused = union(refused, peer.refused_before)
     for first, last in union(minus(missing, refused), meet(missing, holds)):
-        if first > U64_MAX:
-            continue  # What ends with the last seqnum there can be comes to its end.
-        settings = wants.settings(first, newest)
-        end = finite_end(last)
-        upper_info = _upper_info(wants, view, peer, end)
-        ask = Ask(AskKind.RANGE, first, end, settings, upper_info)
-        asks.append(_from_inside(ask, wants, view, peer, newest))
+        begin = first
+        # What ends with the last seqnum there can be comes to its end.
+        while begin <= min(last, U64_MAX):
+            settings, stop = wants.settings(begin, newest), wants.alike_up_to(begin, newest)
+            end = finite_end(min(last, stop))
+            upper_info = _upper_info(wants, view, peer, end)
+            ask = Ask(AskKind.RANGE, begin, end, settings, upper_info)
+            asks.append(_from_inside(ask, wants, view, peer, newest))
+            begin = stop + 1
     return asks
 
 
@@ -342,7 +235,10 @@ def _from_inside(ask: Ask, wants: Wants, view: LogView, peer: TheirPart, newest:
         return ask
     if range_with(peer.coming, view.height) is not None:
         return ask
+    fetched = range_with(wants.fetches, view.height) is not None
     if not wants.wants_payload_of(view.height, newest):
+        return ask
+    if view.height < wants.payloads_from(newest) and not fetched:
         return ask
     return replace(ask, start=view.height, offset=inside)
 
@@ -399,7 +295,10 @@ def _path(
     if newest > view.newest and newest > peer.path_refused:
         if range_with(peer.coming, newest) is not None:
             return []
-        return [Ask(AskKind.PATH, newest, newest, settings_of(subscription), newest)]
+        settings = settings_of(subscription)
+        if subscription.kept is not None and subscription.kept.last is not None:
+            settings = METADATA_ONLY  # the few payloads that are kept are asked for when it is here
+        return [Ask(AskKind.PATH, newest, newest, settings, newest)]
     return _watch(view, peer, stop)
 
 

@@ -20,12 +20,13 @@ from peer.protocol.request import OPEN_END, Request
 from peer.protocol.sequence import Sequence
 from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey
 
-from .asks import AskKind, Settings, Wants
+from .asks import AskKind
 from .peer_log import PeerLog
 from .ranges import EVERYTHING, meet, range_with
 from .rests import Kind, Outcome
 from .shared import Shared
 from .turns import Turns
+from .wanting import Settings, Wants
 
 
 class Change(Struct, frozen=True):
@@ -67,7 +68,8 @@ def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Chang
     # No cursor jumps: what is not wanted and comes next would have to be sent first.
     if wanted[0][0] > at:
         return CANCEL
-    return _settle(request, wants.settings(at, newest), wanted[0][1], last)
+    alike = min(wanted[0][1], wants.alike_up_to(at, newest))
+    return _settle(request, wants.settings(at, newest), alike, last)
 
 
 def _is_payload_of_path(request: Request, base: Sequence, wants: Wants, newest: int) -> bool:

@@ -22,10 +22,11 @@ from peer.protocol.request import Request
 from wire import Cancel, CancelReason, LogKey, decode_entry
 
 from .answer import link_target
-from .asks import NOTIFY_ONLY, Ask, AskKind
+from .asks import Ask, AskKind
 from .fork_search import ForkSearch, differs_at
 from .peer_log import PeerLog
 from .shared import Shared
+from .wanting import NOTIFY_ONLY
 
 
 class Forking:

@@ -19,9 +19,10 @@ from peer.protocol.request import Request
 from wire import Cancel, CancelReason, LogKey
 
 from .actions import Actions
-from .asks import NOTIFY_ONLY, Ask, AskKind, has_hashes, named_for
+from .asks import Ask, AskKind, has_hashes, named_for
 from .ranges import Ranges, minus, union
 from .retries import Retries
+from .wanting import NOTIFY_ONLY
 
 RANGES_MAX = 256
 """Ranges that are remembered of a log; of more, the lowest are taken for one. The other side

@@ -27,7 +27,7 @@ from peer.protocol.request import OPEN_END, Request
 from wire import U64_MAX, Cancel, CancelReason, decode_entry
 
 from .answer import goes_on, is_probe
-from .asks import ALL_OF_IT, Ask, AskKind
+from .asks import Ask, AskKind
 from .coverage import came_to_nothing, completed
 from .fitting import Changes
 from .payloads import is_unsure, unproved
@@ -37,6 +37,7 @@ from .rests import Kind, Outcome
 from .shared import Shared
 from .sourcing import fetches
 from .turns import Turns
+from .wanting import ALL_OF_IT
 
 REFUSALS_MAX = 32
 """Refused proposals for a log in a row, after which each further one waits longer and longer. A log

@@ -12,8 +12,9 @@ from peer.protocol.events import LogView
 from peer.protocol.request import Request
 from wire import CancelReason
 
-from .asks import ALL_OF_IT, Ask, AskKind, Wants, mended
+from .asks import Ask, AskKind
 from .ranges import Ranges, meet, range_with, union
+from .wanting import ALL_OF_IT, Wants, mended
 
 NAMED_MAX = 512
 """So many missing payloads are looked up at once if any are to be asked for: neighbours are asked

@@ -25,12 +25,13 @@ from peer.protocol.request import OPEN_END, Request
 from wire import CancelReason, Eagerness, LogKey, Propose
 
 from .answer import asks_for_payloads, goes_on, is_offer, is_probe
-from .asks import Ask, AskKind, TheirPart, Wants, offer_of
+from .asks import Ask, AskKind, TheirPart, offer_of
 from .coverage import carried, completed, covers, is_coming
 from .fork_search import ForkSearch
 from .log_table import LogTable
 from .ranges import EVERYTHING, Ranges, meet, minus, range_with, union
 from .rests import RANGES_MAX, Kind, Outcome, Rests, finite, up_to
+from .wanting import Wants
 
 
 class Planned(Struct):

@@ -29,13 +29,13 @@ from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .actions import Actions
 from .answer import Answer, answer, is_late_offer, is_offer, link_target, obstacle, offered_payloads
-from .asks import Wants
 from .coverage import bodies
 from .done import Done
 from .payloads import NAMED_MAX
 from .peer_log import PeerLog
 from .progress import Mark, Progress
 from .ranges import Ranges, minus, range_with, union
+from .wanting import Wants
 
 
 class AnswerListener(Protocol):

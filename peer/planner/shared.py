@@ -12,13 +12,13 @@ from peer.protocol.request import Request
 from wire import LogKey
 
 from .actions import Actions
-from .asks import Wants
 from .coverage import covers
 from .done import Done
 from .peer_log import PeerLog, PeerLogs
 from .progress import Progress
 from .replying import Answers
 from .rests import Rests
+from .wanting import Wants
 
 
 class Shared(Struct):

@@ -1,11 +1,13 @@
 """What the host tells the engine: past participles, mostly replies to commands."""
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from enum import Enum
+from functools import lru_cache
 
 from msgspec import Struct, field
 
-from logstore import FULL, Follow, Subscription, WriteScope, subscription_of
+from logstore import FULL, Follow, KeepRule, Subscription, WriteScope, nearest_rule, subscription_of
 from wire import LogKey
 
 from .scope import Scope
@@ -222,7 +224,8 @@ class Interests(Struct, frozen=True):
     log that is offered; `own`: the logs authored here; `author`: whose they are, and of whom every
     log that is offered is wanted in full, since a peer may hold one that this store has lost, or
     never had. `serve_held`: give out logs that are merely held. `subscriptions`: what of it is
-    wanted, by what is followed; in full where nothing is said. `fetches`: entries of a log, with
+    wanted, by what is followed; in full where nothing is said. `keeps`: what is deleted of it, by
+    the same, so that it is not asked for either. `fetches`: entries of a log, with
     their payloads, that are asked for once, whatever else is wanted of it; both ends included.
     `shared`: up to which entry others have own logs. What is behind that is withheld from a peer
     until it has shown that it holds nothing else (withholding.py); of a log that is not named all
@@ -241,6 +244,7 @@ class Interests(Struct, frozen=True):
     author: bytes | None = None
     serve_held: bool = True
     subscriptions: Mapping[Follow, Subscription] = field(default_factory=dict)
+    keeps: Mapping[Follow, KeepRule] = field(default_factory=dict)
     fetches: Mapping[LogKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     shared: Mapping[LogKey, int] = field(default_factory=dict)
     contested: frozenset[LogKey] = frozenset()
@@ -316,10 +320,22 @@ class Interests(Struct, frozen=True):
         return self._is_followed(log) or log in self.fetches
 
     def subscription(self, log: LogKey) -> Subscription:
-        """What is wanted of a log that `follows` names; of an own one that is all of it."""
-        if self._is_own(log):
-            return FULL
-        return subscription_of(self.subscriptions, log) or FULL
+        """What is wanted of a log that `follows` names; of an own one that is all of it.
+
+        But no payloads that would be deleted at once.
+        """
+        is_own = self._is_own(log)
+        wanted = FULL if is_own else subscription_of(self.subscriptions, log) or FULL
+        if not self.keeps:
+            return wanted
+        found = nearest_rule(self.keeps, log, log.author if is_own else None)
+        return wanted if found is None else _kept(wanted, found[1])
+
+
+@lru_cache(maxsize=256)
+def _kept(wanted: Subscription, rule: KeepRule) -> Subscription:
+    """One for the thousands of logs that are wanted alike."""
+    return replace(wanted, kept=rule)
 
 
 class InterestsChanged(Struct, frozen=True):

@@ -39,6 +39,8 @@ def test_what_is_given_is_called_the_same_in_the_help(name: str) -> None:
         ("entry", "LOG", "1"),
         ("verify",),
         ("drop", "LOG", "1"),
+        ("keep",),
+        ("tidy", "--dry-run"),
         ("forks",),
         ("follows",),
         ("about",),
@@ -51,6 +53,7 @@ def test_every_json_field_is_documented(own: CommandLine, argv: tuple[str, ...])
     made, other = make_log(words(2)), make_log([*words(1), b"other"])
     own("import", stdin=lines_of([*made, other[1]]))
     own("follow", str(made[0].key))
+    own("keep", "--all", "--last", "0")
     records = own(*(str(made[0].key) if each == "LOG" else each for each in argv), "--json").records
     assert records
     # What a log is called is in all of them, and said once.

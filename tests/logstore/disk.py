@@ -135,6 +135,9 @@ class SimDisk(System):
 
     # --- System ---
 
+    def sleep(self, _: float) -> None:
+        """Nobody is waited for."""
+
     def now_us(self) -> int:
         self._clock += 1
         return self._clock + int(self.elapsed_s() * 1_000_000)

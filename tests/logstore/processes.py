@@ -161,6 +161,9 @@ class SteppedSystem(System):
     def state_folder(self) -> Path:
         return self._state
 
+    def sleep(self, _: float) -> None:
+        step()
+
     def open_file(self, path: Path, *, create: bool = False, write: bool = True) -> PayloadHandle:
         step()
         with super().open_file(path, create=create, write=write) as handle:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from logstore import (
     EntryRejected,
+    KeepRule,
     LogVerdict,
     NewEntry,
     PayloadBusy,
@@ -86,6 +87,18 @@ class World:
     def drop_foreign(self, store: Store) -> None:
         self.dropped |= {(FOREIGN.key, 1), (FOREIGN.key, 2)}
         store.drop(FOREIGN.key)
+
+    def tidy_foreign(self, store: Store) -> None:
+        self.dropped |= {(FOREIGN.key, 1)}
+        store.keep(FOREIGN.key.author, KeepRule(last=1))
+        store.tidy()
+
+    def tidy_own(self, store: Store) -> None:
+        """By bytes: what has come meanwhile is kept, and what was there goes for it."""
+        store.keep(OWN, KeepRule(bytes=len(LARGE[3])))
+        before = {(OWN, entry.seq) for entry in store.read(OWN, 1, entries_max=9, bytes_max=1)}
+        gone = {(each.key, each.newest_seq) for each in store.tidy(OWN)}
+        self.dropped |= before | gone
 
     def receive(self, store: Store) -> None:
         self._receive(store, len(LARGE[1]))
@@ -169,6 +182,8 @@ ACTS = (
     "open",
     "drop_own",
     "drop_foreign",
+    "tidy_foreign",
+    "tidy_own",
     "receive",
     "begin_to_receive",
     "give_up",

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from logstore import Completion, LogVerdict, NewEntry, Store, StoreError, StoreFailed, StoreFull
+from logstore import (
+    Completion,
+    KeepRule,
+    LogVerdict,
+    NewEntry,
+    Store,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+)
 from tests.logstore.authors import AuthorLog, signing_key
 from tests.logstore.disk import PowerCutError, SimDisk
 from wire import LogKey, yamf_hash
@@ -134,8 +143,15 @@ class World:
         return [entry._replace(payload=None) for entry in entries]
 
     def _drop(self) -> None:
-        if self.put:
+        if self.put and self.rng.random() < 0.5:
             self.store.drop(self.foreign.key, min(self.put), min(self.put) + 2)
+        elif self.put:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Of the one log; nobody has named the others."""
+        self.store.keep(self.foreign.key, KeepRule(last=2, bytes=self.rng.choice([1300, 5000])))
+        self.store.tidy()
 
     def reopen(self) -> None:
         """After a crash; looks at everything that was promised."""

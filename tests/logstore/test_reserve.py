@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from logstore import Store, StoreFull
+from logstore import KeepRule, Store, StoreFull
 from logstore.database import DATABASE, Database
 from logstore.errors import from_apsw_error
 from logstore.reserve import (
@@ -80,6 +80,16 @@ def test_payloads_can_be_dropped_on_a_full_disk(full: Store, disk: SimDisk, tmp_
         full.append([PAYLOAD])
     log = LogKey(full.author, 0)
     assert full.drop(log, 2, 4).count == 3
+    assert disk.free_bytes(Path()) >= 3 * len(PAYLOAD)
+    assert 0 < reserved(disk, tmp_path) < RESERVE_BYTES
+    assert full.append([b"again"])[0].seq == COUNT + 1
+
+
+def test_rules_delete_on_a_full_disk(full: Store, disk: SimDisk, tmp_path: Path) -> None:
+    fill_the_log_too(full)
+    log = LogKey(full.author, 0)
+    assert full.keep(log, KeepRule(last=COUNT - 3))
+    assert [each.count for each in full.tidy()] == [3]
     assert disk.free_bytes(Path()) >= 3 * len(PAYLOAD)
     assert 0 < reserved(disk, tmp_path) < RESERVE_BYTES
     assert full.append([b"again"])[0].seq == COUNT + 1

@@ -6,16 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore import FULL, PolicyKind, Subscription
+from logstore import FULL, KeepRule, PolicyKind, Subscription
 from peer.planner.asks import (
     PROBE,
     Ask,
     AskKind,
     TheirPart,
-    Wants,
     last_possible,
     lower_info_of,
-    mended,
     named_for,
     offers,
     plan,
@@ -23,6 +21,7 @@ from peer.planner.asks import (
     proposal_of,
 )
 from peer.planner.ranges import Ranges, meet, minus, range_with, union
+from peer.planner.wanting import METADATA_ONLY, Wants, mended
 from peer.protocol.events import LogView
 from peer.protocol.request import OPEN_END
 from tests.records import replace
@@ -116,6 +115,35 @@ def test_what_is_wanted_and_missing_is_asked_for_once(
         if ask.kind is AskKind.PATH:
             assert not missing - refused
             assert entries_of(ask) <= set(upper_pool(wish.last or 1)) - held - coming
+
+
+@given(
+    held=RUNS.map(closed),
+    known=st.integers(1, COUNT),
+    last=st.integers(1, COUNT),
+    wish=subscriptions().filter(
+        lambda wish: wish.kind not in (PolicyKind.SPARSE, PolicyKind.METADATA)
+    ),
+    fetched=SETS,
+)
+def test_what_a_rule_would_delete_at_once_is_asked_for_without_payloads(
+    held: set[int], known: int, last: int, wish: Subscription, fetched: frozenset[int]
+) -> None:
+    """The same entries are asked for as without the rule."""
+    view, peer, fetches = view_of(held), TheirPart(newest=known), ranges_of(fetched)
+    ruled = Wants(replace(wish, kept=KeepRule(last=last)), fetches)
+    asks, without = plan(ruled, view, peer), plan(Wants(wish, fetches), view, peer)
+    if len(asks) < 8 > len(without):
+        assert {n for ask in asks for n in entries_of(ask)} == {
+            n for ask in without for n in entries_of(ask)
+        }
+    newest = max(known, view.newest)
+    for ask in asks:
+        if ask.kind is AskKind.RANGE and range_with(ruled.followed(newest), ask.start) is not None:
+            goes = {n <= newest - last and n not in fetched for n in entries_of(ask)}
+            assert len(goes) == 1
+            if goes == {True}:
+                assert ask.settings == METADATA_ONLY
 
 
 @given(held=RUNS.map(closed), end=st.integers(1, COUNT), wish=subscriptions())

@@ -3,9 +3,10 @@
 import pytest
 
 from logstore import FULL, PolicyKind, Subscription
-from peer.planner.asks import Wants, comparison_of, proposal_of
+from peer.planner.asks import comparison_of, proposal_of
 from peer.planner.peer_log import PeerLog, Planned
 from peer.planner.rests import Kind, Outcome, Rests, up_to
+from peer.planner.wanting import Wants
 from peer.protocol.config import SessionConfig
 from tests.records import replace
 from wire import lower_pool, upper_pool

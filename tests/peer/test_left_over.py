@@ -5,10 +5,11 @@ import pytest
 from logstore import PolicyKind, Subscription
 from peer import claim_all
 from peer.planner.answer import answer, is_offer
-from peer.planner.asks import Ask, AskKind, Settings, Wants, offers, plan
+from peer.planner.asks import Ask, AskKind, offers, plan
 from peer.planner.peer_log import PeerLog, Planned
 from peer.planner.rests import Kind, Outcome, Rests, up_to
 from peer.planner.sourcing import Claim
+from peer.planner.wanting import Settings, Wants
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Interests, InterestsChanged, LogView
 from peer.protocol.request import OPEN_END

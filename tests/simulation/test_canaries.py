@@ -15,11 +15,12 @@ from peer.data.inbound import Inbound
 from peer.data.outbound import Outbound
 from peer.data.proving import Prover
 from peer.data.receiving import Receiver
-from peer.planner.asks import Ask, Wants
+from peer.planner.asks import Ask
 from peer.planner.peer_log import PeerLog
 from peer.planner.proposals import Decider, Decision
 from peer.planner.rests import Kind, Outcome, Rests
 from peer.planner.shared import Shared
+from peer.planner.wanting import Wants
 from peer.protocol.events import LogView
 from peer.protocol.request import OpenEntry, Request
 from peer.protocol.table import RequestTable
