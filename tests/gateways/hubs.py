@@ -30,8 +30,8 @@ def hub(store: Path, *flags: str) -> Iterator[tuple[str, "subprocess.Popen[bytes
             was_running = process.poll() is None
             if was_running:
                 process.send_signal(signal.SIGINT)
-            process.communicate()
-    assert not was_running or process.returncode == 0
+            _, error = process.communicate()
+    assert not was_running or process.returncode == 0, (process.returncode, error.decode())
 
 
 class Gateway:

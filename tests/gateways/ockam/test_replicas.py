@@ -54,6 +54,7 @@ def test_a_consumer_goes_on_at_a_replica_and_comes_back(
             wait_until(lambda: messages(b) == 5, "messages at the replica")
             assert node_b.stop() == 0
         hub_a.kill()
+        hub_a.wait()
         node_a.kill()
     with hub(b, "--of", author_a) as (at_b, _):
         assert pulled(at_b, "--limit", 2) == ["message 2", "message 3"]
