@@ -132,6 +132,7 @@ _TABLE = (
     Command("identity", "peers", "print the id by which other nodes know this one"),
     Command("whoami", "peers", "the same"),
     Command("peer", "peers", "who is let in, and what each may read and write"),
+    Command("completion", "completion", "print what has a shell complete commands and flags"),
     Command("about", "about", "print the versions that decide how this program behaves"),
     Command("paths", "about", "print where configuration, store and key are, there or not"),
 )

@@ -41,8 +41,13 @@ def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     folders = {name.partition("/")[0] for name in wheel.namelist()}
     declared = tomllib.loads((TOP / "pyproject.toml").read_text())
     packages = set(declared["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-    others = {name for name in folders if not name.endswith(".dist-info")}
+    others = {name for name in folders if not name.endswith((".dist-info", ".data"))}
     assert set(PACKAGES) <= others <= packages
+
+
+def test_the_wheel_brings_the_manual_page(wheel: zipfile.ZipFile) -> None:
+    pages = [name for name in wheel.namelist() if ".data/" in name]
+    assert [name.partition(".data/")[2] for name in pages] == ["data/share/man/man1/bamboo-peer.1"]
 
 
 def test_the_wheel_brings_the_command_and_the_licence(wheel: zipfile.ZipFile) -> None:

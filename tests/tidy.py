@@ -126,7 +126,7 @@ LAYERS = {
         " gateways.ockam.declared gateways.ockam.ledger gateways.ockam.server gateways.declaration"
         " gateways.swarm gateways.swarm.bmt gateways.swarm.declared gateways.swarm.files"
         " local_api logstore peer peer.api peer.node wire",
-        "apsw coincurve msgspec nacl sha3 trio",
+        "apsw coincurve msgspec nacl sha3 shtab trio",
     ),
     "gateways": _layer("gateways.declaration logstore peer peer.api peer.node wire", "apsw trio"),
     "gateways.declaration": _layer("wire", sans_io=True),
