@@ -6,11 +6,13 @@ draw a row would differ before long.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote
+
+from peer import counted
 
 from .values import size
 
@@ -52,12 +54,16 @@ def token_html() -> str:
     return _SHELL.format(body=_ASKING)
 
 
-def page_html(status: Fields, events: Sequence[Fields]) -> str:
+Called = Callable[[Fields], str]
+"""What people call the log that an object of JSON is about."""
+
+
+def page_html(status: Fields, events: Sequence[Fields], called: Called) -> str:
     """The page, from the object of `status --json` and the last events, the oldest first."""
-    return _SHELL.format(body="\n".join(_body(status, events)))
+    return _SHELL.format(body="\n".join(_body(status, events, called)))
 
 
-def _body(status: Fields, events: Sequence[Fields]) -> Iterator[str]:
+def _body(status: Fields, events: Sequence[Fields], called: Called) -> Iterator[str]:
     node: Fields = status["node"] or {}
     yield "<header>"
     yield f'<h1>bamboo-peer <span class="mono faint">{_text(status["author"])}</span></h1>'
@@ -68,9 +74,11 @@ def _body(status: Fields, events: Sequence[Fields]) -> Iterator[str]:
     yield f'<section id="peers" aria-label="peers"><h2>Peers</h2>{_peers(node)}</section>'
     yield '<section aria-label="logs"><h2>Logs</h2>'
     yield '<p><label for="search">Search </label><input id="search" type="search"></p>'
-    yield f'<div id="logs-rows" class="rows">{"".join(_logs(status["logs"]))}</div></section>'
-    yield f'<section id="transfers" aria-label="transfers">{_transfers(node)}</section>'
-    yield f'<section id="events" aria-label="events"><h2>Events</h2>{_events(events)}</section>'
+    logs = "".join(_logs(status["logs"], called))
+    yield f'<div id="logs-rows" class="rows">{logs}</div></section>'
+    yield f'<section id="transfers" aria-label="transfers">{_transfers(node, called)}</section>'
+    told = _events(events, called)
+    yield f'<section id="events" aria-label="events"><h2>Events</h2>{told}</section>'
 
 
 def _text(value: object) -> str:
@@ -99,11 +107,6 @@ def _alarms(status: Fields) -> Iterator[str]:
         yield f'<p class="alarm">{_text(kind)}: {_text(alarm["text"])}</p>'
     if len(status["alarms"]) > ALARMS_MAX:
         yield f'<p class="alarm">and {len(status["alarms"]) - ALARMS_MAX} more</p>'
-
-
-def _called(log: Fields) -> str:
-    number = f"/{log['log_id']}" if int(log["log_id"]) else ""
-    return log.get("name") or f"{log['author'][:12]}{number}"
 
 
 def _key(log: Fields) -> str:
@@ -165,12 +168,13 @@ def _picture(connections: Sequence[Fields]) -> str:
     drawn = [each for each in connections if each["state"] == "established"][:PEERS_DRAWN_MAX]
     if not drawn:
         return ""
-    width, height = 640, 220
+    # As wide as a telephone, so that its texts are not made smaller there.
+    width, height = 440, 190
     middle_x, middle_y = width / 2, height / 2
     parts = []
     for number, each in enumerate(drawn):
         angle = 2 * math.pi * number / len(drawn)
-        x, y = middle_x + 230 * math.cos(angle), middle_y + 80 * math.sin(angle)
+        x, y = middle_x + 140 * math.cos(angle), middle_y + 62 * math.sin(angle)
         label = _text(_who(each))
         parts.append(
             f'<line x1="{middle_x:.0f}" y1="{middle_y:.0f}" x2="{x:.0f}" y2="{y:.0f}"/>'
@@ -189,26 +193,26 @@ def _picture(connections: Sequence[Fields]) -> str:
 # Logs
 
 
-def _logs(logs: Sequence[Fields]) -> Iterator[str]:
+def _logs(logs: Sequence[Fields], called: Called) -> Iterator[str]:
     # The biggest problems are in front.
     for log in logs[:ROWS_MAX]:
-        yield _log_row(log)
+        yield _log_row(log, called)
     if len(logs) > ROWS_MAX:
         yield f'<p class="row">and {len(logs) - ROWS_MAX} more</p>'
     if not logs:
         yield '<p class="row">nothing is held yet</p>'
 
 
-def _log_row(log: Fields) -> str:
+def _log_row(log: Fields, called: Called) -> str:
     held, goal = int(log["entries"]), max(int(log["known"]), int(log["entries"]))
     state = log["state"]
     is_bad = state in ("forked", "invalid")
     notes = [f"{held:,} of {goal:,} entries"]
     if int(log["missing_payloads"]):
-        notes.append(f"{int(log['missing_payloads']):,} payloads missing")
+        notes.append(f"{counted(int(log['missing_payloads']), 'payload')} missing")
     return (
         f'<details class="row" data-log="{_text(_key(log))}" data-state="{_text(state)}">'
-        f'<summary><span class="head"><span class="mono">{_text(_called(log))}</span>'
+        f'<summary><span class="head"><span class="mono">{_text(called(log))}</span>'
         f"<span{' class=state-bad' if is_bad else ''}>{_text(state)}</span>"
         f"<span>{_text(', '.join(notes))}</span></span>"
         f'<progress max="{max(goal, 1)}" value="{held}" aria-label="entries held">'
@@ -218,12 +222,12 @@ def _log_row(log: Fields) -> str:
     )
 
 
-def _transfers(node: Fields) -> str:
+def _transfers(node: Fields, called: Called) -> str:
     arriving = list(node.get("arriving", ()))
     if not arriving:
         return ""
     rows = "".join(
-        f'<tr><td data-label="log" class="mono">{_text(_called(each))}</td>'
+        f'<tr><td data-label="log" class="mono">{_text(called(each))}</td>'
         f'<td data-label="entry">{_text(each["seq"])}</td>'
         f'<td data-label="from">{_text(each["address"])}</td>'
         f'<td data-label="bytes"><progress max="{int(each["payload_bytes"]) or 1}"'
@@ -235,15 +239,19 @@ def _transfers(node: Fields) -> str:
     return f"<h2>Payloads on their way</h2><table>{head}<tbody>{rows}</tbody></table>"
 
 
-def _events(events: Sequence[Fields]) -> str:
+def _events(events: Sequence[Fields], called: Called) -> str:
     if not events:
         return "<p>none yet</p>"
     rows = "".join(
-        f"<li>{_text(each['event'])} <span class=faint>{_text(_words(each))}</span></li>"
+        f"<li>{_text(each['event'])} <span class=faint>{_text(_words(each, called))}</span></li>"
         for each in reversed(events)
     )
     return f'<ol class="mono">{rows}</ol>'
 
 
-def _words(event: Fields) -> str:
-    return ", ".join(f"{name} {value}" for name, value in event.items() if name != "event")
+def _words(event: Fields, called: Called) -> str:
+    rest = {name: value for name, value in event.items() if name != "event"}
+    if {"author", "log_id"} <= rest.keys() and rest["log_id"] is not None:
+        rest = {"log": called(event)} | rest
+        del rest["author"], rest["log_id"]
+    return ", ".join(f"{name} {value}" for name, value in rest.items() if value is not None)

@@ -187,8 +187,16 @@ class ApiServer:
         except AccessDeniedError:
             html = token_html()
         else:
-            html = page_html(await self.status(), list(self._recent))
+            html = page_html(await self.status(), list(self._recent), self._called)
         await answer.whole(html.encode(), "text/html; charset=utf-8")
+
+    def _called(self, fields: Mapping[str, Any]) -> str:
+        try:
+            key = LogKey(bytes.fromhex(fields["author"]), int(fields["log_id"]))
+        except ValueError:
+            # In an event of a kind that knows its logs by other names.
+            return f"{fields['author']}/{fields['log_id']}"
+        return self._names.shown(key)
 
     async def _logs(self, _: Request, answer: Answer) -> None:
         lines = (log_line(self._store, info, wanted) for info, wanted in held_logs(self._store))
