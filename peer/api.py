@@ -85,6 +85,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 __all__ = [
+    "ENTERED_ONCE",
+    "NO_TRIO",
+    "OUTSIDE",
     "Address",
     "CannotConnectError",
     "CannotListenError",
@@ -97,6 +100,7 @@ __all__ = [
     "Limits",
     "MemoryStream",
     "NodeConfig",
+    "Observer",
     "Peer",
     "PeerAddress",
     "Reason",
@@ -104,12 +108,18 @@ __all__ = [
     "SyncSummary",
     "memory_link",
     "sync",
+    "unobserved",
 ]
 
 READ_ENTRIES: Final = 256
 READ_BYTES: Final = 1 << 20
 
-_OUTSIDE: Final = "a Peer runs inside `async with Peer(...)`"
+OUTSIDE: Final = "a Peer runs inside `with Peer(...)` or `async with Peer(...)`"
+ENTERED_ONCE: Final = "a Peer is entered once: make a new one, Peer(store), for each block"
+NO_TRIO: Final = (
+    "peer.api.Peer runs in Trio, and here is none:"
+    " peer.aio.Peer is for asyncio, peer.blocking.Peer for programs without a loop"
+)
 _ENTRIES: Final = "they have numbers from 1 to 2^64 - 1"
 
 
@@ -155,14 +165,14 @@ class Peer:
         )
         self._entered = False
         self._started: Node | None = None
-        self._pending = PendingCalls(_OUTSIDE)
+        self._pending = PendingCalls(OUTSIDE)
         self._overview: Overview | None = None
 
     async def __aenter__(self) -> Self:
+        if not trio.lowlevel.in_trio_run():
+            raise RuntimeError(NO_TRIO)
         if self._entered:
-            raise RuntimeError(
-                "a Peer is entered once: make a new one, Peer(store), for each block"
-            )
+            raise RuntimeError(ENTERED_ONCE)
         self._entered = True
         self._started = await self._running.__aenter__()
         return self
@@ -201,7 +211,7 @@ class Peer:
     def node(self) -> Node:
         """What runs underneath. RuntimeError outside of the block."""
         if self._started is None:
-            raise RuntimeError(_OUTSIDE)
+            raise RuntimeError(OUTSIDE)
         return self._started
 
     # Connections

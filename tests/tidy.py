@@ -80,7 +80,8 @@ def _layer(layers: str = "", libraries: str = "", *, sans_io: bool = False) -> L
 
 # The arrows of the architecture, and the libraries that each layer needs. The nearest enclosing
 # name counts: peer/node/node.py is of peer.node, peer/session.py of peer. `bymux.trio_streams`,
-# `peer.api` and `wire.environment` are single files that stand in the folder of another layer.
+# `wire.environment`, `peer.api` and what builds on that are single files that stand in the folder
+# of another layer.
 LAYERS = {
     "wire": _layer("wire.environment", "lz4 nacl", sans_io=True),
     "wire.environment": _layer("", ""),
@@ -116,6 +117,9 @@ LAYERS = {
     ),
     "peer.__main__": _layer("bamboo_cli"),
     "peer.api": _layer("bymux logstore peer peer.node wire", "nacl trio"),
+    "peer.bridge": _layer("logstore peer.api", "trio"),
+    "peer.aio": _layer("logstore peer.api peer.bridge wire"),
+    "peer.blocking": _layer("logstore peer.api peer.bridge wire"),
     "local_api": _layer("logstore peer peer.api peer.node wire", "h11 msgspec trio"),
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"
