@@ -109,7 +109,9 @@ async def running_node(
     with await _locked(store) if config.lock else nullcontext():
         try:
             async with _traced(config, observer) as trace, trio.open_nursery() as outer:
-                host, inner = await outer.start(_run_host, store, config)
+                # Whoever is cancelled in here would wait for tasks that nobody tells to end.
+                with trio.CancelScope(shield=True):
+                    host, inner = await outer.start(_run_host, store, config)
                 tell = Teller(observer, inner)
                 if trace is not None:
                     inner.start_soon(trace.run)
@@ -192,14 +194,12 @@ async def _when_cancelled(then: Callable[[], None]) -> None:
 @asynccontextmanager
 async def _traced(config: NodeConfig, observer: Observer) -> AsyncIterator[TraceFile | None]:
     """The trace that is wanted, if one is; closed behind the block."""
-    if config.trace is None:
-        yield None
-        return
-    trace = TraceFile(config.trace, observer)
+    trace = None if config.trace is None else TraceFile(config.trace, observer)
     try:
         yield trace
     finally:
-        await trace.close()
+        if trace is not None:
+            await trace.close()
 
 
 def _new_book(store: Store, config: NodeConfig) -> InterestBook:

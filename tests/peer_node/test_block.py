@@ -230,3 +230,13 @@ async def test_wanting_less_ends_a_wait(store: Store) -> None:
             nursery.start_soon(peer.wait_for, author.log, 4)
             await trio.sleep(0.05)
             await peer.follow(author.log, Subscription.parse("latest:1"))
+
+
+async def test_who_is_cancelled_before_the_node_runs_is_not_kept(store: Store) -> None:
+    with trio.fail_after(PATIENCE_S), trio.CancelScope() as scope:
+        scope.cancel()
+        async with Peer(store, config=CONFIG):
+            pytest.fail("entered")
+    assert scope.cancelled_caught
+    async with Peer(store, config=CONFIG) as peer:
+        assert (await peer.statistics()).entries == 0
