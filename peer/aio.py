@@ -32,7 +32,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self, TypeVar
 
-from logstore import Appended, Follow, LogInfo, Statistics, Store, StoredEntry, Subscription
+from logstore import (
+    Appended,
+    Follow,
+    KeepRule,
+    LogInfo,
+    Statistics,
+    Store,
+    StoredEntry,
+    Subscription,
+    Tidied,
+)
 from peer.api import (
     OUTSIDE,
     Address,
@@ -156,9 +166,19 @@ class Peer(Bridged):
         """`peer.api.Peer.unfollow`."""
         return await self._call(partial(self._peer.unfollow, target))
 
-    async def fetch(self, log: LogKey, first: int, last: int | None = None) -> None:
+    async def keep(self, target: Follow, rule: KeepRule | None) -> bool:
+        """`peer.api.Peer.keep`."""
+        return await self._call(partial(self._peer.keep, target, rule))
+
+    async def tidy(self, target: Follow | None = None, *, dry_run: bool = False) -> list[Tidied]:
+        """`peer.api.Peer.tidy`."""
+        return await self._call(partial(self._peer.tidy, target, dry_run=dry_run))
+
+    async def fetch(
+        self, log: LogKey, first: int, last: int | None = None, *, timeout_s: float | None = None
+    ) -> None:
         """`peer.api.Peer.fetch`."""
-        await self._call(partial(self._peer.fetch, log, first, last))
+        await self._call(partial(self._peer.fetch, log, first, last, timeout_s=timeout_s))
 
     async def entries(
         self,
@@ -199,25 +219,34 @@ class Peer(Bridged):
             self._bridge.cancel(call)
             await _until(over, partial(self._bridge.cancel, call))
 
-    async def wait_for(self, log: LogKey, seq: int) -> LogInfo:
+    async def wait_for(self, log: LogKey, seq: int, *, timeout_s: float | None = None) -> LogInfo:
         """`peer.api.Peer.wait_for`."""
-        return await self._call(partial(self._peer.wait_for, log, seq))
+        return await self._call(partial(self._peer.wait_for, log, seq, timeout_s=timeout_s))
 
     async def sync(
-        self, target: str | Address | PeerAddress, *, greedy: Greedy | None = None
+        self,
+        target: str | Address | PeerAddress,
+        *,
+        greedy: Greedy | None = None,
+        timeout_s: float | None = None,
     ) -> SyncSummary:
         """`peer.api.Peer.sync`."""
-        return await self._call(partial(self._peer.sync, target, greedy=greedy))
+        call = partial(self._peer.sync, target, greedy=greedy, timeout_s=timeout_s)
+        return await self._call(call)
 
     async def newest(
-        self, target: str | Address | PeerAddress, logs: Iterable[LogKey]
+        self,
+        target: str | Address | PeerAddress,
+        logs: Iterable[LogKey],
+        *,
+        timeout_s: float | None = None,
     ) -> dict[LogKey, int]:
         """`peer.api.Peer.newest`."""
-        return await self._call(partial(self._peer.newest, target, logs))
+        return await self._call(partial(self._peer.newest, target, logs, timeout_s=timeout_s))
 
-    async def wait_in_sync(self) -> None:
+    async def wait_in_sync(self, *, timeout_s: float | None = None) -> None:
         """`peer.api.Peer.wait_in_sync`."""
-        await self._call(self._peer.wait_in_sync)
+        await self._call(partial(self._peer.wait_in_sync, timeout_s=timeout_s))
 
     async def status(self) -> Mapping[str, object]:
         """`peer.api.Peer.status`."""

@@ -12,20 +12,27 @@ There is no global state: any number of peers may run in one program, also on st
 """
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, BinaryIO, Final, Self, TypeVar
 
 import trio
 
 from logstore import (
     Appended,
-    Follow,
-    KeepRule,
     LogClosed,
     LogInfo,
     OwnLogsReadOnly,
@@ -33,10 +40,8 @@ from logstore import (
     Statistics,
     Store,
     StoredEntry,
-    Subscription,
-    Tidied,
 )
-from peer import counted
+from peer import counted, seq_span
 from peer.node import (
     Address,
     CannotConnectError,
@@ -60,6 +65,10 @@ from peer.node import (
     Reason,
     SyncError,
     SyncSummary,
+    Wishes,
+    address_in,
+    asked_in,
+    called_in,
     check_log,
     check_log_id,
     check_target,
@@ -74,10 +83,11 @@ from peer.node import (
     serving_metrics,
     stage,
     sync_once,
-    tidy_now,
+    target_of,
     unobserved,
     why_log,
     why_peer,
+    within,
 )
 from wire import U64_MAX, LogKey
 
@@ -111,6 +121,7 @@ __all__ = [
     "unobserved",
 ]
 
+T = TypeVar("T")
 READ_ENTRIES: Final = 256
 READ_BYTES: Final = 1 << 20
 
@@ -123,7 +134,7 @@ NO_TRIO: Final = (
 _ENTRIES: Final = "they have numbers from 1 to 2^64 - 1"
 
 
-class Peer:
+class Peer(Wishes):
     """A node on a store, running inside an `async with` block of the caller's program.
 
     What a method has returned or yielded, every later call knows of, `status` and `why` as well.
@@ -222,7 +233,7 @@ class Peer:
         Returns where, the first address if the host has several. Raises CannotListenError, and
         ValueError for what is no address.
         """
-        return (await self.node.listen(_address(address)))[0]
+        return (await self.node.listen(address_in(address)))[0]
 
     def connect(
         self, address: str | Address | PeerAddress, *, greedy: Greedy | None = None
@@ -237,11 +248,11 @@ class Peer:
         Returns at once; `connections` says how it goes. Raises ValueError for what is no address,
         or one at which somebody else is called.
         """
-        self.node.connect(_target(address), greedy=greedy)
+        self.node.connect(target_of(address), greedy=greedy)
 
     def disconnect(self, address: str | Address | PeerAddress) -> None:
         """Takes back `connect`: ends the connection in good order and makes no other."""
-        self.node.hang_up(str(_target(address)))
+        self.node.hang_up(str(target_of(address)))
 
     async def serve_stream(
         self,
@@ -324,66 +335,25 @@ class Peer:
             error.log = log
             raise error
 
-    async def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
-        """Follows a log, an author (32 bytes) or `ALL`, from now on and after a restart.
-
-        `subscription`: what of it is wanted; None leaves that as it is, at first everything. Own
-        logs are always wanted in full, and what is said of a log comes before what is said of its
-        author, that before what is said of `ALL`. False if nothing changes. Raises ValueError for
-        what names no log or author.
-        """
-        check_target(target)
-        return await self.node.follow(target, subscription)
-
-    @property
-    def subscriptions(self) -> dict[Follow, Subscription]:
-        """What is followed, and what of it is wanted."""
-        return self.node.subscriptions
-
-    async def keep(self, target: Follow, rule: KeepRule | None) -> bool:
-        """Which payloads are kept of a log, of an author's logs (32 bytes) or of `ALL`.
-
-        The others are deleted, within seconds, from now on and after a restart, and not asked for;
-        None ends the rule, which brings nothing back: `fetch` does. The rule of a log comes before
-        that of its author, that before that of `ALL`, which goes for no own log. False if nothing
-        changes. The event `kept` says what was deleted. Raises ValueError for what names no log or
-        author, or a rule without a limit.
-        """
-        check_target(target)
-        return await self.node.keep(target, rule)
-
-    @property
-    def keeps(self) -> dict[Follow, KeepRule]:
-        """The rules of what is kept."""
-        return self.node.keeps
-
-    async def tidy(self, target: Follow | None = None, *, dry_run: bool = False) -> list[Tidied]:
-        """Deletes now what rules say (`keep`), of all logs or those of a target: a line for each.
-
-        `dry_run`: deletes nothing, and returns the same. Raises StoreError; ValueError for what
-        names no log or author.
-        """
-        if target is not None:
-            check_target(target)
-        if dry_run:
-            return await trio.to_thread.run_sync(self.store.plan_tidying, target)
-        with self._pending.waiting():
-            return await tidy_now(self.node.host, target)
-
-    async def fetch(self, log: LogKey, first: int, last: int | None = None) -> None:
+    async def fetch(
+        self, log: LogKey, first: int, last: int | None = None, *, timeout_s: float | None = None
+    ) -> None:
         """Returns once the entries from `first` to `last`, or that one, are held with payloads.
 
         Brings what was skipped, or deleted with `Store.drop`, from whichever peer has it, whether
-        the log is followed or not, and waits without end for one that does: use `trio.fail_after`
-        for a time limit. Cancelled, or met by the end of the block, it asks no more. Raises
-        LogClosed if the log ends before `first`, StoreError; ValueError for no log or no range.
+        the log is followed or not. Cancelled, out of time, or met by the end of the block, it asks
+        no more. Raises LogClosed if the log ends before `first`, TimeoutError with what `why` says
+        after `timeout_s` seconds, StoreError; ValueError for no log or no range.
         """
-        node = self.node
         check_log(log)
         last = first if last is None else last
         if not 1 <= first <= last <= U64_MAX:
             raise ValueError(f"{first}..{last} is no range of entries: {_ENTRIES}")
-        wanted = log, first, last
+        call = partial(self._fetch, log, first, last)
+        await self._within(timeout_s, f"{log} {seq_span(first, last)}", call, log)
+
+    async def _fetch(self, *wanted: *tuple[LogKey, int, int]) -> None:
+        node = self.node
         with self._pending.waiting(), news_of(node, logs=False) as changed:
             try:
                 # What is wanted no more is held, or somebody else has taken it back.
@@ -400,11 +370,6 @@ class Peer:
             except RuntimeError:
                 # The node has ended by a fault, and would be the last to know.
                 await trio.to_thread.run_sync(self.store.unwant, log, first, last)
-
-    async def unfollow(self, target: Follow) -> bool:
-        """Takes back `follow`, for later connections; False if exactly that was not followed."""
-        check_target(target)
-        return await self.node.unfollow(target)
 
     async def entries(
         self,
@@ -456,18 +421,22 @@ class Peer:
                     with self._pending.waiting():
                         await news.wait()
 
-    async def wait_for(self, log: LogKey, seq: int) -> LogInfo:
+    async def wait_for(self, log: LogKey, seq: int, *, timeout_s: float | None = None) -> LogInfo:
         """Returns once all that is wanted of a log up to an entry is held; payloads do not count.
 
         Something from that entry on has to be here, and no entry below may be missing that `follow`
         wants: with `latest:N` and the like not every one is. Of a log that is not followed all are
-        waited for. Raises LogClosed if the log ends before that entry; ValueError for no log or no
-        entry.
+        waited for. Raises LogClosed if the log ends before that entry, TimeoutError with what `why`
+        says after `timeout_s` seconds; ValueError for no log or no entry.
         """
-        node = self.node
         check_log(log)
         if not 1 <= seq <= U64_MAX:
             raise ValueError(f"seq={seq} is no entry: {_ENTRIES}")
+        call = partial(self._wait_for, log, seq)
+        return await self._within(timeout_s, f"{log} {seq}", call, log)
+
+    async def _wait_for(self, log: LogKey, seq: int) -> LogInfo:
+        node = self.node
         with self._pending.waiting(), news_of(node) as news:
             while True:
                 try:
@@ -481,41 +450,62 @@ class Peer:
                 await news.wait()
 
     async def sync(
-        self, target: str | Address | PeerAddress | trio.abc.Stream, *, greedy: Greedy | None = None
+        self,
+        target: str | Address | PeerAddress | trio.abc.Stream,
+        *,
+        greedy: Greedy | None = None,
+        timeout_s: float | None = None,
     ) -> SyncSummary:
         """Brings this peer and another to what both have now of the logs that either follows.
 
         Connects to an address, or uses a stream of the caller's; beside other connections to the
         same peer, if there are any. `greedy` as with `connect`. Raises CannotConnectError,
-        SyncError, and ValueError for what is no address; use `trio.fail_after` for a time limit.
+        SyncError, TimeoutError after `timeout_s` seconds, and ValueError for what is no address.
         """
-        return await sync_once(self.node, self.store, _called(target), greedy)
+        called = called_in(target)
+        call = partial(sync_once, self.node, self.store, called, greedy)
+        return await self._within(timeout_s, "end of the sync", call, *asked_in(called))
 
     async def newest(
-        self, target: str | Address | PeerAddress | trio.abc.Stream, logs: Iterable[LogKey]
+        self,
+        target: str | Address | PeerAddress | trio.abc.Stream,
+        logs: Iterable[LogKey],
+        *,
+        timeout_s: float | None = None,
     ) -> dict[LogKey, int]:
         """The newest entry that another peer holds of each log, for those that it gives out.
 
         Connects to an address, or uses a stream of the caller's, and moves nothing. Raises
-        CannotConnectError, and ValueError for what is no address or no log.
+        CannotConnectError, TimeoutError after `timeout_s` seconds, and ValueError for what is no
+        address or no log.
         """
         wanted = list(logs)
         for log in wanted:
             check_log(log)
-        if isinstance(target, trio.abc.Stream):
-            name, stream = "stream", target
-        else:
-            called = _target(target)
-            name, stream = str(called), await self.node.entrance.call(called)
-        host, config = self.node.host, self.node.config.session
-        return await newest_held_by(stream, name, wanted, host, config)
+        called = called_in(target)
+        call = partial(self._newest, called, wanted)
+        return await self._within(timeout_s, "answer", call, *asked_in(called))
 
-    async def wait_in_sync(self) -> None:
+    async def _newest(
+        self, called: PeerAddress | trio.abc.Stream, wanted: list[LogKey]
+    ) -> dict[LogKey, int]:
+        if isinstance(called, trio.abc.Stream):
+            name, stream = "stream", called
+        else:
+            name, stream = str(called), await self.node.entrance.call(called)
+        node = self.node
+        return await newest_held_by(stream, name, wanted, node.host, node.config.session)
+
+    async def wait_in_sync(self, *, timeout_s: float | None = None) -> None:
         """Returns once this peer and all those given to `connect` have what the others had.
 
-        What is appended meanwhile may be missing. Waits, without end, for every one of them, also
-        for one that never answers: use `trio.move_on_after` for a time limit.
+        What is appended meanwhile may be missing. Waits for every one of them, also for one that
+        never answers, or raises TimeoutError with what `why` says after `timeout_s` seconds.
         """
+        peers = [str(each) for each in self.node.called]
+        await self._within(timeout_s, "being in step", self._wait_in_sync, *peers)
+
+    async def _wait_in_sync(self) -> None:
         with self._pending.waiting():
             async with trio.open_nursery() as nursery:
                 for target in self.node.called:
@@ -530,6 +520,15 @@ class Peer:
                 await trio.sleep(backoff.next_delay_s())
             else:
                 return
+
+    async def _within(
+        self,
+        timeout_s: float | None,
+        what: str,
+        call: Callable[[], Awaitable[T]],
+        *subjects: LogKey | str,
+    ) -> T:
+        return await within(timeout_s, what, call, [partial(self.why, each) for each in subjects])
 
     async def status(self) -> Mapping[str, object]:
         """How this node is, in values that JSON has, as `node` in `bamboo-peer status --json`.
@@ -576,27 +575,4 @@ async def sync(
     """
     config = replace(config or NodeConfig(), lock=False)
     async with running_node(store, config, observer=observer) as node:
-        return await sync_once(node, store, _called(target))
-
-
-def _address(address: str | Address) -> Address:
-    """Raises ValueError, also for what was put together by hand and is no address; TypeError."""
-    if not isinstance(address, str | Address):
-        raise TypeError(f"an address is text or an Address, not {address!r:.60}")
-    return Address.parse(str(address), unix=True)
-
-
-def _target(target: str | Address | PeerAddress) -> PeerAddress:
-    """Raises as `_address` does."""
-    if isinstance(target, PeerAddress):
-        return PeerAddress.parse(target.written)
-    if isinstance(target, str):
-        return PeerAddress.parse(target)
-    return PeerAddress.parse(str(_address(target)))
-
-
-def _called(
-    target: str | Address | PeerAddress | trio.abc.Stream,
-) -> PeerAddress | trio.abc.Stream:
-    """Raises as `_address` does."""
-    return target if isinstance(target, trio.abc.Stream) else _target(target)
+        return await sync_once(node, store, called_in(target))

@@ -23,7 +23,16 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import BinaryIO, Self, TypeVar
 
-from logstore import Appended, Follow, LogInfo, Statistics, StoredEntry, Subscription
+from logstore import (
+    Appended,
+    Follow,
+    KeepRule,
+    LogInfo,
+    Statistics,
+    StoredEntry,
+    Subscription,
+    Tidied,
+)
 from peer.api import Address, Greedy, PeerAddress, Reason, SyncSummary
 from peer.bridge import Ahead, Bridged, Call, wait_for
 from wire import LogKey
@@ -111,9 +120,19 @@ class Peer(Bridged):
         """`peer.api.Peer.unfollow`."""
         return self._call(partial(self._peer.unfollow, target))
 
-    def fetch(self, log: LogKey, first: int, last: int | None = None) -> None:
+    def keep(self, target: Follow, rule: KeepRule | None) -> bool:
+        """`peer.api.Peer.keep`."""
+        return self._call(partial(self._peer.keep, target, rule))
+
+    def tidy(self, target: Follow | None = None, *, dry_run: bool = False) -> list[Tidied]:
+        """`peer.api.Peer.tidy`."""
+        return self._call(partial(self._peer.tidy, target, dry_run=dry_run))
+
+    def fetch(
+        self, log: LogKey, first: int, last: int | None = None, *, timeout_s: float | None = None
+    ) -> None:
         """`peer.api.Peer.fetch`."""
-        self._call(partial(self._peer.fetch, log, first, last))
+        self._call(partial(self._peer.fetch, log, first, last, timeout_s=timeout_s))
 
     def entries(
         self,
@@ -146,25 +165,33 @@ class Peer(Bridged):
             if not self._bridge.is_here:
                 wait_for(call, news)
 
-    def wait_for(self, log: LogKey, seq: int) -> LogInfo:
+    def wait_for(self, log: LogKey, seq: int, *, timeout_s: float | None = None) -> LogInfo:
         """`peer.api.Peer.wait_for`."""
-        return self._call(partial(self._peer.wait_for, log, seq))
+        return self._call(partial(self._peer.wait_for, log, seq, timeout_s=timeout_s))
 
     def sync(
-        self, target: str | Address | PeerAddress, *, greedy: Greedy | None = None
+        self,
+        target: str | Address | PeerAddress,
+        *,
+        greedy: Greedy | None = None,
+        timeout_s: float | None = None,
     ) -> SyncSummary:
         """`peer.api.Peer.sync`."""
-        return self._call(partial(self._peer.sync, target, greedy=greedy))
+        return self._call(partial(self._peer.sync, target, greedy=greedy, timeout_s=timeout_s))
 
     def newest(
-        self, target: str | Address | PeerAddress, logs: Iterable[LogKey]
+        self,
+        target: str | Address | PeerAddress,
+        logs: Iterable[LogKey],
+        *,
+        timeout_s: float | None = None,
     ) -> dict[LogKey, int]:
         """`peer.api.Peer.newest`."""
-        return self._call(partial(self._peer.newest, target, logs))
+        return self._call(partial(self._peer.newest, target, logs, timeout_s=timeout_s))
 
-    def wait_in_sync(self) -> None:
+    def wait_in_sync(self, *, timeout_s: float | None = None) -> None:
         """`peer.api.Peer.wait_in_sync`."""
-        self._call(self._peer.wait_in_sync)
+        self._call(partial(self._peer.wait_in_sync, timeout_s=timeout_s))
 
     def status(self) -> Mapping[str, object]:
         """`peer.api.Peer.status`."""

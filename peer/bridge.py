@@ -36,7 +36,7 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
-from logstore import Follow, Store, Subscription
+from logstore import Follow, KeepRule, Store, Subscription
 from peer.api import (
     ENTERED_ONCE,
     OUTSIDE,
@@ -333,6 +333,11 @@ class Bridged:
     def connections(self) -> list[ConnectionInfo]:
         """`peer.api.Peer.connections`."""
         return self._bridge.run_sync(self._peer.connections)
+
+    @property
+    def keeps(self) -> dict[Follow, KeepRule]:
+        """`peer.api.Peer.keeps`."""
+        return self._bridge.run_sync(lambda: self._peer.keeps)
 
     @property
     def subscriptions(self) -> dict[Follow, Subscription]:

@@ -118,8 +118,7 @@ LAYERS = {
     "peer.__main__": _layer("bamboo_cli"),
     "peer.api": _layer("bymux logstore peer peer.node wire", "nacl trio"),
     "peer.bridge": _layer("logstore peer.api", "trio"),
-    "peer.aio": _layer("logstore peer.api peer.bridge wire"),
-    "peer.blocking": _layer("logstore peer.api peer.bridge wire"),
+    **dict.fromkeys(("peer.aio", "peer.blocking"), _layer("logstore peer.api peer.bridge wire")),
     "local_api": _layer("logstore peer peer.api peer.node wire", "h11 msgspec trio"),
     "bamboo_cli": _layer(
         "analytics bymux gateways gateways.datastream gateways.datastream.codec"

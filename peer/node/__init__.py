@@ -37,16 +37,27 @@ from peer.node.status.reasons import Lack, Reason, lack_of, why_log, why_peer
 from peer.node.status.status_file import StatusFile, read_status, serving_state
 from peer.node.status.terms import greedy_words
 
-from .arguments import check_log, check_log_id, check_target, is_of
+from .arguments import (
+    address_in,
+    asked_in,
+    called_in,
+    check_log,
+    check_log_id,
+    check_target,
+    is_of,
+    target_of,
+)
 from .asking import Asked, ask_peers, hear_first
 from .errors import alone
 from .exporting import Export, run_export
 from .keeping import tidy_now
 from .node import Node, NodeConfig, running_node
 from .observing import unobserved
+from .patience import within
 from .pending import PendingCalls, news_of
 from .probing import newest_held_by
 from .syncing import SyncError, SyncSummary, sync_once
+from .wishing import Wishes
 
 __all__ = [
     "DEFAULT_PORT",
@@ -89,12 +100,16 @@ __all__ = [
     "SyncSummary",
     "Terms",
     "UnknownNameError",
+    "Wishes",
+    "address_in",
     "address_of",
     "addresses_reached",
     "alone",
     "arriving_fields",
     "ask_peers",
+    "asked_in",
     "called_at",
+    "called_in",
     "check_log",
     "check_log_id",
     "check_target",
@@ -122,10 +137,12 @@ __all__ = [
     "serving_state",
     "stage",
     "sync_once",
+    "target_of",
     "tidy_now",
     "unobserved",
     "why_log",
     "why_peer",
     "with_greedy",
+    "within",
     "words_of",
 ]

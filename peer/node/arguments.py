@@ -1,11 +1,37 @@
-"""What callers of a node name: logs, authors and what is followed, before anything is done."""
+"""What a program hands to a peer, looked at before anything is done with it."""
 
 from typing import Final
 
+import trio
+
 from logstore import ALL, Follow
+from peer.node.links.addresses import Address, PeerAddress
 from wire import U64_MAX, LogKey
 
 AUTHOR_BYTES: Final = 32
+
+
+def address_in(address: str | Address) -> Address:
+    """Raises ValueError, also for what was put together by hand and is no address; TypeError."""
+    if not isinstance(address, str | Address):
+        raise TypeError(f"an address is text or an Address, not {address!r:.60}")
+    return Address.parse(str(address), unix=True)
+
+
+def target_of(target: str | Address | PeerAddress) -> PeerAddress:
+    """Raises as `address_in` does."""
+    if isinstance(target, PeerAddress):
+        return PeerAddress.parse(target.written)
+    if isinstance(target, str):
+        return PeerAddress.parse(target)
+    return PeerAddress.parse(str(address_in(target)))
+
+
+def called_in(
+    target: str | Address | PeerAddress | trio.abc.Stream,
+) -> PeerAddress | trio.abc.Stream:
+    """Raises as `address_in` does."""
+    return target if isinstance(target, trio.abc.Stream) else target_of(target)
 
 
 def check_target(target: Follow) -> None:
@@ -39,3 +65,8 @@ def is_of(log: LogKey, target: LogKey | bytes | None) -> bool:
     if isinstance(target, LogKey):
         return log == target
     return target is None or log.author == target
+
+
+def asked_in(called: PeerAddress | trio.abc.Stream) -> list[str]:
+    """Of whom `why` is asked; of a stream of the caller's there is nothing to say."""
+    return [] if isinstance(called, trio.abc.Stream) else [str(called)]
