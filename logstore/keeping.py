@@ -119,11 +119,14 @@ def load_askable(
     author: bytes,
     now_us: int,
 ) -> list[int]:
-    """`load_missing`, without what a rule would delete at once, unless it is fetched on purpose."""
-    ruled = ruled_by(db, row.key, author) if row.missing else None
-    if ruled is None:
+    """`load_missing`, without what a rule would delete at once, unless it is fetched on purpose.
+
+    Not by what `latest:N` implies: whoever asks knows what is wanted of the log.
+    """
+    found_rule = nearest_rule(load_rules(db), row.key, author) if row.missing else None
+    if found_rule is None:
         return load_missing(db, row, first, sizes, limit)
-    rule = ruled.rule
+    _, rule = found_rule
     found: list[int] = []
     for low, high in load_wants_of(db, row.key):
         fetched = load_missing(db, row, max(first, low), sizes, limit)

@@ -106,7 +106,7 @@ class _Queue:
         self.forgotten = 0
         """What is held and counted as deleted: it goes, and is not what was asked for."""
         self.wants_all = False
-        """Whether what is due next is not enough to go on with."""
+        """Whether what is due next is not enough to go on with: all of it is being fetched."""
 
     def load(self, db: "apsw.Connection", keys: Mapping[int, LogKey], *, whole: bool) -> None:
         """Looks through everything. `whole`: all of them are wanted at once."""
@@ -119,7 +119,11 @@ class _Queue:
             for item in held_of(db, keys) if self.has_more else self.items:
                 self.count += 1
                 self.bytes += item.size
-        self.is_loaded = True
+        self.is_loaded, self.wants_all = True, False
+
+    def load_all(self) -> None:
+        """Looks through everything the next time, and keeps all of it."""
+        self.is_loaded, self.wants_all = False, True
 
     def add(self, log: int, item: Item) -> None:
         """A payload has come."""
@@ -283,24 +287,30 @@ class Keeper:
         if self._work:
             return
         now_us = self._opened.system.now_us()
-        for queue in list(self._queues.values()):
-            if not queue.is_loaded:
-                if not may_load:
-                    return
-                # What is passed over would be found again and again.
-                whole = queue.wants_all or self._target not in (None, ALL)
-                queue.load(db, self._keys_under(db, queue), whole=whole)
-            rule = queue.ruled.rule
-            for item in queue.items:
-                if len(self._work) >= ROWS or not is_old(rule, item.received_at, now_us):
-                    break
-                if not is_spared(self._wants, item.key, item.seq):
-                    self._work.append((item.key, item.seq, item))
+        queues = list(self._queues.values())
+        for queue in queues:
+            if not (queue.is_loaded or may_load):
+                return
+            self._choose_by_age(db, queue, now_us)
+            if not self._work and queue.wants_all and may_load:
+                self._choose_by_age(db, queue, now_us)
         if not self._work:
-            over = (
-                queue for queue in list(self._queues.values()) if self._bytes_over(db, queue) > 0
-            )
-            self._over = next(over, None)
+            self._over = next((each for each in queues if self._bytes_over(db, each) > 0), None)
+
+    def _choose_by_age(self, db: "apsw.Connection", queue: _Queue, now_us: int) -> None:
+        if not queue.is_loaded:
+            # What is passed over would be found again and again.
+            whole = queue.wants_all or self._target not in (None, ALL)
+            queue.load(db, self._keys_under(db, queue), whole=whole)
+        for item in queue.items:
+            if not is_old(queue.ruled.rule, item.received_at, now_us):
+                return
+            if len(self._work) >= ROWS:
+                return
+            if not is_spared(self._wants, item.key, item.seq):
+                self._work.append((item.key, item.seq, item))
+        if queue.has_more and not self._work:
+            queue.load_all()
 
     def _keys_under(self, db: "apsw.Connection", queue: _Queue) -> dict[int, LogKey]:
         found = {}
@@ -461,8 +471,7 @@ class Keeper:
             chosen.append(_Chosen(queue.ruled, *found))
             over -= item.size
         if over > 0 and not chosen:
-            # All that is due next is being fetched.
-            queue.wants_all, queue.is_loaded = True, False
+            queue.load_all()
         return chosen
 
     def _delete(self, transaction: "Transaction", chosen: list[_Chosen]) -> None:

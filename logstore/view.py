@@ -13,7 +13,7 @@ from .alarms import AlarmBook
 from .cursors import CursorTable
 from .errors import translated
 from .files import PayloadFiles
-from .keep_rules import KeepRule, load_rules
+from .keep_rules import KeepRule, load_rules, nearest_rule
 from .names import Named, load_names
 from .opening import Opened
 from .peers import PeerTable
@@ -210,9 +210,9 @@ class StoreView:
             row = load_log(db, key)
             if row is None:
                 return Shortfall(0, 0)
-            ruled = keeping.ruled_by(db, key, self.author) if row.missing else None
-            if ruled is not None:
-                wanted = replace(wanted, kept=ruled.rule)
+            found = nearest_rule(load_rules(db), key, self.author) if row.missing else None
+            if found is not None:
+                wanted = replace(wanted, kept=found[1])
             return count_shortfall(db, row, wanted, self._system.now_us())
 
     # --- the change feed ------------------------------------------------------------------------

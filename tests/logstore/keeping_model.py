@@ -18,6 +18,8 @@ class Held:
     received_at: int
     size: int
     state: str
+    has_part: bool = False
+    """Of a payload that is not present."""
 
 
 @dataclass
@@ -115,7 +117,9 @@ class KeepingModel:
         for seq, held in sorted(self.logs.get(log, {}).items()):
             if held.state == "present":
                 continue
-            kept = ruled is None or not self._would_go(ruled[2], log, seq, now)
+            # What `latest:N` does not want is known to whoever asks.
+            is_rule = ruled is not None and ruled[0] != "latest"
+            kept = ruled is None or not is_rule or not self._would_go(ruled[2], log, seq, now)
             if self.is_fetched(log, seq) or (held.state == "missing" and kept):
                 found.append(seq)
         return found
@@ -157,8 +161,10 @@ class KeepingModel:
             }
 
     def drop(self, log: LogKey, first: int, last: int) -> None:
+        if log not in self.logs:
+            return
         ranges = self.fetched.get(log, set())
         ranges -= {each for each in ranges if max(each[0], first) <= min(each[1], last)}
         for seq, held in self.logs.get(log, {}).items():
-            if first <= seq <= last and held.state == "present":
-                held.state = "deleted"
+            if first <= seq <= last and (held.state == "present" or held.has_part):
+                held.state, held.has_part = "deleted", False
