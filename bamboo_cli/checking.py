@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from local_api import seconds, u64
-from logstore import LogInfo, Store, subscription_of, wall_clock_us
-from peer import counted, log_fields
-from wire import LogKey
+from local_api import connected_peers, seconds, u64
+from logstore import Store, wall_clock_us
+from peer import counted
 
 from .errors import DONE, FAILED, NO_ANSWER
 from .opening import opened_store
@@ -85,7 +84,7 @@ def _reasons(args: "Namespace", store: Store, state: State) -> Iterator[str]:
     behind = int(state["entries_behind"])
     if args.max_behind is not None and behind > args.max_behind:
         yield f"{counted(behind, 'entry')} behind, {args.max_behind} are allowed"
-    from local_api import alarms_of  # loads what `--help` can do without
+    from local_api import alarms_of, forks_that_matter  # loads what `--help` can do without
 
     alarms = alarms_of(store, state)
     for alarm in alarms[:ALARMS_NAMED]:
@@ -93,15 +92,11 @@ def _reasons(args: "Namespace", store: Store, state: State) -> Iterator[str]:
     if len(alarms) > ALARMS_NAMED:
         yield f"and {counted(len(alarms) - ALARMS_NAMED, 'alarm')} more (`status`)"
     if args.forks:
-        named = {(alarm["author"], alarm["log_id"]) for alarm in alarms if alarm["kind"] == "fork"}
-        dismissed = [str(log) for log in _forked(store) if _fields(log) not in named]
+        known = store.alarms.dismissed()
+        dismissed = [str(each.key) for each in forks_that_matter(store) if each.key in known]
         if dismissed:
             some = ", ".join(dismissed[:ALARMS_NAMED])
             yield f"{counted(len(dismissed), 'fork')} that was dismissed: {some}"
-
-
-def _fields(log: LogKey) -> tuple[object, object]:
-    return tuple(log_fields(log).values())  # type: ignore[return-value]
 
 
 def lag_of(state: State, now_us: int) -> float:
@@ -112,27 +107,6 @@ def lag_of(state: State, now_us: int) -> float:
     now = _EPOCH + timedelta(microseconds=now_us)
     # A clock that was set back makes nothing better than it is now.
     return max(0.0, (now - datetime.fromisoformat(since)).total_seconds())
-
-
-def connected_peers(state: State) -> int:
-    """How many peers are connected: by their ids, of those who have shown none by address."""
-    return len(
-        {
-            each["peer_id"] or each["address"]
-            for each in state["connections"]
-            if each["state"] == "established"
-        }
-    )
-
-
-def _forked(store: Store) -> Iterator[LogKey]:
-    """The forked logs that are held or followed: others are nobody's trouble here."""
-    subscriptions = store.subscriptions()
-    for proof in store.forks():
-        info: LogInfo | None = store.log(proof.key)
-        held = info is not None and info.entries > 0
-        if held or subscription_of(subscriptions, proof.key) is not None:
-            yield proof.key
 
 
 COMMANDS = {"check": Definition(arguments=_arguments, run=_check)}

@@ -23,7 +23,6 @@ from .settings import store_path
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from local_api import SeqRange
     from logstore import Fault, LogInfo, StoredEntry
     from wire import LogKey
 
@@ -109,12 +108,3 @@ def held_log(store: Store, key: "LogKey") -> "LogInfo":
 def read_page(store: Store, key: "LogKey", start: int, last: int | None) -> list["StoredEntry"]:
     """The next entries held."""
     return store.read(key, start, entries_max=READ_ENTRIES, bytes_max=READ_BYTES, end=last)
-
-
-def entries_of(store: Store, key: "LogKey", span: "SeqRange") -> Iterator["StoredEntry"]:
-    """The entries held in a range, ascending; a few at a time, so that no read lasts long."""
-    start: int | None = span.first
-    while start is not None:
-        rows = read_page(store, key, start, span.last)
-        yield from rows
-        start = rows[-1].seq + 1 if rows else None

@@ -63,18 +63,18 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
             if not logs and args.log not in store.wants():
                 raise Problem(f"{args.log}: nothing is held of this log, or known (see `why`)")
             waiting = []
-        alarms = alarms_of(store, node)
-        status = FAILED if args.check and alarms else DONE
         if terminal.as_json:
-            terminal.record(standing_record(store, node, logs, waiting))
-            return status
+            record = standing_record(store, node, logs, waiting)
+            terminal.record(record)
+            return FAILED if args.check and record["alarms"] else DONE
+        alarms = alarms_of(store, node)
         if args.log is None:
             _show_verdict(terminal, node, logs, alarms)
             _show_node(terminal, store, node, everything=args.all)
             _show_sums(terminal, logs, waiting)
         _show_fetches(terminal, store, node, args.log, everything=args.all)
         _show_logs(terminal, logs, waiting, everything=args.all or args.log is not None)
-    return status
+    return FAILED if args.check and alarms else DONE
 
 
 def _show_verdict(

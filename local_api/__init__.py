@@ -11,7 +11,7 @@ from wire import loaded_late
 
 if TYPE_CHECKING:
     from .access import Access, load_token
-    from .alarms import alarms_of
+    from .alarms import alarms_of, forks_that_matter
     from .entry_lines import (
         COPY_BYTES,
         PAYLOAD_BYTES_MAX,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from .log_lines import log_line
     from .names import Names, full, target_fields, target_name, with_names
-    from .peer_lines import connected_counts, peer_line
+    from .peer_lines import connected_counts, connected_peers, peer_line
     from .server import ApiServer, serving_api
     from .standing import (
         LogStanding,
@@ -60,7 +60,9 @@ __all__ = [
     "arrival_fields",
     "byte_size",
     "connected_counts",
+    "connected_peers",
     "fetches_of",
+    "forks_that_matter",
     "full",
     "is_held",
     "load_token",
@@ -91,7 +93,7 @@ if not TYPE_CHECKING:
     __getattr__ = loaded_late(
         __name__,
         {
-            "alarms": ("alarms_of",),
+            "alarms": ("alarms_of", "forks_that_matter"),
             "access": (
                 "Access",
                 "load_token",
@@ -113,6 +115,7 @@ if not TYPE_CHECKING:
             ),
             "peer_lines": (
                 "connected_counts",
+                "connected_peers",
                 "peer_line",
             ),
             "server": (

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from logstore import Store, subscription_of
+from logstore import ForkProof, Store, subscription_of
 from peer import json_number, log_fields
 
 from .values import rfc3339, size
@@ -41,15 +41,20 @@ def _disk(store: Store, node: Mapping[str, Any] | None) -> Iterator[Alarm]:
             return
 
 
-def _forks(store: Store) -> Iterator[Alarm]:
+def forks_that_matter(store: Store) -> Iterator[ForkProof]:
     """Of logs that are held or followed: others are nobody's trouble here."""
-    subscriptions, dismissed = store.subscriptions(), store.alarms.dismissed()
+    subscriptions = store.subscriptions()
     for proof in store.forks():
-        if proof.key in dismissed:
-            continue
         info = store.log(proof.key)
         held = info is not None and info.entries > 0
         if held or subscription_of(subscriptions, proof.key) is not None:
+            yield proof
+
+
+def _forks(store: Store) -> Iterator[Alarm]:
+    dismissed = store.alarms.dismissed()
+    for proof in forks_that_matter(store):
+        if proof.key not in dismissed:
             text = f"{proof.key} was signed twice at entry {proof.seq} (`forks show`)"
             yield _alarm("fork", text) | log_fields(proof.key) | {"seq": json_number(proof.seq)}
 

@@ -19,6 +19,17 @@ def connected_counts(state: Mapping[str, Any] | None) -> Mapping[str, int] | Non
     return counts
 
 
+def connected_peers(state: Mapping[str, Any]) -> int:
+    """How many peers are connected: by their ids, of those who have shown none by address."""
+    return len(
+        {
+            each["peer_id"] or each["address"]
+            for each in state.get("connections", ())
+            if each["state"] == "established"
+        }
+    )
+
+
 def peer_line(peer: KnownPeer, connected: Mapping[str, int] | None) -> dict[str, object]:
     """A line of JSON."""
     rule, seen, peer_id = peer.rule, peer.seen, peer.peer_id.hex()

@@ -16,6 +16,7 @@ from wire import NATIVE_STATE, LogKey, NativeState
 
 from .alarms import alarms_of
 from .names import target_fields
+from .peer_lines import connected_peers
 from .values import rfc3339
 
 State = Mapping[str, Any]
@@ -146,27 +147,19 @@ def in_step(node: State | None, logs: list[LogStanding]) -> bool | None:
     """Whether all that is wanted is here, as far as is known; None if no node asks for it."""
     if node is None:
         return None
-    return bool(_peers(node)) and not any(log.is_incomplete for log in logs)
+    return bool(connected_peers(node)) and not any(log.is_incomplete for log in logs)
 
 
 def verdict(node: State | None, logs: list[LogStanding]) -> str:
     """How it stands in a line, for people who read no other."""
     if node is None:
         return "no node serves this store"
-    peers, behind = len(_peers(node)), sum(log.is_incomplete for log in logs)
+    peers, behind = connected_peers(node), sum(log.is_incomplete for log in logs)
     if behind:
         return f"not in step: {counted(behind, 'log')} behind"
     return (
         f"in step with {counted(peers, 'peer')}" if peers else "not in step: no peer is connected"
     )
-
-
-def _peers(node: State) -> set[str]:
-    """Who is connected: by their ids, of those who have shown none by address."""
-    connections = node.get("connections", ())
-    return {
-        each["peer_id"] or each["address"] for each in connections if each["state"] == "established"
-    }
 
 
 def standing_record(

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli.checking import connected_peers, lag_of
+from bamboo_cli.checking import lag_of
+from local_api import connected_peers
 from logstore import NodeLock, Store
 from tests.cli.harness import CommandLine, lines_of, make_log, words
 
