@@ -42,7 +42,13 @@ def status_of_end(kind: "EndKind | None") -> int:
         return REFUSED
     if kind is EndKind.UNREACHABLE:
         return NO_ANSWER
-    never_began = (EndKind.NOT_A_PEER, EndKind.NO_TLS, EndKind.WANTS_TLS, EndKind.TLS)
+    never_began = (
+        EndKind.NOT_A_PEER,
+        EndKind.NO_TLS,
+        EndKind.WANTS_TLS,
+        EndKind.TLS,
+        EndKind.PAUSED,
+    )
     return FAILED if kind in never_began else INCOMPLETE
 
 

@@ -99,6 +99,8 @@ _TABLE = (
     ),
     Command("serve", "serve", "run the node until interrupted", DONE, is_asked=True),
     Command("sync", "sync", "connect once and bring both sides up to date", INTERRUPTED),
+    Command("pause", "pausing", "end all connections for a while, or those with one peer"),
+    Command("resume", "pausing", "connect again"),
     Command("status", "status", "who is connected, what is held, what is missing"),
     Command("check", "checking", "say in a line whether the node is as it should be"),
     Command("wait", "waiting", "wait until what is followed is complete", INTERRUPTED),

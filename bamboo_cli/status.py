@@ -52,7 +52,7 @@ def _arguments(parser: Parser) -> None:
 
 def _status(args: "Namespace", terminal: "Terminal") -> int:
     # They load Trio, which `--help` can do without.
-    from local_api import alarms_of, is_held, log_standings, standing_record
+    from local_api import Pause, alarms_of, is_held, log_standings, standing_record, verdict
     from peer.node import serving_state
 
     with opened_store(args, readonly=True) as store:
@@ -69,7 +69,7 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
             return FAILED if args.check and record["alarms"] else DONE
         alarms = alarms_of(store, node)
         if args.log is None:
-            _show_verdict(terminal, node, logs, alarms)
+            _show_verdict(terminal, verdict(node, logs, Pause.of(store)), alarms)
             _show_node(terminal, store, node, everything=args.all)
             _show_sums(terminal, logs, waiting)
         _show_fetches(terminal, store, node, args.log, everything=args.all)
@@ -77,16 +77,9 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
     return FAILED if args.check and alarms else DONE
 
 
-def _show_verdict(
-    terminal: "Terminal",
-    node: State | None,
-    logs: "list[LogStanding]",
-    alarms: "list[dict[str, object]]",
-) -> None:
+def _show_verdict(terminal: "Terminal", verdict: str, alarms: "list[dict[str, object]]") -> None:
     """What most people want to know, and what they have to."""
-    from local_api import verdict  # as above
-
-    terminal.line(verdict(node, logs))
+    terminal.line(verdict)
     for alarm in alarms[:LINES_SHOWN]:
         terminal.alert(f"! {str(alarm['kind']).replace('_', ' ')}: {alarm['text']}")
     if len(alarms) > LINES_SHOWN:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .server import ApiServer, serving_api
     from .standing import (
         LogStanding,
+        Pause,
         fetches_of,
         is_held,
         log_standings,
@@ -55,6 +56,7 @@ __all__ = [
     "ApiServer",
     "LogStanding",
     "Names",
+    "Pause",
     "SeqRange",
     "alarms_of",
     "arrival_fields",
@@ -129,6 +131,7 @@ if not TYPE_CHECKING:
                 "log_standings",
                 "native_core",
                 "standing_record",
+                "Pause",
                 "verdict",
             ),
             "values": (

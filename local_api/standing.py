@@ -9,7 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logstore import FULL, Follow, LogInfo, LogState, Shortfall, Store, subscription_of
+from logstore import (
+    FULL,
+    Follow,
+    LogInfo,
+    LogState,
+    Shortfall,
+    Store,
+    is_in_force,
+    subscription_of,
+    wall_clock_us,
+)
 from peer import counted, json_number, log_fields
 from peer.node import part_of_payload, parts_of
 from wire import NATIVE_STATE, LogKey, NativeState
@@ -150,10 +160,32 @@ def in_step(node: State | None, logs: list[LogStanding]) -> bool | None:
     return bool(connected_peers(node)) and not any(log.is_incomplete for log in logs)
 
 
-def verdict(node: State | None, logs: list[LogStanding]) -> str:
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Whether no connection is wanted for now, and until when; None: until `resume`."""
+
+    is_on: bool
+    until_us: int | None = None
+
+    @classmethod
+    def of(cls, store: Store) -> "Pause":
+        """As the store has it now."""
+        pauses = store.pauses()
+        is_on = is_in_force(pauses, None, wall_clock_us())
+        return cls(is_on, pauses.get(None) if is_on else None)
+
+    def __str__(self) -> str:
+        if self.until_us is None:
+            return "paused, until `resume`"
+        return f"paused until {rfc3339(self.until_us)}"
+
+
+def verdict(node: State | None, logs: list[LogStanding], pause: Pause) -> str:
     """How it stands in a line, for people who read no other."""
     if node is None:
-        return "no node serves this store"
+        return f"no node serves this store{f', and it is {pause}' if pause.is_on else ''}"
+    if pause.is_on:
+        return str(pause)
     peers, behind = connected_peers(node), sum(log.is_incomplete for log in logs)
     if behind:
         return f"not in step: {counted(behind, 'log')} behind"
@@ -166,13 +198,16 @@ def standing_record(
     store: Store, node: State | None, logs: list[LogStanding], waiting: list[Follow]
 ) -> Mapping[str, object]:
     shown = None if node is None else {name: node[name] for name in node if name != "logs"}
+    pause = Pause.of(store)
     reason, verified_at = store.own_logs_read_only, store.alarms.verified_at()
     return {
         "author": store.author.hex(),
         "own_logs_read_only": None if reason is None else str(reason),
         "serving": node is not None,
         "in_step": in_step(node, logs),
-        "verdict": verdict(node, logs),
+        "verdict": verdict(node, logs, pause),
+        "paused": pause.is_on,
+        "paused_until": None if pause.until_us is None else rfc3339(pause.until_us),
         "alarms": alarms_of(store, node),
         "verified_at": None if verified_at is None else rfc3339(verified_at),
         "native_core": native_core(node).fields(),

@@ -55,6 +55,7 @@ from .names import Named, check_name
 from .nodelock import NodeLock
 from .opening import check_path
 from .own import OWN_SOURCE
+from .pauses import Pauses, is_in_force
 from .peers import (
     CONNECTIONS_MAX,
     KnownPeer,
@@ -160,6 +161,7 @@ __all__ = [
     "OpenCursor",
     "OverQuota",
     "OwnLogsReadOnly",
+    "Pauses",
     "PayloadBusy",
     "PayloadDropped",
     "PayloadFile",
@@ -207,6 +209,7 @@ __all__ = [
     "check_path",
     "from_os_error",
     "is_full",
+    "is_in_force",
     "is_open_to_others",
     "merged",
     "nearest_rule",

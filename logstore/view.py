@@ -16,6 +16,7 @@ from .files import PayloadFiles
 from .keep_rules import KeepRule, load_rules, nearest_rule
 from .names import Named, load_names
 from .opening import Opened
+from .pauses import load_pauses
 from .peers import PeerTable
 from .reader import PayloadReader, open_payload
 from .records import (
@@ -347,6 +348,14 @@ class StoreView:
         """The rules of what is kept: that of `ALL`, then authors' and logs' in order."""
         with self._database.read() as db:
             return load_rules(db)
+
+    def pauses(self) -> dict[bytes | None, int | None]:
+        """Until when which peers are paused, None: all; microseconds since 1970, None: no end.
+
+        Those whose end has come may be among them (`is_in_force`).
+        """
+        with self._database.read() as db:
+            return load_pauses(db)
 
     def ruled_by(self, key: LogKey) -> keeping.Ruled | None:
         """The rule that counts for a log; None if all of it is kept."""

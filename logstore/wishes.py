@@ -6,9 +6,10 @@ runs on the store is told by the counter that such a transaction moves (`changes
 
 from wire import U64_MAX, LogKey
 
-from . import following, names, upkeep, wants
+from . import following, names, pauses, upkeep, wants
 from .keep_rules import KeepRule, set_rule
 from .names import Named
+from .pauses import check_id
 from .records import Follow
 from .subscriptions import Subscription
 from .view import StoreView
@@ -64,6 +65,35 @@ class StoreWishes(StoreView):
                 return set_rule(transaction.db, target, rule)
 
         return self._opened.reserve.free(keep)
+
+    def pause(self, peer: bytes | None = None, *, until_us: int | None = None) -> bool:
+        """Has whoever serves the store make and take no connection with a peer; None: with any.
+
+        `until_us`: microseconds since 1970 by this machine's clock, None: until `resume`. In place
+        of a pause of the same that is in force. False if nothing changes. Raises ValueError for an
+        id that has not 32 bytes. Works on a full disk.
+        """
+        if peer is not None:
+            check_id(peer)
+
+        def pause() -> bool:
+            with self._database.write(frees=True) as transaction:
+                transaction.changes_wishes = True
+                return pauses.set_pause(transaction.db, peer, until_us, transaction.now_us)
+
+        return self._opened.reserve.free(pause)
+
+    def resume(self, peer: bytes | None = None) -> bool:
+        """Takes back `pause`; False if exactly that was not paused any more."""
+        if peer is not None:
+            check_id(peer)
+
+        def resume() -> bool:
+            with self._database.write(frees=True) as transaction:
+                transaction.changes_wishes = True
+                return pauses.end_pause(transaction.db, peer, transaction.now_us)
+
+        return self._opened.reserve.free(resume)
 
     def want(self, key: LogKey, first: int, last: int) -> bool:
         """Asks once for entries and their payloads, also for payloads that `drop` deleted.

@@ -5,7 +5,17 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from logstore import ALL, Contested, Follow, KeepRule, PeerRule, PolicyKind, Store, Subscription
+from logstore import (
+    ALL,
+    Contested,
+    Follow,
+    KeepRule,
+    Pauses,
+    PeerRule,
+    PolicyKind,
+    Store,
+    Subscription,
+)
 from peer import Interests, InterestsChanged, LogChanged
 from wire import LogKey
 
@@ -24,6 +34,8 @@ class Wanted(Struct, frozen=True):
     """What is decided of each peer, by its id."""
     keeps: Mapping[Follow, KeepRule] = field(default_factory=dict)
     """Which payloads are kept, by rules."""
+    pauses: Pauses = field(default_factory=dict)
+    """With whom there is to be no connection, and until when."""
 
     @classmethod
     def load(cls, store: Store) -> "Wanted":
@@ -31,7 +43,8 @@ class Wanted(Struct, frozen=True):
         fetches = {log: tuple(ranges) for log, ranges in store.wants().items()}
         rules = store.peers.rules()
         keeps = store.keeps()
-        return cls(store.subscriptions(), fetches, tuple(store.contested()), rules, keeps)
+        pauses = store.pauses()
+        return cls(store.subscriptions(), fetches, tuple(store.contested()), rules, keeps, pauses)
 
     @property
     def follows(self) -> list[Follow]:

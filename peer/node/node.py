@@ -241,7 +241,7 @@ class Node:
         self._book = book
         self._nursery = nursery
         self._observer = observer
-        self.entrance = Entrance(host, config.doors, book.wanted.peers, nursery, observer)
+        self.entrance = Entrance(host, config.doors, book.wanted, nursery, observer)
         self._spread = Spread(host, nursery, self._is_news_of_own)
         self._roster = Roster(
             host,
@@ -586,7 +586,7 @@ class Node:
                 return
             if not self._book.take(wanted):
                 self._book = await self.host.call(partial(self._book.load, self.host.store))
-        self.entrance.admission.take(wanted.peers)
+        self.entrance.take(wanted)
         self._roster.rules_changed()
         self._calling.take_rules(wanted.peers)
         self._roster.tell(self._book.current)

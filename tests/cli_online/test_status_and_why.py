@@ -111,3 +111,30 @@ def test_status_and_why_tell_how_much_of_a_large_payload_is_here(
     # Also when nobody brings it any more.
     assert part in run(taker, "status", author).stdout
     assert part in run(taker, "why", author).stdout
+
+
+def test_a_pause_is_obeyed_by_the_node_beside_and_told_by_status_and_why(
+    author: str, giver: str, taker: Path
+) -> None:
+    run(taker, "follow", f"{author}/0")
+    with serving(taker, "--no-listen", "--connect", giver):
+        until(lambda: status(taker)["in_step"])
+        run(taker, "pause")
+        until(lambda: status(taker)["node"]["connections"][0]["state"] == "paused")
+        found = status(taker)
+        assert (found["verdict"], found["paused"], found["in_step"]) == (
+            "paused, until `resume`",
+            True,
+            False,
+        )
+        assert why(taker, giver) == (
+            1,
+            "! all connections are paused: `bamboo-peer resume` ends that\n"
+            f"! {giver} is paused: `bamboo-peer resume PEER` ends that\n"
+            + why(taker, giver)[1].split("\n", 2)[2],
+        )
+        refused = run(taker, "sync", giver)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "all connections are paused" in refused.stderr
+        run(taker, "resume")
+        until(lambda: status(taker)["in_step"])

@@ -139,6 +139,14 @@ async def by_a_connection_that_is_ended_at_once(ending: Ending, nursery: trio.Nu
     await left_alone(ending)
 
 
+async def by_a_pause(ending: Ending, nursery: trio.Nursery) -> None:
+    await trio.to_thread.run_sync(ending.store.pause)
+    while ending.peer.node.members:
+        ending.clock.jump(STOP_TIMEOUT_S)
+        await wait_all_tasks_blocked(0.01)
+    await left_alone(ending)
+
+
 async def left_alone(ending: Ending) -> None:
     while ending.peer.node.members:
         await wait_all_tasks_blocked()
@@ -154,6 +162,7 @@ IN_GOOD_ORDER = (
     by_a_connection_that_is_lost,
     by_a_connection_that_falls_silent,
     by_a_connection_that_is_ended_at_once,
+    by_a_pause,
 )
 AT_ONCE = (in_a_hurry, by_an_observer_that_raises, by_another_signature_library)
 """Then the entry of a small payload, which comes with it, may have come in vain."""

@@ -20,6 +20,8 @@ import trio
 
 from logstore import PeerRule, ReadScope, WriteScope, read_scope
 
+from .pausing import Pausing
+
 _ALL: Final = read_scope("all")
 
 
@@ -59,12 +61,13 @@ class ProvedStream(trio.abc.HalfCloseableStream):
 
 
 class Admission:
-    """Decides who is let in. `take` brings it up to date."""
+    """Decides who is let in. `take` brings it up to date, and so does that of `pausing`."""
 
     def __init__(self, own_id: bytes, doors: Doors, rules: Mapping[bytes, PeerRule]) -> None:
         self.own_id = own_id
         self._doors = doors
         self._rules = rules
+        self.pausing = Pausing({})
         self._removed: set[bytes] = set()
         """Whom the table has allowed, and names no longer."""
 

@@ -73,6 +73,8 @@ class EndKind(StrEnum):
     WANTS_TLS = "wants tls"
     TLS = "tls"
     """It is spoken at both ends, and nothing came of it."""
+    PAUSED = "paused"
+    """Nobody was called, as `pause` said."""
     REMOVED = "removed"
     """The other side is allowed no longer."""
 

@@ -30,6 +30,15 @@ class CannotConnectError(Exception):
         self.kind = kind
 
 
+class PausedError(CannotConnectError):
+    """Nobody is called there for now, since everything is paused, or that peer."""
+
+    def __init__(self, address: Address, peer_id: bytes | None = None) -> None:
+        what = "all connections are" if peer_id is None else f"{peer_id.hex()} is"
+        super().__init__(f"{address}: {what} paused (`resume` ends that)", EndKind.PAUSED)
+        self.peer_id = peer_id
+
+
 async def open_stream(address: Address) -> trio.SocketStream:
     """A connection without TLS. Raises CannotConnectError. Trio sets TCP_NODELAY on it."""
     try:
@@ -118,6 +127,7 @@ class Dialler:
         """Calls until told to stop."""
         with self._scope:
             while True:
+                await self._while_paused(None)
                 await self._call()
                 if self._stopping:
                     return
@@ -128,12 +138,22 @@ class Dialler:
                 self._retry_at_s = self._since_s + delay_s
                 await trio.sleep(delay_s)
 
+    async def _while_paused(self, peer_id: bytes | None) -> None:
+        if self._roster.pausing.holds(peer_id):
+            self._enter(ConnectionState.PAUSED)
+            self._retry_at_s = None
+            await self._roster.pausing.until_over(peer_id)
+
     async def _call(self) -> None:
         self._enter(ConnectionState.CONNECTING)
         self._retry_at_s = None
         self._attempts += 1
         try:
             stream = await self._connect()
+        except PausedError as error:
+            self._attempts -= 1
+            await self._while_paused(error.peer_id)
+            return
         except CannotConnectError as error:
             self._failed(str(error), error.kind, told=False)
             return

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 from msgspec import Struct
 
-from logstore import PeerRule, Sighting, Store, StoreError, wall_clock_us
+from logstore import Pauses, PeerRule, Sighting, Store, StoreError, wall_clock_us
 from peer import InterestsChanged
 from peer.node.doors.admission import Admission, Doors, ProvedStream
 from peer.node.doors.sightings import Sightings
@@ -24,7 +24,7 @@ from peer.node.host.store_host import StoreHost
 
 from .addresses import Address, PeerAddress
 from .connection import EndKind
-from .dialling import CannotConnectError, open_stream
+from .dialling import CannotConnectError, PausedError, open_stream
 from .gate import place_of
 from .parting import linger, turn_away
 from .records import Observer
@@ -58,6 +58,18 @@ class _Told(Struct):
     """How often it has happened since it was told."""
 
 
+class Ruled(Protocol):
+    """What people have said of other peers."""
+
+    @property
+    def peers(self) -> Mapping[bytes, PeerRule]:
+        """What is decided of each, by its id."""
+
+    @property
+    def pauses(self) -> Pauses:
+        """With whom there is to be no connection for now."""
+
+
 class Entrance:
     """Lets connections of a node in and out."""
 
@@ -65,13 +77,15 @@ class Entrance:
         self,
         host: StoreHost,
         doors: Doors,
-        rules: Mapping[bytes, PeerRule],
+        ruled: Ruled,
         nursery: trio.Nursery,
         observer: Observer,
     ) -> None:
         self._store: Store = host.store
         self._doors = doors
-        self.admission = Admission(host.store.author, doors, rules)
+        self.admission = Admission(host.store.author, doors, ruled.peers)
+        self.pausing = self.admission.pausing
+        self.pausing.take(ruled.pauses)
         self._host = host
         self.sightings = Sightings(nursery, self._keep, wall_clock_us)
         self._observer = observer
@@ -79,6 +93,11 @@ class Entrance:
         self._told: dict[str, _Told] = {}
         self.refusals: Counter[Refused] = Counter()
         """How often callers were turned away, each of them counted."""
+
+    def take(self, ruled: Ruled) -> None:
+        """Other rules and pauses are in force. Whom they let in no more is still there."""
+        self.admission.take(ruled.peers)
+        self.pausing.take(ruled.pauses)
 
     # By which address
 
@@ -119,6 +138,8 @@ class Entrance:
 
     async def call(self, target: PeerAddress) -> trio.abc.Stream:
         """A connection with whoever is to answer at an address. Raises CannotConnectError."""
+        if self.pausing.holds():
+            raise PausedError(target.address)
         if not self.calls_with_tls(target):
             return await open_stream(target.address)
         from peer.node.doors.tls import TlsStream
@@ -131,6 +152,8 @@ class Entrance:
             raise CannotConnectError(f"{where}: {error}") from None
         except StoreError as error:
             raise CannotConnectError(f"{where}: {error}", EndKind.STORAGE) from None
+        if self.pausing.holds(expects):
+            raise PausedError(where, expects)
         tls = TlsStream(
             await open_stream(where),
             identity,
@@ -152,6 +175,9 @@ class Entrance:
             raise
         peer_id = tls.peer_id
         self.sightings.note(peer_id, str(where), place_of(where.host))
+        if self.pausing.holds(peer_id):
+            await turn_away(tls)
+            raise PausedError(where, peer_id)
         if self.admission.rule_for(peer_id, expected=expects is not None) is None:
             await turn_away(tls)
             raise CannotConnectError(
@@ -189,6 +215,9 @@ class Entrance:
         else:
             peer_id = tls.peer_id
             self.sightings.note(peer_id, address, place_of(host))
+            if self.pausing.holds(peer_id):
+                await turn_away(tls)
+                return None
             if self.admission.rule_for(peer_id, expected=False) is not None:
                 return tls
             # Whoever has been blocked since its certificate was looked at gets no line.

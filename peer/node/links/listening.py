@@ -155,6 +155,9 @@ class Reception:
 
     async def run(self, stream: trio.abc.Stream, host: str, address: str, *, tls: bool) -> None:
         """Runs a connection that came from a host, if it may stay."""
+        if self._roster.pausing.holds():
+            await close_stream(stream)
+            return
         taken_s = trio.current_time()
         member: Member | None = None
 

@@ -24,6 +24,8 @@ class ConnectionState(StrEnum):
 
     WAITING = "waiting"
     """Ended or not made yet; another attempt follows."""
+    PAUSED = "paused"
+    """By `pause`; none is made before that is over."""
     CONNECTING = "connecting"
     SETUP = "setup"
     """The stream is there, the other side's setup is not."""

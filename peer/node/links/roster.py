@@ -24,6 +24,7 @@ from peer import (
     claim_all,
 )
 from peer.node.doors.admission import Admission, ProvedStream
+from peer.node.doors.pausing import Pausing
 from peer.node.fairness import Accounts
 from peer.node.host.store_host import StoreHost
 from wire import LogKey
@@ -223,6 +224,11 @@ class Roster:
         """How often limits of single sessions were met, and a connection gave way to a newer one of
         the same peer."""
 
+    @property
+    def pausing(self) -> Pausing:
+        """With whom there is to be no connection for now."""
+        return self._admission.pausing
+
     def change(self, limits: Limits) -> None:
         """Holds the connections that begin from now on to these limits."""
         self.pacer.change(limits)
@@ -333,6 +339,9 @@ class Roster:
         """Runs a connection to its end."""
         self._make_room_for(member)
         self.members.add(member)
+        if self.pausing.holds(member.peer_id):
+            # Since it was let in.
+            member.connection.close()
         try:
             member.ending = await member.connection.run()
         except Exception as error:  # noqa: BLE001 - no other connection is to notice
@@ -384,8 +393,13 @@ class Roster:
         return sorted(found, key=lambda info: (info.direction, info.address))
 
     def rules_changed(self) -> None:
-        """The table of peers says something else: who is allowed no longer is sent away."""
+        """The table of peers says something else: who is allowed no longer is sent away.
+
+        Or others are paused, and with them it ends in good order.
+        """
         for member in list(self.members):
+            if self.pausing.holds(member.peer_id):
+                member.connection.close()
             if member.peer_id is None:
                 continue
             rule = self._admission.rule_for(member.peer_id, expected=member.expected)

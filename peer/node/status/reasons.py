@@ -16,10 +16,13 @@ from logstore import (
     PolicyKind,
     Store,
     Subscription,
+    is_in_force,
     subscription_of,
+    wall_clock_us,
     written_scope,
 )
 from peer import counted, log_fields, seq_span
+from peer.node.links.records import ConnectionState
 from wire import U64_MAX, CancelReason, LogKey
 
 from .arriving import part_of_payload, parts_of
@@ -188,7 +191,7 @@ def _of_peers(
     """What the connected peers have said."""
     ready = [each for each in state.get("connections", ()) if each["state"] == "established"]
     if not ready:
-        yield from _nobody(state, own=own)
+        yield from list(_paused(store)) or _nobody(state, own=own)
         return
     told = _told(state, log)
     peers = [] if told is None else told["peers"]
@@ -242,6 +245,18 @@ def _told(state: State, log: LogKey) -> Mapping[str, Any] | None:
             found: Mapping[str, Any] = each
             return found
     return None
+
+
+def _paused(store: Store, peer_id: bytes | None = None) -> Iterator[Reason]:
+    """That there is to be no connection for now, with anybody or with a peer."""
+    pauses, now_us = store.pauses(), wall_clock_us()
+    if is_in_force(pauses, None, now_us):
+        advice = "`bamboo-peer resume` ends that"
+        yield Reason("all connections are paused", wrong=True, advice=advice)
+    elif peer_id is not None and is_in_force(pauses, peer_id, now_us):
+        text = peer_id.hex()
+        advice = f"`bamboo-peer resume {text}` ends that"
+        yield Reason(f"{text} is paused", wrong=True, advice=advice)
 
 
 def _nobody(state: State, *, own: bool) -> Iterator[Reason]:
@@ -344,6 +359,7 @@ def why_peer(store: Store, state: State | None, peer: str | bytes) -> list[Reaso
     `store`, `state`: as for `why_log`.
     """
     found = [] if isinstance(peer, str) else [_decision(store, peer)]
+    found += _paused(store, None if isinstance(peer, str) else peer)
     if state is None:
         text = "no node serves this store, so there are no connections"
         return [*found, Reason(text, wrong=True, advice="start one with `bamboo-peer serve`")]
@@ -424,6 +440,9 @@ def _is_at(known: str, asked: str) -> bool:
 def _called(each: Mapping[str, Any]) -> Iterator[Reason]:
     """A peer that is called and not connected."""
     name = each["address"]
+    if each["state"] == ConnectionState.PAUSED:
+        yield Reason(f"{name} is paused", wrong=True, advice="`bamboo-peer resume PEER` ends that")
+        return
     if each["last_error"] is None:
         yield Reason(f"{name} is being called", wrong=True, advice="wait some seconds")
         return
@@ -461,7 +480,7 @@ def _advice_for(reason: str) -> str:
 
 def _connection(each: Mapping[str, Any], state: State) -> Iterator[Reason]:
     name, phase = each["address"], each["state"]
-    if phase in {"waiting", "connecting"}:
+    if phase in {"waiting", "paused", "connecting"}:
         yield from _called(each)
     elif phase == "setup":
         yield Reason(
