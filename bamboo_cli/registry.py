@@ -83,6 +83,9 @@ _TABLE = (
     Command("forks", "forks", "list, show and pass on the proofs that a log is forked"),
     Command("dump", "dumping", "print entries and payloads as JSON lines"),
     Command("import", "importing", "verify and store what `dump` printed"),
+    Command(
+        "bundle", "bundling", "carry in a file or a pipe what another store lacks", INTERRUPTED
+    ),
     Command("drop", "upkeep", "delete payloads, keeping their entries"),
     Command("keep", "keeping", "say which payloads are kept, and for how long"),
     Command("tidy", "keeping", "delete now what is not to be kept"),

@@ -224,6 +224,10 @@ class Terminal:
         except OSError:
             return
 
+    def note_record(self, fields: Mapping[str, object]) -> None:
+        """Says one JSON object on standard error: of what has standard output for its bytes."""
+        self.note(json.dumps(with_names(fields, self.names), separators=(", ", ": ")))
+
     def detail(self, text: str) -> None:
         """Says something on standard error under --verbose."""
         if self.verbose:

@@ -7,10 +7,12 @@ networks or event loops. docs/store.md states what is promised under which assum
 """
 
 from .alarms import AlarmBook, KnownFault
+from .bundles import export_bundle, import_bundle, write_have
 from .completing import Completed, Completion
 from .cursors import CursorInfo, CursorTable, OpenCursor
 from .errors import (
     Ambiguous,
+    BundleRefused,
     CursorBusy,
     CursorMismatch,
     EntryRejected,
@@ -79,6 +81,8 @@ from .records import (
     Appended,
     Arrivals,
     Arrived,
+    BundleExported,
+    BundleImported,
     Change,
     Contested,
     Dropped,
@@ -121,6 +125,9 @@ __all__ = [
     "Arrivals",
     "Arrived",
     "ArrivingFile",
+    "BundleExported",
+    "BundleImported",
+    "BundleRefused",
     "Change",
     "Completed",
     "Completion",
@@ -207,7 +214,9 @@ __all__ = [
     "check_fork",
     "check_name",
     "check_path",
+    "export_bundle",
     "from_os_error",
+    "import_bundle",
     "is_full",
     "is_in_force",
     "is_open_to_others",
@@ -217,6 +226,7 @@ __all__ = [
     "read_scope",
     "subscription_of",
     "wall_clock_us",
+    "write_have",
     "write_key_file",
     "written_scope",
 ]

@@ -119,6 +119,10 @@ class CursorMismatch(StoreError):
     """A cursor is for another log than the one that is to be read by it."""
 
 
+class BundleRefused(StoreError):
+    """A file that is not written to or read from as a bundle, and is left as it is."""
+
+
 class NoSuchPeer(StoreError):
     """Nothing is known of a peer of that id."""
 

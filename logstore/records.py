@@ -281,3 +281,34 @@ class Statistics(NamedTuple):
     position: int
     database_bytes: int
     wal_bytes: int
+
+
+class BundleExported(NamedTuple):
+    """What a bundle has, from its first byte on, whoever wrote which part of it."""
+
+    logs: int
+    entries: int
+    payloads: int
+    bytes: int
+    """Of the bundle."""
+    resumed_at: int | None
+    """How many bytes of it were there before; None if it was begun."""
+    damaged: int
+    """Entries and payloads that were left out, as they could not be read."""
+
+
+class BundleImported(NamedTuple):
+    """What came of a bundle."""
+
+    entries: int
+    """Entries that were stored."""
+    payloads: int
+    """Payloads that were stored, also of entries that were held already."""
+    already_held: int
+    """Entries that were held before."""
+    bad: int
+    """Records that were named: skipped, or the last one that could be read."""
+    cut_short: bool
+    """Whether it ended before its end, and nothing was wrong up to there."""
+    forks: tuple[ForkProof, ...]
+    """Of logs that were not known to be forked, or not so early."""

@@ -446,15 +446,21 @@ class Store(StoreWishes):
         return completed.added
 
     def complete_payloads(
-        self, completions: Sequence[Completion], *, giver: bytes | None = None
+        self,
+        completions: Sequence[Completion],
+        *,
+        giver: bytes | None = None,
+        undeletes: bool | None = None,
     ) -> list[Completed]:
         """Like `complete_payload` for many in one transaction; errors are in the outcomes.
 
         What sinks have sealed is among them still theirs, to be let go of afterwards. What was
-        deleted here is PayloadDropped for a `giver`, unless it is fetched again.
+        deleted here is PayloadDropped unless it is fetched again, or `undeletes`: see `put_many`.
         """
+        if undeletes is None:
+            undeletes = giver is None
         with self._judged(giver) as (transaction, ledger):
-            return complete_all(transaction, ledger, completions, undeletes=giver is None)
+            return complete_all(transaction, ledger, completions, undeletes=undeletes)
 
     def discard_payload(self, payload: PayloadFile) -> None:
         """Forgets a finished payload whose entry will not be stored."""
