@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore import BundleRefused, Store, StoreLocked, export_bundle
-from logstore.bundle_records import ENTRY, HEADER
+from logstore.bundle_records import ENTRY, HEADER, PAYLOAD, PROOF
 from tests.logstore.authors import AuthorLog
 from tests.logstore.carrying import (
+    LARGE,
     content,
     exported,
     filled,
@@ -23,6 +24,7 @@ from tests.logstore.carrying import (
     records,
     two,
 )
+from wire import lower_pool
 
 
 @settings(max_examples=60, deadline=None)
@@ -118,3 +120,49 @@ def test_two_exports_do_not_write_to_one_file(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(StoreLocked):
             export_bundle(source, tmp_path / "file")
+
+
+def test_an_entry_that_came_late_into_a_gap_begins_its_log_anew(tmp_path: Path) -> None:
+    with two() as (source, target):
+        log = log_of(1, [b"p%d" % seq for seq in range(1, 41)])
+        early = sorted(lower_pool(40))
+        source.put_entries(log.key, [log.entries[seq] for seq in early], source="test")
+        whole, path = exported(source), tmp_path / "file"
+        path.write_bytes(whole[: records(whole)[-1].offset])
+        # Before what is in the file: something that is still to be written might lead to it.
+        late = [log.entries[seq] for seq in sorted(lower_pool(39)) if seq not in early]
+        source.put_entries(log.key, late, source="test")
+        done = export_bundle(source, path)
+        assert done.resumed_at == len(HEADER)
+        assert imported(target, path.read_bytes())[1] == []
+        assert content(target) == content(source)
+
+
+def test_a_file_that_ends_between_log_and_proof_gets_the_proof(tmp_path: Path) -> None:
+    with two() as (source, target):
+        log = log_of(1, [b"1", b"2", b"3"])
+        filled(source, log)
+        source.record_fork(log.key, log.entries[3].encoded, log.make(3, b"other").encoded)
+        whole, path = exported(source), tmp_path / "file"
+        assert [each.type for each in records(whole)][1] == PROOF
+        for record in records(whole)[:2]:
+            path.write_bytes(whole[: record.end])
+            export_bundle(source, path)
+            assert path.read_bytes() == whole
+        assert [each.seq for each in imported(target, whole)[0].forks] == [3]
+
+
+def test_a_payload_that_went_meanwhile_is_left_out_as_far_as_it_was_written(
+    tmp_path: Path,
+) -> None:
+    with two() as (source, target):
+        log = log_of(1, [bytes(LARGE), b"2"])
+        filled(source, log)
+        whole, path = exported(source), tmp_path / "file"
+        piece = next(each for each in records(whole) if each.type == PAYLOAD)
+        path.write_bytes(whole[: piece.end])
+        source.drop(log.key, 1, 1)
+        done = export_bundle(source, path)
+        assert (done.resumed_at, done.entries, done.payloads) == (piece.offset, 2, 1)
+        assert imported(target, path.read_bytes())[1] == []
+        assert content(target) == content(source)

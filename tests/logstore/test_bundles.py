@@ -1,6 +1,7 @@
 """Bundles: what leaves one store arrives in another, whatever is cut off and wherever."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -410,3 +411,36 @@ def test_a_decoder_after_an_error_is_the_importers_end() -> None:
         done, named = imported(target, data[:-1] + b"!")
         assert (done.entries, done.bad, done.cut_short) == (2, 1, False)
         assert named[0][0] == records(data)[-1].offset
+
+
+class Meddler(io.BytesIO):
+    """A pipe while whose first bytes are written something happens to the store."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._act: Callable[[], object] | None = act
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        act, self._act = self._act, None
+        if act is not None:
+            act()
+        return super().write(data)
+
+
+def test_what_comes_while_it_is_written_is_for_the_next_one() -> None:
+    with two() as (source, target):
+        log, other = log_of(1, [b"1", None, b"3"]), log_of(2, [b"other"])
+        filled(source, log)
+
+        def meddle() -> None:
+            filled(source, other)
+            source.complete_payload(log.key, 2, b"not held")
+            source.drop(log.key, 3, 3)
+            log.add(4, b"late")
+            filled(source, log)
+
+        out = Meddler(meddle)
+        done = export_bundle(source, out)
+        assert (done.logs, done.entries, done.payloads) == (1, 3, 1)
+        done_import, named = imported(target, out.getvalue())
+        assert (done_import.entries, done_import.payloads, named) == (3, 1, [])
