@@ -7,6 +7,23 @@ networks or event loops. docs/store.md states what is promised under which assum
 """
 
 from .alarms import AlarmBook, KnownFault
+from .arguments import (
+    AnyLog,
+    AnyTarget,
+    check_batches,
+    check_log,
+    check_log_id,
+    check_number,
+    check_numbers,
+    check_payloads,
+    check_place,
+    check_range,
+    check_signing,
+    check_target,
+    check_wish,
+    log_of,
+    wrong_type,
+)
 from .bundles import export_bundle, import_bundle, write_have
 from .completing import Completed, Completion
 from .cursors import CursorInfo, CursorTable, OpenCursor
@@ -121,6 +138,8 @@ __all__ = [
     "AlarmBook",
     "All",
     "Ambiguous",
+    "AnyLog",
+    "AnyTarget",
     "Appended",
     "Arrivals",
     "Arrived",
@@ -211,15 +230,27 @@ __all__ = [
     "System",
     "Tidied",
     "WriteScope",
+    "check_batches",
     "check_fork",
+    "check_log",
+    "check_log_id",
     "check_name",
+    "check_number",
+    "check_numbers",
     "check_path",
+    "check_payloads",
+    "check_place",
+    "check_range",
+    "check_signing",
+    "check_target",
+    "check_wish",
     "export_bundle",
     "from_os_error",
     "import_bundle",
     "is_full",
     "is_in_force",
     "is_open_to_others",
+    "log_of",
     "merged",
     "nearest_rule",
     "read_key_file",
@@ -229,4 +260,5 @@ __all__ = [
     "write_have",
     "write_key_file",
     "written_scope",
+    "wrong_type",
 ]

@@ -90,20 +90,3 @@ def _sign(
         appended.append(entries)
     drafts.write()
     return appended
-
-
-def check_batches(
-    batches: Sequence[tuple[int, Sequence[object]]],
-    expected_seqs: Sequence[int | None] | None,
-    ending: Collection[int],
-) -> None:
-    """Raises ValueError where there is nothing to append, in all, in one batch or to what ends."""
-    if not batches:
-        raise ValueError("nothing to append")
-    if expected_seqs is not None and len(expected_seqs) != len(batches):
-        raise ValueError("expected_seqs names a number, or None, for each batch")
-    for log_id, payloads in batches:
-        if not payloads:
-            raise ValueError(f"nothing to append to log {log_id}")
-    for log_id in {*ending} - {log_id for log_id, _ in batches}:
-        raise ValueError(f"nothing to append to log {log_id}, which is to end")

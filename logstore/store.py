@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from wire import U64_MAX, LogKey
 
 from . import proofs, sharing, wants
+from .arguments import (
+    AnyLog,
+    AnyTarget,
+    check_batches,
+    check_numbers,
+    check_payloads,
+    check_signing,
+)
 from .backup import write_backup
 from .completing import Completed, Completion, complete_all
 from .database import Transaction
@@ -24,7 +32,7 @@ from .keyfile import KEY_FILE, read_key_file
 from .nodelock import NodeLock
 from .opening import Opened, create_in_memory, create_store, open_store
 from .own import append_entries
-from .own_many import append_batches, check_batches
+from .own_many import append_batches
 from .payloads import let_go
 from .quotas import Ledger, QuotaLimits, Quotas
 from .records import (
@@ -32,7 +40,6 @@ from .records import (
     Appended,
     Dropped,
     Fault,
-    Follow,
     ForkProof,
     LogVerdict,
     NewEntry,
@@ -136,6 +143,7 @@ class Store(StoreWishes):
         ValueError without payloads to sign; TypeError for one payload that is not in a list, whose
         parts would be signed one by one.
         """
+        check_signing(log_id, expected_seq)
         return self.append_staged(
             self.stage(payloads), log_id=log_id, end_of_log=end_of_log, expected_seq=expected_seq
         )
@@ -145,17 +153,7 @@ class Store(StoreWishes):
 
         Nothing of the store waits meanwhile, however long a stream takes. Raises as `append` does.
         """
-        if isinstance(payloads, bytes | bytearray | memoryview | str | Path):
-            raise TypeError("append takes a list of payloads: write [payload] for a single one")
-        if any(isinstance(each, str) for each in payloads):
-            raise TypeError("a payload is bytes, a Path or a binary file: encode text first")
-        for each in payloads:
-            if not (
-                isinstance(each, bytes | bytearray | memoryview | Path) or hasattr(each, "read")
-            ):
-                raise TypeError(f"a payload is bytes, a Path or a binary file, not {each!r:.60}")
-        if not payloads:
-            raise ValueError("nothing to append")
+        check_payloads(payloads)
         if not all(isinstance(each, bytes | bytearray | memoryview) for each in payloads):
             # A hint, so that no stream is read in vain: the transaction that signs asks again.
             self._key_to_sign()
@@ -493,23 +491,27 @@ class Store(StoreWishes):
 
     # --- upkeep ---------------------------------------------------------------------------------
 
-    def drop(self, key: LogKey, first: int = 1, last: int = U64_MAX) -> Dropped:
+    def drop(self, key: AnyLog, first: int = 1, last: int = U64_MAX) -> Dropped:
         """Deletes payloads, and what has come of any; the entries stay (bamboo.md).
 
         Takes back what is wanted of the range (`want`). Works on a full disk.
         """
+        key = self._log(key)
+        check_numbers(first=first, last=last)
         first, last = max(first, 0), min(last, U64_MAX)
         return Dropping(self._opened, self._files, key, first, last).run()
 
-    def keeper(self, target: Follow | None = None) -> Keeper:
+    def keeper(self, target: AnyTarget | None = None) -> Keeper:
         """What deletes as the rules say, bit by bit: for whoever goes on doing so."""
+        target = None if target is None else self._target(target)
         return Keeper(self._opened, self._files, target)
 
-    def tidy(self, target: Follow | None = None) -> list[Tidied]:
+    def tidy(self, target: AnyTarget | None = None) -> list[Tidied]:
         """Deletes now what the rules say (`keep`), of all logs or those of a target; what it was.
 
         In many transactions, between which others have the store. Works on a full disk.
         """
+        target = None if target is None else self._target(target)
         return tidy(self.keeper(target), self._system.sleep, self._system.monotonic_s)
 
     def drop_stale(self, age_s: float) -> int:
@@ -517,13 +519,14 @@ class Store(StoreWishes):
         return drop_stale(self._opened, self._files, age_s)
 
     def verify(
-        self, key: LogKey | None = None, *, collect: bool = False
+        self, key: AnyLog | None = None, *, collect: bool = False
     ) -> Iterator[Fault | LogVerdict]:
         """Rechecks everything, or one log: each fault, and a verdict at the end of each log.
 
         `collect` also removes payload files that belong to nothing. Payloads and link targets that
         are not held are no faults.
         """
+        key = None if key is None else self._log(key)
         from .verify import Verifier
 
         return Verifier(self._opened, self._files).run(key, collect=collect)

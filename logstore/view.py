@@ -10,6 +10,18 @@ from wire import U64_MAX, LogKey
 
 from . import feed, following, keeping, proofs, reading, resolving, sharing, upkeep, wants
 from .alarms import AlarmBook
+from .arguments import (
+    AnyLog,
+    AnyTarget,
+    author_of,
+    check_author,
+    check_log,
+    check_number,
+    check_numbers,
+    check_target,
+    log_of,
+    wrong_type,
+)
 from .cursors import CursorTable
 from .errors import translated
 from .files import PayloadFiles
@@ -77,13 +89,34 @@ class StoreView:
         """What a text of a person stands for: a log, or an author (32 bytes) (everyday.md 1).
 
         Raises ValueError if it has no form that anything could be called by, NothingSoCalled if it
-        has one and nothing is called so, Ambiguous.
+        has one and nothing is called so, Ambiguous. Methods that take a log or an author take such
+        a text as well, and raise the same.
         """
+        if not isinstance(text, str):
+            raise wrong_type("text", text, "what people write is wanted")
         # What is wrong with a text is no damage, as which a ValueError counts while one reads.
         written = resolving.Reference.parse(text)
         with self._database.read() as db:
             found = resolving.resolve(db, self.author, written)
         return resolving.with_log_id(found, written)
+
+    def _log(self, key: AnyLog) -> LogKey:
+        if isinstance(key, str):
+            return log_of(self.resolve(key))
+        check_log(key, "key")
+        return key
+
+    def _author(self, author: bytes | str) -> bytes:
+        if isinstance(author, str):
+            return author_of(self.resolve(author), author)
+        check_author(author)
+        return author
+
+    def _target(self, target: AnyTarget) -> Follow:
+        if isinstance(target, str):
+            return self.resolve(target)
+        check_target(target)
+        return target
 
     def names(self) -> dict[str, Named]:
         """Every name of the store, and what it names, in the order of the names."""
@@ -105,14 +138,16 @@ class StoreView:
         """
         return self._database.snapshot()
 
-    def log(self, key: LogKey) -> LogInfo | None:
+    def log(self, key: AnyLog) -> LogInfo | None:
         """What is held of a log, None if nothing is."""
+        key = self._log(key)
         with self._database.read() as db:
             row = load_log(db, key)
         return None if row is None else row.info()
 
-    def logs(self, author: bytes | None = None) -> Iterator[LogInfo]:
+    def logs(self, author: bytes | str | None = None) -> Iterator[LogInfo]:
         """All logs, or those of one author, in the order of author and log id."""
+        author = None if author is None else self._author(author)
         after = None
         while True:
             with self._database.read() as db:
@@ -122,18 +157,20 @@ class StoreView:
                 return
             after = rows[-1].key
 
-    def hashes(self, key: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
+    def hashes(self, key: AnyLog, seqs: Iterable[int]) -> dict[int, bytes]:
         """The hashes of those of the entries that are held and may be served."""
+        key = self._log(key)
         with self._database.read() as db:
             return reading.load_hashes(db, key, seqs)
 
-    def entry(self, key: LogKey, seq: int) -> StoredEntry | None:
+    def entry(self, key: AnyLog, seq: int) -> StoredEntry | None:
         """One entry, None if it is not held or may not be served. Raises StoreDamaged."""
+        check_number("seq", seq)
         found = self.read(key, seq, entries_max=1, bytes_max=0, end=seq)
         return found[0] if found else None
 
     def read(
-        self, key: LogKey, start: int, *, entries_max: int, bytes_max: int, end: int | None = None
+        self, key: AnyLog, start: int, *, entries_max: int, bytes_max: int, end: int | None = None
     ) -> list[StoredEntry]:
         """Entries from `start` on, ascending, gaps left out; at least one if there is one.
 
@@ -141,27 +178,32 @@ class StoreView:
         are exceeded, and at `end`. Raises StoreDamaged, naming the entry, where bytes on disk are
         not those that were stored.
         """
+        key = self._log(key)
+        check_numbers(start=start, entries_max=entries_max, bytes_max=bytes_max, end=end)
         with self._database.read() as db:
             return reading.read_entries(db, key, start, end, entries_max, bytes_max)
 
     def first_since(
-        self, key: LogKey, first: int, last: int, since: int, count: int | None
+        self, key: AnyLog, first: int, last: int, since: int, count: int | None
     ) -> int | None:
         """The first entry of a range that was received at a moment or later, None if none was.
 
         `since`: microseconds since 1970. `count`: of the last so many of them.
         """
+        key = self._log(key)
         with self._database.read() as db:
             row = load_log(db, key)
             return None if row is None else reading.first_since(db, row, first, last, since, count)
 
-    def open_payload(self, key: LogKey, seq: int) -> PayloadReader:
+    def open_payload(self, key: AnyLog, seq: int) -> PayloadReader:
         """A payload that is held whole. Raises PayloadUnavailable."""
+        key = self._log(key)
+        check_number("seq", seq)
         return open_payload(self._database, self._files, self._system, key, seq)
 
     def missing_payloads(
         self,
-        key: LogKey,
+        key: AnyLog,
         from_seq: int = 1,
         *,
         sizes: tuple[int, int] = (0, U64_MAX),
@@ -173,6 +215,7 @@ class StoreView:
         (`want`), and of them those of a size between the two given, both included. But none that a
         rule (`keep`) would delete at once, unless it is wanted by `want`.
         """
+        key = self._log(key)
         with self._database.read() as db:
             row = reading.load_servable(db, key)
             if row is None:
@@ -182,31 +225,36 @@ class StoreView:
                 db, row, from_seq, sizes, limit, author=self.author, now_us=now_us
             )
 
-    def next_payload(self, key: LogKey, seq: int) -> int | None:
+    def next_payload(self, key: AnyLog, seq: int) -> int | None:
         """The first entry from there on whose payload is held whole, None if there is none."""
+        key = self._log(key)
         with self._database.read() as db:
             return reading.next_payload(db, key, seq)
 
-    def runs(self, key: LogKey, runs_from: int = 1, *, limit: int) -> list[tuple[int, int]]:
+    def runs(self, key: AnyLog, runs_from: int = 1, *, limit: int) -> list[tuple[int, int]]:
         """The maximal runs of consecutive entries that are held and may be served, ascending.
 
         The first `limit` of those that end at or behind `runs_from`.
         """
+        key = self._log(key)
         with self._database.read() as db:
             row = load_log(db, key)
             return [] if row is None else load_runs(db, row, runs_from, limit)
 
-    def is_held(self, key: LogKey, first: int, last: int) -> bool:
+    def is_held(self, key: AnyLog, first: int, last: int) -> bool:
         """Whether every entry of a range is held and may be served; payloads do not count."""
+        key = self._log(key)
+        check_numbers(first=first, last=last)
         with self._database.read() as db:
             row = load_log(db, key)
             return row is not None and is_held(db, row, first, last)
 
-    def shortfall(self, key: LogKey, wanted: Subscription) -> Shortfall:
+    def shortfall(self, key: AnyLog, wanted: Subscription) -> Shortfall:
         """What is missing of a log of all that is wanted of it, as far as is known here.
 
         What a rule (`keep`) would delete at once is not missing.
         """
+        key = self._log(key)
         with self._database.read() as db:
             row = load_log(db, key)
             if row is None:
@@ -225,11 +273,14 @@ class StoreView:
 
     def changes(self, after: int, limit: int) -> list[Change]:
         """What was stored, completed or deleted after a place, one change for each entry."""
+        check_number("after", after)
+        check_number("limit", limit)
         with self._database.read() as db:
             return feed.load_changes(db, after, limit)
 
-    def arrived(self, key: LogKey, after: int, among: Sequence[tuple[int, int]]) -> Arrived:
+    def arrived(self, key: AnyLog, after: int, among: Sequence[tuple[int, int]]) -> Arrived:
         """The payloads of a log that came after a place and are held, of ascending ranges of it."""
+        key = self._log(key)
         with self._database.read() as db:
             row = load_log(db, key)
             if row is None:
@@ -238,13 +289,14 @@ class StoreView:
 
     def read_changes(self, after: int, *, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Like `changes`, the entries themselves, limited as by `read`."""
+        check_number("after", after)
         with self._database.read() as db:
             return feed.read_changes(db, after, entries_max, bytes_max)
 
     def read_arrivals(
         self,
         after: int,
-        key: LogKey | None = None,
+        key: AnyLog | None = None,
         *,
         has_payload: bool = True,
         since: int | None = None,
@@ -256,6 +308,8 @@ class StoreView:
         `since`: received at that moment or later, in microseconds since 1970. The result says as
         well up to which place everything was looked at.
         """
+        key = None if key is None else self._log(key)
+        check_number("after", after)
         with self._database.read() as db:
             selection = self._selection(db, key, has_payload=has_payload, since=since)
             if selection is None:
@@ -268,12 +322,13 @@ class StoreView:
     def place_before(
         self,
         count: int | None,
-        key: LogKey | None = None,
+        key: AnyLog | None = None,
         *,
         has_payload: bool = True,
         since: int | None = None,
     ) -> int:
         """The place in the feed behind which `read_arrivals` finds the last `count`, or all."""
+        key = None if key is None else self._log(key)
         with self._database.read() as db:
             selection = self._selection(db, key, has_payload=has_payload, since=since)
             if selection is None:
@@ -316,8 +371,9 @@ class StoreView:
 
     # --- forks ----------------------------------------------------------------------------------
 
-    def fork(self, key: LogKey) -> ForkProof | None:
+    def fork(self, key: AnyLog) -> ForkProof | None:
         """The log's earliest fork proof, None if it is not known to be forked."""
+        key = self._log(key)
         with self._database.read() as db:
             row = load_log(db, key)
             return None if row is None else proofs.load_fork(db, row)
@@ -357,20 +413,23 @@ class StoreView:
         with self._database.read() as db:
             return load_pauses(db)
 
-    def ruled_by(self, key: LogKey) -> keeping.Ruled | None:
+    def ruled_by(self, key: AnyLog) -> keeping.Ruled | None:
         """The rule that counts for a log; None if all of it is kept."""
+        key = self._log(key)
         with self._database.read() as db:
             return keeping.ruled_by(db, key, self.author)
 
     def plan_tidying(
-        self, target: Follow | None = None, rules: Mapping[Follow, KeepRule] | None = None
+        self, target: AnyTarget | None = None, rules: Mapping[Follow, KeepRule] | None = None
     ) -> list[keeping.Tidied]:
         """What `tidy` would delete now, in order. `rules`: if these were the rules."""
+        target = None if target is None else self._target(target)
         with self._database.read() as db:
             return keeping.plan(db, self.author, self._system.now_us(), target, rules)
 
-    def holding(self, key: LogKey, first: int, last: int) -> Holding:
+    def holding(self, key: AnyLog, first: int, last: int) -> Holding:
         """How much of a range that is wanted has come."""
+        key = self._log(key)
         with self._database.read() as db:
             row = load_log(db, key)
             return Holding(0, 0, 0) if row is None else count_holding(db, row, first, last)

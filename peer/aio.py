@@ -33,8 +33,9 @@ from types import TracebackType
 from typing import BinaryIO, Final, Self, TypeVar
 
 from logstore import (
+    AnyLog,
+    AnyTarget,
     Appended,
-    Follow,
     KeepRule,
     LogInfo,
     Statistics,
@@ -158,31 +159,31 @@ class Peer(Bridged):
             partial(self._peer.append_many, batches, expected_seqs=expected_seqs, ending=ending)
         )
 
-    async def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
+    async def follow(self, target: AnyTarget, subscription: Subscription | None = None) -> bool:
         """`peer.api.Peer.follow`."""
         return await self._call(partial(self._peer.follow, target, subscription))
 
-    async def unfollow(self, target: Follow) -> bool:
+    async def unfollow(self, target: AnyTarget) -> bool:
         """`peer.api.Peer.unfollow`."""
         return await self._call(partial(self._peer.unfollow, target))
 
-    async def keep(self, target: Follow, rule: KeepRule | None) -> bool:
+    async def keep(self, target: AnyTarget, rule: KeepRule | None) -> bool:
         """`peer.api.Peer.keep`."""
         return await self._call(partial(self._peer.keep, target, rule))
 
-    async def tidy(self, target: Follow | None = None, *, dry_run: bool = False) -> list[Tidied]:
+    async def tidy(self, target: AnyTarget | None = None, *, dry_run: bool = False) -> list[Tidied]:
         """`peer.api.Peer.tidy`."""
         return await self._call(partial(self._peer.tidy, target, dry_run=dry_run))
 
     async def fetch(
-        self, log: LogKey, first: int, last: int | None = None, *, timeout_s: float | None = None
+        self, log: AnyLog, first: int, last: int | None = None, *, timeout_s: float | None = None
     ) -> None:
         """`peer.api.Peer.fetch`."""
         await self._call(partial(self._peer.fetch, log, first, last, timeout_s=timeout_s))
 
     async def entries(
         self,
-        target: LogKey | bytes | None = None,
+        target: AnyTarget | None = None,
         *,
         after: int | None = 0,
         with_payload: bool = True,
@@ -219,7 +220,7 @@ class Peer(Bridged):
             self._bridge.cancel(call)
             await _until(over, partial(self._bridge.cancel, call))
 
-    async def wait_for(self, log: LogKey, seq: int, *, timeout_s: float | None = None) -> LogInfo:
+    async def wait_for(self, log: AnyLog, seq: int, *, timeout_s: float | None = None) -> LogInfo:
         """`peer.api.Peer.wait_for`."""
         return await self._call(partial(self._peer.wait_for, log, seq, timeout_s=timeout_s))
 
@@ -237,7 +238,7 @@ class Peer(Bridged):
     async def newest(
         self,
         target: str | Address | PeerAddress,
-        logs: Iterable[LogKey],
+        logs: Iterable[AnyLog],
         *,
         timeout_s: float | None = None,
     ) -> dict[LogKey, int]:
@@ -252,7 +253,7 @@ class Peer(Bridged):
         """`peer.api.Peer.status`."""
         return await self._call(self._peer.status)
 
-    async def why(self, subject: LogKey | str | Address) -> list[Reason]:
+    async def why(self, subject: AnyLog | Address) -> list[Reason]:
         """`peer.api.Peer.why`."""
         return await self._call(partial(self._peer.why, subject))
 

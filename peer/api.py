@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Self, TypeVar
 import trio
 
 from logstore import (
+    AnyLog,
+    AnyTarget,
     Appended,
     LogClosed,
     LogInfo,
@@ -40,6 +42,12 @@ from logstore import (
     Statistics,
     Store,
     StoredEntry,
+    check_batches,
+    check_payloads,
+    check_place,
+    check_range,
+    check_signing,
+    wrong_type,
 )
 from peer import counted, seq_span
 from peer.node import (
@@ -69,12 +77,13 @@ from peer.node import (
     address_in,
     asked_in,
     called_in,
-    check_log,
-    check_log_id,
-    check_target,
+    check_seq,
+    check_store,
+    check_timeout,
     hear_first,
     held_up_to,
     is_of,
+    log_in,
     memory_link,
     metrics_address,
     newest_held_by,
@@ -82,14 +91,16 @@ from peer.node import (
     running_node,
     serving_metrics,
     stage,
+    subject_in,
     sync_once,
+    target_in,
     target_of,
     unobserved,
     why_log,
     why_peer,
     within,
 )
-from wire import U64_MAX, LogKey
+from wire import LogKey
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -131,7 +142,6 @@ NO_TRIO: Final = (
     "peer.api.Peer runs in Trio, and here is none:"
     " peer.aio.Peer is for asyncio, peer.blocking.Peer for programs without a loop"
 )
-_ENTRIES: Final = "they have numbers from 1 to 2^64 - 1"
 
 
 class Peer(Wishes):
@@ -147,6 +157,9 @@ class Peer(Wishes):
     most; the store stays open. What other tasks still wait for then raises RuntimeError, as what is
     called outside of the block does, and entering again. `ask_first`: see `append`. `doors`: who is
     let in, and how; `store.peers` says whom, by id.
+
+    A log or an author may be given as text everywhere: by a name, in full, or by 8 digits and more
+    that one id begins with (`Store.resolve`, which says what it raises).
 
     `metrics`: `PORT`, which is on 127.0.0.1, or `HOST:PORT`, where `/metrics`, `/healthz` and
     `/readyz` are served over HTTP. Port 0 picks a free one, and the event `metrics_listening` tells
@@ -164,6 +177,7 @@ class Peer(Wishes):
         doors: Doors | None = None,
         metrics: str | Address | None = None,
     ) -> None:
+        check_store(store)
         self.store = store
         if doors is not None:
             config = replace(config or NodeConfig(), doors=doors)
@@ -293,14 +307,13 @@ class Peer(Wishes):
         Raises what `Store.append` raises, OwnLogsReadOnly also if peers hold more than has come,
         ValueError for no log id.
         """
-        check_log_id(log_id)
+        check_payloads(payloads)
+        check_signing(log_id, expected_seq)
         store, host = self.store, self.node.host
         if self._ask_first and self.node.has_shared:
             await self._hear_first([LogKey(store.author, log_id)])
         append = partial(store.append, payloads)
-        if isinstance(payloads, list | tuple) and not all(
-            isinstance(each, bytes) for each in payloads
-        ):
+        if not all(isinstance(each, bytes) for each in payloads):
             with self._pending.waiting():
                 append = partial(store.append_staged, await stage(store, payloads))
         return await host.call(
@@ -315,6 +328,7 @@ class Peer(Wishes):
         ending: Collection[int] = (),
     ) -> list[list[Appended]]:
         """`Store.append_many`; waits as `append` does, for all logs at once, and raises as both."""
+        check_batches(batches, expected_seqs, ending)
         if self._ask_first and self.node.has_shared:
             await self._hear_first({LogKey(self.store.author, log_id) for log_id, _ in batches})
         append = partial(
@@ -336,7 +350,7 @@ class Peer(Wishes):
             raise error
 
     async def fetch(
-        self, log: LogKey, first: int, last: int | None = None, *, timeout_s: float | None = None
+        self, log: AnyLog, first: int, last: int | None = None, *, timeout_s: float | None = None
     ) -> None:
         """Returns once the entries from `first` to `last`, or that one, are held with payloads.
 
@@ -345,12 +359,12 @@ class Peer(Wishes):
         no more. Raises LogClosed if the log ends before `first`, TimeoutError with what `why` says
         after `timeout_s` seconds, StoreError; ValueError for no log or no range.
         """
-        check_log(log)
         last = first if last is None else last
-        if not 1 <= first <= last <= U64_MAX:
-            raise ValueError(f"{first}..{last} is no range of entries: {_ENTRIES}")
-        call = partial(self._fetch, log, first, last)
-        await self._within(timeout_s, f"{log} {seq_span(first, last)}", call, log)
+        check_range(first, last)
+        check_timeout(timeout_s)
+        key = await log_in(self.store, log)
+        call = partial(self._fetch, key, first, last)
+        await self._within(timeout_s, f"{key} {seq_span(first, last)}", call, key)
 
     async def _fetch(self, *wanted: *tuple[LogKey, int, int]) -> None:
         node = self.node
@@ -373,7 +387,7 @@ class Peer(Wishes):
 
     async def entries(
         self,
-        target: LogKey | bytes | None = None,
+        target: AnyTarget | None = None,
         *,
         after: int | None = 0,
         with_payload: bool = True,
@@ -387,12 +401,9 @@ class Peer(Wishes):
         above 64 KiB are not in the entry but opened with `Store.open_payload`.
         """
         node = self.node
-        if target is not None:
-            check_target(target)
-        if after is not None and not isinstance(after, int):
-            raise TypeError(f"after={after!r:.60} is no number")
-        if after is not None and not 0 <= after < 1 << 63:
-            raise ValueError(f"after={after}: an ingest number is from 0 to 2^63 - 1")
+        found_target = None if target is None else await target_in(self.store, target)
+        if after is not None:
+            check_place(after)
         position = after
         if position is None:
             position = await trio.to_thread.run_sync(self.store.position)
@@ -415,13 +426,13 @@ class Peer(Wishes):
                 for entry in found:
                     position = entry.ingest
                     present = entry.payload_state is PayloadState.PRESENT
-                    if is_of(entry.key, target) and (present or not with_payload):
+                    if is_of(entry.key, found_target) and (present or not with_payload):
                         yield entry
                 if not found:
                     with self._pending.waiting():
                         await news.wait()
 
-    async def wait_for(self, log: LogKey, seq: int, *, timeout_s: float | None = None) -> LogInfo:
+    async def wait_for(self, log: AnyLog, seq: int, *, timeout_s: float | None = None) -> LogInfo:
         """Returns once all that is wanted of a log up to an entry is held; payloads do not count.
 
         Something from that entry on has to be here, and no entry below may be missing that `follow`
@@ -429,11 +440,11 @@ class Peer(Wishes):
         waited for. Raises LogClosed if the log ends before that entry, TimeoutError with what `why`
         says after `timeout_s` seconds; ValueError for no log or no entry.
         """
-        check_log(log)
-        if not 1 <= seq <= U64_MAX:
-            raise ValueError(f"seq={seq} is no entry: {_ENTRIES}")
-        call = partial(self._wait_for, log, seq)
-        return await self._within(timeout_s, f"{log} {seq}", call, log)
+        check_seq(seq)
+        check_timeout(timeout_s)
+        key = await log_in(self.store, log)
+        call = partial(self._wait_for, key, seq)
+        return await self._within(timeout_s, f"{key} {seq}", call, key)
 
     async def _wait_for(self, log: LogKey, seq: int) -> LogInfo:
         node = self.node
@@ -463,13 +474,14 @@ class Peer(Wishes):
         SyncError, TimeoutError after `timeout_s` seconds, and ValueError for what is no address.
         """
         called = called_in(target)
+        check_timeout(timeout_s)
         call = partial(sync_once, self.node, self.store, called, greedy)
         return await self._within(timeout_s, "end of the sync", call, *asked_in(called))
 
     async def newest(
         self,
         target: str | Address | PeerAddress | trio.abc.Stream,
-        logs: Iterable[LogKey],
+        logs: Iterable[AnyLog],
         *,
         timeout_s: float | None = None,
     ) -> dict[LogKey, int]:
@@ -479,10 +491,11 @@ class Peer(Wishes):
         CannotConnectError, TimeoutError after `timeout_s` seconds, and ValueError for what is no
         address or no log.
         """
-        wanted = list(logs)
-        for log in wanted:
-            check_log(log)
+        if isinstance(logs, LogKey | str):
+            raise wrong_type("logs", logs, "a list of logs is wanted")
         called = called_in(target)
+        check_timeout(timeout_s)
+        wanted = [await log_in(self.store, log, f"logs[{place}]") for place, log in enumerate(logs)]
         call = partial(self._newest, called, wanted)
         return await self._within(timeout_s, "answer", call, *asked_in(called))
 
@@ -502,6 +515,7 @@ class Peer(Wishes):
         What is appended meanwhile may be missing. Waits for every one of them, also for one that
         never answers, or raises TimeoutError with what `why` says after `timeout_s` seconds.
         """
+        check_timeout(timeout_s)
         peers = [str(each) for each in self.node.called]
         await self._within(timeout_s, "being in step", self._wait_in_sync, *peers)
 
@@ -546,14 +560,16 @@ class Peer(Wishes):
             self._overview = overview
         return self._overview
 
-    async def why(self, subject: LogKey | str | Address) -> list[Reason]:
-        """Why a log is not complete here, or how it stands with a peer (`HOST:PORT` or a host)."""
-        if not isinstance(subject, str | Address):
-            check_log(subject)
+    async def why(self, subject: AnyLog | Address) -> list[Reason]:
+        """Why a log is not complete here, or how it stands with a peer (`HOST:PORT` or a host).
+
+        Text is a log if anything in the store is called so, else a host. Raises Ambiguous.
+        """
+        found = await subject_in(self.store, subject)
         state = await self.status()
-        if isinstance(subject, str | Address):
-            return await trio.to_thread.run_sync(why_peer, self.store, state, str(subject))
-        return await trio.to_thread.run_sync(why_log, self.store, state, subject)
+        if isinstance(found, str):
+            return await trio.to_thread.run_sync(why_peer, self.store, state, found)
+        return await trio.to_thread.run_sync(why_log, self.store, state, found)
 
     async def statistics(self) -> Statistics:
         """Sizes of the store."""

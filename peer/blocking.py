@@ -24,8 +24,9 @@ from types import TracebackType
 from typing import BinaryIO, Self, TypeVar
 
 from logstore import (
+    AnyLog,
+    AnyTarget,
     Appended,
-    Follow,
     KeepRule,
     LogInfo,
     Statistics,
@@ -112,31 +113,31 @@ class Peer(Bridged):
             partial(self._peer.append_many, batches, expected_seqs=expected_seqs, ending=ending)
         )
 
-    def follow(self, target: Follow, subscription: Subscription | None = None) -> bool:
+    def follow(self, target: AnyTarget, subscription: Subscription | None = None) -> bool:
         """`peer.api.Peer.follow`."""
         return self._call(partial(self._peer.follow, target, subscription))
 
-    def unfollow(self, target: Follow) -> bool:
+    def unfollow(self, target: AnyTarget) -> bool:
         """`peer.api.Peer.unfollow`."""
         return self._call(partial(self._peer.unfollow, target))
 
-    def keep(self, target: Follow, rule: KeepRule | None) -> bool:
+    def keep(self, target: AnyTarget, rule: KeepRule | None) -> bool:
         """`peer.api.Peer.keep`."""
         return self._call(partial(self._peer.keep, target, rule))
 
-    def tidy(self, target: Follow | None = None, *, dry_run: bool = False) -> list[Tidied]:
+    def tidy(self, target: AnyTarget | None = None, *, dry_run: bool = False) -> list[Tidied]:
         """`peer.api.Peer.tidy`."""
         return self._call(partial(self._peer.tidy, target, dry_run=dry_run))
 
     def fetch(
-        self, log: LogKey, first: int, last: int | None = None, *, timeout_s: float | None = None
+        self, log: AnyLog, first: int, last: int | None = None, *, timeout_s: float | None = None
     ) -> None:
         """`peer.api.Peer.fetch`."""
         self._call(partial(self._peer.fetch, log, first, last, timeout_s=timeout_s))
 
     def entries(
         self,
-        target: LogKey | bytes | None = None,
+        target: AnyTarget | None = None,
         *,
         after: int | None = 0,
         with_payload: bool = True,
@@ -165,7 +166,7 @@ class Peer(Bridged):
             if not self._bridge.is_here:
                 wait_for(call, news)
 
-    def wait_for(self, log: LogKey, seq: int, *, timeout_s: float | None = None) -> LogInfo:
+    def wait_for(self, log: AnyLog, seq: int, *, timeout_s: float | None = None) -> LogInfo:
         """`peer.api.Peer.wait_for`."""
         return self._call(partial(self._peer.wait_for, log, seq, timeout_s=timeout_s))
 
@@ -182,7 +183,7 @@ class Peer(Bridged):
     def newest(
         self,
         target: str | Address | PeerAddress,
-        logs: Iterable[LogKey],
+        logs: Iterable[AnyLog],
         *,
         timeout_s: float | None = None,
     ) -> dict[LogKey, int]:
@@ -197,7 +198,7 @@ class Peer(Bridged):
         """`peer.api.Peer.status`."""
         return self._call(self._peer.status)
 
-    def why(self, subject: LogKey | str | Address) -> list[Reason]:
+    def why(self, subject: AnyLog | Address) -> list[Reason]:
         """`peer.api.Peer.why`."""
         return self._call(partial(self._peer.why, subject))
 

@@ -6,7 +6,7 @@ that the caller holds, and its signature. What needs the rest of the log is the 
 
 import re
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self, overload
 
 from .errors import EntryError, NeedMore
 from .pools import has_distinct_lipmaalink
@@ -21,13 +21,42 @@ _LOG_KEY = re.compile(r"([0-9a-fA-F]{64})(?:/([0-9]{1,20}))?", re.ASCII)
 _TAGS = {b"\x00": False, b"\x01": True}
 
 
-class LogKey(NamedTuple):
-    """The name of a log."""
-
+class _LogFields(NamedTuple):
     author: bytes
     """Ed25519 public key, 32 bytes."""
     log_id: int
     """Unsigned 64-bit number."""
+
+
+class LogKey(_LogFields):
+    """The name of a log: `LogKey(author, log_id)`, or `LogKey(text)` as `parse` takes it.
+
+    The engine makes and looks up millions: it hashes and compares as the tuple that it is, and what
+    tells the two forms apart is a default, which costs nothing where both values are given. Neither
+    checks them; who takes keys from elsewhere does.
+    """
+
+    __slots__ = ()
+
+    @overload
+    def __new__(cls, author: bytes, log_id: int) -> Self: ...
+    @overload
+    def __new__(cls, author: str) -> Self: ...
+    def __new__(cls, author: bytes | str, log_id: int | None = None) -> Self:
+        """Raises ValueError for a text that names no log, TypeError for an author without a log."""
+        if log_id is None:
+            if isinstance(author, str):
+                author, log_id = _parsed(author)
+            else:
+                raise TypeError(
+                    f"LogKey({author!r:.60}): a log is LogKey(author, log_id) or LogKey('…/N')"
+                )
+        return _new(cls, (author, log_id))
+
+    def __repr__(self) -> str:
+        if type(self.author) is bytes and len(self.author) == AUTHOR_BYTES:
+            return f"LogKey('{self}')"
+        return f"LogKey({self.author!r}, {self.log_id!r})"
 
     def __str__(self) -> str:
         return f"{self.author.hex()}/{self.log_id}"
@@ -38,16 +67,23 @@ class LogKey(NamedTuple):
 
         Raises ValueError, with a message for people, if `text` is neither.
         """
-        match = _LOG_KEY.fullmatch(text)
-        if match is None:
-            raise ValueError(
-                f"{text[:100]!r} names no log: expected the author's key as 64 hex digits, "
-                "and optionally a slash and the log id"
-            )
-        log_id = int(match[2] or "0")
-        if log_id > U64_MAX:
-            raise ValueError(f"log id {log_id} is above 2^64 - 1")
-        return cls(bytes.fromhex(match[1]), log_id)
+        return cls(*_parsed(text))
+
+
+_new = tuple.__new__
+
+
+def _parsed(text: str) -> tuple[bytes, int]:
+    match = _LOG_KEY.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{text[:100]!r} names no log: expected the author's key as 64 hex digits, "
+            "and optionally a slash and the log id"
+        )
+    log_id = int(match[2] or "0")
+    if log_id > U64_MAX:
+        raise ValueError(f"log id {log_id} is above 2^64 - 1")
+    return bytes.fromhex(match[1]), log_id
 
 
 @dataclass(frozen=True, slots=True)

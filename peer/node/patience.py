@@ -11,6 +11,8 @@ import trio
 
 from peer.node.status.reasons import Reason
 
+from .arguments import check_timeout
+
 T = TypeVar("T")
 
 
@@ -22,13 +24,12 @@ async def within(
 ) -> T:
     """What a call returns, within so many seconds; None: without a limit.
 
-    Raises TimeoutError with the reasons, once the call has tidied up behind itself; ValueError for
-    what is no time.
+    Raises TimeoutError with the reasons, once the call has tidied up behind itself; TypeError and
+    ValueError for what is no time.
     """
+    check_timeout(timeout_s)
     if timeout_s is None:
         return await call()
-    if not timeout_s >= 0:
-        raise ValueError(f"timeout_s={timeout_s}: a time limit is a number of seconds from 0 on")
     found: list[T] = []
     with trio.move_on_after(timeout_s):
         found.append(await call())

@@ -1,6 +1,8 @@
 """Entries (bamboo.md): the published vectors, round trips, and one error for each broken rule."""
 
 import json
+import pickle
+from copy import copy
 from pathlib import Path
 from typing import Any, cast
 
@@ -308,3 +310,22 @@ def test_what_names_no_log_is_refused_with_a_message(text: str, said: str) -> No
     with pytest.raises(ValueError, match=said.replace("^", r"\^")) as caught:
         LogKey.parse(text)
     assert "\n" not in str(caught.value)
+
+
+@given(st.binary(min_size=32, max_size=32), st.integers(0, U64_MAX))
+def test_the_key_of_a_log_is_printed_in_full_and_is_read_back(author: bytes, log_id: int) -> None:
+    key = LogKey(author, log_id)
+    assert repr(key) == f"LogKey('{author.hex()}/{log_id}')"
+    for again in (eval(repr(key)), LogKey(str(key)), pickle.loads(pickle.dumps(key)), copy(key)):
+        assert again == key
+        assert hash(again) == hash(key)
+        assert type(again) is LogKey
+
+
+def test_what_is_no_key_is_no_text_of_one() -> None:
+    assert LogKey("00" * 32) == LogKey(bytes(32), 0)
+    assert eval(repr(LogKey(bytes(3), 5))) == LogKey(bytes(3), 5)
+    with pytest.raises(TypeError, match="LogKey\\(author, log_id\\)"):
+        LogKey(bytes(32))  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="names no log"):
+        LogKey("ben")
