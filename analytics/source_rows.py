@@ -26,7 +26,14 @@ def read_log(
     builder = _builder(store, options)
     start = first
     while start <= last:
-        entries = store.read(key, start, entries_max=_BATCH_ROWS, bytes_max=_BATCH_BYTES, end=last)
+        entries = store.read(
+            key,
+            start,
+            entries_max=_BATCH_ROWS,
+            bytes_max=_BATCH_BYTES,
+            end=last,
+            with_payload=False,
+        )
         if not entries:
             return
         yield from _batches(store, options, builder, entries)

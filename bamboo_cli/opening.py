@@ -107,4 +107,6 @@ def held_log(store: Store, key: "LogKey") -> "LogInfo":
 
 def read_page(store: Store, key: "LogKey", start: int, last: int | None) -> list["StoredEntry"]:
     """The next entries held."""
-    return store.read(key, start, entries_max=READ_ENTRIES, bytes_max=READ_BYTES, end=last)
+    return store.read(
+        key, start, entries_max=READ_ENTRIES, bytes_max=READ_BYTES, end=last, with_payload=False
+    )

@@ -96,7 +96,9 @@ def naive_rows(store: Path) -> Iterator[tuple[bytes, int]]:
     with Store.open(store, readonly=True) as opened:
         for info in opened.logs():
             start = 1
-            while rows := opened.read(info.key, start, entries_max=1000, bytes_max=1 << 20):
+            while rows := opened.read(
+                info.key, start, entries_max=1000, bytes_max=1 << 20, with_payload=False
+            ):
                 for row in rows:
                     yield row.key.author, row.payload_bytes
                 start = rows[-1].seq + 1

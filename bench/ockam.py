@@ -224,7 +224,9 @@ def read(path: Path, count: int) -> float:
         [key] = [info.key for info in store.logs() if info.newest > count]
         begun = time.perf_counter()
         seq = 2
-        while page := store.read(key, seq, entries_max=BATCH, bytes_max=1 << 20):
+        while page := store.read(
+            key, seq, entries_max=BATCH, bytes_max=1 << 20, with_payload=False
+        ):
             seq = page[-1].seq + 1
         return count / (time.perf_counter() - begun)
 

@@ -28,7 +28,7 @@ from nacl.signing import SigningKey
 
 from bench.support.output import show
 from bench.support.processes import play_role, read_record, start, tell
-from logstore import PayloadState, Store
+from logstore import Store
 from peer.api import Peer
 from wire import LogKey, sign_entry, signature_is_valid, yamf_hash
 
@@ -147,8 +147,7 @@ async def _follow(store: Store, address: str, log: LogKey, entries: int) -> None
         show({"seconds": seconds})
         delays = []
         async for entry in peer.entries(log, after=position):
-            if entry.payload is not None and entry.payload_state is PayloadState.PRESENT:
-                delays.append((time.time() - float(entry.payload)) * 1000)
+            delays.append((time.time() - float(entry.payload)) * 1000)
             if len(delays) == LIVE_ENTRIES:
                 break
         delays.sort()

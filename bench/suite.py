@@ -38,7 +38,7 @@ from bench.support import hypercore
 from bench.support.output import date_and_load, show
 from bench.support.pipe import LONG, carry
 from bench.support.processes import ENVIRONMENT, play_role, read_record, running, tell, used_cpu_s
-from logstore import FULL, PayloadState, PolicyKind, Store, Subscription
+from logstore import FULL, PolicyKind, Store, Subscription
 from peer.api import Peer
 from wire import LogKey
 
@@ -545,8 +545,7 @@ async def live(peer: Peer, log: LogKey, count: int, *, after: int) -> Figures:
     delays: list[float] = []
     entries = peer.entries(log, after=after)
     async for entry in entries:
-        if entry.payload is not None and entry.payload_state is PayloadState.PRESENT:
-            delays.append((time.time() - float(entry.payload)) * 1000)
+        delays.append((time.time() - float(entry.payload)) * 1000)
         if len(delays) == count:
             break
     await entries.aclose()

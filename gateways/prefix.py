@@ -67,7 +67,9 @@ def read_to_damage(
     Raises StoreDamaged if the entry `seq` is damaged.
     """
     try:
-        return store.read(key, seq, entries_max=entries_max, bytes_max=bytes_max)
+        return store.read(
+            key, seq, entries_max=entries_max, bytes_max=bytes_max, with_payload=False
+        )
     except StoreDamaged:
         # One of them is. Which one shows when each is asked for alone.
         page: list[StoredEntry] = []
@@ -94,7 +96,9 @@ def sound_entries(
     """
     while True:
         try:
-            page = store.read(key, first, entries_max=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES)
+            page = store.read(
+                key, first, entries_max=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES, with_payload=False
+            )
         except StoreDamaged:
             info = store.log(key)
             if info is None:

@@ -142,7 +142,9 @@ class Writing:
     def _numbered(self, log: LogKey, due: int, last: int | None) -> tuple[bytes, int]:
         if last is not None and due > last:
             return b"", due
-        rows = self._store.read(log, due, entries_max=READ_ENTRIES, bytes_max=READ_BYTES, end=last)
+        rows = self._store.read(
+            log, due, entries_max=READ_ENTRIES, bytes_max=READ_BYTES, end=last, with_payload=False
+        )
         found: list[StoredEntry] = []
         for stored in rows:
             if stored.seq != due or stored.payload_state is not PayloadState.PRESENT:

@@ -49,6 +49,7 @@ from .errors import (
     PayloadBusy,
     PayloadDropped,
     PayloadMismatch,
+    PayloadTooLarge,
     PayloadUnavailable,
     SQLiteTooOld,
     StoreBusy,
@@ -126,6 +127,7 @@ from .store import Store
 from .subscriptions import FULL, PolicyKind, Subscription, subscription_of
 from .system import PayloadHandle, System, wall_clock_us
 from .tidying import PAUSE_S, Keeper
+from .with_payload import PAYLOAD_BYTES_MAX, EntryWithPayload, at_hand
 
 __all__ = [
     "ALL",
@@ -134,6 +136,7 @@ __all__ = [
     "INLINE_BYTES_MAX",
     "OWN_SOURCE",
     "PAUSE_S",
+    "PAYLOAD_BYTES_MAX",
     "SAID_EVERY_S",
     "AlarmBook",
     "All",
@@ -158,6 +161,7 @@ __all__ = [
     "Dropped",
     "EntryRejected",
     "EntryRejectedInfo",
+    "EntryWithPayload",
     "ExplainedError",
     "Fault",
     "Follow",
@@ -196,6 +200,7 @@ __all__ = [
     "PayloadReader",
     "PayloadSink",
     "PayloadState",
+    "PayloadTooLarge",
     "PayloadUnavailable",
     "PeerRule",
     "PeerState",
@@ -230,6 +235,7 @@ __all__ = [
     "System",
     "Tidied",
     "WriteScope",
+    "at_hand",
     "check_batches",
     "check_fork",
     "check_log",

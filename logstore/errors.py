@@ -176,6 +176,10 @@ class PayloadUnavailable(StoreError):
     """The payload is not held whole."""
 
 
+class PayloadTooLarge(StoreError):
+    """A payload is larger than the program takes whole: `Store.open_payload` reads it in pieces."""
+
+
 class PayloadDropped(StoreError):
     """The payload was dropped while it was received. Its bytes are gone from the store."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, overload
 
 from wire import U64_MAX, LogKey
 
@@ -46,6 +46,7 @@ from .rows import load_changed_logs, load_log, load_logs_after
 from .runs import is_held, load_runs
 from .shortfall import Holding, Shortfall, count_holding, count_shortfall
 from .subscriptions import Subscription
+from .with_payload import PAYLOAD_BYTES_MAX, EntryWithPayload, with_payload
 
 if TYPE_CHECKING:
     import apsw
@@ -166,22 +167,106 @@ class StoreView:
     def entry(self, key: AnyLog, seq: int) -> StoredEntry | None:
         """One entry, None if it is not held or may not be served. Raises StoreDamaged."""
         check_number("seq", seq)
-        found = self.read(key, seq, entries_max=1, bytes_max=0, end=seq)
+        found = self.read(key, seq, entries_max=1, bytes_max=0, end=seq, with_payload=False)
         return found[0] if found else None
 
+    @overload
     def read(
-        self, key: AnyLog, start: int, *, entries_max: int, bytes_max: int, end: int | None = None
-    ) -> list[StoredEntry]:
+        self,
+        key: AnyLog,
+        start: int,
+        *,
+        entries_max: int,
+        bytes_max: int,
+        end: int | None = None,
+        with_payload: Literal[True] = True,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+    ) -> list[EntryWithPayload]: ...
+    @overload
+    def read(
+        self,
+        key: AnyLog,
+        start: int,
+        *,
+        entries_max: int,
+        bytes_max: int,
+        end: int | None = None,
+        with_payload: Literal[False],
+    ) -> list[StoredEntry]: ...
+    def read(
+        self,
+        key: AnyLog,
+        start: int,
+        *,
+        entries_max: int,
+        bytes_max: int,
+        end: int | None = None,
+        with_payload: bool = True,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+    ) -> Sequence[StoredEntry]:
         """Entries from `start` on, ascending, gaps left out; at least one if there is one.
 
-        Ends after `entries_max` entries, before `bytes_max` bytes of encodings and inline payloads
-        are exceeded, and at `end`. Raises StoreDamaged, naming the entry, where bytes on disk are
-        not those that were stored.
+        Ends after `entries_max` entries, before `bytes_max` bytes of encodings and payloads are
+        exceeded, and at `end`. An entry whose payload is not held is left out too; that of one
+        above `payload_bytes_max` raises PayloadTooLarge where it is taken from the entry. Without
+        `with_payload` all entries come, and of payloads only those in rows (`StoredEntry`). Raises
+        StoreDamaged, naming the entry, where bytes on disk are not those that were stored.
         """
         key = self._log(key)
-        check_numbers(start=start, entries_max=entries_max, bytes_max=bytes_max, end=end)
+        check_numbers(
+            start=start,
+            entries_max=entries_max,
+            bytes_max=bytes_max,
+            end=end,
+            payload_bytes_max=payload_bytes_max,
+        )
+        if with_payload:
+            return self._read_whole(key, start, end, entries_max, bytes_max, payload_bytes_max)
         with self._database.read() as db:
             return reading.read_entries(db, key, start, end, entries_max, bytes_max)
+
+    def _read_whole(
+        self,
+        key: LogKey,
+        start: int,
+        end: int | None,
+        entries_max: int,
+        bytes_max: int,
+        payload_bytes_max: int,
+    ) -> list[EntryWithPayload]:
+        found: list[EntryWithPayload] = []
+        room = bytes_max
+        while len(found) < entries_max:
+            with self._database.read() as db:
+                # Over those without a payload, of which there may be a million.
+                due = reading.next_payload(db, key, start)
+                if due is None or (end is not None and due > end):
+                    break
+                count = entries_max - len(found)
+                page = reading.read_entries(db, key, due, end, count, max(room, 0))
+            for entry in page:
+                start = entry.seq + 1
+                whole = self.with_payload(entry, payload_bytes_max=payload_bytes_max)
+                if whole is None:
+                    continue
+                if whole.payload_bytes <= payload_bytes_max:
+                    room -= whole.payload_bytes
+                room -= len(whole.encoded)
+                if room < 0 and found:
+                    return found
+                found.append(whole)
+        return found
+
+    def with_payload(
+        self, entry: StoredEntry, *, payload_bytes_max: int = PAYLOAD_BYTES_MAX
+    ) -> EntryWithPayload | None:
+        """An entry and its payload, read if that is in a file; None if it is not held.
+
+        Raises StoreDamaged where the payload is not the one that the entry names.
+        """
+        return with_payload(
+            entry, payload_bytes_max, lambda each: self.open_payload(each.key, each.seq)
+        )
 
     def first_since(
         self, key: AnyLog, first: int, last: int, since: int, count: int | None

@@ -30,12 +30,14 @@ from collections.abc import (
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, Self, TypeVar
+from typing import BinaryIO, Final, Literal, Self, TypeVar, overload
 
 from logstore import (
+    PAYLOAD_BYTES_MAX,
     AnyLog,
     AnyTarget,
     Appended,
+    EntryWithPayload,
     KeepRule,
     LogInfo,
     Statistics,
@@ -43,8 +45,10 @@ from logstore import (
     StoredEntry,
     Subscription,
     Tidied,
+    check_number,
 )
 from peer.api import (
+    OLDEST,
     OUTSIDE,
     Address,
     Doors,
@@ -54,9 +58,10 @@ from peer.api import (
     PeerAddress,
     Reason,
     SyncSummary,
+    Taking,
     unobserved,
 )
-from peer.bridge import Ahead, Bridged, Call
+from peer.bridge import Ahead, Bridged, Call, payload_size
 from wire import LogKey
 
 __all__ = ["Peer"]
@@ -181,14 +186,39 @@ class Peer(Bridged):
         """`peer.api.Peer.fetch`."""
         await self._call(partial(self._peer.fetch, log, first, last, timeout_s=timeout_s))
 
+    @overload
+    def entries(
+        self,
+        target: AnyTarget | None = None,
+        *,
+        after: int | None = OLDEST,
+        with_payload: Literal[True] = True,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        idle_s: float | None = None,
+        cursor: str | None = None,
+    ) -> AsyncGenerator[EntryWithPayload, None]: ...
+    @overload
+    def entries(
+        self,
+        target: AnyTarget | None = None,
+        *,
+        after: int | None = OLDEST,
+        with_payload: bool,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        idle_s: float | None = None,
+        cursor: str | None = None,
+    ) -> AsyncGenerator[StoredEntry, None]: ...
     async def entries(
         self,
         target: AnyTarget | None = None,
         *,
-        after: int | None = 0,
+        after: int | None = OLDEST,
         with_payload: bool = True,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        idle_s: float | None = None,
+        cursor: str | None = None,
     ) -> AsyncGenerator[StoredEntry, None]:
-        """`peer.api.Peer.entries`, read ahead by 256 entries at most."""
+        """`peer.api.Peer.entries`, read ahead by 256 entries and 16 MiB of payloads at most."""
         loop, news = self._own_loop(), asyncio.Event()
         over = loop.create_future()
 
@@ -196,10 +226,15 @@ class Peer(Bridged):
             _settle(over)
             news.set()
 
-        ahead: Ahead[StoredEntry] = Ahead(self._bridge, partial(self._in_loop, news.set))
+        ahead: Ahead[StoredEntry] = Ahead(
+            self._bridge, partial(self._in_loop, news.set), payload_size
+        )
+        bytes_max = payload_bytes_max if with_payload else None
+        check_number("payload_bytes_max", payload_bytes_max)
+        what = Taking(target, after, bytes_max, idle_s, cursor)
+        read_ahead = partial(self._read_ahead, ahead, what)
         call: Call[None] = Call(partial(self._in_loop, end))
-        entries = self._peer.entries(target, after=after, with_payload=with_payload)
-        self._bridge.begin(call, partial(ahead.fill, entries))
+        self._bridge.begin(call, read_ahead)
         taken = 0
         try:
             while True:
@@ -219,6 +254,10 @@ class Peer(Bridged):
         finally:
             self._bridge.cancel(call)
             await _until(over, partial(self._bridge.cancel, call))
+
+    async def ack(self, entry: StoredEntry, *, cursor: str | None = None) -> None:
+        """`peer.api.Peer.ack`."""
+        await self._call(partial(self._peer.ack, entry, cursor=cursor))
 
     async def wait_for(self, log: AnyLog, seq: int, *, timeout_s: float | None = None) -> LogInfo:
         """`peer.api.Peer.wait_for`."""

@@ -13,7 +13,6 @@ There is no global state: any number of peers may run in one program, also on st
 
 import random
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -33,24 +32,21 @@ import trio
 
 from logstore import (
     AnyLog,
-    AnyTarget,
     Appended,
     LogClosed,
     LogInfo,
     OwnLogsReadOnly,
-    PayloadState,
     Statistics,
     Store,
-    StoredEntry,
     check_batches,
     check_payloads,
-    check_place,
     check_range,
     check_signing,
     wrong_type,
 )
 from peer import counted, seq_span
 from peer.node import (
+    OLDEST,
     Address,
     CannotConnectError,
     CannotListenError,
@@ -73,7 +69,8 @@ from peer.node import (
     Reason,
     SyncError,
     SyncSummary,
-    Wishes,
+    Takes,
+    Taking,
     address_in,
     asked_in,
     called_in,
@@ -82,18 +79,17 @@ from peer.node import (
     check_timeout,
     hear_first,
     held_up_to,
-    is_of,
     log_in,
     memory_link,
     metrics_address,
     newest_held_by,
     news_of,
+    read_ahead,
     running_node,
     serving_metrics,
     stage,
     subject_in,
     sync_once,
-    target_in,
     target_of,
     unobserved,
     why_log,
@@ -108,6 +104,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ENTERED_ONCE",
     "NO_TRIO",
+    "OLDEST",
     "OUTSIDE",
     "Address",
     "CannotConnectError",
@@ -127,14 +124,14 @@ __all__ = [
     "Reason",
     "SyncError",
     "SyncSummary",
+    "Taking",
     "memory_link",
+    "read_ahead",
     "sync",
     "unobserved",
 ]
 
 T = TypeVar("T")
-READ_ENTRIES: Final = 256
-READ_BYTES: Final = 1 << 20
 
 OUTSIDE: Final = "a Peer runs inside `with Peer(...)` or `async with Peer(...)`"
 ENTERED_ONCE: Final = "a Peer is entered once: make a new one, Peer(store), for each block"
@@ -144,7 +141,7 @@ NO_TRIO: Final = (
 )
 
 
-class Peer(Wishes):
+class Peer(Takes):
     """A node on a store, running inside an `async with` block of the caller's program.
 
     What a method has returned or yielded, every later call knows of, `status` and `why` as well.
@@ -189,6 +186,7 @@ class Peer(Wishes):
             else self._measured(config, where, observer, rng)
         )
         self._entered = False
+        self._readings = {}
         self._started: Node | None = None
         self._pending = PendingCalls(OUTSIDE)
         self._overview: Overview | None = None
@@ -384,53 +382,6 @@ class Peer(Wishes):
             except RuntimeError:
                 # The node has ended by a fault, and would be the last to know.
                 await trio.to_thread.run_sync(self.store.unwant, log, first, last)
-
-    async def entries(
-        self,
-        target: AnyTarget | None = None,
-        *,
-        after: int | None = 0,
-        with_payload: bool = True,
-    ) -> AsyncGenerator[StoredEntry, None]:
-        """Entries as they are stored, by whomever, without end.
-
-        `target`: of one log, of one author (32 bytes), or all. `after`: the `ingest` number of the
-        last entry that was taken, from which to go on; 0 begins with the oldest, None with what is
-        new from now on. `with_payload` waits for an entry's payload; without, an entry comes as
-        soon as it is verified, and once more when its payload has come or was deleted. Payloads
-        above 64 KiB are not in the entry but opened with `Store.open_payload`.
-        """
-        node = self.node
-        found_target = None if target is None else await target_in(self.store, target)
-        if after is not None:
-            check_place(after)
-        position = after
-        if position is None:
-            position = await trio.to_thread.run_sync(self.store.position)
-        with news_of(node) as news:
-            while True:
-                read = partial(
-                    self.store.read_changes,
-                    position,
-                    entries_max=READ_ENTRIES,
-                    bytes_max=READ_BYTES,
-                )
-                with self._pending.waiting():
-                    found = node.host.fresh_after(position)
-                    if found is None and position >= node.host.told:
-                        found = []
-                    elif found is None:
-                        found = await trio.to_thread.run_sync(read)
-                    if found:
-                        await node.host.until_told(found[-1].ingest)
-                for entry in found:
-                    position = entry.ingest
-                    present = entry.payload_state is PayloadState.PRESENT
-                    if is_of(entry.key, found_target) and (present or not with_payload):
-                        yield entry
-                if not found:
-                    with self._pending.waiting():
-                        await news.wait()
 
     async def wait_for(self, log: AnyLog, seq: int, *, timeout_s: float | None = None) -> LogInfo:
         """Returns once all that is wanted of a log up to an entry is held; payloads do not count.

@@ -21,21 +21,24 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import BinaryIO, Self, TypeVar
+from typing import BinaryIO, Literal, Self, TypeVar, overload
 
 from logstore import (
+    PAYLOAD_BYTES_MAX,
     AnyLog,
     AnyTarget,
     Appended,
+    EntryWithPayload,
     KeepRule,
     LogInfo,
     Statistics,
     StoredEntry,
     Subscription,
     Tidied,
+    check_number,
 )
-from peer.api import Address, Greedy, PeerAddress, Reason, SyncSummary
-from peer.bridge import Ahead, Bridged, Call, wait_for
+from peer.api import OLDEST, Address, Greedy, PeerAddress, Reason, SyncSummary, Taking
+from peer.bridge import Ahead, Bridged, Call, payload_size, wait_for
 from wire import LogKey
 
 __all__ = ["Peer"]
@@ -135,21 +138,49 @@ class Peer(Bridged):
         """`peer.api.Peer.fetch`."""
         self._call(partial(self._peer.fetch, log, first, last, timeout_s=timeout_s))
 
+    @overload
     def entries(
         self,
         target: AnyTarget | None = None,
         *,
-        after: int | None = 0,
+        after: int | None = OLDEST,
+        with_payload: Literal[True] = True,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        idle_s: float | None = None,
+        cursor: str | None = None,
+    ) -> Generator[EntryWithPayload, None, None]: ...
+    @overload
+    def entries(
+        self,
+        target: AnyTarget | None = None,
+        *,
+        after: int | None = OLDEST,
+        with_payload: bool,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        idle_s: float | None = None,
+        cursor: str | None = None,
+    ) -> Generator[StoredEntry, None, None]: ...
+    def entries(
+        self,
+        target: AnyTarget | None = None,
+        *,
+        after: int | None = OLDEST,
         with_payload: bool = True,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        idle_s: float | None = None,
+        cursor: str | None = None,
     ) -> Generator[StoredEntry, None, None]:
-        """`peer.api.Peer.entries`, read ahead by 256 entries at most."""
+        """`peer.api.Peer.entries`, read ahead by 256 entries and 16 MiB of payloads at most."""
         self._check_elsewhere()
         news: SimpleQueue[None] = SimpleQueue()
-        ahead: Ahead[StoredEntry] = Ahead(self._bridge, partial(news.put, None))
+        ahead: Ahead[StoredEntry] = Ahead(self._bridge, partial(news.put, None), payload_size)
+        bytes_max = payload_bytes_max if with_payload else None
+        check_number("payload_bytes_max", payload_bytes_max)
+        what = Taking(target, after, bytes_max, idle_s, cursor)
+        read_ahead = partial(self._read_ahead, ahead, what)
         call: Call[None] = Call(partial(news.put, None))
-        entries = self._peer.entries(target, after=after, with_payload=with_payload)
         try:
-            self._bridge.begin(call, partial(ahead.fill, entries))
+            self._bridge.begin(call, read_ahead)
             while True:
                 # Looked at first: what came before the end is taken before it.
                 is_over = call.is_over
@@ -165,6 +196,10 @@ class Peer(Bridged):
             # Forgotten in a cycle, it is closed by whichever thread collects that.
             if not self._bridge.is_here:
                 wait_for(call, news)
+
+    def ack(self, entry: StoredEntry, *, cursor: str | None = None) -> None:
+        """`peer.api.Peer.ack`."""
+        self._call(partial(self._peer.ack, entry, cursor=cursor))
 
     def wait_for(self, log: AnyLog, seq: int, *, timeout_s: float | None = None) -> LogInfo:
         """`peer.api.Peer.wait_for`."""

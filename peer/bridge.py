@@ -36,7 +36,15 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
-from logstore import Follow, KeepRule, Store, Subscription
+from logstore import (
+    INLINE_BYTES_MAX,
+    Follow,
+    KeepRule,
+    PayloadTooLarge,
+    Store,
+    StoredEntry,
+    Subscription,
+)
 from peer.api import (
     ENTERED_ONCE,
     OUTSIDE,
@@ -48,12 +56,16 @@ from peer.api import (
     Observer,
     Peer,
     PeerAddress,
+    Taking,
+    read_ahead,
     unobserved,
 )
 
 THREAD_NAME: Final = "bamboo-peer"
 AHEAD: Final = 256
-"""Entries that are read and not yet taken by who iterates."""
+"""Entries that are read and not yet taken by who iterates..."""
+AHEAD_BYTES: Final = 16 << 20
+"""... and bytes of their payloads, that of the last one apart."""
 
 T = TypeVar("T")
 
@@ -255,9 +267,15 @@ class Bridge:
 class Ahead(Generic[T]):
     """What an iteration reads ahead. `wake` is called in the thread, for who found nothing."""
 
-    def __init__(self, bridge: Bridge, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, bridge: Bridge, wake: Callable[[], None], size: Callable[[T], int] = lambda _: 0
+    ) -> None:
         self._bridge = bridge
         self._wake = wake
+        self._size = size
+        self._bytes = 0
+        self._all_taken: trio.Event | None = None
+        """What the end of the reading waits for."""
         self._lock = threading.Lock()
         self._items: deque[T] = deque()
         self._sleeps = False
@@ -271,7 +289,9 @@ class Ahead(Generic[T]):
             async for item in items:
                 with self._lock:
                     self._items.append(item)
-                    room = trio.Event() if len(self._items) >= AHEAD else None
+                    self._bytes += self._size(item)
+                    is_far = len(self._items) >= AHEAD or self._bytes >= AHEAD_BYTES
+                    room = trio.Event() if is_far else None
                     self._room = room
                     sleeps, self._sleeps = self._sleeps, False
                 if sleeps:
@@ -284,14 +304,38 @@ class Ahead(Generic[T]):
         with self._lock:
             if not self._items:
                 self._sleeps = True
+                if self._all_taken is not None:
+                    self._bridge.soon(self._all_taken.set)
                 return []
             item = self._items.popleft()
-            room = self._room if len(self._items) <= AHEAD // 2 else None
+            self._bytes -= self._size(item)
+            is_near = len(self._items) <= AHEAD // 2 and self._bytes <= AHEAD_BYTES // 2
+            room = self._room if is_near else None
             if room is not None:
                 self._room = None
         if room is not None:
             self._bridge.soon(room.set)
         return [item]
+
+    async def taken(self) -> None:
+        """In the thread: returns once whoever iterates has come back for more than there is."""
+        with self._lock:
+            if self._sleeps:
+                return
+            self._all_taken = trio.Event()
+        await self._all_taken.wait()
+
+
+def payload_size(entry: StoredEntry) -> int:
+    """The bytes that an entry has of its payload, which may be large."""
+    return entry.payload_bytes if entry.payload_bytes <= INLINE_BYTES_MAX else _large(entry)
+
+
+def _large(entry: StoredEntry) -> int:
+    try:
+        return len(entry.payload or b"")
+    except PayloadTooLarge:
+        return 0
 
 
 class Bridged:
@@ -319,6 +363,10 @@ class Bridged:
             metrics=metrics,
         )
         self._bridge = Bridge(self._peer)
+
+    async def _read_ahead(self, ahead: Ahead[StoredEntry], what: Taking) -> None:
+        """In the thread: what `entries` of a facade hands out."""
+        await ahead.fill(read_ahead(self._peer, what, ahead.taken))
 
     def connect(
         self, address: str | Address | PeerAddress, *, greedy: Greedy | None = None

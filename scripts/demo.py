@@ -177,8 +177,8 @@ class Demo:
     def payloads(self, name: str, author: str) -> str:
         """All payloads of an author's log 0 that are in a store, read directly."""
         with Store.open(self.folder / name, readonly=True) as store:
-            found = store.read(LogKey.parse(author), 1, entries_max=2 * LINES, bytes_max=1 << 20)
-        return b"".join(entry.payload or b"" for entry in found).decode()
+            found = store.read(LogKey(author), 1, entries_max=2 * LINES, bytes_max=1 << 20)
+        return b"".join(entry.payload for entry in found).decode()
 
     def both_have(self, author: str, payloads: str) -> bool:
         """Whether both stores hold exactly these payloads of an author's log."""

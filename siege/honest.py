@@ -245,8 +245,7 @@ async def _arrive(orders: HonestOrders, pulse: Pulse, folder: Path) -> None:
             await peer.follow(log)
             peer.connect(orders.address)
             async for entry in peer.entries(log):
-                if entry.payload is not None:
-                    pulse.lives_ms.append((time.monotonic() - float(entry.payload)) * 1000)
+                pulse.lives_ms.append((time.monotonic() - float(entry.payload)) * 1000)
 
 
 async def _pulse(orders: HonestOrders, folder: Path) -> None:

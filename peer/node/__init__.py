@@ -60,10 +60,11 @@ from .patience import within
 from .pending import PendingCalls, news_of
 from .probing import newest_held_by
 from .syncing import SyncError, SyncSummary, sync_once
-from .wishing import Wishes
+from .taking import OLDEST, Takes, Taking, read_ahead
 
 __all__ = [
     "DEFAULT_PORT",
+    "OLDEST",
     "Address",
     "Asked",
     "Backoff",
@@ -101,9 +102,10 @@ __all__ = [
     "StoreHost",
     "SyncError",
     "SyncSummary",
+    "Takes",
+    "Taking",
     "Terms",
     "UnknownNameError",
-    "Wishes",
     "address_in",
     "address_of",
     "addresses_reached",
@@ -134,6 +136,7 @@ __all__ = [
     "parse_greedy",
     "part_of_payload",
     "parts_of",
+    "read_ahead",
     "read_status",
     "run_export",
     "running_node",

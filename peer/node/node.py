@@ -561,7 +561,7 @@ class Node:
             self._look_soon()
 
     def _look_soon(self) -> None:
-        # The host goes on reading for a moment when the node has ended, which looks at nothing more.
+        # The host reads on for a moment when the node has ended, which looks at nothing more.
         if not self._looking_at_wants and not self._nursery.cancel_scope.cancel_called:
             self._looking_at_wants = True
             self._nursery.start_soon(self._look_until_seen)

@@ -36,5 +36,5 @@ def test_a_store_whose_clock_leaps_meanwhile_goes_on(
         monkeypatch.setattr(time, "clock_gettime", lambda clock: seconds)
         assert wall_clock_us() <= LATEST_US
         key = store.append([b"a"])[0].key
-        (entry,) = store.read(key, 1, entries_max=1, bytes_max=100)
+        (entry,) = store.read(key, 1, entries_max=1, bytes_max=100, with_payload=False)
         assert rfc3339(entry.received_at).startswith(year)

@@ -16,7 +16,7 @@ KEY = LogKey(bytes(AUTHOR_KEY.verify_key), 0)
 
 def held(own: CommandLine, key: LogKey = KEY) -> list[tuple[int, bytes | None]]:
     with Store.open(own.store, readonly=True) as store:
-        rows = store.read(key, 1, entries_max=10_000, bytes_max=1 << 30)
+        rows = store.read(key, 1, entries_max=10_000, bytes_max=1 << 30, with_payload=False)
         return [(row.seq, row.payload) for row in rows]
 
 
@@ -311,5 +311,8 @@ def test_the_payload_states_after_an_import(own: CommandLine) -> None:
     one, two = make_log(words(2))
     own("import", stdin=f"{one.line()}\n{two.line(payload=False)}\n".encode())
     with Store.open(own.store, readonly=True) as store:
-        states = [row.payload_state for row in store.read(KEY, 1, entries_max=9, bytes_max=9999)]
+        states = [
+            row.payload_state
+            for row in store.read(KEY, 1, entries_max=9, bytes_max=9999, with_payload=False)
+        ]
     assert states == [PayloadState.PRESENT, PayloadState.MISSING]

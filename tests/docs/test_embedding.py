@@ -23,7 +23,7 @@ CELL = "python cell"
 
 def test_every_program_of_the_page_does_what_it_shows(tmp_path: Path) -> None:
     found = [block for block in blocks(page("docs/embedding.md")) if block.info != CELL]
-    assert len(found) == 20
+    assert len(found) == 22
     with Tour(tmp_path) as tour:
         for block in found:
             tour.follow(block)

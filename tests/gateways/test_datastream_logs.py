@@ -129,7 +129,9 @@ def copy(source: Store, replica: Store, key: LogKey) -> None:
     info = replica.log(key)
     have = info.height if info else 0
     new = []
-    for entry in source.read(key, have + 1, entries_max=10_000, bytes_max=1 << 30):
+    for entry in source.read(
+        key, have + 1, entries_max=10_000, bytes_max=1 << 30, with_payload=False
+    ):
         payload = entry.payload
         if payload is None:
             with source.open_payload(key, entry.seq) as reader:
@@ -145,7 +147,7 @@ def test_nothing_behind_a_gap_or_a_missing_payload_is_visible() -> None:
     with Store.memory() as source, Store.memory() as replica:
         key = declare(source)
         source.append([raw(0, 1, b"0"), raw(1, 1, b"1"), raw(2, 1, b"2")])
-        rows = source.read(key, 1, entries_max=9, bytes_max=1 << 20)
+        rows = source.read(key, 1, entries_max=9, bytes_max=1 << 20, with_payload=False)
         entries = [NewEntry(row.seq, row.encoded, row.hash, row.payload) for row in rows]
         stream = StreamLog(replica, key)
         assert stream.standing(stream.update()).standing is Standing.WAITING
@@ -171,7 +173,7 @@ def test_a_stream_goes_back_to_where_its_log_is_forked() -> None:
         state = stream.update()
         assert state.total_entries == 4
         other = raw(1, 1, b"another")
-        rows = source.read(key, 1, entries_max=9, bytes_max=1 << 20)
+        rows = source.read(key, 1, entries_max=9, bytes_max=1 << 20, with_payload=False)
         forked = sign_entry(
             signing_key,
             log_id=0,

@@ -37,7 +37,9 @@ class Receipts(NewestState[str, int]):
         self.sign([(5, [line(name, number) for name, number in values.items()])])
 
     def _entries(self) -> list[tuple[int, bytes]]:
-        entries = self._store.read(self.key, 2, entries_max=10_000, bytes_max=1 << 30)
+        entries = self._store.read(
+            self.key, 2, entries_max=10_000, bytes_max=1 << 30, with_payload=False
+        )
         return [(each.seq, each.payload) for each in entries if each.payload is not None]
 
     def _said(self) -> Said:

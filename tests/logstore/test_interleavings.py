@@ -96,7 +96,10 @@ class World:
     def tidy_own(self, store: Store) -> None:
         """By bytes: what has come meanwhile is kept, and what was there goes for it."""
         store.keep(OWN, KeepRule(bytes=len(LARGE[3])))
-        before = {(OWN, entry.seq) for entry in store.read(OWN, 1, entries_max=9, bytes_max=1)}
+        before = {
+            (OWN, entry.seq)
+            for entry in store.read(OWN, 1, entries_max=9, bytes_max=1, with_payload=False)
+        }
         gone = {(each.key, each.newest_seq) for each in store.tidy(OWN)}
         self.dropped |= before | gone
 
@@ -143,7 +146,7 @@ class World:
 
     def read(self, store: Store) -> None:
         for key in (OWN, FOREIGN.key):
-            for entry in store.read(key, 1, entries_max=9, bytes_max=1 << 20):
+            for entry in store.read(key, 1, entries_max=9, bytes_max=1 << 20, with_payload=False):
                 if entry.payload_state is PayloadState.PRESENT and entry.payload is None:
                     self._read(store, key, entry.seq)
 

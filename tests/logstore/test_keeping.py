@@ -282,7 +282,7 @@ class KeepingMachine(RuleBasedStateMachine):
         self.model.settle()
         assert self.store.keeps() == self.model.rules
         for log, entries in self.model.logs.items():
-            read = self.store.read(log, 1, entries_max=1000, bytes_max=1 << 30)
+            read = self.store.read(log, 1, entries_max=1000, bytes_max=1 << 30, with_payload=False)
             states = {
                 e.seq: "missing" if e.payload_state == "partial" else e.payload_state for e in read
             }
@@ -320,7 +320,7 @@ def put(store: Store, seqs: Iterable[int]) -> None:
 
 
 def present(store: Store, key: LogKey = LOGS[0].key) -> list[int]:
-    read = store.read(key, 1, entries_max=10_000, bytes_max=1 << 30)
+    read = store.read(key, 1, entries_max=10_000, bytes_max=1 << 30, with_payload=False)
     return [entry.seq for entry in read if entry.payload_state is PayloadState.PRESENT]
 
 

@@ -13,7 +13,10 @@ def held(store: Store) -> dict[int, list[bytes | None]]:
     """The payloads of each own log."""
     return {
         info.key.log_id: [
-            entry.payload for entry in store.read(info.key, 1, entries_max=1_000, bytes_max=1 << 30)
+            entry.payload
+            for entry in store.read(
+                info.key, 1, entries_max=1_000, bytes_max=1 << 30, with_payload=False
+            )
         ]
         for info in store.logs(store.author)
     }

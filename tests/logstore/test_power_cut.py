@@ -162,7 +162,9 @@ class World:
     def check(self) -> None:
         """Nothing acknowledged is lost, nothing seen has changed, nothing is half there."""
         assert self.store.own_logs_read_only is None
-        read = self.store.read(self.own_key, 1, entries_max=10_000, bytes_max=1 << 30)
+        read = self.store.read(
+            self.own_key, 1, entries_max=10_000, bytes_max=1 << 30, with_payload=False
+        )
         hashes = {entry.seq: entry.hash for entry in read}
         assert self.own.items() <= hashes.items()
         assert self.shown.items() <= hashes.items()
@@ -172,13 +174,19 @@ class World:
             (log_id, entry.seq): entry.hash
             for log_id in (5, 6)
             for entry in self.store.read(
-                LogKey(self.store.author, log_id), 1, entries_max=10_000, bytes_max=1 << 30
+                LogKey(self.store.author, log_id),
+                1,
+                entries_max=10_000,
+                bytes_max=1 << 30,
+                with_payload=False,
             )
         }
         assert self.both.items() <= together.items()
         counts = [sum(log_id == each for log_id, _ in together) for each in (5, 6)]
         assert counts[0] == 2 * counts[1]
-        held = self.store.read(self.foreign.key, 1, entries_max=10_000, bytes_max=1 << 30)
+        held = self.store.read(
+            self.foreign.key, 1, entries_max=10_000, bytes_max=1 << 30, with_payload=False
+        )
         assert self.put <= {entry.seq for entry in held}
         assert {e.seq: e.hash for e in held}.items() <= {
             seq: e.hash for seq, e in self.foreign.entries.items()
@@ -384,10 +392,10 @@ def test_what_a_failed_sync_may_have_lost_is_not_shown_where_it_cannot_be_writte
     if world.disk.rng.random() < 0.5:
         world.disk.cut_power()
     world.disk.fault = lambda what, number: None
-    shown = world.store.read(world.own_key, 1, entries_max=9, bytes_max=1 << 20)
+    shown = world.store.read(world.own_key, 1, entries_max=9, bytes_max=1 << 20, with_payload=False)
     world.disk.cut_power()
     world.reopen()
-    again = world.store.read(world.own_key, 1, entries_max=9, bytes_max=1 << 20)
+    again = world.store.read(world.own_key, 1, entries_max=9, bytes_max=1 << 20, with_payload=False)
     assert [entry.hash for entry in again] == [entry.hash for entry in shown]
 
 

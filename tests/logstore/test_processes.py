@@ -60,7 +60,7 @@ def start(script: str, path: Path, *arguments: int) -> "subprocess.Popen[str]":
 
 def own_hashes(store: Store) -> dict[int, str]:
     key = LogKey(store.author, 0)
-    found = store.read(key, 1, entries_max=1 << 20, bytes_max=1 << 40)
+    found = store.read(key, 1, entries_max=1 << 20, bytes_max=1 << 40, with_payload=False)
     return {entry.seq: entry.hash.hex() for entry in found}
 
 

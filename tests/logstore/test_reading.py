@@ -14,7 +14,9 @@ def test_batches_end_at_a_number_of_entries_of_bytes_and_at_an_end(memory: Store
     key = memory.append([b"x" * 100] * 20)[0].key
 
     def seqs(start: int, entries: int, size: int, end: int | None = None) -> list[int]:
-        found = memory.read(key, start, entries_max=entries, bytes_max=size, end=end)
+        found = memory.read(
+            key, start, entries_max=entries, bytes_max=size, end=end, with_payload=False
+        )
         return [entry.seq for entry in found]
 
     assert seqs(1, 3, 1 << 20) == [1, 2, 3]
@@ -22,12 +24,14 @@ def test_batches_end_at_a_number_of_entries_of_bytes_and_at_an_end(memory: Store
     assert seqs(21, 5, 1 << 20) == []
     assert seqs(0, 1, 1 << 20) == [1]
     assert seqs(5, 10, 1 << 20, 7) == [5, 6, 7]
-    first, second = memory.read(key, 1, entries_max=2, bytes_max=1 << 20)
+    first, second = memory.read(key, 1, entries_max=2, bytes_max=1 << 20, with_payload=False)
     size = len(first.encoded) + len(second.encoded) + 200
     assert seqs(1, 10, size) == [1, 2]
     assert seqs(1, 10, size - 1) == [1]
     assert seqs(1, 10, 0) == [1]
-    assert memory.read(LogKey(bytes(32), 0), 1, entries_max=1, bytes_max=1) == []
+    assert (
+        memory.read(LogKey(bytes(32), 0), 1, entries_max=1, bytes_max=1, with_payload=False) == []
+    )
 
 
 def test_an_entry_that_is_not_held_is_none(memory: Store) -> None:
@@ -204,7 +208,7 @@ def test_threads_share_a_store(store: Store) -> None:
 
     def read() -> None:
         for _ in range(50):
-            found = store.read(log.key, 1, entries_max=1000, bytes_max=1 << 20)
+            found = store.read(log.key, 1, entries_max=1000, bytes_max=1 << 20, with_payload=False)
             assert [e.seq for e in found] == list(range(1, len(found) + 1))
             assert len(found) % 5 == 0
 
@@ -237,7 +241,9 @@ def test_the_work_of_a_call_does_not_grow_with_the_store(memory: Store) -> None:
             lambda: memory.put_entries(there.key, there_entries[:128], source="peer"),
             lambda: memory.put_entries(there.key, there_entries[128:], source="peer"),
             lambda: memory.put_entries(there.key, there_entries, source="peer"),
-            lambda: memory.read(log.key, 100, entries_max=100, bytes_max=1 << 20),
+            lambda: memory.read(
+                log.key, 100, entries_max=100, bytes_max=1 << 20, with_payload=False
+            ),
             lambda: memory.changes(50, 20),
             lambda: memory.changed_logs(memory.position() - 1),
             lambda: memory.missing_payloads(log.key, limit=1),

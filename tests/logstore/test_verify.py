@@ -157,7 +157,9 @@ def content_of(path: Path) -> list[object]:
             found.append(store.runs(info.key, limit=1000))
             found.append(store.missing_payloads(info.key, limit=1000))
             found.append(store.shortfall(info.key, Subscription(max_bytes=100)))
-            entries = store.read(info.key, 1, entries_max=1000, bytes_max=1 << 30)
+            entries = store.read(
+                info.key, 1, entries_max=1000, bytes_max=1 << 30, with_payload=False
+            )
             found.extend(entries)
             for entry in entries:
                 if entry.payload_state == "present":
@@ -263,7 +265,7 @@ def test_an_index_out_of_order_sends_nobody_round_in_circles(store: Store) -> No
         assert f"{key}: the index and the rows differ in order" in found
         assert any("database is damaged" in fault for fault in found)
         with pytest.raises(StoreDamaged, match="out of order"):
-            again.read(key, 1, entries_max=9, bytes_max=9999)
+            again.read(key, 1, entries_max=9, bytes_max=9999, with_payload=False)
 
 
 def test_logs_out_of_order_are_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,11 +289,11 @@ def test_one_damaged_log_leaves_the_others_readable(store: Store) -> None:
     with store._database.write() as transaction:
         transaction.db.execute("UPDATE entries SET encoded = zeroblob(9) WHERE ingest = 3")
     with pytest.raises(StoreDamaged, match=f"{own}/3"):
-        store.read(own, 1, entries_max=100, bytes_max=1 << 20)
+        store.read(own, 1, entries_max=100, bytes_max=1 << 20, with_payload=False)
     with pytest.raises(StoreDamaged, match=f"{own}/3"):
         store.hashes(own, [3])
-    assert len(store.read(own, 4, entries_max=100, bytes_max=1 << 20)) == 28
-    assert len(store.read(log.key, 1, entries_max=100, bytes_max=1 << 20)) == 20
+    assert len(store.read(own, 4, entries_max=100, bytes_max=1 << 20, with_payload=False)) == 28
+    assert len(store.read(log.key, 1, entries_max=100, bytes_max=1 << 20, with_payload=False)) == 20
 
 
 @pytest.mark.parametrize("page", range(1, 12))

@@ -41,9 +41,9 @@ async def until(true: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def take(peer: Peer, count: int, **options: int) -> list[StoredEntry]:
+async def take(peer: Peer, count: int, after: int = 0) -> list[StoredEntry]:
     found: list[StoredEntry] = []
-    stream = peer.entries(**options)  # type: ignore[arg-type]
+    stream = peer.entries(after=after)
     async for entry in stream:
         found.append(entry)
         if len(found) == count:

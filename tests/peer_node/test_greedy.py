@@ -199,7 +199,7 @@ class LyingReader:
 
 def copy(source: Store, target: Store, key: LogKey) -> None:
     """Give a store the entries of another one."""
-    for entry in source.read(key, 1, entries_max=9, bytes_max=1 << 30):
+    for entry in source.read(key, 1, entries_max=9, bytes_max=1 << 30, with_payload=False):
         payload: bytes | PayloadFile = entry.payload or PAYLOAD
         if entry.payload is None:
             digest = entry.encoded[-130:-64]

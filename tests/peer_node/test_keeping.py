@@ -52,7 +52,7 @@ def kept(told: list[Mapping[str, object]]) -> int:
 
 
 def states(store: Store, log: LogKey) -> list[str]:
-    read = store.read(log, 1, entries_max=10_000, bytes_max=1 << 30)
+    read = store.read(log, 1, entries_max=10_000, bytes_max=1 << 30, with_payload=False)
     return [str(entry.payload_state) for entry in read]
 
 

@@ -83,8 +83,16 @@ OF_STORES: tuple[tuple[Callable[[Any], Any], type[Exception], str], ...] = (
     (lambda it: it.log(LogKey._make(["x", 0])), TypeError, "author='x' is a str"),
     (lambda it: list(it.logs(5)), TypeError, "author=5 is an int"),
     (lambda it: list(it.logs("/5")), ValueError, "is a log, and an author is wanted"),
-    (lambda it: it.read(LOG, "1", entries_max=1, bytes_max=1), TypeError, "start='1' is a str"),
-    (lambda it: it.read(LOG, 1, entries_max="1", bytes_max=1), TypeError, "entries_max='1' is"),
+    (
+        lambda it: it.read(LOG, "1", entries_max=1, bytes_max=1, with_payload=False),
+        TypeError,
+        "start='1' is a str",
+    ),
+    (
+        lambda it: it.read(LOG, 1, entries_max="1", bytes_max=1, with_payload=False),
+        TypeError,
+        "entries_max='1' is",
+    ),
     (lambda it: it.entry(LOG, None), TypeError, "seq=None"),
     (lambda it: it.open_payload(LOG, "1"), TypeError, "seq='1' is a str"),
     (lambda it: it.changes("x", 1), TypeError, "after='x' is a str"),

@@ -48,7 +48,9 @@ def make_stores(folder: Path) -> None:
     with Store.create(folder / "other") as other, Store.create(folder / "store") as store:
         payloads = [foreign_payload(seq) for seq in range(1, FOREIGN_ENTRIES + 1)]
         key = other.append(payloads, log_id=FOREIGN_LOG)[0].key
-        held = other.read(key, 1, entries_max=FOREIGN_ENTRIES, bytes_max=1 << 30)
+        held = other.read(
+            key, 1, entries_max=FOREIGN_ENTRIES, bytes_max=1 << 30, with_payload=False
+        )
         entries = [NewEntry(each.seq, each.encoded, each.hash) for each in held]
         store.put_entries(key, entries, source="other")
         store.follow(key)
@@ -122,7 +124,7 @@ def drop(work: Work, store: Store) -> None:
 def fetch(work: Work, store: Store) -> None:
     """Receives payloads that are missing, in pieces and not always to the end."""
     key = next(key for key in (each.key for each in store.logs()) if key.author != store.author)
-    for entry in store.read(key, 1, entries_max=_PAGE, bytes_max=1 << 20):
+    for entry in store.read(key, 1, entries_max=_PAGE, bytes_max=1 << 20, with_payload=False):
         if entry.payload_state is PayloadState.PRESENT or work.rng.random() < 0.5:
             continue
         try:

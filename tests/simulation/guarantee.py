@@ -86,7 +86,9 @@ class Holdings:
         known = self._known.get((node.name, log))
         if known is None or known[0] != position:
             # Those of the class: reads of this one store may be made to fail.
-            found = Store.read(node.store, log, 1, entries_max=1 << 20, bytes_max=1 << 40)
+            found = Store.read(
+                node.store, log, 1, entries_max=1 << 20, bytes_max=1 << 40, with_payload=False
+            )
             held = Held(Store.log(node.store, log), {entry.seq: entry for entry in found})
             known = self._known[node.name, log] = (position, held)
         return known[1]

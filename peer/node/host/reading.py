@@ -276,6 +276,7 @@ def _consecutive(store: Store, command: ReadEntries) -> list[StoredEntry]:
         entries_max=command.entries_max,
         bytes_max=command.bytes_max,
         end=command.last,
+        with_payload=False,
     )
     for index, entry in enumerate(found):
         if entry.seq != command.first + index:

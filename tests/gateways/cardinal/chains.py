@@ -82,7 +82,7 @@ class Replica:
     def take(self, source: Store, key: LogKey, count: int = 1_000) -> int:
         """The next entries of a log; how many there were."""
         first = self._has.get(key, 0) + 1
-        entries = source.read(key, first, entries_max=count, bytes_max=1 << 24)
+        entries = source.read(key, first, entries_max=count, bytes_max=1 << 24, with_payload=False)
         new = [NewEntry(each.seq, each.encoded, each.hash, each.payload) for each in entries]
         if new:
             self.store.put_entries(key, new, source="test")
