@@ -5,9 +5,11 @@ loaded when that command is run and not before, so that each starts fast; `regis
 of commands, `settings` knows where a flag's value comes from, `terminal` is what is printed how.
 """
 
+import sys
 from collections.abc import Sequence
 
 from .interrupting import held_signals
+from .origins import foreign_package
 
 __all__ = ["main"]
 
@@ -18,6 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Most of the time until a command runs goes into imports: Ctrl-C is to be quiet there too,
         # and what asks a node to read its configuration again is not to end it.
         with held_signals():
+            if (foreign := foreign_package()) is not None:
+                print(f"bamboo-peer: {foreign}", file=sys.stderr)
+                return 1
             from .dispatch import dispatch
 
             return dispatch(argv)
