@@ -81,14 +81,16 @@ def check(data: bytes) -> None:
     assert _records(data, 7) == _records(data, len(data) + 1)
     with Store.memory(signing_key=_KEYS[1]) as store:
         store.put_entries(LOG, _NEWS[:_HELD], source="held")
-        before = store.read(LOG, 1, entries_max=_HELD, bytes_max=1 << 20)
+        before = store.read(LOG, 1, entries_max=_HELD, bytes_max=1 << 20, with_payload=False)
         named: list[int] = []
         done = import_bundle(store, io.BytesIO(data), lambda offset, _: named.append(offset))
         assert done.bad == len(named)
         assert not done.forks
         assert all(0 <= offset <= len(data) for offset in named)
-        assert store.read(LOG, 1, entries_max=_HELD, bytes_max=1 << 20) == before
-        for row in store.read(LOG, 1, entries_max=100, bytes_max=1 << 20):
+        assert (
+            store.read(LOG, 1, entries_max=_HELD, bytes_max=1 << 20, with_payload=False) == before
+        )
+        for row in store.read(LOG, 1, entries_max=100, bytes_max=1 << 20, with_payload=False):
             assert row.encoded == ROWS[row.seq - 1][1]
     with Store.memory(signing_key=_KEYS[0]) as store:
         store.put_entries(LOG, _NEWS, source="corpus")

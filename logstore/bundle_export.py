@@ -281,7 +281,9 @@ def brings_payload(plan: Plan, stored: "StoredEntry") -> bool:
 
 def read_page(store: "StoreView", key: LogKey, first: int, last: int) -> list["StoredEntry"]:
     """The next entries that are held."""
-    return store.read(key, first, entries_max=READ_ENTRIES, bytes_max=READ_BYTES, end=last)
+    return store.read(
+        key, first, entries_max=READ_ENTRIES, bytes_max=READ_BYTES, end=last, with_payload=False
+    )
 
 
 def read_piece(reader: "PayloadReader", offset: int) -> bytes:
