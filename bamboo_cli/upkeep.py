@@ -36,8 +36,14 @@ def _drop(args: "Namespace", terminal: "Terminal") -> int:
         last = U64_MAX if args.range.last is None else args.range.last
         dropped = store.drop(args.log, args.range.first, last)
     terminal.result(
-        log_fields(args.log) | {"count": dropped.count, "bytes": json_number(dropped.bytes)},
-        f"{counted(dropped.count, 'payload')}, {counted(dropped.bytes, 'byte')} freed",
+        log_fields(args.log)
+        | {
+            "count": dropped.count,
+            "bytes": json_number(dropped.bytes),
+            "freed": json_number(dropped.freed),
+        },
+        f"{counted(dropped.count, 'payload')}, {counted(dropped.bytes, 'byte')} deleted"
+        + (" (`compact` gives the room to the disk)" if dropped.freed < dropped.bytes else ""),
     )
     return DONE
 

@@ -234,6 +234,8 @@ class Database:
         with self._lock, translated(self.where):
             if self._writer is None:
                 self._writer = self._connect(create=True)
+                # Before anything is written to the file.
+                self._writer.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 _use_log(self._writer)
                 self._has_failed = False
             return self._writer
@@ -310,6 +312,8 @@ class Database:
             try:
                 db.execute("BEGIN IMMEDIATE")
                 self._check_unchanged(db)
+                # Another process may have made it shorter (compacting.py).
+                self._pages = min(self._pages, _page_count(db))
                 transaction = Transaction(db, self._system.now_us())
                 yield transaction
                 transaction.finish()
@@ -317,9 +321,20 @@ class Database:
                 if pages > self._pages:
                     self.reserve.cover(self._growth(pages), frees=frees)
                 db.execute("COMMIT")
-                self._pages = max(pages, self._pages)
-                self._commits += 1
+                self._pages, self._commits = pages, self._commits + 1
                 self._wishes += transaction.changes_wishes
+            except BaseException as error:
+                self._give_up(db, error)
+                raise
+
+    @contextmanager
+    def outside(self) -> Iterator[apsw.Connection]:
+        """The writing connection, for what SQLite does in no transaction of anybody."""
+        with self._lock, translated(self.where):
+            db = self._open_writer()
+            try:
+                self._check_unchanged(db)
+                yield db
             except BaseException as error:
                 self._give_up(db, error)
                 raise

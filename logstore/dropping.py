@@ -52,16 +52,15 @@ class Dropping:
 
     def run(self) -> Dropped:
         """Drops all of it."""
-        count = freed = 0
+        found = Dropped(0, 0)
         while self._next is not None:
             dropped, self._next = self._opened.reserve.free(self._step)
-            count += dropped.count
-            freed += dropped.bytes
+            found = _sum(found, dropped)
             if self._rows_max < DROP_ROWS:
                 self._files.tidy()
         self._files.tidy()
         self._opened.reserve.set_aside()
-        return Dropped(count, freed)
+        return found
 
     def _step(self) -> tuple[Dropped, int | None]:
         """What one transaction drops, and where the next one goes on."""
@@ -81,7 +80,7 @@ class Dropping:
         except StoreFull:
             self._rows_max = DROP_ROWS_FULL
             raise
-        return Dropped(parts.count + whole.count, parts.bytes + whole.bytes), after
+        return _sum(parts, whole), after
 
     def _drop_whole(
         self, transaction: "Transaction", row: LogRow, first: int
@@ -103,18 +102,20 @@ class Dropping:
             ),
         )
         found = list(rows)
-        freed = 0
+        held = freed = 0
         seq = first
         for ingest, blob, received_at, encoded, file_id in found:
             seq = unpack_u64(blob)
-            freed += decode_varu64(encoded, tail_offset(row.key.log_id, seq))[0]
+            size = decode_varu64(encoded, tail_offset(row.key.log_id, seq))[0]
+            held += size
             if file_id is not None:
                 detach_file(db, file_id)
+                freed += size
             _mark(transaction, row, ingest, received_at)
         row.payloads -= len(found)
-        row.bytes -= freed
+        row.bytes -= held
         more = len(found) == self._rows_max and seq < self._last
-        return Dropped(len(found), freed), seq + 1 if more else None
+        return Dropped(len(found), held, freed), seq + 1 if more else None
 
     def _drop_parts(self, transaction: "Transaction", row: LogRow) -> Dropped:
         """Deletes what has come of unfinished payloads; saves nothing."""
@@ -147,7 +148,11 @@ class Dropping:
             if state == PAYLOAD_MISSING:
                 row.missing -= 1
                 remove_missing(db, row, unpack_u64(seq))
-        return Dropped(count, freed)
+        return Dropped(count, freed, freed)
+
+
+def _sum(one: Dropped, other: Dropped) -> Dropped:
+    return Dropped(one.count + other.count, one.bytes + other.bytes, one.freed + other.freed)
 
 
 def _mark(transaction: "Transaction", row: LogRow, ingest: int, received_at: int) -> None:

@@ -228,10 +228,22 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What `drop` deleted."""
+    """What `drop` deleted: payloads, and what was here of them."""
 
     count: int
     bytes: int
+    freed: int = 0
+    """Bytes that the disk has back: of payloads in files. The database keeps its pages for what
+    comes next, until `Store.compact`."""
+
+
+class Compacted(NamedTuple):
+    """What `compact` has come to: what the store takes on the disk, in allocated bytes."""
+
+    bytes_before: int
+    bytes_after: int
+    bytes_left: int
+    """What it would give back as well where no node serves the store and there is room."""
 
 
 class Fault(NamedTuple):

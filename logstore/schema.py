@@ -172,6 +172,9 @@ _BUSY_PAUSE_S: Final = 0.02
 CACHE_KIB: Final = 16_384
 PAGE_BYTES: Final = 4_096
 """SQLite's own choice, with which every store was made."""
+INCREMENTAL: Final = 2
+"""The mode in which SQLite gives back pages when told to (compacting.py). Stores are made with
+it; those of earlier versions have none until they are compacted, and work as well."""
 WAL_PAGES: Final = 4_000
 """The write-ahead log is copied into the database each 16 MiB or so."""
 WAL_BYTES_KEPT: Final = 64 << 20

@@ -21,6 +21,7 @@ from .arguments import (
     check_signing,
 )
 from .backup import write_backup
+from .compacting import Compacting
 from .completing import Completed, Completion, complete_all
 from .database import Transaction
 from .dropping import Dropping
@@ -38,6 +39,7 @@ from .quotas import Ledger, QuotaLimits, Quotas
 from .records import (
     INLINE_BYTES_MAX,
     Appended,
+    Compacted,
     Dropped,
     Fault,
     ForkProof,
@@ -517,6 +519,14 @@ class Store(StoreWishes):
     def drop_stale(self, age_s: float) -> int:
         """Removes parts of payloads that nothing came of for so many seconds; how many."""
         return drop_stale(self._opened, self._files, age_s)
+
+    def compact(self) -> Compacted:
+        """Gives back to the disk what the database has no more use for, in small steps.
+
+        Others may use the store meanwhile. A database of an earlier version is written anew, once:
+        that takes no node beside it, and room. Raises StoreLocked or StoreFull where it lacks them.
+        """
+        return Compacting(self._opened, self._files, os.getpid()).run()
 
     def verify(
         self, key: AnyLog | None = None, *, collect: bool = False

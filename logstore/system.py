@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -222,6 +223,15 @@ class System:
         """How large the disk is that a folder is on; 0 where it does not say."""
         disk = os.statvfs(path)
         return disk.f_blocks * disk.f_frsize
+
+    def allocated_bytes(self, folder: Path) -> int:
+        """What a folder and all below it take on the disk; what goes away meanwhile counts not."""
+        blocks = folder.lstat().st_blocks
+        for parent, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                with suppress(FileNotFoundError):
+                    blocks += os.lstat(os.path.join(parent, name)).st_blocks  # noqa: PTH118 - of many
+        return blocks * 512
 
     def modified_us(self, path: Path) -> int | None:
         """When a file was written to last, microseconds since 1970; None if there is none."""

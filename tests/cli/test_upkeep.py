@@ -13,10 +13,12 @@ from tests.cli.harness import CommandLine, lines_of, make_log, words
 
 def test_drop_deletes_payloads_and_says_how_much(own: CommandLine) -> None:
     own("append", "--lines", stdin=b"aa\nbbb\ncccc\nddddd\n")
-    assert own("drop", own.author, "2..3").text == "2 payloads, 7 bytes freed"
+    assert own("drop", own.author, "2..3").text == (
+        "2 payloads, 7 bytes deleted (`compact` gives the room to the disk)"
+    )
     record = own("drop", own.author, "..", "--json").record
     assert (record["author"], record["log_id"]) == (own.author, 0)
-    assert (record["count"], record["bytes"]) == (2, 7)
+    assert (record["count"], record["bytes"], record["freed"]) == (2, 7, 0)
     held = own("logs", own.author, "--json").record
     assert (held["entries"], held["payloads"], held["missing_payloads"]) == (4, 0, 0)
 
@@ -24,7 +26,27 @@ def test_drop_deletes_payloads_and_says_how_much(own: CommandLine) -> None:
 def test_drop_of_what_is_gone_is_nothing(own: CommandLine) -> None:
     own("append", stdin=b"x")
     own("drop", own.author, 1)
-    assert own("drop", own.author, "1..").text == "0 payloads, 0 bytes freed"
+    assert own("drop", own.author, "1..").text == "0 payloads, 0 bytes deleted"
+
+
+def test_what_was_in_a_file_is_off_the_disk_at_once(own: CommandLine) -> None:
+    own("append", stdin=bytes(100_000))
+    assert own("drop", own.author, 1).text == "1 payload, 100000 bytes deleted"
+    own("append", stdin=bytes(100_000))
+    record = own("drop", own.author, 2, "--json").record
+    assert (record["bytes"], record["freed"]) == (100_000, 100_000)
+
+
+def test_compact_gives_back_what_was_deleted(own: CommandLine) -> None:
+    own("append", "--lines", stdin=b"".join(b"%0999d\n" % n for n in range(3_000)))
+    own("drop", own.author, "..")
+    record = own("compact", "--json").record
+    freed = int(record["bytes_before"]) - int(record["bytes_after"])
+    assert record["bytes_freed"] == freed > 2_000_000
+    again = own("compact")
+    assert (again.status, again.err) == (0, "")
+    assert again.text.endswith(" now")
+    assert own("verify").status == 0
 
 
 @pytest.mark.parametrize("argv", [(), ("3..1",), ("x",), ("1", "2")])

@@ -37,7 +37,7 @@ def content(store: Store) -> Content:
     """All that is held and valid, with the payloads."""
     found: Content = {}
     for info in store.logs():
-        rows = store.read(info.key, 1, entries_max=100_000, bytes_max=1 << 40)
+        rows = store.read(info.key, 1, entries_max=100_000, bytes_max=1 << 40, with_payload=False)
         if rows:
             found[info.key] = [
                 (

@@ -185,6 +185,11 @@ class SimDisk(System):
     def free_bytes(self, path: Path) -> int:
         return 0 if self.room is None else self.room - sum(len(f.seen) for f in self.files.values())
 
+    def allocated_bytes(self, folder: Path) -> int:
+        return sum(
+            len(file.seen) for name, file in self.files.items() if name.startswith(f"{folder}/")
+        )
+
     def disk_bytes(self, path: Path) -> int:
         return self.room or 0
 

@@ -100,6 +100,12 @@ class KeepingMachine(RuleBasedStateMachine):
             self.folder.cleanup()
             self.patch.undo()
 
+    # What goes back to the disk
+
+    @rule()
+    def compact(self) -> None:
+        self.store.compact()
+
     # What comes
 
     @rule(count=st.integers(1, 6))

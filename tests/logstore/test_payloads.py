@@ -319,7 +319,7 @@ def test_a_payload_of_which_a_part_is_held_is_dropped_like_any_other(store: Stor
     with store.payload_sink(log.key, 1, len(LARGE), yamf_hash(LARGE), source="a") as sink:
         sink.write(LARGE[:100])
     before = store.position()
-    assert store.drop(log.key) == Dropped(1, 100)
+    assert store.drop(log.key) == Dropped(1, 100, 100)
     assert payload_files(store) == []
     assert [(c.seq, c.payload_state) for c in store.changes(before, 9)] == [
         (1, PayloadState.DELETED)
@@ -339,7 +339,7 @@ def test_a_part_of_a_payload_that_is_fetched_again_is_dropped_too(store: Store) 
     assert store.want(log.key, 1, 1)
     with store.payload_sink(log.key, 1, len(LARGE), yamf_hash(LARGE), source="a") as sink:
         sink.write(LARGE[:100])
-    assert store.drop(log.key) == Dropped(1, 100)
+    assert store.drop(log.key) == Dropped(1, 100, 100)
     assert not store.wants()
     assert not [each for each in store.verify() if not isinstance(each, LogVerdict)]
 
@@ -364,7 +364,7 @@ def test_nothing_comes_back_of_a_payload_that_is_dropped_while_it_comes(
     sink = store.payload_sink(log.key, 1, len(LARGE), yamf_hash(LARGE), source="a")
     sink.write(LARGE[:50_000])
     assert not sink.is_dropped()
-    assert store.drop(log.key) == Dropped(1, 50_000)
+    assert store.drop(log.key) == Dropped(1, 50_000, 50_000)
     assert sink.is_dropped()
     raises = pytest.raises(PayloadDropped) if way in {"write", "finish"} else nullcontext()
     with raises:

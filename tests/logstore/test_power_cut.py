@@ -143,7 +143,10 @@ class World:
         return [entry._replace(payload=None) for entry in entries]
 
     def _drop(self) -> None:
-        if self.put and self.rng.random() < 0.5:
+        chance = self.rng.random()
+        if chance < 0.2:
+            self.store.compact()
+        elif self.put and chance < 0.6:
             self.store.drop(self.foreign.key, min(self.put), min(self.put) + 2)
         elif self.put:
             self._tidy()

@@ -386,7 +386,7 @@ def test_a_payload_that_is_given_up_during_the_check_is_no_fault(
 
     monkeypatch.setattr(Verifier, "_reaches", drops)
     assert faults(store) == []
-    assert given_up == [Dropped(1, 100)]
+    assert given_up == [Dropped(1, 100, 100)]
 
 
 def test_a_stray_file_stays_while_a_backup_is_made(store: Store) -> None:

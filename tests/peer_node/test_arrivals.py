@@ -126,7 +126,7 @@ async def test_a_payload_that_is_dropped_stops_at_once(bench: Bench) -> None:
     await bench.read(0)
     bench.ask(HALF)
     # Past the host, as another process does it.
-    assert bench.store.drop(bench.author.log) == Dropped(1, HALF)
+    assert bench.store.drop(bench.author.log) == Dropped(1, HALF, HALF)
     finished = await bench.source.wait_for(PayloadFinished)
     assert finished == PayloadFinished(sink, Verdict.DROPPED)
     assert await bench.reader.wait_for(PayloadWithdrawn) == PayloadWithdrawn(5, 1)

@@ -1,0 +1,43 @@
+"""`compact`: what was deleted goes back to the disk."""
+
+from typing import TYPE_CHECKING
+
+from local_api import size
+from peer import json_number
+
+from .errors import DONE
+from .opening import opened_store
+from .registry import Definition
+from .settings import Parser
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .terminal import Terminal
+
+
+def _no_arguments(_: Parser) -> None:
+    """It takes none."""
+
+
+def _compact(args: "Namespace", terminal: "Terminal") -> int:
+    with opened_store(args) as store:
+        done = store.compact()
+    freed = done.bytes_before - done.bytes_after
+    terminal.result(
+        {
+            "bytes_before": json_number(done.bytes_before),
+            "bytes_after": json_number(done.bytes_after),
+            "bytes_freed": json_number(freed),
+        },
+        f"{size(done.bytes_before)} before, {size(done.bytes_after)} now",
+    )
+    if done.bytes_left:
+        terminal.note(
+            f"{size(done.bytes_left)} more are spread over pages that are half empty: run it again"
+            " while no node serves the store, with room for a copy of it"
+        )
+    return DONE
+
+
+COMMANDS = {"compact": Definition(arguments=_no_arguments, run=_compact)}
