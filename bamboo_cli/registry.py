@@ -89,6 +89,7 @@ _TABLE = (
     Command("drop", "upkeep", "delete payloads, keeping their entries"),
     Command("keep", "keeping", "say which payloads are kept, and for how long"),
     Command("tidy", "keeping", "delete now what is not to be kept"),
+    Command("forget", "forgetting", "remove logs that are not followed, entries and all"),
     Command("compact", "compacting", "give back to the disk what was deleted"),
     Command("verify", "upkeep", "recheck every signature, link, hash and size"),
     Command("backup", "upkeep", "copy the store, also while a node runs on it"),

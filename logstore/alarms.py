@@ -145,3 +145,9 @@ def _fault(value: bytes) -> KnownFault:
     return KnownFault(
         log, None if row["seq"] is None else int(row["seq"]), row["text"], row["since"]
     )
+
+
+def forget_alarms_of(db: "apsw.Connection", key: LogKey) -> None:
+    """Forgets faults of a log that is forgotten. That its fork was dismissed stays: so does it."""
+    for name in recall_all(db, f"{_FAULT}{key}/"):
+        remember(db, name, None)

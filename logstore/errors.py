@@ -180,6 +180,14 @@ class PayloadTooLarge(StoreError):
     """A payload is larger than the program takes whole: `Store.open_payload` reads it in pieces."""
 
 
+class LogFollowed(StoreError):
+    """A log that is not to be forgotten: it is followed, or one's own."""
+
+
+class LogUnknown(StoreError):
+    """A log of which nothing is held."""
+
+
 class PayloadDropped(StoreError):
     """The payload was dropped while it was received. Its bytes are gone from the store."""
 

@@ -73,6 +73,13 @@ def forget_name(db: "apsw.Connection", target: Named) -> bool:
     return bool(found)
 
 
+def forget_name_of(db: "apsw.Connection", target: Named) -> None:
+    """Takes the name from what is forgotten, if it has one."""
+    for name, named in load_names(db).items():
+        if named == target:
+            remember(db, _NAME + name, None)
+
+
 def remove_name(db: "apsw.Connection", name: str) -> Named:
     """Takes a name from what it names, which is returned. Raises NothingSoCalled."""
     known = recall(db, _NAME + name)

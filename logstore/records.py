@@ -237,6 +237,15 @@ class Dropped:
     comes next, until `Store.compact`."""
 
 
+class Forgotten(NamedTuple):
+    """What there was of a log that was forgotten; `bytes` as of `LogInfo`."""
+
+    key: LogKey
+    entries: int
+    payloads: int
+    bytes: int
+
+
 class Compacted(NamedTuple):
     """What `compact` has come to: what the store takes on the disk, in allocated bytes."""
 

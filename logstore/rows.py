@@ -201,11 +201,17 @@ def load_changed_logs(db: apsw.Connection, after: int) -> list[LogKey]:
 
 
 def create_log(db: apsw.Connection, key: LogKey) -> LogRow:
-    """A new, empty row for a log that has none."""
+    """A new, empty row for a log that has none.
+
+    Its number is above that of each row of entries, of which some may belong to no log any more
+    (forgetting.py): SQLite would give the number of the last one that was deleted again.
+    """
     zero = pack_u64(0)
     id_ = db.execute(
-        "INSERT INTO logs(author, log_id, height, newest, entries, payloads, missing, bytes,"
-        " servable, changed, tag) VALUES (?, ?, ?, ?, 0, 0, 0, 0, ?, 0, 0) RETURNING id",
+        "INSERT INTO logs(id, author, log_id, height, newest, entries, payloads, missing, bytes,"
+        " servable, changed, tag) VALUES (1 + max(coalesce((SELECT max(id) FROM logs), 0),"
+        " coalesce((SELECT max(log) FROM entries), 0)),"
+        " ?, ?, ?, ?, 0, 0, 0, 0, ?, 0, 0) RETURNING id",
         (key.author, pack_u64(key.log_id), zero, zero, pack_u64(U64_MAX)),
     ).get
     return LogRow(id_, key)

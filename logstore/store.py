@@ -28,6 +28,7 @@ from .dropping import Dropping
 from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy
 from .files import Staged
 from .foreign import ReadyEntry, put_log
+from .forgetting import Forgetting
 from .keeping import Tidied
 from .keyfile import KEY_FILE, read_key_file
 from .nodelock import NodeLock
@@ -42,6 +43,7 @@ from .records import (
     Compacted,
     Dropped,
     Fault,
+    Forgotten,
     ForkProof,
     LogVerdict,
     NewEntry,
@@ -520,12 +522,29 @@ class Store(StoreWishes):
         """Removes parts of payloads that nothing came of for so many seconds; how many."""
         return drop_stale(self._opened, self._files, age_s)
 
+    def forget(self, target: AnyTarget) -> list[Forgotten]:
+        """Removes a log, or all of an author's, with all that is remembered only of them.
+
+        What there was of each, in order. Fork proofs stay. Raises LogFollowed if one of them is
+        our own or followed, LogUnknown if nothing is held. Works on a full disk.
+        """
+        return self._forgetting().run(self._named(target))
+
+    def plan_forgetting(self, target: AnyTarget) -> list[Forgotten]:
+        """What `forget` would remove now. Raises as it does."""
+        return self._forgetting().plan(self._named(target))
+
+    def _forgetting(self) -> Forgetting:
+        return Forgetting(self._opened, self._files)
+
     def compact(self) -> Compacted:
         """Gives back to the disk what the database has no more use for, in small steps.
 
         Others may use the store meanwhile. A database of an earlier version is written anew, once:
         that takes no node beside it, and room. Raises StoreLocked or StoreFull where it lacks them.
         """
+        if not self.readonly:
+            self._forgetting().finish()
         return Compacting(self._opened, self._files, os.getpid()).run()
 
     def verify(

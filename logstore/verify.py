@@ -8,6 +8,7 @@ for as long as it takes, which is why it is not done at first.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import dumps
 from typing import Final
 
 import apsw
@@ -16,6 +17,7 @@ from wire import LogKey
 
 from .errors import KeyFileError, StoreDamaged, StoreError, from_apsw_error, translated
 from .files import PayloadFiles, file_tag
+from .forgetting import forgetting
 from .keyfile import KEY_FILE, read_key_file
 from .meta import load_meta
 from .opening import Opened
@@ -130,6 +132,8 @@ class Verifier:
             for table in ("entries", "proofs", "runs", "missing"):
                 strays += db.execute(
                     f"SELECT count(*) FROM {table} WHERE log NOT IN (SELECT id FROM logs)"  # noqa: S608 (constant)
+                    " AND log NOT IN (SELECT value FROM json_each(?))",
+                    (dumps(forgetting(db)),),
                 ).get
             strays += db.execute(
                 "SELECT count(*) FROM subscriptions"

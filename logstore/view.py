@@ -25,6 +25,7 @@ from .arguments import (
 from .cursors import CursorTable
 from .errors import translated
 from .files import PayloadFiles
+from .forgetting import load_forgotten
 from .keep_rules import KeepRule, load_rules, nearest_rule
 from .names import Named, load_names
 from .opening import Opened
@@ -489,6 +490,11 @@ class StoreView:
         """The rules of what is kept: that of `ALL`, then authors' and logs' in order."""
         with self._database.read() as db:
             return load_rules(db)
+
+    def forgotten(self) -> int:
+        """How often logs were forgotten (`Store.forget`): another number once some were."""
+        with self._database.read() as db:
+            return load_forgotten(db)
 
     def pauses(self) -> dict[bytes | None, int | None]:
         """Until when which peers are paused, None: all; microseconds since 1970, None: no end.

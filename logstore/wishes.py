@@ -17,15 +17,20 @@ from .view import StoreView
 class StoreWishes(StoreView):
     """Changes what is wanted. See `Store`, which changes logs as well."""
 
+    def _named(self, target: AnyTarget) -> Named:
+        """A log or an author; raises TypeError for `ALL`."""
+        found = self._target(target)
+        if isinstance(found, All):
+            raise wrong_type("target", found, "it is a log or an author")
+        return found
+
     def set_name(self, name: str, target: Named | str) -> bool:
         """Calls a log or an author (32 bytes) so, and no longer what it was called before.
 
         False if it is called so. Raises NameTaken, ValueError for no name.
         """
         names.check_name(name)
-        found = self._target(target)
-        if isinstance(found, All):
-            raise wrong_type("target", found, "what has a name is a log or an author")
+        found = self._named(target)
         with self._database.write() as transaction:
             return names.set_name(transaction.db, name, found)
 

@@ -36,6 +36,8 @@ class Wanted(Struct, frozen=True):
     """Which payloads are kept, by rules."""
     pauses: Pauses = field(default_factory=dict)
     """With whom there is to be no connection, and until when."""
+    forgotten: int = 0
+    """Another number once logs were forgotten: then nothing that was known of logs is sure."""
 
     @classmethod
     def load(cls, store: Store) -> "Wanted":
@@ -43,8 +45,15 @@ class Wanted(Struct, frozen=True):
         fetches = {log: tuple(ranges) for log, ranges in store.wants().items()}
         rules = store.peers.rules()
         keeps = store.keeps()
-        pauses = store.pauses()
-        return cls(store.subscriptions(), fetches, tuple(store.contested()), rules, keeps, pauses)
+        return cls(
+            store.subscriptions(),
+            fetches,
+            tuple(store.contested()),
+            rules,
+            keeps,
+            store.pauses(),
+            store.forgotten(),
+        )
 
     @property
     def follows(self) -> list[Follow]:
@@ -84,7 +93,7 @@ class InterestBook:
         self._shared: dict[LogKey, int] = {}
         """Up to which entry others have each own log; what interests name, so that it is one."""
         self._held: set[LogKey] = set()
-        """The logs in the store; what interests name too. None ever leaves a store."""
+        """The logs in the store; what interests name too."""
         self._serve_held = serve_held
         self._fetches_only = fetches_only
         self._wanted = Wanted()
@@ -115,8 +124,11 @@ class InterestBook:
         wanted = Wanted.load(store)
         # The same set: sessions read it all the time, and news come while this runs in a thread.
         book._held = self._held
+        known_before = frozenset(self._held)
         stored = {info.key for info in store.logs()}
         book._held.update(stored)
+        # Those that were forgotten; what has come since `logs` is among neither.
+        book._held.difference_update(known_before - stored)
         known = store.shared()
         own = frozenset(log for log in stored if log.author == self._author)
         for log in own:
@@ -154,7 +166,12 @@ class InterestBook:
         return book
 
     def take(self, wanted: Wanted) -> bool:
-        """Takes in what is wanted now; False if other logs are followed: `load` has to look."""
+        """Takes in what is wanted now; False if `load` has to look at the logs once more.
+
+        So it is where others are followed, or some were forgotten.
+        """
+        if wanted.forgotten != self._wanted.forgotten:
+            return False
         if not self._is_narrow and wanted.follows != self._wanted.follows:
             return False
         self._take_wants(wanted)

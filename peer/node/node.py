@@ -30,7 +30,7 @@ from peer.node.host.verifier import Verifier
 from peer.node.interests import InterestBook, Wanted
 from peer.node.links.addresses import Address, PeerAddress, called_at
 from peer.node.links.backoff import Backoff
-from peer.node.links.calling import Calling
+from peer.node.links.calling import Calling, nothing
 from peer.node.links.calls import Calls
 from peer.node.links.connection import Ending
 from peer.node.links.dialling import Connect, Dialler
@@ -211,10 +211,6 @@ def _new_book(store: Store, config: NodeConfig) -> InterestBook:
     )
 
 
-def _nothing() -> None:
-    """What there is to do where nothing is."""
-
-
 def new_rng() -> random.Random:
     """Randomness that only keeps peers out of step."""
     return random.Random()  # noqa: S311 - nothing secret
@@ -358,7 +354,7 @@ class Node:
     ) -> Member:
         """Starts a one-time sync over a stream that was opened from here, to `target` if any."""
         outgoing = Direction.OUTGOING
-        reached = _nothing
+        reached = nothing
         if target is not None:
             reached = partial(self.calls.reached, self.entrance.exactly(target))
         member = self._roster.make(
@@ -418,8 +414,7 @@ class Node:
         self.room.partial_seconds = limits.partial_seconds
         self._roster.change(limits)
         if before.rates != limits.rates:
-            for member in [each for each in self._roster.members if each.place is not None]:
-                member.connection.close()
+            self._roster.begin_again(syncs=False)
 
     @property
     def limit_hits(self) -> Counter[str]:
@@ -585,12 +580,15 @@ class Node:
             wanted = await self.host.call(partial(Wanted.load, self.host.store))
             if wanted == self._book.wanted:
                 return
+            forgotten = self._book.wanted.forgotten
             if not self._book.take(wanted):
                 self._book = await self.host.call(partial(self._book.load, self.host.store))
         self.entrance.take(wanted)
         self._roster.rules_changed()
         self._calling.take_rules(wanted.peers)
         self._roster.tell(self._book.current)
+        if self._book.wanted.forgotten != forgotten:
+            self._roster.begin_again()
         self._news.contested(self._book.wanted.contested)
         for watch in list(self.want_watchers):
             watch()

@@ -16,6 +16,8 @@ from logstore import (
     Follow,
     Keeper,
     KeepRule,
+    LogFollowed,
+    LogUnknown,
     LogVerdict,
     NewEntry,
     PayloadDropped,
@@ -25,6 +27,7 @@ from logstore import (
     Subscription,
     System,
     Tidied,
+    forgetting,
     merged,
     tidying,
 )
@@ -79,6 +82,7 @@ class KeepingMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         for name, value in (("ROWS", 3), ("QUEUE_ROWS", 4), ("CHANGES_MAX", 25)):
             self.patch.setattr(tidying, name, value)
+        self.patch.setattr(forgetting, "ROWS", 3)
         self.folder = tempfile.TemporaryDirectory()
         self.patch.setenv("BAMBOO_PEER_STATE", f"{self.folder.name}/state")
         self.clock = Clock()
@@ -99,6 +103,29 @@ class KeepingMachine(RuleBasedStateMachine):
             self.store.close()
             self.folder.cleanup()
             self.patch.undo()
+
+    # What is forgotten
+
+    @rule(log=FOREIGN, whole=st.booleans())
+    def forget(self, log: int, whole: bool) -> None:
+        """A log, or all of its author's, unless it is followed."""
+        key = LOGS[log].key
+        target = key.author if whole else key
+        held = [each for each in sorted(self.model.logs) if target in (each, each.author)]
+        held = [each for each in held if self.model.logs[each]]
+        if any(each in self.model.follows for each in (target, key.author, ALL, *held)):
+            with pytest.raises(LogFollowed):
+                self.store.forget(target)
+        elif not held:
+            with pytest.raises(LogUnknown):
+                self.store.forget(target)
+        else:
+            would = self.store.plan_forgetting(target)
+            assert [each.key for each in would] == held
+            assert self.store.forget(target) == would
+            for each in held:
+                del self.model.logs[each]
+                self.model.fetched.pop(each, None)
 
     # What goes back to the disk
 

@@ -12,6 +12,7 @@ import pytest
 from logstore import (
     Completion,
     KeepRule,
+    LogUnknown,
     LogVerdict,
     NewEntry,
     Store,
@@ -146,6 +147,8 @@ class World:
         chance = self.rng.random()
         if chance < 0.2:
             self.store.compact()
+        elif chance < 0.3 and self.put:
+            self._forget()
         elif self.put and chance < 0.6:
             self.store.drop(self.foreign.key, min(self.put), min(self.put) + 2)
         elif self.put:
@@ -155,6 +158,13 @@ class World:
         """Of the one log; nobody has named the others."""
         self.store.keep(self.foreign.key, KeepRule(last=2, bytes=self.rng.choice([1300, 5000])))
         self.store.tidy()
+
+    def _forget(self) -> None:
+        """From now on it may be there or not."""
+        self.put.clear()
+        self.synced = dict.fromkeys(self.synced, 0)
+        with suppress(LogUnknown):
+            self.store.forget(self.foreign.key)
 
     def reopen(self) -> None:
         """After a crash; looks at everything that was promised."""

@@ -23,7 +23,7 @@ from .roster import Roster
 log = logging.getLogger(__name__)
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """What there is to do where nothing is."""
 
 
@@ -99,7 +99,7 @@ class Calling:
                 self._rng,
                 self._observer,
                 greedy,
-                reached or _nothing,
+                reached or nothing,
                 called,
             )
             self._diallers[name] = found

@@ -412,6 +412,15 @@ class Roster:
             else:
                 self._make_room(member.peer_id, rule.connections)
 
+    def begin_again(self, *, syncs: bool = True) -> None:
+        """Ends every connection in good order, so that the next one knows what is otherwise now.
+
+        `syncs`: one-time syncs, too, for which somebody waits.
+        """
+        for member in list(self.members):
+            if syncs or member.place is not None:
+                member.connection.close()
+
     def tell(self, event: Event) -> None:
         """Hands a local event to every session."""
         for member in list(self.members):
