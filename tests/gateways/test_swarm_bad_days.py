@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from gateways.swarm import Side, book, client, conversation, ended, keeping
+from gateways.swarm.devp2p import Reason
 from logstore import Store
 from tests.cli_online.running import EXECUTABLE
 from tests.cli_online.running import run as run_any
@@ -372,10 +373,27 @@ async def test_a_full_disk_stops_syncing_until_there_is_room(
                 # What is not on disk is not acknowledged.
                 assert server.chunks < len(chunks)
                 filler.unlink()
-                await until_held(server, len(chunks))
-                assert peer.reason is None
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(until_over, peer, nursery)
+                    await until_held(server, len(chunks))
+                    nursery.cancel_scope.cancel()
+            # Where it was what the peer said that could not be recorded, its connection has ended
+            # in good order: whoever it is comes again, and loses nothing.
+            assert peer.reason in {None, Reason.REQUESTED}
+            if peer.is_over:
+                async with Endpoint.connected(enode) as other:
+                    again = Upstream(other, chunks)
+                    async with serving(again):
+                        await until_held(server, len(chunks))
+                        assert again.reason is None
         assert held(store) == chunks.keys()
         assert chunk_entries(store) == len(chunks)
+
+
+async def until_over(peer: Upstream, nursery: trio.Nursery) -> None:
+    """Ends what waits for a peer that is gone."""
+    await peer.over.wait()
+    nursery.cancel_scope.cancel()
 
 
 # --- how processes end ----------------------------------------------------------------------------

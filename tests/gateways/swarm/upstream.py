@@ -71,8 +71,13 @@ class Upstream:
         self.retrieved: Counter[bytes] = Counter()
         self.reason: int | None = None
         """Which the other side has given for its end."""
-        self.is_over = False
+        self.over = trio.Event()
         self._open: dict[tuple[str, bool], Offered] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the other side has ended it."""
+        return self.over.is_set()
 
     async def run(self) -> None:
         """Until the other side has ended it."""
@@ -81,7 +86,7 @@ class Upstream:
                 await self._take(*await self.endpoint.next())
         except (EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
-        self.is_over = True
+        self.over.set()
 
     async def _take(self, code: int, value: Decoded) -> None:
         assert isinstance(value, list)
