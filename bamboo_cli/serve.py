@@ -74,6 +74,12 @@ def _arguments(parser: Parser) -> None:
         help=f"call this peer, {CALLED}, and again whenever the connection is lost: by its id or"
         " name nobody else may answer, and TLS is spoken; repeatable",
     )
+    parser.add_argument(
+        "--discover",
+        action="store_true",
+        help="announce this node in the local network, and call whom it finds there and you have"
+        " allowed (needs the extra `discover`)",
+    )
     door_arguments(parser, listens=True)
     follow_arguments(parser)
     session_arguments(parser)
@@ -117,6 +123,7 @@ def _metrics(text: str) -> "Address":
 def _serve(args: "Namespace", terminal: "Terminal") -> int:
     from analytics import AnalyticsError
     from peer.api import CannotListenError, CannotTraceError
+    from peer.node import MissingZeroconfError
 
     collect_seldom()
     allow_open_files()
@@ -133,6 +140,7 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
             raise Problem(f"{error}; {flags} names another address, port 0 a free port") from None
         except (
             CannotTraceError,
+            MissingZeroconfError,
             StoreError,
             SignatureLibraryError,
             AnalyticsError,
@@ -143,6 +151,8 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
 
 def _check(args: "Namespace") -> None:
     """Raises WrongUsage for settings that contradict each other."""
+    if args.discover and args.insecure:
+        raise WrongUsage("--discover finds peers by their ids, which --insecure does not ask for")
     if args.max_file_age is not None and args.export is None:
         raise WrongUsage("--max-file-age is about --export: name a directory")
     check_page(args)
@@ -169,7 +179,7 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
 
     from analytics import ContinuousExport
     from peer.api import NodeConfig, Peer
-    from peer.node import Meter, StatusFile, run_export
+    from peer.node import Discovery, Meter, StatusFile, run_export
 
     from .events import Events
     from .notifying import Manager
@@ -217,6 +227,8 @@ async def _run(store: "Store", args: "Namespace", terminal: "Terminal") -> None:
                     export = ContinuousExport(store, args.export, **age)
                     nursery.start_soon(run_export, export, events.take)
                 overview = await peer.overview()
+                if args.discover:
+                    nursery.start_soon(Discovery(peer.node).run)
                 nursery.start_soon(StatusFile(store_path(args), overview.state).run)
                 await manager.ready()
                 nursery.start_soon(manager.run, peer)

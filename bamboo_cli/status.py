@@ -131,6 +131,9 @@ def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everyt
     left = 0 if everything else len(connections) - LINES_SHOWN
     if left > 0:
         terminal.line(f"  and {counted(left, 'connection')} more (--all)")
+    strangers = [each for each in node.get("neighbours", ()) if not each["allowed"]]
+    for each in strangers[: None if everything else LINES_SHOWN]:
+        terminal.line(f"  in the network, not allowed: {each['peer_id']}@{each['address']}")
     faults = [each for each in node.get("ended", ()) if each["kind"] in _FAULTS]
     for each in faults[0 if everything else -ENDINGS_SHOWN :]:
         terminal.line(

@@ -13,6 +13,7 @@ from peer.node.links.backoff import Backoff
 from peer.node.links.calls import addresses_reached, forget_reached
 from peer.node.links.connection import Ending, EndKind, words_of
 from peer.node.links.dialling import CannotConnectError, Dialler, open_stream
+from peer.node.links.discovery import Discovery, MissingZeroconfError
 from peer.node.links.entrance import UnknownNameError, expected_peer
 from peer.node.links.greedy import Greedy, parse_greedy, with_greedy
 from peer.node.links.knowledge import Knowledge
@@ -76,6 +77,7 @@ __all__ = [
     "ConnectionState",
     "Dialler",
     "Direction",
+    "Discovery",
     "Doors",
     "EndKind",
     "Ending",
@@ -88,6 +90,7 @@ __all__ = [
     "MemoryStream",
     "Meter",
     "MetricsServer",
+    "MissingZeroconfError",
     "Node",
     "NodeConfig",
     "Observer",

@@ -33,6 +33,8 @@ from .scoping import scoped
 if TYPE_CHECKING:
     from peer.node.doors.tls import Identity
 
+    from .neighbours import Neighbour
+
 HANDSHAKE_S: Final = 10.0
 """For a handshake and the setup bytes together, from when a connection was taken."""
 DENIED: Final = b"denied\n"
@@ -89,6 +91,8 @@ class Entrance:
         self._host = host
         self.sightings = Sightings(nursery, self._keep, wall_clock_us)
         self._observer = observer
+        self.neighbours: list[Neighbour] = []
+        """Who is announced in the local network (discovery.py)."""
         self._identity: Identity | None = None
         self._told: dict[str, _Told] = {}
         self.refusals: Counter[Refused] = Counter()

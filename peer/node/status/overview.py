@@ -116,6 +116,15 @@ class Overview:
                 }
                 for each in self._node.ended
             ],
+            "neighbours": [
+                {
+                    "peer_id": each.peer_id.hex(),
+                    "address": str(each.address),
+                    "since": moments.of(each.seen_s),
+                    "allowed": self._node.entrance.admission.knows(each.peer_id),
+                }
+                for each in self._node.entrance.neighbours
+            ],
             "arriving": arriving_fields(self._node),
             "limits": [
                 {**fields, "at": moments.of(at_s)} for fields, at_s in self._node.room.refusals
