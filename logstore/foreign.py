@@ -274,6 +274,8 @@ class _Batch:
             raise _RejectedError("the encoding has bytes too many or too few")
         state, payload = self._column(entry, size, encoded[end : end + HASH_BYTES])
         row.bytes += len(encoded)
+        row.encoded_bytes += len(encoded)
+        row.payload_bytes += size
         if state == PAYLOAD_MISSING:
             row.missing += 1
             self._missing.append(missing_row(row, seq, size))

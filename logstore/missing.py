@@ -225,8 +225,13 @@ def count_all_missing(db: "apsw.Connection", row: LogRow) -> None:
 
 
 def _payload_bytes(row: LogRow, blob: bytes, encoded: bytes) -> int:
+    return payload_bytes_of(row.key.log_id, unpack_u64(blob), encoded)
+
+
+def payload_bytes_of(log_id: int, seq: int, encoded: bytes) -> int:
+    """What an entry that is held says of its payload's size, without decoding all of it."""
     try:
-        return decode_varu64(encoded, tail_offset(row.key.log_id, unpack_u64(blob)))[0]
+        return decode_varu64(encoded, tail_offset(log_id, seq))[0]
     except NeedMore:
         # The entry is damaged, which is found out when it is read; its log is not lost for that.
         return 0

@@ -134,6 +134,8 @@ class Drafts:
                 (number, row.id, pack_u64(seq), now, state, tag, back, encoded, column)
             )
             appended.append(Appended(key, seq, back))
+            row.encoded_bytes += len(encoded)
+            row.payload_bytes += payload.payload_bytes
             row.bytes += len(encoded) + payload.payload_bytes
         draft.seq, draft.back = seq, back
         row.entries += len(payloads)

@@ -179,6 +179,10 @@ class LogInfo(NamedTuple):
     """When the newest entry was stored, microseconds since 1970 by this node's clock."""
     newest_from: str | None
     """The `source` it came from."""
+    payload_bytes_held: int
+    """Bytes of the payloads that are held whole."""
+    payload_bytes_total: int
+    """Bytes of the payloads of all entries held, as these say: an author may claim any size."""
 
     @property
     def servable(self) -> int:

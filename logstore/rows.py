@@ -20,7 +20,7 @@ _ENTRY_TAG: Final = struct.Struct(">qqqB")
 
 
 def unpack_u64(blob: bytes) -> int:
-    """The u64 of an 8-byte blob."""
+    """The u64 of an 8-byte blob, or a sum of them of one of 16 bytes."""
     return int.from_bytes(blob, "big")
 
 
@@ -32,6 +32,11 @@ def pack_optional(number: int | None) -> bytes | None:
 def unpack_optional(blob: bytes | None) -> int | None:
     """The reverse of `pack_optional`."""
     return None if blob is None else unpack_u64(blob)
+
+
+def pack_sum(number: int) -> bytes:
+    """The 16-byte blob of a sum of u64."""
+    return number.to_bytes(16, "big")
 
 
 def row_tag(*values: bytes | str | int | None) -> int:
@@ -46,7 +51,7 @@ def entry_tag(ingest: int, log: int, received_at: int, payload_state: int) -> in
 
 _LOG_COLUMNS: Final = (
     "id, author, log_id, height, newest, entries, payloads, missing, bytes, end_seq, fork_seq,"
-    " invalid_seq, newest_at, newest_from, changed"
+    " invalid_seq, newest_at, newest_from, changed, encoded_bytes, payload_bytes"
 )
 
 
@@ -68,6 +73,8 @@ class LogRow:
     newest_at: int | None = None
     newest_from: str | None = None
     changed: int = 0
+    encoded_bytes: int = 0
+    payload_bytes: int = 0
 
     @property
     def servable(self) -> int:
@@ -114,6 +121,8 @@ class LogRow:
             invalid_seq=self.invalid_seq,
             newest_at=self.newest_at,
             newest_from=self.newest_from,
+            payload_bytes_held=self.bytes - self.encoded_bytes,
+            payload_bytes_total=self.payload_bytes,
         )
 
 
@@ -121,7 +130,7 @@ def _log_row(row: "tuple[apsw.SQLiteValue, ...]") -> LogRow:
     # The types are the table's; what a damaged file may hold instead ends in a struct or type
     # error, which `Database` reports as damage.
     (id_, author, log_id, height, newest, entries, payloads, missing, size, *rest) = row
-    end_seq, fork_seq, invalid_seq, newest_at, newest_from, changed = rest
+    end_seq, fork_seq, invalid_seq, newest_at, newest_from, changed, encoded, payload = rest
     return LogRow(
         id_,  # type: ignore[arg-type]
         LogKey(author, unpack_u64(log_id)),  # type: ignore[arg-type]
@@ -137,6 +146,8 @@ def _log_row(row: "tuple[apsw.SQLiteValue, ...]") -> LogRow:
         newest_at,  # type: ignore[arg-type]
         newest_from,  # type: ignore[arg-type]
         changed,  # type: ignore[arg-type]
+        encoded,  # type: ignore[arg-type]
+        unpack_u64(payload),  # type: ignore[arg-type]
     )
 
 
@@ -227,7 +238,8 @@ def save_logs(db: apsw.Connection, rows: Sequence[LogRow]) -> None:
     db.executemany(
         "UPDATE logs SET height = ?, newest = ?, entries = ?, payloads = ?, missing = ?, bytes = ?,"
         " end_seq = ?, fork_seq = ?, invalid_seq = ?, servable = ?, newest_at = ?,"
-        " newest_from = ?, changed = ?, tag = ? WHERE id = ?",
+        " newest_from = ?, changed = ?, tag = ?, encoded_bytes = ?, payload_bytes = ?"
+        " WHERE id = ?",
         [
             (
                 pack_u64(row.height),
@@ -244,6 +256,8 @@ def save_logs(db: apsw.Connection, rows: Sequence[LogRow]) -> None:
                 row.newest_from,
                 row.changed,
                 row.tag,
+                row.encoded_bytes,
+                pack_sum(row.payload_bytes),
                 row.id,
             )
             for row in rows

@@ -15,6 +15,12 @@ height of a log, and for `missing`, whose payloads may be asked for. An entry wh
 later or goes away gets a new `ingest` number, so that `ORDER BY ingest` is a feed of changes with
 one row for each entry.
 
+Since format 3 the row of a log has two sums over the entries held, hidden ones and those without
+their payload included: `encoded_bytes`, of their encodings, and `payload_bytes`, what they say that
+their payloads take. What is held of payloads is then `bytes` less `encoded_bytes`. Both change only
+where entries come or go, and never with payloads. Sizes are what an author claims, up to 2^64 - 1
+each, so their sum is a blob of 16 bytes.
+
 A `tag` is a CRC-32 over those columns of its row that nothing else vouches for (rows.py).
 """
 
@@ -28,7 +34,7 @@ import apsw
 from .errors import NotAStore, SQLiteTooOld, StoreDamaged, StoreTooNew
 
 APPLICATION_ID: Final = 0x42616D62
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Kept in `user_version`. A later one is refused; tests/logstore/fixtures keeps one of each.
 
 It is also the id of the one row of `counters`, without which nothing can be written: a process of
@@ -166,6 +172,12 @@ INDEX_SINCE_FORMAT_2: Final = (
     "CREATE INDEX missing_by_size ON missing(log, payload_bytes, seq, again)"
 )
 
+COLUMNS_SINCE_FORMAT_3: Final = (
+    "encoded_bytes INTEGER NOT NULL DEFAULT 0",
+    f"payload_bytes BLOB NOT NULL DEFAULT x'{'00' * 16}'",
+)
+"""Of `logs`, last. ALTER TABLE adds them to a table that has rows, so they have defaults."""
+
 BUSY_TIMEOUT_MS: Final = 20_000
 """How long opening, reading, writing and copying the log wait for other processes, each."""
 _BUSY_PAUSE_S: Final = 0.02
@@ -246,7 +258,15 @@ def statements_of(version: int) -> tuple[str, ...]:
     """What makes the tables of a format."""
     if version == 1:
         return (*TABLES, INDEX_OF_FORMAT_1)
-    return (*TABLES, *TABLES_SINCE_FORMAT_2, INDEX_SINCE_FORMAT_2)
+    since_2 = (*TABLES, *TABLES_SINCE_FORMAT_2, INDEX_SINCE_FORMAT_2)
+    return since_2 if version == 2 else tuple(map(_with_columns, since_2))
+
+
+def _with_columns(statement: str) -> str:
+    """Of the table `logs` what ALTER TABLE makes of it: `verify` compares schemas by their text."""
+    if not statement.startswith("CREATE TABLE logs("):
+        return statement
+    return statement[:-1] + "".join(f", {column}" for column in COLUMNS_SINCE_FORMAT_3) + ")"
 
 
 def format_of(db: apsw.Connection) -> int:

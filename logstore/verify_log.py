@@ -52,6 +52,8 @@ class _Count:
     payloads: int = 0
     missing: int = 0
     bytes: int = 0
+    encoded_bytes: int = 0
+    payload_bytes: int = 0
     end_seq: int | None = None
 
 
@@ -113,12 +115,14 @@ class LogCheck:
         count = self._count
         count.entries += 1
         count.bytes += len(encoded)
+        count.encoded_bytes += len(encoded)
         if entry_tag(ingest, self.row.id, received_at, state) != tag:
             yield self._fault("the row's numbers are damaged", seq)
         if len(blob) != 8 or not self._is_entry(encoded, seq):
             yield self._fault("the encoding is not this entry's", seq)
             return
         entry = decode_entry(encoded)
+        count.payload_bytes += entry.payload_bytes
         if yamf_hash(encoded) != hash_:
             yield self._fault("the hash is wrong", seq)
         if not signature_is_valid(encoded):

@@ -57,7 +57,7 @@ class AuthorLog:
         )
         return NewEntry(seq, encoded, yamf_hash(encoded), payload if held else None)
 
-    def add(self, seq: int, payload: bytes | None = b"payload", **how: bool) -> NewEntry:
+    def add(self, seq: int, payload: bytes | None = b"payload", **how: int) -> NewEntry:
         """Makes an entry that later ones link to."""
         entry = self.entries[seq] = self.make(seq, payload, **how)  # type: ignore[arg-type]
         return entry

@@ -1,6 +1,8 @@
 """Writes the store that tests/logstore/fixtures keeps of a format, once, when the format is new.
 
 python -m tests.logstore.make_fixture tests/logstore/fixtures/format-N
+
+The reserve and files that are there to be locked are not kept.
 """
 
 import sys

@@ -13,7 +13,7 @@ from wire import LogKey, signature_is_valid, yamf_hash
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
-@pytest.fixture(params=["format-1", "format-2"])
+@pytest.fixture(params=["format-1", "format-2", "format-3"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of a store of each format."""
     path = tmp_path.joinpath(request.param, "store")
@@ -50,6 +50,14 @@ def test_an_earlier_store_is_read_whole(kept: Path, readonly: bool) -> None:
         ]
         assert states[1:3] == [PayloadState.DELETED] * 2
         assert states[8] is PayloadState.PARTIAL
+        sums = {k: (i.payload_bytes_held, i.payload_bytes_total) for k, i in infos.items()}
+        assert sums == {
+            LogKey(own, 0): (51, 51),
+            LogKey(own, 2**64 - 1): (len(LARGE) + 4,) * 2,
+            log.key: (54, 72 + len(LARGE) + 1),
+            forked.key: (36, 36),
+            **({sparse.key: (38, 38)} if since_2 else {}),
+        }
         assert [fork.seq for fork in store.forks()] == [3]
         assert store.follows() == [ALL, log.key, forked.key.author]
         assert store.recall("name") == b"value"

@@ -216,6 +216,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert info.bytes == sum(len(e.encoded) for e in log.entries.values()) + sum(
             len(e.payload or b"") for e in present
         )
+        assert info.payload_bytes_held == sum(len(e.payload or b"") for e in present)
+        said = [decode_entry(each.encoded).payload_bytes for each in log.entries.values()]
+        assert info.payload_bytes_total == sum(said)
         assert (info.fork_seq is None) == (log.fork is None)
         fork = self.store.fork(key)
         assert (fork and (fork.seq, fork.first, fork.second)) == log.fork

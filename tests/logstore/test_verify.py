@@ -83,6 +83,8 @@ def test_a_store_with_one_of_everything_has_no_faults(store: Store) -> None:
         ("UPDATE logs SET height = zeroblob(8)", "says height 0, counted: 31"),
         ("UPDATE logs SET missing = 3", "says missing 3, counted: 0"),
         ("UPDATE logs SET bytes = 3", "says bytes 3, counted"),
+        ("UPDATE logs SET encoded_bytes = 3", "says encoded_bytes 3, counted"),
+        ("UPDATE logs SET payload_bytes = zeroblob(16)", "says payload_bytes 0, counted"),
         ("UPDATE logs SET newest_from = 'x'", "the log's row is damaged"),
         ("UPDATE logs SET servable = zeroblob(8)", "the log's row is damaged"),
         ("UPDATE logs SET fork_seq = NULL", "its fork proof differ"),
