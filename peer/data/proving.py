@@ -64,6 +64,8 @@ class _Sink(Struct):
     request: Request
     position: int
     entry: OpenEntry
+    offset: int
+    """Where it goes on: so many bytes were held before."""
     unwritten: list[bytes] = field(default_factory=list)
     """What came in this go, to be written together."""
     unwritten_bytes: int = 0
@@ -327,7 +329,7 @@ class Prover:
         self._next_sink += 1
         incoming.sink = self._next_sink
         incoming.pending[incoming.position] = None
-        self._sinks[self._next_sink] = _Sink(request, incoming.position, entry)
+        self._sinks[self._next_sink] = _Sink(request, incoming.position, entry, offset)
         self._commands.append(
             OpenPayload(
                 self._next_sink,
@@ -414,7 +416,8 @@ class Prover:
         if event.verdict is Verdict.DROPPED:
             return None
         if event.verdict is Verdict.VALID:
-            self._notices.append(PayloadReceived(request.log, entry.seq, entry.payload_bytes))
+            came = entry.payload_bytes - sink.offset
+            self._notices.append(PayloadReceived(request.log, entry.seq, came))
             return None
         if event.verdict is Verdict.INVALID:
             detail = f"payload of entry {entry.seq}: {event.detail}"

@@ -71,7 +71,10 @@ class EntriesReceived(Struct, frozen=True):
 
 
 class PayloadReceived(Struct, frozen=True):
-    """A payload that came behind its entry, or in pieces, was verified and is durable."""
+    """A payload that came behind its entry, or in pieces, was verified and is durable.
+
+    `payload_bytes`: how many of its bytes came here; of one that was gone on with, the rest.
+    """
 
     log: LogKey
     seq: int

@@ -6,6 +6,7 @@ import pytest
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.errors import RemoteViolation
+from peer.protocol.notices import PayloadReceived
 from wire import (
     Adjust,
     Cancel,
@@ -181,6 +182,16 @@ def test_the_rest_of_a_resumed_payload_that_is_taken_back_is_asked_for_from_the_
     assert Cancel(peer.number, CancelReason.NO_RESOURCES) in peer.messages()
     peer.data(raw(right[50:]))
     assert payload_of(peer, 1) is None
+
+
+@pytest.mark.parametrize("held", [1, 50, 199])
+def test_of_a_payload_that_is_gone_on_with_only_what_came_counts(held: int) -> None:
+    right = BIG[1].payload or b""
+    peer = resuming(right[:held])
+    peer.data(raw(right[held:]))
+    assert payload_of(peer, 1) == right
+    came = [each for each in peer.host.notices if isinstance(each, PayloadReceived)]
+    assert came == [PayloadReceived(LOG, 1, len(right) - held)]
 
 
 def test_a_payload_of_which_bytes_were_passed_over_blames_nobody() -> None:
