@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native java demo test check lint format types soak fuzz bench bench-quick bench-each curves siege coverage interop conformance lock clean
+.PHONY: help setup native java demo test check lint format types soak fuzz bench bench-quick bench-each curves siege coverage interop conformance lock screenshots clean
 
 help:  ## lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -130,6 +130,9 @@ lock: setup  ## brings the lock files up to date with pyproject.toml
 	$(LOCK) --group build --output-file requirements-build.lock
 	$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock
 	$(LOCK) pyproject.toml --group install --constraint requirements-dev.lock --output-file requirements.lock
+
+screenshots: setup  ## takes the pictures of the page that are in docs/
+	BAMBOO_PEER_SCREENSHOTS=docs $(BIN)/pytest -q -p no:xdist tests/local_api/test_page_in_browser.py -k fits
 
 clean:  ## removes what the tools left behind, not .venv
 	rm -rf native/target native/Cargo.lock

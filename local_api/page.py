@@ -72,7 +72,7 @@ def _body(status: Fields, events: Sequence[Fields], called: Called) -> Iterator[
     yield "</header>"
     yield f'<section id="alarms" aria-label="alarms">{"".join(_alarms(status))}</section>'
     yield f'<section id="peers" aria-label="peers"><h2>Peers</h2>{_peers(node)}</section>'
-    yield '<section aria-label="logs"><h2>Logs</h2>'
+    yield '<section id="logs" aria-label="logs"><h2>Logs</h2>'
     yield '<p><label for="search">Search </label><input id="search" type="search"></p>'
     logs = "".join(_logs(status["logs"], called))
     yield f'<div id="logs-rows" class="rows">{logs}</div></section>'
