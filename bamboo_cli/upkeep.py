@@ -109,7 +109,7 @@ def _backup_arguments(parser: Parser) -> None:
         "directory",
         metavar="DIR",
         type=Path,
-        help="made; nothing may be in it but a backup that was killed",
+        help="made, or an earlier backup of this store, which is brought up to date",
     )
 
 
@@ -118,12 +118,17 @@ def _backup(args: "Namespace", terminal: "Terminal") -> int:
     # A disk that is dying can often only be read.
     with opened_store(args, readonly=True) as store:
         try:
-            store.backup(directory)
+            made = store.backup(directory)
         except StoreFull:
             raise Problem(
                 f"{directory}: there is no room for a copy; free space, or name another disk"
             ) from None
         sums = store.statistics()
+    counts = f"{counted(sums.logs, 'log')}, {counted(sums.entries, 'entry')}, "
+    counts += f"{counted(sums.payloads, 'payload')}, {size(sums.bytes)}"
+    if made.incremental:
+        new = f"{counted(made.entries, 'entry')} new or changed"
+        counts += f"; {new}, {size(made.bytes_written)} written"
     terminal.result(
         {
             "directory": str(directory.absolute()),
@@ -131,9 +136,10 @@ def _backup(args: "Namespace", terminal: "Terminal") -> int:
             "entries": sums.entries,
             "payloads": sums.payloads,
             "bytes": json_number(sums.bytes),
+            "incremental": made.incremental,
+            "bytes_written": json_number(made.bytes_written),
         },
-        f"{directory.absolute()}: {counted(sums.logs, 'log')}, {counted(sums.entries, 'entry')}, "
-        f"{counted(sums.payloads, 'payload')}, {size(sums.bytes)}",
+        f"{directory.absolute()}: {counts}",
     )
     return DONE
 

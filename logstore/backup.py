@@ -1,4 +1,6 @@
-"""A consistent copy of a store while others write to it.
+"""A consistent copy of a store while others write to it: the first one in a directory.
+
+backup_update.py brings it up to date later.
 
 1. Nothing is removed from `payloads` while the copy is made (collect.lock).
 2. VACUUM INTO writes one moment of the database under a temporary name.
@@ -18,16 +20,18 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
+from .backup_copy import copy_keys, copy_payload
+from .backup_update import update_backup
 from .database import DATABASE, close_now
 from .errors import StoreExists, StoreLocked, translated
-from .files import PAYLOADS, PayloadFiles, write_all
+from .files import PAYLOADS, PayloadFiles
 from .identity import BACKUP, RESTORED
-from .keyfile import KEY_FILE, copy_key_file, other_keys, read_key_file, write_key_file
+from .keyfile import KEY_FILE, other_keys
 from .meta import set_meta
 from .modes import close_to_others, make_private_folder
 from .opening import Opened, check_path
+from .records import BackedUp
 from .schema import FILE_ATTACHED, connect
-from .system import READ_BYTES_MAX
 
 if TYPE_CHECKING:
     from .system import System
@@ -35,31 +39,48 @@ if TYPE_CHECKING:
 _UNFINISHED: Final = DATABASE + ".unfinished"
 
 
-def write_backup(opened: Opened, files: PayloadFiles, target: Path) -> None:
+def write_backup(
+    opened: Opened, files: PayloadFiles, target: Path, system: "System | None" = None
+) -> BackedUp:
     """Writes the copy into a new or empty directory, or over a backup that was killed.
 
-    Of what fails nothing is left. Raises StoreExists if there is something else, and StoreLocked
-    while another backup is written there.
+    An earlier backup of the store is brought up to date. `system`: of the disk that a copy to bring
+    up to date is on, if it is another one. Of what fails nothing is left. Raises StoreExists if
+    there is something else, and StoreLocked while another backup is written there.
     """
     check_path(target)
     with translated(target):
         is_new = not target.exists()
         if not is_new and not target.is_dir():
             raise StoreExists("it is no directory", target, "choose a new one")
+        if not is_new and opened.folder is not None and target.samefile(opened.folder):
+            raise StoreExists("it is the store itself", target, "choose a new one")
         make_private_folder(target)
         with _alone(target):
-            ours = _names(opened)
-            _make_room(target, ours)
-            close_to_others(target, PAYLOADS, KEY_FILE)
-            try:
-                _write(opened, files, target)
+            there = system or opened.system
+            if there.file_size(target / DATABASE) is not None:
                 close_to_others(target, PAYLOADS, KEY_FILE)
-            except BaseException:
-                with suppress(OSError):
-                    _remove(target, ours)
-                    if is_new:
-                        target.rmdir()
-                raise
+                try:
+                    return update_backup(opened, files, target, there)
+                finally:
+                    close_to_others(target, PAYLOADS, KEY_FILE)
+            return _write_first(opened, files, target, is_new=is_new)
+
+
+def _write_first(opened: Opened, files: PayloadFiles, target: Path, *, is_new: bool) -> BackedUp:
+    ours = _names(opened)
+    _make_room(target, ours)
+    close_to_others(target, PAYLOADS, KEY_FILE)
+    try:
+        written = _write(opened, files, target)
+        close_to_others(target, PAYLOADS, KEY_FILE)
+    except BaseException:
+        with suppress(OSError):
+            _remove(target, ours)
+            if is_new:
+                target.rmdir()
+        raise
+    return written
 
 
 @contextmanager
@@ -108,27 +129,26 @@ def _remove(target: Path, ours: set[str]) -> None:
             path.unlink()
 
 
-def _write(opened: Opened, files: PayloadFiles, target: Path) -> None:
+def _write(opened: Opened, files: PayloadFiles, target: Path) -> BackedUp:
     unfinished = target / _UNFINISHED
     with files.kept():
         with opened.database.read_alone() as db:
             db.execute("VACUUM INTO ?", (str(unfinished),))
         copy = connect(str(unfinished), apsw.SQLITE_OPEN_READWRITE)
         try:
-            _copy_files(copy, opened.system, files, target / PAYLOADS)
+            written = _copy_files(copy, opened.system, files, target / PAYLOADS)
             _mark(copy)
+            entries: int = copy.execute("SELECT count(*) FROM entries").get
         finally:
             close_now(copy)
     if opened.folder is not None:
-        if (opened.folder / KEY_FILE).exists():
-            write_key_file(target / KEY_FILE, read_key_file(opened.folder / KEY_FILE))
-        # Without those, a store that is put back would be somebody else to the peers of a gateway.
-        for key in other_keys(opened.folder):
-            copy_key_file(key, target / key.name)
+        written += copy_keys(opened.folder, target)
     opened.system.sync_folder(target)
     unfinished.replace(target / DATABASE)
     opened.system.sync_folder(target)
     opened.system.sync_folder(target.absolute().parent)
+    written += opened.system.file_size(target / DATABASE) or 0
+    return BackedUp(incremental=False, bytes_written=written, entries=entries)
 
 
 def _mark(copy: apsw.Connection) -> None:
@@ -139,20 +159,15 @@ def _mark(copy: apsw.Connection) -> None:
     copy.execute("COMMIT")
 
 
-def _copy_files(copy: apsw.Connection, system: "System", files: PayloadFiles, root: Path) -> None:
+def _copy_files(copy: apsw.Connection, system: "System", files: PayloadFiles, root: Path) -> int:
+    """Copies what the entries name, synced; how many bytes."""
     system.make_folder(root)
+    written = 0
+    folders = set()
     for (id_,) in copy.execute("SELECT id FROM files WHERE state = ?", (FILE_ATTACHED,)):
-        source = files.path_of(id_)
-        target = root / source.parent.name / source.name
-        system.make_folder(target.parent)
-        with (
-            system.open_file(source, write=False) as reader,
-            system.open_file(target, create=True) as writer,
-        ):
-            offset = 0
-            while data := reader.read(READ_BYTES_MAX, offset):
-                write_all(writer, data, offset)
-                offset += len(data)
-            writer.sync()
-        system.sync_folder(target.parent)
+        written += copy_payload(system, files.path_of(id_), system, root, id_.hex())
+        folders.add(root / id_.hex()[:2])
+    for folder in sorted(folders):
+        system.sync_folder(folder)
     system.sync_folder(root)
+    return written

@@ -481,6 +481,14 @@ class Database:
         return db
 
     def _connect_readonly(self, path: Path) -> apsw.Connection:
+        if self._system.file_size(path.with_name(f"{path.name}-journal")):
+            # A backup was killed while it was brought up to date (backup_copy.py). Who only reads
+            # cannot take back what it had begun, and would read one half.
+            db = connect(str(path), apsw.SQLITE_OPEN_READWRITE, self._system.vfs)
+            try:
+                db.execute("SELECT 1 FROM sqlite_schema")
+            finally:
+                close_now(db)
         try:
             db = connect(str(path), apsw.SQLITE_OPEN_READONLY, self._system.vfs)
             db.execute("SELECT 1 FROM sqlite_schema")

@@ -40,11 +40,13 @@ def other_keys(folder: Path) -> list[Path]:
     return sorted(each for each in folder.glob("*.key") if each.name != KEY_FILE)
 
 
-def copy_key_file(path: Path, target: Path) -> None:
-    """Copies a key as it is: whoever has made it knows what is right. Raises as above."""
+def replace_key_file(path: Path, text: bytes, unfinished: Path) -> None:
+    """Gives a key file another content, by way of a file beside it: one of the two is there."""
     with translated(path):
-        text = path.read_bytes()
-    _write_anew(target, text)
+        unfinished.unlink(missing_ok=True)
+        _write_anew(unfinished, text)
+        unfinished.replace(path)
+        _sync_folder(path.parent)
 
 
 def _write_anew(path: Path, text: bytes) -> None:
@@ -58,14 +60,18 @@ def _write_anew(path: Path, text: bytes) -> None:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            _sync_folder(path.parent)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def read_key_file(path: Path, author: bytes | None = None) -> "SigningKey":

@@ -308,6 +308,17 @@ class Statistics(NamedTuple):
     wal_bytes: int
 
 
+class BackedUp(NamedTuple):
+    """What a backup took."""
+
+    incremental: bool
+    """Whether an earlier one was brought up to date."""
+    bytes_written: int
+    """To its directory, as far as the process can know: database, journal, payloads and keys."""
+    entries: int
+    """Entries that are new in it, or have changed."""
+
+
 class BundleExported(NamedTuple):
     """What a bundle has, from its first byte on, whoever wrote which part of it."""
 

@@ -41,6 +41,7 @@ from .records import (
     INLINE_BYTES_MAX,
     Appended,
     Compacted,
+    BackedUp,
     Dropped,
     Fault,
     Forgotten,
@@ -560,14 +561,16 @@ class Store(StoreWishes):
 
         return Verifier(self._opened, self._files).run(key, collect=collect)
 
-    def backup(self, path: Path | str) -> None:
+    def backup(self, path: Path | str) -> BackedUp:
         """Writes a consistent copy to a new directory, also while others write.
 
-        Own logs of the copy are read-only until `confirm_identity`. What fails leaves nothing, and
-        what was killed is replaced by the next backup there. Raises StoreExists if the directory
-        holds anything else, StoreLocked while another backup is written there.
+        An earlier backup of this store is brought up to date: what is new is written, all or
+        nothing. Own logs of the copy are read-only until `confirm_identity`. What fails leaves
+        nothing new, and what was killed is replaced by the next backup there. Raises StoreExists if
+        the directory holds anything else, also more of this store than it has itself, and
+        StoreLocked while it is in use.
         """
-        write_backup(self._opened, self._files, Path(path))
+        return write_backup(self._opened, self._files, Path(path))
 
     def lock_node(self) -> NodeLock:
         """The right to serve this store. Raises StoreLocked, naming the process that has it."""

@@ -74,7 +74,7 @@ def test_the_rehearsal_does_what_it_shows(tmp_path: Path) -> None:
 
 def shell_commands() -> list[list[str]]:
     """What stands on the page for a server, where a test has neither root nor systemd."""
-    text = "".join(blocks_of(TEXT, "sh")).replace("$(date +%F)", "2026-11-25")
+    text = "".join(blocks_of(TEXT, "sh")).replace("$(date +%A)", "Wednesday")
     return [shlex.split(line) for line in text.splitlines()]
 
 
