@@ -13,7 +13,7 @@ connection has the database for itself until it is closed: nobody reads one half
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import apsw
 
@@ -185,9 +185,7 @@ class Copy:
 
     # --- reading and writing rows -----------------------------------------------------------------
 
-    def rows(
-        self, query: str, values: tuple[int | bytes, ...] = ()
-    ) -> Iterator[tuple[object, ...]]:
+    def rows(self, query: str, values: tuple[int | bytes, ...] = ()) -> Iterator[tuple[Any, ...]]:
         """The rows of a query."""
         with translated(self.folder):
             yield from self.db.execute(query, values)

@@ -26,7 +26,8 @@ have been used as a store. So the backup has to be of this store's past:
   only because a log was forgotten. That takes a log whole, and no own one: what is left of it, if
   it is held again, came later. So a log of which the store has anything below c lacks nothing, nor
   does an own one; other logs that it does not have go from the backup too. Else it holds more than
-  the store;
+  the store. While a log is being forgotten it has no row in `logs` and some entries are left, under
+  a number that no log has: they are compared as well, and are in the backup as in the store;
 - the last `COMPARED` entries below c are the same, byte for byte as far as hashes say, and with
   the times at which they came, in microseconds: two stores that have parted differ there, though
   they may have fetched the same entries in the same order.
@@ -138,6 +139,8 @@ class _Update:
         """The logs whose rows differ, by their ids on both sides."""
         self._renamed: set[int] = set()
         """Those of them whose id the store has given to another log, or to none."""
+        self._remains: set[int] = set()
+        """Numbers of logs that the store is forgetting."""
         self._left = array("q")
         """The arrival numbers that entries of the backup have no more."""
 
@@ -202,6 +205,11 @@ class _Update:
                 self._renamed.add(theirs[0])
             if everything or ours != theirs:
                 self._changed.append((ours or theirs or (0,))[0])
+        self._remains.update(row[0] for row in self._read(_REMAINS))
+        remains_there: set[int] = {row[0] for row in self._copy.rows(_REMAINS)}
+        # The store may have given such a number to another log since.
+        self._renamed |= remains_there
+        self._changed.extend((self._remains | remains_there).difference(self._changed))
 
     def _compare_arrivals(self, count: int | None) -> None:
         """Compares the last arrivals that both have, or all of them."""
@@ -228,7 +236,7 @@ class _Update:
             before: int | None = None if theirs is None else theirs[1]
             if now is not None and now <= self._up_to:
                 begun_anew = False
-                if now != before or renamed:
+                if now != before or (renamed and id_ not in self._remains):
                     raise self._parted()
             if before is not None and now != before:
                 self._left.append(before)
@@ -361,6 +369,12 @@ class _Table:
             after = rows[-1][: len(self.key)]
 
 
+_REMAINS: Final = (
+    "WITH RECURSIVE ids(id) AS (SELECT min(log) FROM entries UNION ALL"
+    " SELECT (SELECT min(log) FROM entries WHERE log > ids.id) FROM ids WHERE id IS NOT NULL)"
+    " SELECT id FROM ids WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM logs)"
+)
+"""The numbers that entries have and no log, each looked for in the index behind the one before."""
 _LET_GO: Final = (
     "UPDATE files SET state = 4, author = NULL, log_id = NULL, seq = NULL,"  # noqa: S608 (constant)
     " payload_hash = NULL,"
