@@ -45,7 +45,7 @@ from .errors import (
 )
 from .migration import migrate, stand_in
 from .reserve import Reserve
-from .rewriting import write_again
+from .rewriting import take_back, write_again
 from .rows import row_tag
 from .schema import (
     FORMAT,
@@ -482,13 +482,7 @@ class Database:
 
     def _connect_readonly(self, path: Path) -> apsw.Connection:
         if self._system.file_size(path.with_name(f"{path.name}-journal")):
-            # A backup was killed while it was brought up to date (backup_copy.py). Who only reads
-            # cannot take back what it had begun, and would read one half.
-            db = connect(str(path), apsw.SQLITE_OPEN_READWRITE, self._system.vfs)
-            try:
-                db.execute("SELECT 1 FROM sqlite_schema")
-            finally:
-                close_now(db)
+            take_back(path, self._system.vfs)
         try:
             db = connect(str(path), apsw.SQLITE_OPEN_READONLY, self._system.vfs)
             db.execute("SELECT 1 FROM sqlite_schema")

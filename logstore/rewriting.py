@@ -9,7 +9,10 @@ one half is from a transaction that the log has no more.
 
 from pathlib import Path
 
+import apsw
+
 from .errors import is_full
+from .schema import connect
 from .system import READ_BYTES_MAX, PayloadHandle, System
 
 
@@ -43,3 +46,16 @@ def _write_over(file: PayloadHandle) -> None:
             count = file.write(view, offset)
             offset += count
             view = view[count:]
+
+
+def take_back(path: Path, vfs: str | None) -> None:
+    """Takes back what a backup had begun that was killed while it was brought up to date.
+
+    Its database has a journal then (backup_copy.py). Who only reads cannot do that, and would read
+    one half.
+    """
+    db = connect(str(path), apsw.SQLITE_OPEN_READWRITE, vfs)
+    try:
+        db.execute("SELECT 1 FROM sqlite_schema")
+    finally:
+        db.close(True)  # noqa: FBT003 (the parameter is positional)

@@ -40,8 +40,8 @@ from .quotas import Ledger, QuotaLimits, Quotas
 from .records import (
     INLINE_BYTES_MAX,
     Appended,
-    Compacted,
     BackedUp,
+    Compacted,
     Dropped,
     Fault,
     Forgotten,
