@@ -84,7 +84,7 @@ class Work:
             self.store.put_entries(log.key, some, source="peer")
         name = (self.logs[0].key, 1000, LARGE, yamf_hash(bytes(LARGE)))
         with self.store.payload_sink(*name, source="peer") as sink:
-            sink.write(bytes(10_000))
+            sink.write(bytes(min(10_000, LARGE - 1 - sink.offset)))
 
     def drop(self) -> None:
         keys = [info.key for info in self.store.logs()]
