@@ -234,7 +234,6 @@ class Database:
         with self._lock, translated(self.where):
             if self._writer is None:
                 self._writer = self._connect(create=True)
-                # Before anything is written to the file.
                 self._writer.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 _use_log(self._writer)
                 self._has_failed = False
@@ -481,8 +480,7 @@ class Database:
         return db
 
     def _connect_readonly(self, path: Path) -> apsw.Connection:
-        if self._system.file_size(path.with_name(f"{path.name}-journal")):
-            take_back(path, self._system.vfs)
+        take_back(path, self._system)
         try:
             db = connect(str(path), apsw.SQLITE_OPEN_READONLY, self._system.vfs)
             db.execute("SELECT 1 FROM sqlite_schema")

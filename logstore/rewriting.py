@@ -48,13 +48,15 @@ def _write_over(file: PayloadHandle) -> None:
             view = view[count:]
 
 
-def take_back(path: Path, vfs: str | None) -> None:
+def take_back(path: Path, system: System) -> None:
     """Takes back what a backup had begun that was killed while it was brought up to date.
 
     Its database has a journal then (backup_copy.py). Who only reads cannot do that, and would read
     one half.
     """
-    db = connect(str(path), apsw.SQLITE_OPEN_READWRITE, vfs)
+    if not system.file_size(path.with_name(f"{path.name}-journal")):
+        return
+    db = connect(str(path), apsw.SQLITE_OPEN_READWRITE, system.vfs)
     try:
         db.execute("SELECT 1 FROM sqlite_schema")
     finally:
