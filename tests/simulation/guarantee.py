@@ -79,10 +79,10 @@ class Holdings:
     """What the nodes of a world hold; read again only where something has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, LogKey], tuple[int, Held]] = {}
+        self._known: dict[tuple[str, LogKey], tuple[tuple[int, int], Held]] = {}
 
     def of(self, node: "SimNode", log: LogKey) -> Held:
-        position = node.store.position()
+        position = (node.store.position(), node.forgets)
         known = self._known.get((node.name, log))
         if known is None or known[0] != position:
             # Those of the class: reads of this one store may be made to fail.

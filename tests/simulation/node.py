@@ -4,6 +4,7 @@ import errno
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from nacl.signing import SigningKey
 from logstore import (
     Appended,
     Follow,
+    LogFollowed,
+    LogUnknown,
     NewEntry,
     PayloadState,
     PeerRule,
@@ -70,6 +73,8 @@ class SimNode:
         """How often that has happened."""
         self.drops = Counter[LogKey]()
         """How often payloads of a log were, or were to be, deleted."""
+        self.forgets = 0
+        """How often logs were, or were to be, forgotten."""
         self.power_cut_at: int | None = None
         self.room = Room(self)
         self.doors = doors or world.doorkeeper.doors
@@ -250,6 +255,25 @@ class SimNode:
         dropped()
         self.host.write(partial(self.store.drop, log, first, last), dropped, also=[log])
 
+    def forget(self, log: LogKey, *, unfollowed: bool) -> None:
+        """Forgets a log, if it is not followed any more."""
+
+        def work() -> bool:
+            if unfollowed:
+                for target in (log, log.author):
+                    self.store.unfollow(target)
+            with suppress(LogFollowed, LogUnknown):
+                self.store.forget(log)
+            return True
+
+        def look(_: object) -> None:
+            # What has failed behind the first transaction is forgotten all the same.
+            self.forgets += 1
+            self.seen.pop(log, None)
+            self._look_at_wants()
+
+        self.host.write(work, look, failed=look)
+
     def fetch(self, log: LogKey, first: int, last: int) -> None:
         """Wants entries and their payloads once, whatever is followed."""
         self._change_wanted(partial(self.store.want, log, first, last))
@@ -336,8 +360,12 @@ class SimNode:
             )
 
     def _loaded(self, book: InterestBook) -> None:
+        has_forgotten = book.wanted.forgotten != self.book.wanted.forgotten
         self.book = book
         self._tell_interests()
+        if has_forgotten:
+            for end in list(self.ends):
+                end.link.cut(end, "something was forgotten")
 
     def _tell_interests(self) -> None:
         self._take_rules()

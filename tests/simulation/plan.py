@@ -38,6 +38,7 @@ TROUBLES = (
     "scopes",
     "removals",
     "quotas",
+    "forgets",
 )
 """Kinds of things that happen; a plan has some of them."""
 

@@ -43,6 +43,8 @@ class Trouble:
                 self._harm(node, trouble)
             case "scopes" | "removals":
                 world.doorkeeper.happen(trouble, node, self._rng)
+            case "forgets":
+                self._forget(node)
             case "quotas":
                 node.room.limit(draw_limits(self._rng))
             case "adjusts":
@@ -76,6 +78,26 @@ class Trouble:
             log, first = self._rng.choice(logs), self._rng.randint(1, 10)
             change = node.drop if trouble == "drops" else node.fetch
             change(log, first, first + self._rng.choice((0, 3, 100)))
+
+    def _forget(self, node: "SimNode") -> None:
+        """Somebody wants no more of a log, and perhaps wants it again after a while."""
+        own = node.store.author
+        logs = [log for log in sorted(self._world.truth.entries) if log.author != own]
+        if not node.alive or not logs:
+            return
+        log = self._rng.choice(logs)
+        node.forget(log, unfollowed=self._rng.random() < 0.8)
+        if self._rng.random() < 0.5:
+
+            def again() -> None:
+                if node.alive:
+                    node.follow(log)
+
+            delay_s = self._rng.uniform(0.0, 3.0)
+            self._world.clock.after(delay_s, again)
+            self._world.changes_until = max(
+                self._world.changes_until, self._world.clock.now + delay_s
+            )
 
     def _change_follows(self, node: "SimNode") -> None:
         author = self._rng.choice([each.store.author for each in self._world.nodes])

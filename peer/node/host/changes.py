@@ -53,6 +53,8 @@ class ChangeFeed:
         self._store = store
         self._version: int | None = store.data_version()
         self._wishes = store.wishes_version()
+        self.forgotten = store.forgotten()
+        """How often logs had been forgotten when it was looked last."""
         self.position = store.position()
         """The newest ingest number that was looked at."""
 
@@ -78,6 +80,8 @@ class ChangeFeed:
             self._version = None
             return News([], self.position)
         self._version, self._wishes, self.position = version, wishes, position
+        if wanted is not None:
+            self.forgotten = wanted.forgotten
         changes = [log_changed(info) for info in infos if info is not None]
         return News(changes, position, wanted, fresh)
 

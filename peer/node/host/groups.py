@@ -53,9 +53,17 @@ class Group(Struct):
                 self.detail = detail
                 return
 
-    def take_result(self, result: PutResult, *, invalid_seq: int | None) -> None:
-        """What the store said. `invalid_seq`: from where on the author made the log invalid."""
-        if result.rejected is not None:
+    def take_result(
+        self, result: PutResult, *, invalid_seq: int | None, is_gone: bool = False
+    ) -> None:
+        """What the store said. `invalid_seq`: from where on the author made the log invalid.
+
+        `is_gone`: what the entries were to be added to may have been forgotten: nobody's fault.
+        """
+        if result.rejected is not None and is_gone:
+            reason = "the log was forgotten here meanwhile"
+            self.refuse_from(result.rejected.seq, Refusal.STORAGE, reason)
+        elif result.rejected is not None:
             seq, reason = result.rejected.seq, result.rejected.reason
             authors_fault = result.rejected.contradicts or (
                 invalid_seq is not None and seq >= invalid_seq

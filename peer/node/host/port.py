@@ -34,9 +34,10 @@ class Port:
     """One session at the host. Events are delivered in the event loop, at once.
 
     `number` spreads sessions over threads: what one asks of the same kind is done in order. `fail`
-    ends the session, for a fault of ours that is no answer to any of its commands. `giver`: whom
-    quotas go for, the id of the other side or b"" if it has proved none. `account`: who pays for
-    what is done here; one of its own unless given.
+    ends the session, for a fault of ours that is no answer to any of its commands. `forgotten`: how
+    often logs were when the session began: after another time what it knows of them may be wrong.
+    `giver`: whom quotas go for, the id of the other side or b"" if it has proved none. `account`:
+    who pays for what is done here; one of its own unless given.
     """
 
     def __init__(
@@ -47,11 +48,14 @@ class Port:
         fail: Fail,
         giver: bytes = b"",
         account: Account | None = None,
+        *,
+        forgotten: int = 0,
     ) -> None:
         self.number = number
         self.source = source
         self.giver = giver
         self.account = account or Account()
+        self.forgotten = forgotten
         self.handed_in: dict[int, Handed] = {}
         self._deliver: Deliver | None = deliver
         self._fail = fail

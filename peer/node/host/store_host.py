@@ -127,7 +127,15 @@ class StoreHost:
         `account`: who pays for what is done here; one of its own unless given.
         """
         self._ports_opened += 1
-        port = Port(self._ports_opened, source, deliver, fail, giver, account)
+        port = Port(
+            self._ports_opened,
+            source,
+            deliver,
+            fail,
+            giver,
+            account,
+            forgotten=self._feed.forgotten,
+        )
         self.ports.add(port)
         return port
 
@@ -307,12 +315,17 @@ class StoreHost:
         contested = False
         batches = [(group.handed.log, group.new_entries()) for group in groups]
         results = self.store.put_many(batches, source=source, giver=giver)
+        forgotten = None
+        if any(result.rejected is not None for result in results):
+            forgotten = self.store.forgotten()
         for group, result in zip(groups, results, strict=True):
             invalid_seq = None
             if result.rejected is not None:
                 info = self.store.log(result.key)
                 invalid_seq = None if info is None else info.invalid_seq
-            group.take_result(result, invalid_seq=invalid_seq)
+            # Of a log that was forgotten since, what fits to what was held fits no more.
+            is_gone = forgotten is not None and forgotten != group.handed.port.forgotten
+            group.take_result(result, invalid_seq=invalid_seq, is_gone=is_gone)
             if result.fork is not None:
                 also.add(result.key)
             contested = contested or result.contested
