@@ -273,9 +273,8 @@ def describe(event: Mapping[str, object]) -> str:
     if name == "limit":
         said = f"no room for logs of {event['author']}: {event['reason']}"
         return f"{said}; `--limit {event['key']}=N` sets another limit"
-    if name == "kept":
-        log = f"{event['author']}/{event['log_id']}"
-        return f"{log}: {counted(int(str(event['count'])), 'payload')} deleted, as `keep` says"
+    if name in {"kept", "in_step"}:
+        return _order(event)
     if name in {"export_failed", "storage_failed", "trace_failed"}:
         return f"{name.removesuffix('_failed')} failed: {event['reason']}"
     if name == "config_reloaded":
@@ -285,6 +284,15 @@ def describe(event: Mapping[str, object]) -> str:
         said = f"{str(name).replace('_', ' ')} {event['address']}"
         return f"{said}: {reason}" if reason else said
     return str(name)
+
+
+def _order(event: Mapping[str, object]) -> str:
+    """Something is as it should be."""
+    if event["event"] == "in_step":
+        peers = event["peers"]
+        return f"in step with {counted(len(peers) if isinstance(peers, list) else 0, 'peer')}"
+    log = f"{event['author']}/{event['log_id']}"
+    return f"{log}: {counted(int(str(event['count'])), 'payload')} deleted, as `keep` says"
 
 
 def _reloaded(event: Mapping[str, object]) -> str:

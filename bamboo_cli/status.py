@@ -1,6 +1,7 @@
 """`status`: in one screen who is connected, what is held and what is missing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from local_api import size, target_name
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 LINES_SHOWN = 10
 """Of connections, and of logs, without --all; --json has all of them."""
+
+WIDTH = 80
 
 State = Mapping[str, Any]
 
@@ -77,11 +80,28 @@ def _status(args: "Namespace", terminal: "Terminal") -> int:
     return FAILED if args.check and alarms else DONE
 
 
+def _say(terminal: "Terminal", text: str) -> None:
+    """A line; for people as many as it takes, of the width that every terminal has."""
+    for line in _folded(terminal, text):
+        terminal.line(line)
+
+
+def _folded(terminal: "Terminal", text: str) -> list[str]:
+    if not terminal.wide:
+        return [text]
+    inside = "    "
+    return wrap(
+        text, WIDTH, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def _show_verdict(terminal: "Terminal", verdict: str, alarms: "list[dict[str, object]]") -> None:
     """What most people want to know, and what they have to."""
-    terminal.line(verdict)
+    _say(terminal, verdict)
     for alarm in alarms[:LINES_SHOWN]:
-        terminal.alert(f"! {str(alarm['kind']).replace('_', ' ')}: {alarm['text']}")
+        kind = str(alarm["kind"]).replace("_", " ")
+        for line in _folded(terminal, f"! {kind}: {alarm['text']}"):
+            terminal.alert(line)
     if len(alarms) > LINES_SHOWN:
         terminal.alert(f"! and {len(alarms) - LINES_SHOWN} more (--json has all)")
 
@@ -101,44 +121,47 @@ def _show_fetches(
             if first <= seq <= last
         ]
         held = held_words(store.holding(log, first, last), (first, last))
-        terminal.line(
-            f"  {log}: fetching {seq_span(first, last)}, {held}{''.join(parts[:PARTS_SHOWN])}"
+        _say(
+            terminal,
+            f"  {terminal.called(log)}: fetching {seq_span(first, last)},"
+            f" {held}{''.join(parts[:PARTS_SHOWN])}",
         )
     if len(found) > len(shown):
-        terminal.line(f"  and {len(found) - len(shown)} more to fetch (--all)")
+        _say(terminal, f"  and {len(found) - len(shown)} more to fetch (--all)")
 
 
 def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everything: bool) -> None:
     from local_api import native_core  # as above
 
-    terminal.line(f"author {store.author.hex()}")
+    _say(terminal, f"author {store.author.hex()}")
     if (reason := store.own_logs_read_only) is not None:
-        terminal.line(f"own logs are read-only: {reason.what}; {reason.remedy}")
-    terminal.line(f"native core: {native_core(node)}")
+        _say(terminal, f"own logs are read-only: {reason.what}; {reason.remedy}")
+    _say(terminal, f"native core: {native_core(node)}")
     if node is None:
-        terminal.line("not serving (`serve` starts the node): what peers hold is not known")
+        _say(terminal, "not serving (`serve` starts the node): what peers hold is not known")
         return
     where = ", ".join(node.get("listening", ()))
     listening = f"listening on {where}" if where else "not listening"
-    terminal.line(f"serving since {node.get('since', '?')}, {listening}")
+    _say(terminal, f"serving since {node.get('since', '?')}, {listening}")
     connections = list(node.get("connections", ()))
     if not connections:
-        terminal.line("no connections")
+        _say(terminal, "no connections")
     # Those in trouble first.
     connections.sort(key=lambda each: each["state"] == "established")
     for each in connections[: None if everything else LINES_SHOWN]:
-        terminal.line(_connection_line(each))
+        _say(terminal, _connection_line(each))
     left = 0 if everything else len(connections) - LINES_SHOWN
     if left > 0:
-        terminal.line(f"  and {counted(left, 'connection')} more (--all)")
+        _say(terminal, f"  and {counted(left, 'connection')} more (--all)")
     strangers = [each for each in node.get("neighbours", ()) if not each["allowed"]]
     for each in strangers[: None if everything else LINES_SHOWN]:
-        terminal.line(f"  in the network, not allowed: {each['peer_id']}@{each['address']}")
+        _say(terminal, f"  in the network, not allowed: {each['peer_id']}@{each['address']}")
     faults = [each for each in node.get("ended", ()) if each["kind"] in _FAULTS]
     for each in faults[0 if everything else -ENDINGS_SHOWN :]:
-        terminal.line(
+        _say(
+            terminal,
             f"  {each['direction']} {each['address']}: {_FAULTS[each['kind']]} at {each['at']}:"
-            f" {each['reason']}"
+            f" {each['reason']}",
         )
 
 
@@ -172,11 +195,12 @@ def _connection_line(each: State) -> str:
 def _show_sums(terminal: "Terminal", logs: "list[LogStanding]", waiting: list[Follow]) -> None:
     infos = [log.info for log in logs if log.info is not None]
     incomplete = sum(log.is_incomplete for log in logs)
-    terminal.line(
+    _say(
+        terminal,
         f"{counted(len(infos), 'log')},"
         f" {counted(sum(info.entries for info in infos), 'entry')},"
         f" {size(sum(info.bytes for info in infos))};"
-        f" {incomplete} with something missing, {len(waiting)} followed and not held yet"
+        f" {incomplete} with something missing, {len(waiting)} followed and not held yet",
     )
 
 
@@ -187,16 +211,16 @@ def _show_logs(
     bad = [log for log in logs if log.is_incomplete or log.state in broken]
     shown = logs if everything else bad[:LINES_SHOWN]
     for log in shown:
-        terminal.line(_line(log))
+        _say(terminal, _line(terminal.called(log.key), log))
     if len(bad) > len(shown):
-        terminal.line(f"  and {counted(len(bad) - len(shown), 'log')} more (--all)")
+        _say(terminal, f"  and {counted(len(bad) - len(shown), 'log')} more (--all)")
     for target in waiting[: None if everything else LINES_SHOWN]:
-        terminal.line(f"  {target_name(target)}: followed, nothing held yet")
+        _say(terminal, f"  {target_name(target)}: followed, nothing held yet")
     if bad or waiting:
-        terminal.line("`why LOG` says why")
+        _say(terminal, "`why LOG` says why")
 
 
-def _line(log: "LogStanding") -> str:
+def _line(called: str, log: "LogStanding") -> str:
     parts = [str(log.state)] if log.state is not LogState.LIVE else []
     held = 0 if log.info is None else log.info.entries
     parts.append(counted(held, "entry") + (f" up to {log.held}" if held < log.held else ""))
@@ -210,7 +234,23 @@ def _line(log: "LogStanding") -> str:
     if log.lacks.payloads:
         parts.append(f"{counted(log.lacks.payloads, 'payload')} missing")
     parts += [f"in the middle of {each}" for each in log.arriving]
-    return f"  {log.key}: {', '.join(parts)}"
+    parts += _progress(log)
+    return f"  {called}: {', '.join(parts)}"
+
+
+def _progress(log: "LogStanding") -> "Iterator[str]":
+    """How much of it is here, how fast it comes, and when it was all here."""
+    found = log.progress
+    # Where no node has said anything of it, what is missing below the newest entry says it all.
+    if found.held < found.total and (log.told is not None or found.is_final):
+        least = "" if found.is_final else "at least "
+        yield f"{found.held} of {least}{found.total} ({found.percent} %)"
+    if found.rate_entries or found.rate_bytes:
+        yield f"{found.rate_entries:g} entries and {size(found.rate_bytes)} a second"
+        if log.is_incomplete and found.eta_s is not None:
+            yield f"about {counted(found.eta_s, 'second')} left"
+    if log.is_incomplete and found.in_step_at is not None:
+        yield f"in step last at {found.in_step_at} with {counted(len(found.in_step_with), 'peer')}"
 
 
 COMMANDS = {"status": Definition(arguments=_arguments, run=_status)}

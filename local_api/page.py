@@ -204,10 +204,15 @@ def _logs(logs: Sequence[Fields], called: Called) -> Iterator[str]:
 
 
 def _log_row(log: Fields, called: Called) -> str:
-    held, goal = int(log["entries"]), max(int(log["known"]), int(log["entries"]))
+    held, goal = int(log["held"]), int(log["total"])
     state = log["state"]
     is_bad = state in ("forked", "invalid")
-    notes = [f"{held:,} of {goal:,} entries"]
+    least = "" if log["total_is_final"] or held == goal else "at least "
+    notes = [f"{held:,} of {least}{goal:,} entries"]
+    if log["percent"] is not None and held != goal:
+        notes[0] += f" ({log['percent']} %)"
+    if log["rate_entries"] or log["rate_bytes"]:
+        notes.append(f"{log['rate_entries']:,g}/s, {size(log['rate_bytes'])}/s")
     if int(log["missing_payloads"]):
         notes.append(f"{counted(int(log['missing_payloads']), 'payload')} missing")
     return (

@@ -27,6 +27,7 @@ from wire import NATIVE_STATE, LogKey, NativeState
 from .alarms import alarms_of
 from .names import target_fields
 from .peer_lines import connected_peers
+from .progress import LogProgress, NodeProgress
 from .values import rfc3339
 
 State = Mapping[str, Any]
@@ -46,6 +47,7 @@ class LogStanding:
     told: State | None
     lacks: Shortfall
     """What is wanted of it and not held, up to the newest entry held."""
+    progress: LogProgress
     arriving: tuple[str, ...] = ()
     """The payloads of which a part has come, in words."""
 
@@ -100,6 +102,7 @@ class LogStanding:
             "entries": json_number(0 if self.info is None else self.info.entries),
             "missing_payloads": json_number(self.lacks.payloads),
             "state": str(self.state),
+            **self.progress.fields(),
             "peers": self.peers,
         }
 
@@ -112,27 +115,30 @@ def log_standings(store: Store, node: State | None, only: LogKey | None) -> list
         key: tuple(_arriving(store, node, key, parts.get(key, []))) for key in (*told, *parts)
     }
     found = []
+    subscriptions, progress = store.subscriptions(), NodeProgress(node)
+
+    def not_held(key: LogKey) -> LogStanding:
+        wanted = FULL if key.author == store.author else subscription_of(subscriptions, key)
+        how_far = progress.of(store, key, None, wanted, told[key], _NOTHING)
+        return LogStanding(key, None, told[key], _NOTHING, how_far, arriving[key])
+
     if only is not None:
         info = store.log(only)
         held = [info] if info is not None else []
         if info is None and only in told:
-            found.append(LogStanding(only, None, told[only], _NOTHING, arriving[only]))
+            found.append(not_held(only))
     else:
         held = list(store.logs())
-    subscriptions = store.subscriptions()
     for info in held:
         own = info.key.author == store.author
         wanted = FULL if own else subscription_of(subscriptions, info.key)
         # Of what nobody here follows, nothing is missing.
         lacks = _NOTHING if wanted is None else store.shortfall(info.key, wanted)
-        inside = arriving.get(info.key, ())
-        found.append(LogStanding(info.key, info, told.pop(info.key, None), lacks, inside))
+        inside, said = arriving.get(info.key, ()), told.pop(info.key, None)
+        how_far = progress.of(store, info.key, info, wanted, said, lacks)
+        found.append(LogStanding(info.key, info, said, lacks, how_far, inside))
     if only is None:
-        found += [
-            LogStanding(key, None, each, _NOTHING, arriving[key])
-            for key, each in told.items()
-            if int(each["behind"])
-        ]
+        found += [not_held(key) for key, each in told.items() if int(each["behind"])]
     return sorted(found, key=lambda log: log.rank)
 
 

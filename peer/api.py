@@ -71,6 +71,7 @@ from peer.node import (
     SyncSummary,
     Takes,
     Taking,
+    Watch,
     address_in,
     asked_in,
     called_in,
@@ -180,6 +181,9 @@ class Peer(Takes):
             config = replace(config or NodeConfig(), doors=doors)
         self._ask_first = ask_first
         where = None if metrics is None else metrics_address(str(metrics))
+        self._watch = None if observer is unobserved else Watch(observer)
+        if self._watch is not None:
+            observer = self._watch.take
         self._running: AbstractAsyncContextManager[Node] = (
             running_node(store, config, observer=observer, rng=rng)
             if where is None
@@ -198,6 +202,8 @@ class Peer(Takes):
             raise RuntimeError(ENTERED_ONCE)
         self._entered = True
         self._started = await self._running.__aenter__()
+        if self._watch is not None:
+            trio.lowlevel.spawn_system_task(self._watch.run, self._started, self.overview)
         return self
 
     @asynccontextmanager
@@ -224,6 +230,8 @@ class Peer(Takes):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
+        if self._watch is not None:
+            self._watch.end()
         try:
             await self._pending.end()
             return await self._running.__aexit__(kind, error, trace)

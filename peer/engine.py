@@ -22,6 +22,7 @@ from peer.data.proving import Prover
 from peer.data.receiving import Receiver
 from peer.planner.acting import Actor
 from peer.planner.late import LateOffers
+from peer.planner.newest import NewestQuestions
 from peer.planner.planner import Planner
 from peer.planner.retries import earliest
 from peer.planner.sourcing import Claim, Fetches, Readable, claim_all
@@ -39,6 +40,7 @@ from peer.protocol.events import (
     InterestsChanged,
     LogChanged,
     LookedUp,
+    NewestAsked,
     PayloadFinished,
     PayloadRead,
     PayloadWithdrawn,
@@ -407,6 +409,8 @@ class Engine:
             case InterestsChanged():
                 self.actor.leaving.interests_changed(event)
                 self._planner.interests_changed(event)
+            case NewestAsked():
+                NewestQuestions(self.actor).ask(event.logs)
             case SourceChanged():
                 if not self._planner.source_changed(event):
                     self._fetches.declined(event.log)

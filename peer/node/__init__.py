@@ -37,6 +37,7 @@ from peer.node.status.overview import Overview
 from peer.node.status.reasons import Lack, Reason, lack_of, why_log, why_peer
 from peer.node.status.status_file import StatusFile, read_status, serving_state
 from peer.node.status.terms import greedy_words
+from peer.node.status.watching import Watch
 
 from .arguments import (
     address_in,
@@ -109,6 +110,7 @@ __all__ = [
     "Taking",
     "Terms",
     "UnknownNameError",
+    "Watch",
     "address_in",
     "address_of",
     "addresses_reached",

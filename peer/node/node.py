@@ -236,7 +236,7 @@ class Node:
         self.gate = Gate(config.limits)
         self._book = book
         self._nursery = nursery
-        self._observer = observer
+        self.observer = observer
         self.entrance = Entrance(host, config.doors, book.wanted, nursery, observer)
         self._spread = Spread(host, nursery, self._is_news_of_own)
         self._roster = Roster(
@@ -292,7 +292,7 @@ class Node:
         found = [address_of(listener) for listener in listeners]
         self.addresses += found
         for each in found:
-            self._observer({"event": "listening", "address": str(each), "tls": tls})
+            self.observer({"event": "listening", "address": str(each), "tls": tls})
         return found
 
     def connect(self, target: Address | PeerAddress, *, greedy: Greedy | None = None) -> Dialler:

@@ -345,6 +345,15 @@ class InterestsChanged(Struct, frozen=True):
     offers: tuple[LogKey, ...]
 
 
+class NewestAsked(Struct, frozen=True):
+    """The node wants to know which entry of some logs is the newest there: `NewestLearned` says it.
+
+    Only of logs that are wanted. One of which it cannot be asked now is to be named again.
+    """
+
+    logs: tuple[LogKey, ...]
+
+
 class SourceChanged(Struct, frozen=True):
     """Whether this session is now the one of this node that fetches a log: `claim` says the same.
 
@@ -369,5 +378,6 @@ Event = (
     | LogChanged
     | ArrivalChanged
     | InterestsChanged
+    | NewestAsked
     | SourceChanged
 )

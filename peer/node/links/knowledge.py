@@ -24,6 +24,8 @@ from wire import CancelReason, LogKey
 
 Value = TypeVar("Value")
 
+MOVED_MAX: Final = 2_000
+"""Logs of which it is counted what has come, until somebody looks."""
 LOGS_MAX: Final = 20_000
 """Of each kind. What was learned first is forgotten first."""
 
@@ -52,6 +54,17 @@ class GivenUp(Struct, frozen=True):
     at_s: float
 
 
+class Moved(Struct, frozen=True):
+    """What came of a log over a connection: entries that were stored, and bytes, proved or not."""
+
+    entries: int = 0
+    data_bytes: int = 0
+
+    def plus(self, other: "Moved") -> "Moved":
+        """Both together."""
+        return Moved(self.entries + other.entries, self.data_bytes + other.data_bytes)
+
+
 class Knowledge(Struct):
     """Of one connection."""
 
@@ -65,6 +78,8 @@ class Knowledge(Struct):
     """Logs of which the other side ended a request in the middle, for want of resources."""
     arriving: dict[LogKey, int] = field(default_factory=dict)
     """The entry of which a part of the payload has come, and not all."""
+    moved: dict[LogKey, Moved] = field(default_factory=dict)
+    """What has come since somebody looked, of those logs of which anything has."""
     active: dict[LogKey, int] = field(default_factory=dict)
     """How many requests about a log are confirmed and not cancelled, for those that have any."""
     ours: int = 0
@@ -102,15 +117,30 @@ class Knowledge(Struct):
                         self._forget_refusals()
             case RequestGivenUp():
                 _remember(self.given_up, notice.log, GivenUp(notice.detail, now))
-            case Arriving(inside=True):
-                _remember(self.arriving, notice.log, notice.newest)
+            case Arriving():
+                self._count_moved(notice.log, Moved(data_bytes=notice.data_bytes))
+                if notice.inside:
+                    _remember(self.arriving, notice.log, notice.newest)
             case PayloadReceived():
                 self.arriving.pop(notice.log, None)
                 self.given_up.pop(notice.log, None)
             case EntriesReceived():
+                self._count_moved(notice.log, Moved(entries=notice.entries))
                 self.given_up.pop(notice.log, None)
             case _:
                 pass
+
+    def take_moved(self) -> dict[LogKey, Moved]:
+        """What has come since this was called last."""
+        moved, self.moved = self.moved, {}
+        return moved
+
+    def _count_moved(self, log: LogKey, more: Moved) -> None:
+        before = self.moved.get(log)
+        if before is not None:
+            self.moved[log] = before.plus(more)
+        elif len(self.moved) < MOVED_MAX:
+            self.moved[log] = more
 
     def _refusal(self, reason: CancelReason, now: float) -> Refused:
         """One for all that were refused alike in the same second: they may be thousands."""

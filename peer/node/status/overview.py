@@ -13,17 +13,21 @@ import trio
 from msgspec import Struct
 
 from logstore import PolicyKind, Store, wall_clock_us
-from peer import Interests, LogChanged, json_number, log_fields
+from peer import Interests, LogChanged, NewestAsked, json_number, log_fields
 from peer.node.links.records import ConnectionInfo, ConnectionState
 from peer.node.links.roster import Member
 from peer.node.node import Node
 from wire import NATIVE_STATE, U64_MAX, LogKey
 
 from .arriving import arriving_fields
+from .progress import Progress, all_answered, in_step_fields, name_of
 from .terms import terms_fields
 
 LOGS_MAX: Final = 500
 """Logs in trouble that are told one by one."""
+
+ASKED_MAX: Final = 64
+"""Logs whose total a peer is asked for at each look."""
 
 State = Mapping[str, object]
 
@@ -69,6 +73,9 @@ class Overview:
         self._told: tuple[object, list[tuple[LogKey, int]]] = (None, [])
         self._lags: dict[LogKey, _Lag] = {}
         """Of the logs that are behind."""
+        self.progress = Progress()
+        self._wanted: tuple[object, list[LogKey]] = (None, [])
+        self._final: tuple[object, bool] = (None, False)
 
     async def load(self) -> None:
         """Reads a row of every log, in a thread."""
@@ -92,6 +99,7 @@ class Overview:
     def state(self) -> State:
         """How the node is now."""
         moments = _Moments()
+        self.look()
         troubles = self._current_troubles()
         behind = self.behind()
         return {
@@ -133,6 +141,9 @@ class Overview:
             "entries_behind": json_number(behind.entries),
             "behind_since": None if behind.since_s is None else moments.of(behind.since_s),
             "logs_in_trouble": len(troubles),
+            "company": self._company(moments),
+            "totals_final": self._totals_are_final(),
+            "moving": self.progress.moving(),
             "logs": [self._log(log, behind, moments) for log, behind in troubles[:LOGS_MAX]],
         }
 
@@ -144,6 +155,57 @@ class Overview:
             entries=sum(lacking for _, lacking in troubles),
             since_s=min((lag.since_s for lag in self._lags.values()), default=None),
         )
+
+    def look(self) -> tuple[str, ...]:
+        """Sees what has come since the last look, and asks for totals; returns who is connected."""
+        members, now = self._established(), trio.current_time()
+        self.progress.look(members, now)
+        behind = self._current_troubles()
+        self.progress.looked(now)
+        wants = self._node.interests.wants
+        logs = {log for log in self.progress.lasting() if wants(log)}
+        logs.update(log for log, lacking in behind[:ASKED_MAX] if lacking)
+        for member in members:
+            told, refused = member.knowledge.told, member.knowledge.refused
+            asked = sorted(log for log in logs if log not in told and log not in refused)
+            if asked:
+                member.connection.tell(NewestAsked(tuple(asked[:ASKED_MAX])))
+        return tuple(sorted({name_of(member) for member in members}))
+
+    def lacks_something(self) -> bool:
+        """Whether something is known to be missing."""
+        members = self._established()
+        arriving = any(member.knowledge.arriving for member in members)
+        return bool(self._lags or self._node.interests.fetches or arriving)
+
+    def may_lack_more(self) -> bool:
+        """Whether something moves, and may go further than anybody has said."""
+        moving = self.progress.now_moving()
+        wants = self._node.interests.wants
+        return not all(self.has_answered(log) for log in moving if wants(log))
+
+    def _company(self, moments: "_Moments") -> dict[str, object] | None:
+        company = self.progress.company
+        if company is None:
+            return None
+        return {
+            "since": moments.of(company.since_s),
+            "until": None if company.until_s is None else moments.of(company.until_s),
+            "peers": list(company.peers),
+        }
+
+    def _totals_are_final(self) -> bool:
+        """Whether every connected peer has answered for all logs that are held and wanted."""
+        members, interests = self._established(), self._node.interests
+        known = [(member, member.knowledge.version) for member in members]
+        based_on = (len(self._held), interests, known)
+        if self._final[0] != based_on:
+            if self._wanted[0] != (len(self._held), interests):
+                wanted = [log for log in self._held if interests.wants(log)]
+                self._wanted = ((len(self._held), interests), wanted)
+            is_final = bool(members) and all_answered(members, self._wanted[1])
+            self._final = (based_on, is_final)
+        return self._final[1]
 
     def _established(self) -> list[Member]:
         ready = (ConnectionState.ESTABLISHED, ConnectionState.CLOSING)
@@ -185,7 +247,9 @@ class Overview:
             found.update(dict.fromkeys(log for log in refused if log not in active))
         found.update(dict.fromkeys(log for log, entries in behind.items() if entries > 0))
         logs = [(log, behind.get(log, 0)) for log in found if interests.wants(log)]
-        self._note_lags({log: lacking for log, lacking in logs if lacking > 0})
+        behind = {log: lacking for log, lacking in logs if lacking > 0}
+        self.progress.note_behind(behind, lambda log: log in self._held)
+        self._note_lags(behind)
         return sorted(logs, key=lambda each: (-each[1], each[0]))
 
     def _note_lags(self, behind: Mapping[LogKey, int]) -> None:
@@ -206,8 +270,17 @@ class Overview:
             "height": json_number(held.height),
             "newest": json_number(held.newest),
             "behind": json_number(behind),
+            "answered": self.has_answered(log),
+            **in_step_fields(self.progress.in_step(log), moments.of),
             "peers": [_of_peer(member, log, moments) for member in self._established()],
         }
+
+    def has_answered(self, log: LogKey) -> bool:
+        """Whether every connected peer has said how far a log goes there."""
+        members = self._established()
+        return bool(members) and all(
+            self.progress.has_answered(member.knowledge, log) for member in members
+        )
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
