@@ -259,4 +259,8 @@ def _words(event: Fields, called: Called) -> str:
     if {"author", "log_id"} <= rest.keys() and rest["log_id"] is not None:
         rest = {"log": called(event)} | rest
         del rest["author"], rest["log_id"]
-    return ", ".join(f"{name} {value}" for name, value in rest.items() if value is not None)
+    return ", ".join(f"{name} {_plain(value)}" for name, value in rest.items() if value is not None)
+
+
+def _plain(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
