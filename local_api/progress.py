@@ -5,9 +5,9 @@ of ten thousand logs that are well none costs a question to the store.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from logstore import LogInfo, PolicyKind, Shortfall, Store, Subscription
 from peer import json_number
@@ -17,9 +17,12 @@ from .values import rfc3339
 
 State = Mapping[str, Any]
 
+_STILL: Final = (0.0, 0)
+_moment = lru_cache(256)(rfc3339)
+"""Entries of many logs come in one transaction, and so at one moment."""
 
-@dataclass(frozen=True, slots=True)
-class LogProgress:
+
+class LogProgress(NamedTuple):
     """What is held of what is wanted of a log, in entries, and what its payloads take."""
 
     held: int
@@ -77,7 +80,10 @@ class NodeProgress:
         self._company: State | None = said.get("company")
         self._totals_final: bool = said.get("totals_final", False)
         self._moving = {
-            (each["author"], int(each["log_id"])): (each["rate_entries"], each["rate_bytes"])
+            LogKey(bytes.fromhex(each["author"]), int(each["log_id"])): (
+                each["rate_entries"],
+                each["rate_bytes"],
+            )
             for each in said.get("moving", ())
         }
 
@@ -92,7 +98,7 @@ class NodeProgress:
     ) -> LogProgress:
         """Of one log. `wanted`: None if nobody here follows it; `told`: where it is in trouble."""
         held, total = _counted(store, key, info, wanted, told, lacks)
-        rates = self._moving.get((key.author.hex(), key.log_id), (0.0, 0))
+        rates = self._moving.get(key, _STILL)
         at, peers = self._in_step(info, told, is_whole=held == total and not lacks.payloads)
         final = self._totals_final if told is None else told.get("answered", False)
         return LogProgress(
@@ -119,7 +125,7 @@ class NodeProgress:
             return None, ()
         at: str = company["until"] or company["since"]
         if company["until"] is None and info.newest_at is not None:
-            at = max(at, rfc3339(info.newest_at))
+            at = max(at, _moment(info.newest_at))
         return at, tuple(company["peers"])
 
 
@@ -136,6 +142,9 @@ def _counted(
         entries = 0 if info is None else info.entries
         return entries, entries
     here = 0 if info is None else info.newest
+    if told is None and wanted.kind is PolicyKind.FULL:
+        # Nearly all of them.
+        return here - lacks.entries, here
     peers = [] if told is None else told["peers"]
     newest = max([here, *(int(each["newest"]) for each in peers)])
     if info is not None:
