@@ -60,7 +60,7 @@ class _Told(Struct):
     """How often it has happened since it was told."""
 
 
-class Ruled(Protocol):
+class Decided(Protocol):
     """What people have said of other peers."""
 
     @property
@@ -79,15 +79,15 @@ class Entrance:
         self,
         host: StoreHost,
         doors: Doors,
-        ruled: Ruled,
+        decided: Decided,
         nursery: trio.Nursery,
         observer: Observer,
     ) -> None:
         self._store: Store = host.store
         self._doors = doors
-        self.admission = Admission(host.store.author, doors, ruled.peers)
+        self.admission = Admission(host.store.author, doors, decided.peers)
         self.pausing = self.admission.pausing
-        self.pausing.take(ruled.pauses)
+        self.pausing.take(decided.pauses)
         self._host = host
         self.sightings = Sightings(nursery, self._keep, wall_clock_us)
         self._observer = observer
@@ -98,10 +98,10 @@ class Entrance:
         self.refusals: Counter[Refused] = Counter()
         """How often callers were turned away, each of them counted."""
 
-    def take(self, ruled: Ruled) -> None:
+    def take(self, decided: Decided) -> None:
         """Other rules and pauses are in force. Whom they let in no more is still there."""
-        self.admission.take(ruled.peers)
-        self.pausing.take(ruled.pauses)
+        self.admission.take(decided.peers)
+        self.pausing.take(decided.pauses)
 
     # By which address
 
