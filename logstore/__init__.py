@@ -130,8 +130,8 @@ from .shortfall import Holding, Shortfall
 from .sink import PayloadSink
 from .store import Store
 from .subscriptions import FULL, PolicyKind, Subscription, subscription_of
-from .system import PayloadHandle, System, wall_clock_us
-from .tidying import PAUSE_S, Keeper
+from .system import PAUSE_S, PayloadHandle, System, wall_clock_us
+from .tidying import Keeper
 from .with_payload import PAYLOAD_BYTES_MAX, EntryWithPayload, at_hand
 
 __all__ = [

@@ -34,13 +34,12 @@ from .files import PayloadFiles
 from .nodelock import NodeLock
 from .records import Compacted
 from .schema import BUSY_TIMEOUT_MS, INCREMENTAL, PAGE_BYTES
+from .system import PAUSE_S
 
 if TYPE_CHECKING:
     from .opening import Opened
 
 STEP_PAGES: Final = 1_000
-PAUSE_S: Final = 0.025
-"""What is left to others behind a step, at least (tidying.py says why)."""
 WORTH_PART: Final = 0.15
 """Of the database: what can be given back only by writing all of it anew..."""
 WORTH_BYTES: Final = 1 << 20
@@ -73,9 +72,11 @@ class Compacting:
         else:
             self._give_back_pages()
             left = self._half_empty_bytes()
-            if left and self._may_write_anew(folder):
-                self._write_anew(folder, is_first=False)
-                left = 0
+            if left:
+                # Only decided where it is done: a node may come, or room go, at any time.
+                with suppress(StoreLocked, StoreFull):
+                    self._write_anew(folder, is_first=False)
+                    left = 0
         self._cut_log()
         self._opened.reserve.trim()
         with translated(folder):
@@ -98,7 +99,7 @@ class Compacting:
                     pass
             # Others may free pages meanwhile: not for ever.
             left = min(left - STEP_PAGES, self._free_pages())
-            system.sleep(max(PAUSE_S, system.monotonic_s() - began_s))
+            system.let_others(began_s)
 
     def _free_pages(self) -> int:
         with self._database.read() as db:
@@ -127,14 +128,6 @@ class Compacting:
         bytes_saved = saved * PAGE_BYTES
         is_worth = saved > WORTH_PART * pages and bytes_saved >= WORTH_BYTES
         return bytes_saved if is_worth else 0
-
-    def _may_write_anew(self, folder: Path) -> bool:
-        try:
-            with NodeLock(folder, self._opened.system, self._pid):
-                pass
-        except StoreLocked:
-            return False
-        return self._opened.system.free_bytes(folder) >= self._needed_bytes()
 
     def _write_anew(self, folder: Path, *, is_first: bool) -> None:
         needed = self._needed_bytes()

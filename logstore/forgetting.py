@@ -49,8 +49,6 @@ ROWS: Final = 1_000
 """Entries deleted in one transaction."""
 ROWS_FULL: Final = 32
 """The same where the disk is full."""
-PAUSE_S: Final = 0.025
-"""What is left to others between two of them, at least (tidying.py says why)."""
 _FORGETTING: Final = "forgetting/"
 _COUNT: Final = "forgotten"
 _LOGS_MAX: Final = 1 << 20
@@ -105,7 +103,7 @@ class Forgetting:
                     raise
                 rows_max = ROWS_FULL
             self._files.tidy()
-            system.sleep(max(PAUSE_S, system.monotonic_s() - began_s))
+            system.let_others(began_s)
         self._opened.reserve.set_aside()
 
     def _step(self, number: int, rows_max: int) -> Callable[[], None]:

@@ -517,7 +517,7 @@ class Store(StoreWishes):
         In many transactions, between which others have the store. Works on a full disk.
         """
         target = None if target is None else self._target(target)
-        return tidy(self.keeper(target), self._system.sleep, self._system.monotonic_s)
+        return tidy(self.keeper(target), self._system)
 
     def drop_stale(self, age_s: float) -> int:
         """Removes parts of payloads that nothing came of for so many seconds; how many."""

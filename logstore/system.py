@@ -18,6 +18,9 @@ from typing import Final, Self
 
 from .modes import FILE_MODE, FOLDER_MODE
 
+PAUSE_S: Final = 0.025
+"""What is left to others between two steps of long work in a store, at least. Who waits for it asks
+that often, or more seldom only after an eighth of a second."""
 READ_BYTES_MAX: Final = 1 << 20
 """Files are hashed and copied in pieces of this size."""
 
@@ -156,6 +159,13 @@ class System:
     def monotonic_s(self) -> float:
         """Seconds of a clock that only goes forward; for pacing work."""
         return time.monotonic()
+
+    def let_others(self, began_s: float) -> None:
+        """Lets others have a store behind a step of long work that began then (`monotonic_s`).
+
+        For as long as it took, and PAUSE_S at least.
+        """
+        self.sleep(max(PAUSE_S, self.monotonic_s() - began_s))
 
     def sleep(self, seconds: float) -> None:
         """Lets others go on for so long."""

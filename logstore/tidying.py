@@ -24,7 +24,7 @@ in the transaction that stores, which makes all wait that comes, and knows of no
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from json import dumps
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -73,14 +73,12 @@ if TYPE_CHECKING:
     from .database import Transaction
     from .opening import Opened
     from .runs import Run
+    from .system import System
 
 ROWS: Final = 1_000
 """Payloads deleted in one transaction."""
 ROWS_FULL: Final = 32
 """The same where the disk is full."""
-PAUSE_S: Final = 0.025
-"""What is left to others between two transactions, at least. Who waits asks that often, or more
-seldom only after an eighth of a second."""
 CHANGES_MAX: Final = 50_000
 """Of more changes than these nothing is read: it is sooner begun anew."""
 QUEUE_ROWS: Final = 20_000
@@ -547,14 +545,12 @@ def _mark_of(db: "apsw.Connection") -> object:
     return tuple(load_rules(db).items()), follows_mark(db)
 
 
-def tidy(
-    keeper: Keeper, pause: Callable[[float], None], clock: Callable[[], float]
-) -> list[Tidied]:
-    """Deletes all that there is to delete now. `pause` lets others have the store for so long."""
+def tidy(keeper: Keeper, system: "System") -> list[Tidied]:
+    """Deletes all that there is to delete now."""
     done = Sums()
     while keeper.look():
-        began_s = clock()
+        began_s = system.monotonic_s()
         done.merge_all(keeper.act())
-        pause(max(PAUSE_S, clock() - began_s))
+        system.let_others(began_s)
     keeper.end()
     return done.all()

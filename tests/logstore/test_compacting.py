@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from logstore import Fault, KeepRule, Store, StoreFull, StoreLocked, System, compacting
+from logstore import PAUSE_S, Fault, KeepRule, Store, StoreFull, StoreLocked, System, compacting
 from logstore.reserve import RESERVE, RESERVE_BYTES
 from wire import LogKey
 
@@ -29,7 +29,7 @@ class Busy(System):
         self.slept = 0
 
     def sleep(self, seconds: float) -> None:
-        assert seconds >= compacting.PAUSE_S
+        assert seconds >= PAUSE_S
         self.slept += 1
 
 

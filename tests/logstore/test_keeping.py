@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from logstore import (
     ALL,
+    PAUSE_S,
     Completion,
     Follow,
     Keeper,
@@ -569,4 +570,4 @@ def test_tidying_lets_others_have_the_store(kept: Store, monkeypatch: pytest.Mon
     monkeypatch.setattr(Clock, "sleep", lambda _, seconds: append(seconds))
     assert [each.count for each in kept.tidy()] == [10]
     assert len(paused) == 5
-    assert min(paused) >= tidying.PAUSE_S
+    assert min(paused) >= PAUSE_S
