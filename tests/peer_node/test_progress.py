@@ -8,12 +8,12 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from logstore import ALL, Store
-from peer import Arriving, EntriesReceived, NewestLearned, PeerHolds, RequestCancelled
+from logstore import ALL, PolicyKind, Store, Subscription
+from peer import Arriving, EntriesReceived, LogChanged, NewestLearned, PeerHolds, RequestCancelled
 from peer.api import NodeConfig, Peer, memory_link
 from peer.node.links.knowledge import MOVED_MAX, Knowledge, Moved
 from peer.node.status.overview import Overview
-from peer.node.status.progress import MOVING_MAX, Progress
+from peer.node.status.progress import MOVING_MAX, QUIET_S, Progress
 from wire import CancelReason, LogKey
 
 from .support import PATIENCE_S
@@ -161,3 +161,37 @@ async def test_in_step_is_told_once_all_is_here(autojump_clock: MockClock) -> No
             assert isinstance(found, Overview)
             assert not found.lacks_something()
             nursery.cancel_scope.cancel()
+
+
+async def test_who_has_just_come_may_yet_say_that_more_is_there(autojump_clock: MockClock) -> None:
+    """On a slow link a second goes by before a peer offers anything: that is not being in step."""
+    async with pair() as (_, taker), overview(taker) as found:
+        found.look()
+        assert found.may_lack_more()
+        await trio.sleep(QUIET_S + 0.1)
+        found.look()
+        assert not found.may_lack_more()
+
+
+async def test_a_log_awaits_its_payloads_while_something_of_it_comes(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair() as (_, taker), overview(taker) as found:
+        await trio.sleep(QUIET_S + 0.1)
+
+        def comes(*, lacks: bool) -> bool:
+            for watcher in taker.node.host.watchers:
+                watcher([LogChanged(STRANGER, 5, 5, lacks=lacks)])
+            tell(taker, NewestLearned(STRANGER, 5), EntriesReceived(STRANGER, 5, 1, 0))
+            found.look()
+            return found.may_lack_more()
+
+        assert comes(lacks=True)
+        assert not comes(lacks=False)
+        assert comes(lacks=True)
+        # Nothing comes any more: nobody who is connected has them.
+        await trio.sleep(QUIET_S + 1)
+        found.look()
+        assert not found.may_lack_more()
+        await taker.follow(STRANGER, Subscription(PolicyKind.METADATA))
+        assert not comes(lacks=True)

@@ -20,7 +20,7 @@ from peer.node.node import Node
 from wire import NATIVE_STATE, U64_MAX, LogKey
 
 from .arriving import arriving_fields
-from .progress import Progress, all_answered, in_step_fields, name_of
+from .progress import QUIET_S, Progress, all_answered, in_step_fields, name_of
 from .terms import terms_fields
 
 LOGS_MAX: Final = 500
@@ -33,11 +33,14 @@ State = Mapping[str, object]
 
 
 class _Held(Struct, frozen=True):
-    """What is held of a log. `last`: no entry behind that can be taken, whoever holds it."""
+    """What is held of a log. `last`: no entry behind that can be taken, whoever holds it; `lacks`:
+    whether the payload of a held entry is missing, wanted or not.
+    """
 
     height: int = 0
     newest: int = 0
     last: int = U64_MAX
+    lacks: bool = False
 
 
 _NOTHING = _Held()
@@ -94,7 +97,7 @@ class Overview:
             last = self._held.get(change.log, _NOTHING).last
             if change.fork is not None:
                 last = min(last, change.fork - 1)
-            self._held[change.log] = _Held(change.height, change.newest, last)
+            self._held[change.log] = _Held(change.height, change.newest, last, change.lacks)
 
     def state(self) -> State:
         """How the node is now."""
@@ -179,10 +182,27 @@ class Overview:
         return bool(self._lags or self._node.interests.fetches or arriving)
 
     def may_lack_more(self) -> bool:
-        """Whether something moves, and may go further than anybody has said."""
-        moving = self.progress.now_moving()
+        """Whether a peer may yet say that it holds more, or bring payloads that are missing.
+
+        Who has just come has not said all yet, nor has who owes an answer about a log that is held.
+        Which payloads it holds no peer says. So what is followed in full waits for those that it
+        lacks for as long as anything of it comes: what is still missing then nobody here has.
+        """
+        now = trio.current_time()
+        if any(now - member.since_s < QUIET_S for member in self._established()):
+            return True
+        if not self._totals_are_final():
+            return True
         wants = self._node.interests.wants
-        return not all(self.has_answered(log) for log in moving if wants(log))
+        return any(
+            not self.has_answered(log) or self._awaits_payloads(log)
+            for log in self.progress.now_moving()
+            if wants(log)
+        )
+
+    def _awaits_payloads(self, log: LogKey) -> bool:
+        is_full = self._node.interests.subscription(log).kind is PolicyKind.FULL
+        return is_full and self._held.get(log, _NOTHING).lacks
 
     def _company(self, moments: "_Moments") -> dict[str, object] | None:
         company = self.progress.company
@@ -310,7 +330,10 @@ class _Moments:
 
 
 def _held_in(store: Store) -> dict[LogKey, _Held]:
-    return {info.key: _Held(info.height, info.newest, info.servable) for info in store.logs()}
+    return {
+        info.key: _Held(info.height, info.newest, info.servable, info.missing_payloads > 0)
+        for info in store.logs()
+    }
 
 
 def _reached(held: _Held, kind: PolicyKind) -> int:

@@ -7,8 +7,8 @@ asked for (`Overview.state`), as the status file of `serve` does each second.
 
 The event `in_step` says that all is here that connected peers hold and that is wanted, behind a
 moment in which that was not so: after somebody has come, or a log was seen to be behind. A log that
-is followed closely, whose entries are here within the second, makes no such events. While a log
-moves of which a peer has not said how far it goes, nothing is said.
+is followed closely, whose entries are here within the second, makes no such events. While a peer
+may still have more than it has said (`Overview.may_lack_more`), nothing is told.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -73,7 +73,10 @@ class Watch:
             self._news.set()
         if overview.lacks_something():
             self._was_out = True
-        elif self._was_out and peers and not overview.may_lack_more():
+        elif self._was_out and peers and overview.may_lack_more():
+            # The answer that nothing more is there stores nothing, so that it wakes nobody up.
+            self._news.set()
+        elif self._was_out and peers:
             self._was_out = False
             # By way of the node, which ends if an observer fails.
             tell({"event": "in_step", "peers": list(peers)})
