@@ -47,8 +47,11 @@ def may_write(rule: PeerRule, log: LogKey, *, own: bytes, peer: bytes) -> bool:
 
 def connect(first: "SimNode", second: "SimNode") -> bool:
     """Whether both nodes run, and let each other in."""
-    rules = first.rule_of(second.store.author), second.rule_of(first.store.author)
-    return first.alive and second.alive and None not in rules
+    if not (first.alive and second.alive):
+        return False
+    if first.is_paused(second.store.author) or second.is_paused(first.store.author):
+        return False
+    return None not in (first.rule_of(second.store.author), second.rule_of(first.store.author))
 
 
 class Doorkeeper:

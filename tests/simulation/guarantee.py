@@ -16,6 +16,7 @@ from peer import Interests
 from tests.peer.partial import wanted_of
 from wire import U64_MAX, LogKey
 
+from .keeping import may_hold
 from .subscribing import wants_from_the_start
 from .truth import short
 
@@ -123,6 +124,9 @@ class Wishes:
             return True
         if self.subscription is None or not self.subscription.wants_payload(entry.payload_bytes):
             return False
+        kept = self.subscription.kept
+        if kept is not None and not may_hold(kept, entry, newest):
+            return False
         return self.subscription.wants_entry(entry.seq, newest)
 
     def lacks(self, seq: int, state: PayloadState | None) -> bool:
@@ -149,7 +153,7 @@ def lacking(world: "World") -> Lack | None:
                 text = f"{taker.name} has not got from {giver.name} of {short(log)}: {what}"
                 offers = giver.book.current.interests.follows(log)
                 return Lack(text, asks_anew=PAYLOAD in what or not offers)
-    busy = [node.name for node in world.nodes if not node.host.at_rest or node.host.open_sinks]
+    busy = [node.name for node in world.nodes if not node.at_rest]
     busy += [str(end) for link in world.links for end in link.ends if not end.at_rest]
     return Lack(f"{busy} are at work", is_work=True) if busy else None
 

@@ -14,6 +14,7 @@ from nacl.signing import SigningKey
 from logstore import (
     Appended,
     Follow,
+    KeepRule,
     LogFollowed,
     LogUnknown,
     NewEntry,
@@ -26,6 +27,7 @@ from logstore import (
 )
 from peer import Buckets, LogChanged
 from peer.node.doors.admission import Admission, Doors
+from peer.node.doors.pausing import Pausing
 from peer.node.interests import InterestBook, Wanted
 from peer.node.links.sources import Place
 from peer.protocol.tracing import Tracer
@@ -34,6 +36,7 @@ from wire import LogKey
 
 from . import room
 from .host import Ordered, Pace, SimHost, SimSources
+from .keeping import Keeps
 from .link import End
 from .room import Room
 from .truth import Broken, Made, short
@@ -77,6 +80,7 @@ class SimNode:
         """How often logs were, or were to be, forgotten."""
         self.power_cut_at: int | None = None
         self.room = Room(self)
+        self.keeps = Keeps(self)
         self.doors = doors or world.doorkeeper.doors
         self.admission = Admission(b"", self.doors, {})
         """What its peers may do, as the sessions are told."""
@@ -112,11 +116,13 @@ class SimNode:
         self.sources = SimSources(self.pace, self.host.when_payloads_kept)
         self.book = InterestBook(self.store.author).load(self.store)
         self.admission = Admission(self.store.author, self.doors, {})
+        self.admission.pausing = Pausing({}, self.disk.now_us)
         self.world.doorkeeper.opened(self)
         self._take_rules()
         self.host.watchers.add(self._logs_changed)
         self.host.want_watchers.add(self._others_wanted)
         self._poll_later()
+        self.keeps.opened()
         if self.world.plan.hours:
             self._give_up_parts()
         self.alive = True
@@ -181,6 +187,7 @@ class SimNode:
         self.acknowledged.clear()
         self.seen.clear()
         self.checked = 0
+        self.keeps.restored()
 
     def close(self) -> None:
         """The end of the world."""
@@ -243,6 +250,8 @@ class SimNode:
     def put(self, log: LogKey, made: list[Made]) -> None:
         """Takes entries of an author who is near by and has no store of its own."""
         entries = [NewEntry(each.seq, each.encoded, each.hash, each.payload) for each in made]
+        for each in made:
+            self.keeps.fetches(log, each.seq, each.seq)
         work = partial(self.store.put_many, [(log, entries)], source="author")
         self.host.write(work, lambda _: None, also=[log])
 
@@ -270,15 +279,36 @@ class SimNode:
             # What has failed behind the first transaction is forgotten all the same.
             self.forgets += 1
             self.seen.pop(log, None)
+            self.keeps.forgot(log)
             self._look_at_wants()
 
         self.host.write(work, look, failed=look)
 
     def fetch(self, log: LogKey, first: int, last: int) -> None:
         """Wants entries and their payloads once, whatever is followed."""
+        self.keeps.fetches(log, first, last)
         self._change_wanted(partial(self.store.want, log, first, last))
 
+    def keep(self, target: Follow, rule: KeepRule | None) -> None:
+        """Has payloads deleted from now on; None: no more."""
+        if rule is not None:
+            self.keeps.changed(target, rule)
+        self._change_wanted(partial(self.store.keep, target, rule))
+
+    def pause(self, peer: bytes | None, until_us: int | None) -> None:
+        """Has no connection with a peer, None: with nobody, for a while or until `resume`."""
+        self._change_wanted(partial(self.store.pause, peer, until_us=until_us))
+
+    def resume(self, peer: bytes | None) -> None:
+        """Takes back `pause`."""
+        self._change_wanted(partial(self.store.resume, peer))
+
+    def is_paused(self, peer: bytes) -> bool:
+        """Whether its process is to have no connection with a peer now."""
+        return self.admission.pausing.holds(peer)
+
     def follow(self, target: Follow, wanted: Subscription | None = None) -> None:
+        self.keeps.follows(target, wanted)
         self._change_wanted(partial(self.store.follow, target, wanted))
 
     def unfollow(self, target: Follow) -> None:
@@ -305,6 +335,7 @@ class SimNode:
     def _take_rules(self) -> None:
         self.rules_changed += self.admission.rules != self.book.wanted.peers
         self.admission.take(self.book.wanted.peers)
+        self.admission.pausing.take(self.book.wanted.pauses)
         self.world.doorkeeper.took(self, self.book.wanted.peers)
         for node in self.world.nodes:
             if node is not self:
@@ -352,6 +383,7 @@ class SimNode:
     def _wanted_read(self, wanted: Wanted) -> None:
         if wanted == self.book.wanted:
             return
+        self.keeps.took(wanted)
         if self.book.take(wanted):
             self._tell_interests()
         else:
@@ -370,13 +402,17 @@ class SimNode:
     def _tell_interests(self) -> None:
         self._take_rules()
         for end in self.ends:
-            if self.rule_of(end.other.node.store.author) is None:
+            peer = end.other.node.store.author
+            if self.is_paused(peer):
+                end.finish()
+            elif self.rule_of(peer) is None:
                 end.end("the other side is allowed no longer")
         for end in self.ends:
             end.tell_interests()
 
     def _logs_changed(self, changes: Sequence[LogChanged]) -> None:
         self.sources.note(changes)
+        self.keeps.took(self.book.wanted)
         if self.book.note(changes):
             self._tell_interests()
         fetches = self.book.wanted.fetches
@@ -397,6 +433,11 @@ class SimNode:
         return self.world.count.tracer(self.name, is_source, self.store.author)
 
     # What must hold of it
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing waits or is being done."""
+        return self.host.at_rest and not self.host.open_sinks and self.keeps.at_rest
 
     def _check_progress(self, change: LogChanged) -> None:
         """Heights only grow, but for what authors do; ends and forks are never taken back."""
@@ -441,6 +482,7 @@ class SimNode:
                 if payload is None and entry.payload_state is PayloadState.PRESENT:
                     payload = self.payload_of(entry.key, entry.seq)
                 self.world.truth.check(entry, payload)
+                self.keeps.check(entry)
             self.room.check()
         except StoreError:
             # The disk fails; another look is taken later.

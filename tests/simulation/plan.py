@@ -39,6 +39,8 @@ TROUBLES = (
     "removals",
     "quotas",
     "forgets",
+    "keeps",
+    "pauses",
 )
 """Kinds of things that happen; a plan has some of them."""
 
@@ -46,7 +48,11 @@ CALM = ("appends", "large", "ends")
 """Those of worlds in which nothing goes wrong and nobody changes his mind."""
 
 DOORS = ("scopes", "removals", "quotas")
-"""Those of who may do what, and how much of it: worlds without them are what they were before."""
+"""Those of who may do what, and how much of it."""
+
+WISHES = ("forgets", "keeps", "pauses")
+"""Those of what people no longer want, or not now. Worlds without them, and without `DOORS`, are
+what they were before there were any."""
 
 CALM_SHARE = 0.08
 WATCHED_SHARE = 0.25

@@ -245,6 +245,21 @@ def have_no_room_for_ever(note: Callable[..., Any]) -> Callable[..., Any]:
     return stubborn
 
 
+def delete_one_more(boundary: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the last N are kept, the first of them goes as well."""
+    return lambda rule, row: boundary(rule, row) + (rule.last is not None)
+
+
+def undelete(is_missing: Callable[..., Any]) -> Callable[..., Any]:
+    """What has been deleted meanwhile is stored when it comes."""
+    return lambda db, row, first, last: True
+
+
+def pause_for_ever(end: Callable[..., Any]) -> Callable[..., Any]:
+    """What is paused is not resumed."""
+    return lambda db, peer, now_us: False
+
+
 def run_all(plans: Iterable[Plan]) -> None:
     for plan in plans:
         run_world(plan)
@@ -315,6 +330,9 @@ KINDS = (
     Worlds("logstore.quotas.Ledger.admit", have_room, "quotas", (7,), "bytes"),
     Worlds("logstore.quotas.Ledger.declare", begin_anything, "quotas", (1,), "bytes"),
     Worlds("peer.planner.rests.Rests.note", have_no_room_for_ever, "quotas", (5,), "got"),
+    Worlds("logstore.tidying.boundary_of", delete_one_more, "keeps", (1, 9), "no rule says"),
+    Worlds("logstore.payloads.is_missing", undelete, "keeps", (16,), "has come back"),
+    Worlds("logstore.pauses.end_pause", pause_for_ever, "pauses", (3, 8), "not connected"),
 )
 """One for each check that only worlds with some kind of trouble put to the test."""
 

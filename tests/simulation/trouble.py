@@ -1,13 +1,15 @@
 """What happens to a world: every event is of one kind of trouble, and is drawn from the seed."""
 
 import errno
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from logstore import FULL, Follow
+from logstore import ALL, FULL, Follow
 from peer.protocol.request import Request
 from wire import Adjust, Cancel, CancelReason, LogKey, shortest_path
 
+from .keeping import draw_rule
 from .plan import LOGS_S, LONG_PAUSE_S
 from .room import draw_limits
 from .subscribing import draw_subscription, narrowed
@@ -45,6 +47,10 @@ class Trouble:
                 world.doorkeeper.happen(trouble, node, self._rng)
             case "forgets":
                 self._forget(node)
+            case "keeps":
+                self._keep(node)
+            case "pauses":
+                self._pause(node)
             case "quotas":
                 node.room.limit(draw_limits(self._rng))
             case "adjusts":
@@ -93,11 +99,42 @@ class Trouble:
                 if node.alive:
                     node.follow(log)
 
-            delay_s = self._rng.uniform(0.0, 3.0)
-            self._world.clock.after(delay_s, again)
-            self._world.changes_until = max(
-                self._world.changes_until, self._world.clock.now + delay_s
-            )
+            self._change_back(self._rng.uniform(0.0, 3.0), again)
+
+    def _keep(self, node: "SimNode") -> None:
+        """Somebody has a rule for payloads, another one, or none any more."""
+        if not node.alive:
+            return
+        rules = list(node.book.wanted.keeps)
+        if rules and self._rng.random() < 0.3:
+            node.keep(self._rng.choice(rules), None)
+            return
+        log = self._rng.choice(sorted(self._world.truth.entries) or [LogKey(node.store.author, 0)])
+        target: Follow = self._rng.choice((log, log, log.author, ALL))
+        node.keep(target, draw_rule(self._rng))
+
+    def _pause(self, node: "SimNode") -> None:
+        """Somebody has no connections for a while, or none with one peer."""
+        others = [other.store.author for other in self._world.nodes if other is not node]
+        if not node.alive or not others:
+            return
+        peer = self._rng.choice((None, *others))
+        pause_s = self._rng.choice((0.01, 0.5, 5.0, 20.0))
+        if self._rng.random() < 0.5:
+            node.pause(peer, node.disk.now_us() + round(pause_s * 1_000_000))
+            return
+        node.pause(peer, None)
+
+        def resume() -> None:
+            if node.alive:
+                node.resume(peer)
+
+        self._change_back(pause_s, resume)
+
+    def _change_back(self, delay_s: float, change: Callable[[], None]) -> None:
+        """A change of mind is taken back later, though the trouble may be over by then."""
+        self._world.clock.after(delay_s, change)
+        self._world.changes_until = max(self._world.changes_until, self._world.clock.now + delay_s)
 
     def _change_follows(self, node: "SimNode") -> None:
         author = self._rng.choice([each.store.author for each in self._world.nodes])
@@ -211,9 +248,7 @@ class Trouble:
             if node.alive and target in node.book.wanted.subscriptions:
                 node.follow(target, before)
 
-        delay_s = self._rng.choice((0.0, 0.01, 0.5, 3.0))
-        self._world.clock.after(delay_s, restore)
-        self._world.changes_until = max(self._world.changes_until, self._world.clock.now + delay_s)
+        self._change_back(self._rng.choice((0.0, 0.01, 0.5, 3.0)), restore)
 
     def _tighter(self, request: Request) -> Adjust | None:
         """A lower end, if there is one behind what has moved; None: only a cancel is possible."""

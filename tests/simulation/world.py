@@ -296,12 +296,19 @@ class World:
             if node.room.is_limited:
                 node.room.limit(NONE)
         self.doorkeeper.rest()
+        self._resume()
         for link in self.links:
             link.blocked_until = 0.0
             if self.plan.reconnect:
                 link.cut(None, "anew")
         self.run_for(1.0)
         self.strangers.show_forks()
+
+    def _resume(self) -> None:
+        if "pauses" in self.plan.troubles:
+            for node in self.nodes:
+                for peer in (None, *(other.store.author for other in self.nodes)):
+                    node.resume(peer)
 
     # The end
 
@@ -320,6 +327,7 @@ class World:
                     f"{node.name} works for {node.book.wanted} and wants {Wanted.load(node.store)}"
                 )
             self._check_logs(node)
+            node.keeps.check_end()
         self.doorkeeper.check_spread()
         if self.plan.is_calm:
             self.count.check(self)
