@@ -28,7 +28,7 @@ TOO_MANY_FIELDS = {
     "peer/protocol/events.py LogView": 21,
     "peer/protocol/request.py Incoming": 23,
     "peer/protocol/request.py Outgoing": 30,
-    "peer/protocol/request.py Request": 22,
+    "peer/protocol/request.py Request": 21,
     "peer/session.py Session": 28,
 }
 TOO_MANY_BRANCHES: dict[str, int] = {}

@@ -243,8 +243,10 @@ class PeerLog(Struct):
                 self.offered = _without(self.offered, request.proposal)
             case AskKind.PAYLOADS:
                 self.rests.note(self.log, Kind.PAYLOAD, Outcome.REFUSED, now, asked)
-            case AskKind.OFFER | AskKind.PROOF:
-                # Nor here: what it was told it knows, whether it wants it or not.
+            case AskKind.OFFER:
+                # Nor here: what it was told it knows. If it asks for that later, it is told anew.
+                self.rests.note_declined(self.log, asked)
+            case AskKind.PROOF:
                 pass
 
     def _is_guessed(self, seq: int) -> bool:
@@ -326,8 +328,12 @@ class PeerLog(Struct):
             self.rests.lift(self.log, Kind.WATCH)
             if only_heard and request.proposal.end is None:
                 # It has told all that it will: asked again at once, the same proposal would go
-                # round for as long as another session fetches the log.
-                self.ends_telling(now)
+                # round for as long as another session fetches the log. Where this side has cut it,
+                # at a gap of its own, that goes for what is before the gap alone: nobody has said
+                # that there will be no news of what is behind it, and who has a sparse log hears of
+                # it in no other way.
+                cut = request.cuts.end if request.cuts.by_us else None
+                self.ends_telling(now, EVERYTHING if cut is None else up_to(cut + 1))
             self.both_have = max(self.both_have, request.lowest_end() or 0)
         if ask is not None:
             # What it sent or passed it holds; where both only notify, it may have been refused it.
@@ -338,9 +344,9 @@ class PeerLog(Struct):
                 # It stops at a gap of its own, and would do so again.
                 self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, up_to(ask.start))
 
-    def ends_telling(self, now: float) -> None:
+    def ends_telling(self, now: float, entries: Ranges = EVERYTHING) -> None:
         """It tells no more of what is new before it says something else of the log."""
-        self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, EVERYTHING)
+        self.rests.note(self.log, Kind.WATCH, Outcome.ENDED, now, entries)
 
     def leaves(self, request: Request) -> None:
         """A request is ended from here: what the other side has not got of it is owed to it.

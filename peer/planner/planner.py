@@ -253,6 +253,7 @@ class Planner:
         # sync there may be no second time.
         again = answer.unserved if self._done else meet(answer.unserved, known.unserved)
         self._rests.lift_told_again(log, again, now)
+        self._rests.lift_declined(log, answer.unserved)
         known.asks_in_vain(answer.unserved)
         known.keeps_in_step(request.proposal, view, self._actions.requests_of(log))
         if self._leads_to_more(request, view, answer, known, since, is_owed=owed):

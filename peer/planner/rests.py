@@ -146,6 +146,8 @@ class Row(Struct):
     tries: int = 0
     again: Ranges = ()
     """What was told twice."""
+    declined: Ranges = ()
+    """What was told, and refused."""
     seen: object = None
     """How it was then, of what was left to others."""
     asked_up_to: int = 0
@@ -287,6 +289,23 @@ class Rests:
         row = self._row(log, Kind.OFFER, Outcome.TOLD)
         if row is not None:
             row.ranges = minus(row.ranges, ranges)
+
+    def note_declined(self, log: LogKey, ranges: Ranges) -> None:
+        """It was told this, and did not want it."""
+        row = self._row(log, Kind.OFFER, Outcome.TOLD)
+        if row is not None:
+            row.declined = union(row.declined, ranges)[-RANGES_MAX:]
+
+    def lift_declined(self, log: LogKey, ranges: Ranges) -> None:
+        """It asks for these: what of them it has declined it does want by now.
+
+        At once, since it had heard of them before it asked. What it declines and asks for again and
+        again goes round no faster than it asks, which rests over there.
+        """
+        row = self._row(log, Kind.OFFER, Outcome.TOLD)
+        if row is not None:
+            wanted = meet(row.declined, ranges)
+            row.ranges, row.declined = minus(row.ranges, wanted), minus(row.declined, wanted)
 
     def lift_told_again(self, log: LogKey, ranges: Ranges, now: float) -> None:
         """The other side asks for these, told or not: it may not have kept what it got.

@@ -190,6 +190,14 @@ class Owner(Protocol):
         """It is over."""
 
 
+class Cuts(Struct):
+    """How far a confirmed range was cut by adjusts (section 5). `by_us`: the end, by this side."""
+
+    end: int | None = None
+    upper: int | None = None
+    by_us: bool = False
+
+
 class Request(Struct, eq=False):
     """A proposal and all that followed from it. `ours`: we proposed it.
 
@@ -203,8 +211,7 @@ class Request(Struct, eq=False):
     their_interest: Interest
     created_at: float
     base: Sequence | None = None
-    cut_end: int | None = None
-    cut_upper: int | None = None
+    cuts: Cuts = field(default_factory=Cuts)
     cancel_sent: CancelReason | None = None
     cancel_received: CancelReason | None = None
     end_due: bool = False
@@ -272,10 +279,10 @@ class Request(Struct, eq=False):
             raise AssertionError("only a confirmed request has a sequence")
         # A lower end leaves no upper pool (section 5).
         length = self.base.length
-        if self.cut_end is not None and (self.base.end is None or self.cut_end < self.base.end):
-            return self.base.positions_up_to(self.cut_end)
-        if self.cut_upper is not None and length is not None:
-            return length - sum(n > self.cut_upper for n in self.base.upper)
+        if self.cuts.end is not None and (self.base.end is None or self.cuts.end < self.base.end):
+            return self.base.positions_up_to(self.cuts.end)
+        if self.cuts.upper is not None and length is not None:
+            return length - sum(n > self.cuts.upper for n in self.base.upper)
         return length
 
     def overlaps(self, start: int, end: int | None) -> bool:
@@ -334,7 +341,7 @@ class Request(Struct, eq=False):
 
     def lowest_end(self) -> int | None:
         """The end in force: the lowest that was ever said."""
-        ends = [self.proposal.end, self.cut_end, None if self.base is None else self.base.end]
+        ends = [self.proposal.end, self.cuts.end, None if self.base is None else self.base.end]
         known = [end for end in ends if end is not None]
         return min(known, default=None)
 
@@ -344,9 +351,9 @@ class Request(Struct, eq=False):
         if self.base is not None:
             end = self.base.end
             upper = self.base.upper[-1] if self.base.upper else end
-        uppers = [upper, self.cut_upper]
-        if end is None or (self.cut_end is not None and self.cut_end < end):
-            uppers.append(self.cut_end)
+        uppers = [upper, self.cuts.upper]
+        if end is None or (self.cuts.end is not None and self.cuts.end < end):
+            uppers.append(self.cuts.end)
         return min((upper for upper in uppers if upper is not None), default=None)
 
     def confirm(self, end: int | None, upper_info: int | None) -> None:
@@ -367,12 +374,12 @@ class Request(Struct, eq=False):
         self.base = sequence_of(proposal, base_end, base_upper)
         self.outgoing.progress = self.incoming.progress = self.base.offset
 
-    def cut(self, end: int | None, upper_info: int | None) -> bool:
+    def cut(self, end: int | None, upper_info: int | None, *, by_us: bool) -> bool:
         """Apply a judged end or upper info that only cuts; returns whether anything changed."""
-        before = (self.cut_end, self.cut_upper)
+        before = (self.cuts.end, self.cuts.upper)
         lowest = self.lowest_end()
         if end is not None and (lowest is None or end < lowest):
-            self.cut_end = end
-        if upper_info is not None and (self.cut_upper is None or upper_info < self.cut_upper):
-            self.cut_upper = upper_info
-        return before != (self.cut_end, self.cut_upper)
+            self.cuts.end, self.cuts.by_us = end, by_us
+        if upper_info is not None and (self.cuts.upper is None or upper_info < self.cuts.upper):
+            self.cuts.upper = upper_info
+        return before != (self.cuts.end, self.cuts.upper)

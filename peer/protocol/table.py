@@ -181,7 +181,7 @@ class RequestTable:
         if not request.active:
             raise LocalMisuse(f"request {request.number} is not active")
         request.our_interest.apply(adjust)
-        request.cut(adjust.end, adjust.upper_info)
+        request.cut(adjust.end, adjust.upper_info, by_us=True)
         self._send(adjust)
 
     def cancel(self, request: Request, cancel: Cancel, *, paced: bool = True) -> None:
@@ -349,7 +349,7 @@ class RequestTable:
             self._end_if_due(request)
             return
         changed = request.their_interest.apply(adjust)
-        changed = request.cut(adjust.end, adjust.upper_info) or changed
+        changed = request.cut(adjust.end, adjust.upper_info, by_us=False) or changed
         if not changed:
             self._listener.idle_work()
         elif request.confirmed:

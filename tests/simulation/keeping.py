@@ -69,8 +69,8 @@ class Keeps:
         self._deleted: dict[LogKey, set[int]] = defaultdict(set)
         self._fetched: dict[LogKey, set[tuple[int, int]]] = defaultdict(set)
         """What was ever asked for once, or put there, and may come though it was deleted."""
-        self.count: Counter[str] = Counter()
-        """How many payloads rules have deleted, by the kind of rule."""
+        self.deletions = Counter[LogKey]()
+        """How often a payload of a log was seen to be deleted, for whatever reason."""
         self._is_due = self._is_busy = False
 
     # What happens
@@ -145,7 +145,6 @@ class Keeps:
 
     def _deleted_some(self, done: list[Tidied]) -> None:
         for each in done:
-            self.count[each.rule] += each.count
             self._node.world.note(f"{self._node.name} keeps no {each.count} of {short(each.key)}")
         self._later(PAUSE_S, self._look)
 
@@ -170,6 +169,7 @@ class Keeps:
             if not self._may_be_deleted(entry):
                 raise Broken(f"no rule says that payload {seq} of {short(log)} goes")
             self._deleted[log].add(seq)
+            self.deletions[log] += 1
         elif entry.payload_state is PayloadState.PRESENT and seq in self._deleted[log]:
             if not any(first <= seq <= last for first, last in self._fetched[log]):
                 raise Broken(f"payload {seq} of {short(log)} was deleted, and has come back")

@@ -403,10 +403,10 @@ class SimNode:
         self._take_rules()
         for end in self.ends:
             peer = end.other.node.store.author
-            if self.is_paused(peer):
-                end.finish()
-            elif self.rule_of(peer) is None:
+            if self.rule_of(peer) is None:
                 end.end("the other side is allowed no longer")
+            elif self.is_paused(peer):
+                end.finish()
         for end in self.ends:
             end.tell_interests()
 

@@ -1,5 +1,6 @@
 """One-time syncs: what they promise to have brought when they say that they are done."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from logstore import PayloadState, StoreError
@@ -61,7 +62,7 @@ class OneTimeSync:
         self._link = link
         self._began_at = first.world.clock.now
         self._faults = {node.name: node.faults for node in link.nodes}
-        self._drops = {node.name: node.drops.copy() for node in link.nodes}
+        self._drops = {node.name: _deleted_by(node) for node in link.nodes}
         self._doors = self._what_goes()
         self._due: dict[str, list[_Due]] = {}
         try:
@@ -134,8 +135,13 @@ class OneTimeSync:
             except StoreError:
                 return
             # What was deleted when it was asked for, and fetched after that, is nobody's fault.
-            kept = giver.drops[due.log] == self._drops[giver.name][due.log]
+            kept = _deleted_by(giver)[due.log] == self._drops[giver.name][due.log]
             if what and ((payloads and kept) or not what.startswith(PAYLOAD)):
                 raise Broken(
                     f"{end} has synced, and {taker.name} lacks of {short(due.log)}: {what}"
                 )
+
+
+def _deleted_by(node: "SimNode") -> Counter[LogKey]:
+    """How often payloads of each log were, or were to be, deleted, by its user or by a rule."""
+    return node.drops + node.keeps.deletions

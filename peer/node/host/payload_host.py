@@ -142,7 +142,9 @@ class PayloadHost:
 
     def _put(self, port: Port, sink: Sink, work: Callable[[], Settle]) -> None:
         job = Job(work, partial(self._failed, port, sink))
-        self.lanes[(hash(sink.log) + sink.seq) % LANES].put(job, port.account)
+        # Not by a hash, which is another one in each process: a simulated world is to be the same.
+        place = sink.log.author[0] + sink.log.log_id + sink.seq
+        self.lanes[place % LANES].put(job, port.account)
 
     # In a thread
 
