@@ -1,6 +1,5 @@
 """`analyze`: runs the Spark pipeline over exports, and prepares Spark for starting faster."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,7 +145,7 @@ def _prepare(args: "Namespace", terminal: "Terminal") -> int:
 
 def progress_lines(terminal: "Terminal") -> Callable[[StageProgress], None] | None:
     """Says how far a stage is, a line each time; None where nobody looks or asked for it."""
-    if not (terminal.verbose or (sys.stderr is not None and sys.stderr.isatty())):
+    if not terminal.shows_progress:
         return None
     return lambda progress: terminal.note(progress_words(progress))
 

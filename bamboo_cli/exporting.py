@@ -2,7 +2,6 @@
 
 import re
 import signal
-import sys
 import threading
 import time
 from datetime import timedelta
@@ -108,7 +107,7 @@ class _ProgressLines:
 
     def __init__(self, terminal: "Terminal") -> None:
         self._terminal = terminal
-        self._wanted = terminal.verbose or (sys.stderr is not None and sys.stderr.isatty())
+        self._wanted = terminal.shows_progress
         self._started = self._said = time.monotonic()
         self._first: Progress | None = None
 

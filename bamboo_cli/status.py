@@ -155,7 +155,8 @@ def _show_node(terminal: "Terminal", store: Store, node: State | None, *, everyt
         _say(terminal, f"  and {counted(left, 'connection')} more (--all)")
     strangers = [each for each in node.get("neighbours", ()) if not each["allowed"]]
     for each in strangers[: None if everything else LINES_SHOWN]:
-        _say(terminal, f"  in the network, not allowed: {each['peer_id']}@{each['address']}")
+        # Not as ID@ADDRESS: that is wider than a terminal, and has no place to be folded at.
+        _say(terminal, f"  in the network, not allowed: {each['peer_id']} at {each['address']}")
     faults = [each for each in node.get("ended", ()) if each["kind"] in _FAULTS]
     for each in faults[0 if everything else -ENDINGS_SHOWN :]:
         _say(

@@ -228,6 +228,11 @@ class Terminal:
         """Says one JSON object on standard error: of what has standard output for its bytes."""
         self.note(json.dumps(with_names(fields, self.names), separators=(", ", ": ")))
 
+    @property
+    def shows_progress(self) -> bool:
+        """Whether somebody looks at standard error, or asked for it."""
+        return self.verbose or (sys.stderr is not None and sys.stderr.isatty())
+
     def detail(self, text: str) -> None:
         """Says something on standard error under --verbose."""
         if self.verbose:

@@ -23,6 +23,7 @@ thirds at best; `auto_vacuum = FULL`, which moves pages in the transaction that 
 every deletion takes longer and each page moves that the next entry would have filled.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,7 +33,7 @@ import apsw
 from .errors import StoreFull, StoreLocked, translated
 from .files import PayloadFiles
 from .nodelock import NodeLock
-from .records import Compacted
+from .records import Compacted, CompactProgress
 from .schema import BUSY_TIMEOUT_MS, INCREMENTAL, PAGE_BYTES
 from .system import PAUSE_S
 
@@ -52,7 +53,14 @@ _LEAF_HEADER_BYTES: Final = 8
 class Compacting:
     """One `compact` of a store."""
 
-    def __init__(self, opened: "Opened", files: PayloadFiles, pid: int) -> None:
+    def __init__(
+        self,
+        opened: "Opened",
+        files: PayloadFiles,
+        pid: int,
+        tell: Callable[[CompactProgress], None],
+    ) -> None:
+        self._tell = tell
         self._opened = opened
         self._database = opened.database
         self._files = files
@@ -90,8 +98,10 @@ class Compacting:
 
     def _give_back_pages(self) -> None:
         system = self._opened.system
-        left = self._free_pages()
+        left = total = self._free_pages()
         while left > 0:
+            done = total - left
+            self._tell(CompactProgress(done * PAGE_BYTES, total * PAGE_BYTES, is_anew=False))
             began_s = system.monotonic_s()
             with self._database.write(frees=True) as transaction:
                 # One row for each page: it has to be read to the end.
@@ -146,6 +156,7 @@ class Compacting:
                 f"{what}, and {error.what}", folder, "end it for as long as that takes"
             ) from None
         with alone, self._database.outside() as db:
+            self._tell(CompactProgress(0, needed // 2, is_anew=True))
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
             db.execute("VACUUM")
 

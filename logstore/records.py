@@ -259,6 +259,15 @@ class Compacted(NamedTuple):
     """What it would give back as well where no node serves the store and there is room."""
 
 
+class CompactProgress(NamedTuple):
+    """How far `compact` is: what has been given back, of what is to be, or what is written anew."""
+
+    bytes_done: int
+    bytes_total: int
+    is_anew: bool
+    """Whether all that is in use is written once more, in one go: nothing is told meanwhile."""
+
+
 class Fault(NamedTuple):
     """Something that `verify` found to be wrong."""
 

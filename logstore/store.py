@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from .records import (
     Appended,
     BackedUp,
     Compacted,
+    CompactProgress,
     Dropped,
     Fault,
     Forgotten,
@@ -538,7 +539,7 @@ class Store(StoreWishes):
     def _forgetting(self) -> Forgetting:
         return Forgetting(self._opened, self._files)
 
-    def compact(self) -> Compacted:
+    def compact(self, progress: Callable[[CompactProgress], None] = lambda _: None) -> Compacted:
         """Gives back to the disk what the database has no more use for, in small steps.
 
         Others may use the store meanwhile. A database of an earlier version is written anew, once:
@@ -546,7 +547,7 @@ class Store(StoreWishes):
         """
         if not self.readonly:
             self._forgetting().finish()
-        return Compacting(self._opened, self._files, os.getpid()).run()
+        return Compacting(self._opened, self._files, os.getpid(), progress).run()
 
     def verify(
         self, key: AnyLog | None = None, *, collect: bool = False

@@ -29,10 +29,11 @@ def recall(db: "apsw.Connection", name: str) -> bytes | None:
 
 
 def recall_all(db: "apsw.Connection", prefix: str) -> dict[str, bytes]:
-    """All names that begin with `prefix`, and their values."""
+    """All names that begin with `prefix`, which is ASCII, and their values."""
+    behind = prefix[:-1] + chr(ord(prefix[-1]) + 1)
     rows = db.execute(
-        "SELECT name, value FROM memory WHERE name >= ? AND substr(name, 1, ?) = ? ORDER BY name",
-        (prefix, len(prefix), prefix),
+        "SELECT name, value FROM memory WHERE name >= ? AND name < ? ORDER BY name",
+        (prefix, behind),
     )
     return dict(list(rows))
 

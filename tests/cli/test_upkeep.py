@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import apsw
@@ -47,6 +48,15 @@ def test_compact_gives_back_what_was_deleted(own: CommandLine) -> None:
     assert (again.status, again.err) == (0, "")
     assert again.text.endswith(" now")
     assert own("verify").status == 0
+
+
+def test_compact_says_how_far_it_is(own: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bamboo_cli.compacting._PROGRESS_EVERY_S", 0.0)
+    own("append", "--lines", stdin=b"".join(b"%0999d\n" % n for n in range(3_000)))
+    own("drop", own.author, "..")
+    done = own("--verbose", "compact")
+    assert re.search(r"^.*0 B of [\d.]+ [KM]iB given back$", done.err, re.MULTILINE)
+    assert "given back" not in own("compact").err
 
 
 @pytest.mark.parametrize("argv", [(), ("3..1",), ("x",), ("1", "2")])

@@ -7,8 +7,19 @@ from pathlib import Path
 import apsw
 import pytest
 
-from logstore import PAUSE_S, Fault, KeepRule, Store, StoreFull, StoreLocked, System, compacting
+from logstore import (
+    PAUSE_S,
+    CompactProgress,
+    Fault,
+    KeepRule,
+    Store,
+    StoreFull,
+    StoreLocked,
+    System,
+    compacting,
+)
 from logstore.reserve import RESERVE, RESERVE_BYTES
+from logstore.schema import PAGE_BYTES
 from wire import LogKey
 
 FIXTURE = Path(__file__).parent / "fixtures" / "format-2"
@@ -83,8 +94,14 @@ def test_what_a_rule_has_deleted_goes_back_in_steps(
         store.keep(log, KeepRule(last=100))
         store.tidy()
         held, slept = list(content(store)), system.slept
-        done = store.compact()
+        told: list[CompactProgress] = []
+        done = store.compact(told.append)
         assert system.slept - slept > 5
+        assert len(told) > 5
+        [total] = {each.bytes_total for each in told}
+        assert [each.bytes_done for each in told] == [n * 50 * PAGE_BYTES for n in range(len(told))]
+        assert total > told[-1].bytes_done
+        assert not any(each.is_anew for each in told)
         assert done.bytes_after < 0.8 * done.bytes_before
         assert done.bytes_after == system.allocated_bytes(folder)
         database = (folder / "store.sqlite3").stat().st_size
@@ -156,7 +173,9 @@ def test_pages_that_are_half_empty_are_joined_where_no_node_serves(
         with store.lock_node():
             assert store.compact().bytes_left > 0
         assert (folder / "store.sqlite3").stat().st_size > 1.2 * new_bytes(folder)
-        assert store.compact().bytes_left == 0
+        told: list[CompactProgress] = []
+        assert store.compact(told.append).bytes_left == 0
+        assert [each.is_anew for each in told] == [True]
         assert (folder / "store.sqlite3").stat().st_size <= 1.2 * new_bytes(folder)
         assert list(content(store)) == held
         assert faults(store) == []
