@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from local_api import size, some_seconds
+from local_api import is_held, size, some_seconds
 from logstore import FULL, PolicyKind, StoreError, subscription_of
 from peer import counted, json_number
 from wire import SignatureLibraryError
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 PROGRESS_S = 0.5
-FORKS_NAMED = 5
-"""How many forked logs a sync names; `forks` lists all."""
+NAMED_MAX = 5
+"""How many logs a sync names that are forked, or held nowhere; `forks` and `status` list all."""
 
 
 def _arguments(parser: Parser) -> None:
@@ -79,6 +79,10 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
         story = _Story()
         try:
             summary = run_trio(partial(_run, store, args, story, terminal))
+        except KeyboardInterrupt:
+            if lacking := _lacking(store, story):
+                terminal.note(f"interrupted; what came is kept, and the next sync goes on{lacking}")
+            raise
         except trio.TooSlowError:
             raise Problem(
                 f"{args.address}: not in sync after {args.timeout:g} s"
@@ -96,7 +100,7 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
             raise Problem(f"{error}{lacking}", status) from None
         except (CannotTraceError, StoreError, SignatureLibraryError) as error:
             raise Problem(str(error)) from None
-        sentence = _sentence(summary, store)
+        sentence, nowhere = _sentence(summary, store), _nowhere(store)
         # From the store, and not from what happened on the way: whether a fork that is known
         # moves at all in this sync depends on which side asks first.
         after, subscriptions = _forks(store), store.subscriptions()
@@ -111,6 +115,8 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
         {name: json_number(v) if isinstance(v, int) else v for name, v in asdict(summary).items()},
         sentence,
     )
+    if nowhere:
+        terminal.note(f"held by neither side, though followed: {_some(nowhere)}")
     # Nothing makes a forked log whole again, so what was known is no news in the next sync.
     if known:
         terminal.note(f"{_some(known)}, as was known before")
@@ -124,11 +130,15 @@ def _forks(store: "Store") -> "dict[LogKey, str]":
     return {proof.key: f"{proof.key} is forked at {proof.seq}" for proof in store.forks()}
 
 
-def _some(forks: list[str]) -> str:
-    more = len(forks) - FORKS_NAMED
-    return ", ".join(forks[:FORKS_NAMED]) + (
-        f" and {counted(more, 'log')} more" if more > 0 else ""
-    )
+def _nowhere(store: "Store") -> list[str]:
+    """What is followed by name and nothing is held of: an id that was mistyped looks like this."""
+    named = [target for target in store.follows() if not is_held(store, target)]
+    return [target.hex() if isinstance(target, bytes) else str(target) for target in named]
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(slots=True)

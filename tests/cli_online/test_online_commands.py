@@ -97,6 +97,20 @@ def test_sync_says_what_was_moved_and_nothing_to_be_had_is_no_failure(
     assert author not in run(other, "logs").stdout
 
 
+def test_sync_names_what_is_followed_and_held_by_neither_side(
+    node: Serving, tmp_path: Path
+) -> None:
+    address, other = node.event()["address"], tmp_path / "other"
+    run(other, "init")
+    author = "ab" * 32
+    run(other, "follow", author)
+    again = run(other, "sync", address)
+    assert (again.returncode, again.stderr) == (
+        0,
+        f"held by neither side, though followed: {author}\n",
+    )
+
+
 @pytest.mark.parametrize("held", [b"", lines_of(make_log([*words(1), b"another"]))])
 def test_sync_fails_for_a_fork_once_and_then_only_notes_it(
     store: Path, tmp_path: Path, held: bytes

@@ -1,9 +1,11 @@
 """Who was seen at the door, gathered, and written down once a second at most.
 
 A stranger who knocks a thousand times a second costs one transaction a second, and no more memory
-than the table has rows for those who wait.
+than the table has rows for those who wait. The first one is written down at once: whoever was told
+on the other side that he is not allowed yet looks for him in `peer list` right then.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -27,6 +29,7 @@ class Sightings:
         self._clock = clock
         self._seen: dict[bytes, Sighting] = {}
         self._waiting = False
+        self._written_s = -math.inf
 
     def note(self, peer_id: bytes, address: str, place: str) -> None:
         """Somebody has proved an id, let in or not."""
@@ -41,8 +44,8 @@ class Sightings:
             self._nursery.start_soon(self._write_soon)
 
     async def _write_soon(self) -> None:
-        await trio.sleep(EVERY_S)
-        self._waiting = False
+        await trio.sleep_until(max(self._written_s + EVERY_S, trio.current_time()))
+        self._waiting, self._written_s = False, trio.current_time()
         await self.flush()
 
     async def flush(self) -> None:
