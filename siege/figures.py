@@ -8,11 +8,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +43,11 @@ CONNECTIONS: Final = 256
 LOGS: Final = 10_000
 REPLICATION_MAX_S: Final = 180.0
 SCRAPE_EVERY_S: Final = 0.5
+ASKED: Final = 10
+"""How often each page is asked for."""
+VIEWED: Final = 300_000
+"""Entries of a replica that somebody looks at."""
+VIEWED_GOAL: Final = 0.97
 
 
 Fill = list[tuple[list[bytes], int]]
@@ -50,6 +57,7 @@ Fill = list[tuple[list[bytes], int]]
 def figures(record: dict[str, Any]) -> bool:
     """Measures and prints all of them; whether the goals are reached."""
     found = [handshakes(), small_entries(), large_payloads(), connections(), scrapes()]
+    found += [*pages(), viewer()]
     record["figures"] = found
     return all(each.get("is_good", True) for each in found)
 
@@ -253,11 +261,89 @@ def scrapes() -> dict[str, Any]:
     )
 
 
+def pages() -> list[dict[str, Any]]:
+    """The page and the status of a node with ten thousand logs that are in step."""
+    fill: Fill = [([b"%d" % log_id], log_id) for log_id in range(LOGS)]
+    found = []
+    with _serving(fill) as node, _following(node, "--page", "127.0.0.1:0") as follower:
+        began = time.monotonic()
+        while follower.metrics().get("logs", 0) < LOGS:
+            if time.monotonic() - began > REPLICATION_MAX_S:
+                break
+            time.sleep(SCRAPE_EVERY_S)
+        for path in ("/", "/v1/status"):
+            took, size = [], 0
+            for _ in range(ASKED):
+                # What is younger than a second is not found out anew.
+                time.sleep(1.2)
+                at = time.monotonic()
+                with follower.open_page(path) as answer:
+                    size = len(answer.read())
+                took.append((time.monotonic() - at) * 1000)
+            found.append(
+                _told(
+                    f"{path} with {LOGS} logs",
+                    bytes=size,
+                    ms_median=round(statistics.median(took), 1),
+                    ms_max=round(max(took), 1),
+                )
+            )
+    return found
+
+
+def viewer() -> dict[str, Any]:
+    """New replicas of small entries, with somebody who looks at the page of the node, and without.
+
+    Each begins anew, and they take turns; the time is that from the start of the process.
+    """
+    batch = payloads(VIEWED)
+    fill: Fill = [(batch[at : at + 1000], 0) for at in range(0, VIEWED, 1000)]
+    rates: tuple[list[float], list[float]] = ([], [])
+    with _serving(fill) as node:
+        for number in range(PAIRS + 1):
+            for is_viewed, found in enumerate(rates):
+                rate = _viewed(node, is_viewed=bool(is_viewed))
+                if number:
+                    found.append(rate)
+    ratio = statistics.median(b / a if a else 0.0 for a, b in zip(*rates, strict=True))
+    return _told(
+        "one viewer of the page during replication",
+        alone_per_s=round(statistics.median(rates[0])),
+        viewed_per_s=round(statistics.median(rates[1])),
+        ratio=round(ratio, 3),
+        goal=VIEWED_GOAL,
+        is_good=ratio >= VIEWED_GOAL,
+    )
+
+
+def _viewed(node: Node, *, is_viewed: bool) -> float:
+    """Entries a second of a new replica, of whose events each is read."""
+    began = time.monotonic()
+    with _following(node, "--page", "127.0.0.1:0") as follower:
+        if is_viewed:
+            threading.Thread(target=_view, args=(follower,), daemon=True).start()
+        with Store.open(follower.store, readonly=True) as store:
+            while store.statistics().entries < VIEWED:
+                if time.monotonic() - began > REPLICATION_MAX_S:
+                    return 0.0
+                time.sleep(0.05)
+        return VIEWED / (time.monotonic() - began)
+
+
+def _view(follower: Node) -> None:
+    """As a browser does: the page, and then its events until the node is gone."""
+    with suppress(OSError, HTTPException):
+        with follower.open_page("/") as page:
+            page.read()
+        with follower.open_page("/v1/events") as events:
+            for _ in events:
+                pass
+
+
 @contextmanager
-def _following(node: Node) -> Iterator[Node]:
+def _following(node: Node, *flags: str) -> Iterator[Node]:
     host, port = node.address
-    flags = ("--follow-all", "--connect", f"{host}:{port}")
-    with _serving([], *flags) as follower:
+    with _serving([], "--follow-all", "--connect", f"{host}:{port}", *flags) as follower:
         yield follower
 
 

@@ -11,9 +11,12 @@ import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bench.support.processes import BAMBOO_PEER, ENVIRONMENT, descendants, used_cpu_s
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 SAMPLE_S: Final = 0.1
 START_S: Final = 30.0
@@ -86,8 +89,12 @@ class Node:
             event = json.loads(line)
             if event["event"] in {"listening", "metrics_listening"}:
                 self._addresses[event["event"]] = str(event["address"])
-                if len(self._addresses) == 2:
-                    self._listening.set()
+            elif event["event"] == "page":
+                # Both at the same address: one server.
+                where = str(event["address"]).removeprefix("http://").rstrip("/")
+                self._addresses["metrics_listening"] = where
+            if len(self._addresses) == 2:
+                self._listening.set()
             self.events.append(event)
         self._listening.set()
 
@@ -110,6 +117,16 @@ class Node:
         where = f"http://{self._addresses['metrics_listening']}/metrics"
         with urllib.request.urlopen(where, timeout=20) as page:
             return bytes(page.read())
+
+    def open_page(self, path: str) -> "HTTPResponse":
+        """What the local API answers to GET, as whoever owns the store; of `--page`."""
+        token = (self.store / "api.token").read_text().strip()
+        request = urllib.request.Request(
+            f"http://{self._addresses['metrics_listening']}{path}",
+            headers={"Authorization": f"Bearer {token}"},
+        )
+        found: HTTPResponse = urllib.request.urlopen(request, timeout=60)
+        return found
 
     def endings(self, since: int, ports: set[int]) -> Counter[str]:
         """How connections from these ports ended, in its own words, and how often."""
