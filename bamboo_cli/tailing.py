@@ -129,7 +129,7 @@ def _cat(args: "Namespace", terminal: "Terminal") -> None:
                 return
             if not args.follow or (info is not None and due > info.servable):
                 raise Problem(f"{args.log}/{due}: {why_not_held(store, args.log, due)}")
-            _wait_for_change(store, version)
+            _wait_for_change(store, version, terminal)
 
 
 def _first_due(store: Store, args: "Namespace") -> int:
@@ -230,7 +230,7 @@ def _tail(args: "Namespace", terminal: "Terminal") -> None:
             bookmark.nothing_left(start)
             if not args.follow:
                 return
-            _wait_for_change(store, version)
+            _wait_for_change(store, version, terminal)
 
 
 def _first_place(store: Store, args: "Namespace") -> int:
@@ -369,9 +369,13 @@ class _Bookmark:
         self._stored_at = time.monotonic()
 
 
-def _wait_for_change(store: Store, version: int) -> None:
-    """Returns once any process has committed something since the version was read."""
+def _wait_for_change(store: Store, version: int, terminal: "Terminal") -> None:
+    """Returns once any process has committed something since the version was read.
+
+    Raises OutputClosed if nobody reads any more: `tail --follow | head` ends with `head`.
+    """
     while store.data_version() == version:
+        terminal.check_read()
         time.sleep(POLL_S)
 
 

@@ -6,6 +6,8 @@ printed. Standard output is written in large pieces; `flush` before anybody wait
 
 import json
 import os
+import select
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shutil import get_terminal_size
@@ -255,3 +257,23 @@ class Terminal:
             raise OutputClosed from None
         except OSError as error:
             raise Problem(f"standard output cannot be written: {error.strerror}") from None
+
+    def check_read(self) -> None:
+        """For whoever waits, and has nothing to print by which that would come out.
+
+        Raises OutputClosed if standard output is a pipe or a socket that nobody reads any more, as
+        far as the system tells.
+        """
+        try:
+            number = sys.stdout.fileno()
+            mode = os.fstat(number).st_mode
+        except (OSError, ValueError, AttributeError):  # closed, or nothing of the system's
+            return
+        if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+            return
+        # Nothing is asked for: that the other end is gone is told all the same, by Linux of a pipe
+        # as an error, elsewhere and of a socket as its end.
+        poll = select.poll()
+        poll.register(number, 0)
+        if any(told & (select.POLLERR | select.POLLHUP) for _, told in poll.poll(0)):
+            raise OutputClosed

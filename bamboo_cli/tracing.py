@@ -79,6 +79,7 @@ def _show(args: "Namespace", file: BinaryIO, narrator: Narrator, terminal: "Term
         if line is None:
             _print(narrator.rest(), terminal)
             terminal.flush()
+            terminal.check_read()
             continue
         record = _record(line)
         if not found_any and (record is None or not _is_of_a_trace(record)):

@@ -2,11 +2,15 @@
 
 import base64
 import json
+import os
+import socket
+import sys
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from bamboo_cli import tailing
+from bamboo_cli import main, tailing
 from logstore import Store
 from tests.cli.harness import AUTHOR_KEY, CommandLine, lines_of, make_log, words
 
@@ -152,7 +156,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Callable[[], ob
     def plan(steps: list[Callable[[], object]]) -> None:
         left: Iterator[Callable[[], object]] = iter(steps)
 
-        def wait(_: Store, __: int) -> None:
+        def wait(*_: object) -> None:
             step = next(left, None)
             if step is None:
                 raise KeyboardInterrupt
@@ -194,6 +198,32 @@ def test_tail_follow_prints_each_entry_once(
     meanwhile([lambda: own("import", stdin=lines_of(made)), lambda: own("append", stdin=b"x")])
     found = own("tail", "--follow", "--no-payload", "--json")
     assert (found.status, seqs(found.records)) == (0, [1, 2, 3, 1])
+
+
+@pytest.mark.parametrize("is_socket", [False, True], ids=["pipe", "socket"])
+@pytest.mark.parametrize("command", [("tail",), ("cat", "0")])
+def test_who_follows_ends_with_the_last_that_reads(
+    five: CommandLine, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], is_socket: bool
+) -> None:
+    reading, writing = os.pipe()
+    if is_socket:
+        os.close(reading)
+        os.close(writing)
+        reading, writing = (each.detach() for each in socket.socketpair())
+    read: list[bytes] = []
+
+    def wait(_: float) -> None:
+        # It has looked whether anybody reads, and there was somebody.
+        assert not read
+        read.append(os.read(reading, 1 << 16))
+        os.close(reading)
+
+    monkeypatch.setattr(time, "sleep", wait)
+    with os.fdopen(writing, "w") as out, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        assert main([*command, "--follow"]) == 1
+    assert read
+    assert read[0].endswith(b"five" if command[0] == "cat" else b"  five\n")
 
 
 # Cursors
