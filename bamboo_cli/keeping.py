@@ -81,6 +81,7 @@ def _keep(args: "Namespace", terminal: "Terminal") -> int:
         if args.dry_run:
             if rule is not None:
                 rules[target] = rule
+                _warn_of_own(store, target, terminal)
             _print(store.plan_tidying(rules=rules), terminal, dry_run=True)
             return DONE
         store.keep(target, rule)
@@ -101,14 +102,18 @@ def _say(
         return
     before = "" if had in (None, rule) else f", no longer {described(had)}"
     terminal.note(f"{name}: {described(rule)} from now on{before}")
+    _warn_of_own(store, target, terminal)
+    if store.path is not None and not NodeLock.is_held(store.path):
+        terminal.note("no node serves this store: `tidy` deletes what is not to be kept")
+
+
+def _warn_of_own(store: Store, target: Follow, terminal: "Terminal") -> None:
     author = target.author if isinstance(target, LogKey) else target
     if author == store.author:
         terminal.note(
-            f"warning: {name} is your own: what nobody else holds of it, and the rule deletes, is"
-            " gone"
+            f"warning: {target_name(target)} is your own: what nobody else holds of it, and the"
+            " rule deletes, is gone"
         )
-    if store.path is not None and not NodeLock.is_held(store.path):
-        terminal.note("no node serves this store: `tidy` deletes what is not to be kept")
 
 
 def _list(args: "Namespace", terminal: "Terminal") -> None:
@@ -163,7 +168,9 @@ def _tidy(args: "Namespace", terminal: "Terminal") -> int:
 
 def _print(several: "Iterable[Tidied]", terminal: "Terminal", *, dry_run: bool) -> None:
     done = "would be deleted" if dry_run else "deleted"
+    found_any = False
     for each in several:
+        found_any = True
         what = f"{counted(each.count, 'payload')}, {size(each.bytes)}"
         entries = "entry" if each.oldest_seq == each.newest_seq else "entries"
         where = f"{entries} {seq_span(each.oldest_seq, each.newest_seq)}"
@@ -179,6 +186,9 @@ def _print(several: "Iterable[Tidied]", terminal: "Terminal", *, dry_run: bool) 
             },
             f"{each.key}  {what} of {where} {done} (rule: {each.rule})",
         )
+    # `tidy` itself runs by the clock, where no news is good news; who tries a rule asks.
+    if dry_run and not found_any:
+        terminal.note("nothing would be deleted")
 
 
 COMMANDS = {

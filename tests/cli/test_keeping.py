@@ -117,6 +117,28 @@ def test_who_gives_up_own_payloads_is_warned(own: CommandLine) -> None:
     assert own("tidy").out == b""
 
 
+def test_a_dry_run_says_that_nothing_would_go(own: CommandLine, log: LogKey) -> None:
+    nothing = "nothing would be deleted\n"
+    for argv in (("keep", str(log), "--last", 9), ("tidy",)):
+        dry = own(*argv, "--dry-run")
+        assert (dry.status, dry.out, dry.err) == (0, b"", nothing)
+        assert own(*argv, "--dry-run", "--json").out == b""
+    assert nothing not in own("keep", str(log), "--last", 8, "--dry-run").err
+    # Whoever lets it run by the clock hears of what is done.
+    assert own("tidy").err == ""
+
+
+def test_a_dry_run_warns_as_the_rule_does(own: CommandLine) -> None:
+    own("append", "--lines", stdin=b"a\nb\n")
+    argv = ("keep", f"{own.author}/0", "--last", 1)
+    dry = own(*argv, "--dry-run")
+    [warning] = dry.err.splitlines()
+    assert warning.startswith(f"warning: {own.author}/0 is your own: ")
+    assert warning in own(*argv).err.splitlines()
+    ending = own("keep", f"{own.author}/0", "--everything", "--dry-run")
+    assert (ending.status, "warning" in ending.err) == (0, False)
+
+
 def test_what_has_gone_is_brought_back_by_import(own: CommandLine, log: LogKey) -> None:
     dumped = own("dump", str(log)).out
     own("keep", str(log), "--last", 1)
