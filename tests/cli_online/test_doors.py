@@ -120,6 +120,7 @@ def test_tls_at_one_end_alone_is_said(amy: Node, ben: Node) -> None:
         found = run(ben.store, "sync", address, "--tls")
         assert found.returncode == 1
         assert "the other side does not speak TLS" in found.stderr
+        assert "on loopback call it without `ID@` and --tls, or start it" in found.stderr
         assert event(at_amy, "disconnected")["kind"] == "wants tls"
     with serving(amy.store, "--listen", "127.0.0.1:0", "--tls", "--json") as at_amy:
         found = run(ben.store, "sync", at_amy.event()["address"])

@@ -38,6 +38,8 @@ def test_what_is_an_address(text: str, expected: Address) -> None:
         ("a..b:1", "'a..b' is no name of a host"),
         (f"{'x' * 64}.org", "is no name of a host"),
         ("\udcff", "is no name of a host"),
+        ("ab" * 32, f"^{'ab' * 32} is no name of a host, but the id of a peer: write ID@HOST:PORT"),
+        (f"{'AB' * 32}:7007", "is no name of a host, but the id of a peer: write ID@HOST:PORT"),
     ],
 )
 def test_what_is_no_address_and_why(text: str, reason: str) -> None:

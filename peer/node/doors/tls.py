@@ -8,6 +8,7 @@ The standard library's TLS asks no stranger for a certificate: it refuses what n
 signed before anybody can look at the key. Here the key is all that counts.
 """
 
+import ipaddress
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -232,6 +233,17 @@ class TlsStream(ProvedStream):
                 raise HandshakeError(Trouble.OTHER, _OTHER_PROTOCOL)
         self._tls.bio_write(data)
 
+    @property
+    def _is_loopback(self) -> bool:
+        """Whether the other side is on this machine, where nodes speak no TLS unless told to."""
+        if not isinstance(self.transport, trio.SocketStream):
+            return False
+        try:
+            host = self.transport.socket.getpeername()[0]
+            return ipaddress.ip_address(host).is_loopback
+        except (OSError, ValueError, TypeError, IndexError):  # gone, or a socket that has a path
+            return False
+
     def _reason_of(self, error: Exception) -> HandshakeError:
         if self._look.found is not None:
             return HandshakeError(*self._look.found)
@@ -242,7 +254,8 @@ class TlsStream(ProvedStream):
         words = _words_of(error)
         for part, kind, reason in _REASONS:
             if part in words:
-                return HandshakeError(kind, reason)
+                advice = _ON_LOOPBACK if reason == _NO_TLS and self._is_loopback else ""
+                return HandshakeError(kind, f"{reason}{advice}")
         return HandshakeError(Trouble.OTHER, f"TLS failed: {words}")
 
     # Sending
@@ -405,16 +418,20 @@ class TlsStream(ProvedStream):
             setattr(self, name, False)
 
 
+_NO_TLS: Final = "the other side does not speak TLS"
+_ON_LOOPBACK: Final = (
+    "; on loopback call it without `ID@` and --tls, or start it there with `serve --tls`"
+)
 _REASONS: Final = (
     ("peer did not return a certificate", Trouble.CERTIFICATE, "no certificate"),
     ("certificate required", Trouble.CERTIFICATE, "the other side wants a certificate"),
-    ("wrong version number", Trouble.NO_TLS, "the other side does not speak TLS"),
+    ("wrong version number", Trouble.NO_TLS, _NO_TLS),
     ("http request", Trouble.NO_TLS, "the other side does not speak TLS: it speaks HTTP"),
-    ("packet length too long", Trouble.NO_TLS, "the other side does not speak TLS"),
+    ("packet length too long", Trouble.NO_TLS, _NO_TLS),
     ("no application protocol", Trouble.OTHER, "the other side speaks TLS, and not bamboo in it"),
     ("unsupported protocol", Trouble.OTHER, "the other side does not speak TLS 1.3"),
     ("alert protocol version", Trouble.OTHER, "the other side does not speak TLS 1.3"),
-    ("unexpected message", Trouble.NO_TLS, "the other side does not speak TLS"),
+    ("unexpected message", Trouble.NO_TLS, _NO_TLS),
     ("alert", Trouble.CERTIFICATE, "perhaps your certificate was refused"),
 )
 """What OpenSSL says, and what that means for people; the first that is in it counts."""

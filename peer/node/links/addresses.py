@@ -88,6 +88,11 @@ class Address(NamedTuple):
                 raise ValueError(f"{text[:100]!r} lacks the port behind the colon")
         elif ":" in text:
             raise ValueError(f"{text[:100]!r}: an IPv6 address needs brackets, as in [::1]:7007")
+        if _ID.fullmatch(host):
+            # Longer than a part of a host's name can be: it is none in any case.
+            raise ValueError(
+                f"{host} is no name of a host, but the id of a peer: write ID@HOST:PORT"
+            )
         if not host or any(c.isspace() for c in host):
             raise ValueError(f"{text[:100]!r} is no address: expected HOST:PORT")
         try:
