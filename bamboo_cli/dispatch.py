@@ -24,6 +24,7 @@ from .settings import (
     config_path,
     first_word,
     read_config,
+    similar,
 )
 from .terminal import OutputClosed, Terminal
 
@@ -96,7 +97,8 @@ def _run(argv: list[str], terminal: Terminal) -> int:
     name = argv.pop(position)
     command = COMMANDS.get(name)
     if command is None:
-        raise WrongUsage(f"there is no command {name!r}{_similar(name)} (see `{PROGRAM} --help`)")
+        hint = similar(name, COMMANDS)
+        raise WrongUsage(f"there is no command {name!r}{hint} (see `{PROGRAM} --help`)")
     if command.is_asked:
         with idle_signals():
             return _run_to_its_end(command, argv, terminal)
@@ -145,6 +147,7 @@ def _read_arguments(
     common_arguments(parser)
     definition.arguments(parser)
     _preset(parser, command, definition, argv)
+    parser.check_spelling(argv)
     args = parser.parse_intermixed_args(argv)
     args.read_again = partial(_read_arguments, command, definition, argv)
     return args
@@ -162,7 +165,10 @@ def _without_command(argv: Sequence[str], terminal: Terminal) -> int:
         return DONE
     known = {"--json", "-v", "--verbose", *VALUE_FLAGS}
     unknown = [text for text in argv if text.startswith("-") and text not in known]
-    about = f"what is {unknown[0]!r}?" if unknown else "a command is needed"
+    about = "a command is needed"
+    if unknown:
+        hint = similar(unknown[0], {*known, "--help", "--version"})
+        about = f"what is {unknown[0]!r}{hint or '?'}"
     raise WrongUsage(f"{about} (see `{PROGRAM} --help`)")
 
 
@@ -185,13 +191,6 @@ def _overview() -> str:
             "",
         ]
     )
-
-
-def _similar(name: str) -> str:
-    import difflib  # needed for misspellings only
-
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _preset(parser: Parser, command: Command, definition: Definition, argv: Sequence[str]) -> None:

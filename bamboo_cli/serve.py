@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def _arguments(parser: Parser) -> None:
-    parser.add_argument(
+    listen = parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         type=address,
@@ -62,9 +62,12 @@ def _arguments(parser: Parser) -> None:
         help="where to take connections (default: 127.0.0.1:7007; port 0: a free one;"
         " unix:PATH: a socket of this machine, for its owner alone)",
     )
-    parser.add_argument(
-        "--no-listen", action="store_true", help="take no connections, whatever --listen says"
+    no_listen = parser.add_argument(
+        "--no-listen",
+        action="store_true",
+        help="take no connections, whatever the configuration says of --listen",
     )
+    parser.exclude(listen, no_listen)
     parser.add_argument(
         "--connect",
         metavar="PEER",

@@ -15,7 +15,7 @@ and limits stand in one of their own, for all commands that have them.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -97,6 +97,28 @@ class Parser(argparse.ArgumentParser):
             self._own[action] = own_variable if isinstance(own_variable, str) else flag_name(action)
         return action
 
+    def exclude(self, *actions: argparse.Action) -> None:
+        """Only one of these may be on the command line; elsewhere any of them may be set, since
+        the configuration says what goes as a rule, and the command line what goes this once."""
+        # What `add_argument` of such a group takes would not be known to this parser.
+        self.add_mutually_exclusive_group()._group_actions += actions  # noqa: SLF001
+
+    def check_spelling(self, argv: Sequence[str]) -> None:
+        """Raises WrongUsage for a flag that there is not, and says which one may be meant.
+
+        Before the arguments are read: a value behind such a flag would be taken for an argument,
+        and be what is complained of.
+        """
+        words = argv[: argv.index("--")] if "--" in argv else argv
+        known = self._option_string_actions
+        if "-h" in words or "--help" in words:
+            return
+        for word in words:
+            flag = word.partition("=")[0]
+            # With a space in it argparse takes it for an argument.
+            if flag.startswith("--") and " " not in word and flag not in known:
+                self.error(f"there is no flag {flag}{similar(flag, known)}")
+
     def variable(self, action: argparse.Action) -> str:
         """The variable of a flag."""
         own = self._own.get(action)
@@ -157,6 +179,14 @@ def _truth(value: object) -> bool:
     if isinstance(value, str) and value.strip().lower() in _YES | _NO:
         return value.strip().lower() in _YES
     raise ValueError(f"{value!r} is neither true nor false")
+
+
+def similar(word: str, known: Iterable[str]) -> str:
+    """What of `known` may be meant by a misspelling, as the end of a sentence; "" for nothing."""
+    import difflib  # needed for misspellings only
+
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def flag_name(action: argparse.Action) -> str:

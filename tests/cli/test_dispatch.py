@@ -163,3 +163,33 @@ def test_xdg_directories_are_kept_to(cli: CommandLine) -> None:
     record = cli("paths", "--json").record
     assert record["store"] == "/data/bamboo-peer"
     assert record["config"] == str(cli.folder / "home/.config/bamboo-peer/config.toml")
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (("status", "--jsno"), "--json"),
+        (("tail", "--folow"), "--follow"),
+        # The value behind it is no argument that could be complained of instead.
+        (("tail", "--sinse", "2h"), "--since"),
+        (("serve", "--lisen=127.0.0.1:0"), "--listen"),
+        (("bundle", "export", "x", "--no-payloads"), "--no-payload"),
+        (("--jsno",), "--json"),
+        (("--versoin",), "--version"),
+    ],
+)
+def test_a_misspelt_flag_has_the_nearest_one_suggested(
+    cli: CommandLine, argv: tuple[str, ...], meant: str
+) -> None:
+    result = cli(*argv)
+    assert (result.status, result.out) == (2, b"")
+    wrong = next(each for each in argv if each.startswith("--")).partition("=")[0]
+    assert wrong in result.err
+    assert f"; did you mean {meant!r}?" in result.err
+    assert "--help`)" in result.err
+
+
+def test_a_flag_like_no_other_and_words_that_are_no_flags(cli: CommandLine) -> None:
+    assert "there is no flag --qqqqqq (see" in cli("tail", "--qqqqqq").err
+    assert "there is no flag" not in cli("cat", "--", "--qqqqqq").err
+    assert cli("tail", "--qqqqqq", "--help").status == 0

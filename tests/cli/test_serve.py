@@ -44,3 +44,24 @@ def test_how_old_a_file_gets_is_said_of_an_export(own: CommandLine) -> None:
         b"",
         "bamboo-peer: --max-file-age is about --export: name a directory\n",
     )
+
+
+def test_where_to_listen_and_not_to_contradict_each_other(
+    own: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = own("serve", "--no-listen", "--listen", "127.0.0.1:0")
+    assert (both.status, both.out) == (2, b"")
+    assert "--listen" in both.err.replace("--no-listen", "")
+    assert "--no-listen" in both.err
+
+    def interrupted(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    # The configuration says what goes as a rule, the command line what goes this once.
+    monkeypatch.setattr("bamboo_cli.serve.opened_store", interrupted)
+    listens = own.file("listens.toml", b'[serve]\nlisten = "127.0.0.1:0"\n')
+    assert own("serve", "--no-listen", "--config", listens).status == 0
+    listens_not = own.file("listens-not.toml", b"[serve]\nno-listen = true\n")
+    assert own("serve", "--listen", "127.0.0.1:0", "--config", listens_not).status == 0
+    own.setenv("BAMBOO_PEER_NO_LISTEN", "1")
+    assert own("serve", "--config", listens).status == 0
