@@ -71,6 +71,7 @@ def _about(_: "Namespace", terminal: "Terminal") -> int:
 
 def _paths(args: "Namespace", terminal: "Terminal") -> int:
     from analytics import cache_folder
+    from logstore import System
 
     store = store_path(args)
     paths = {
@@ -80,12 +81,14 @@ def _paths(args: "Namespace", terminal: "Terminal") -> int:
         "payloads": store / "payloads",
         "key": store / "author.key",
         "token": store / "api.token",
+        "state": System().state_folder(),
         "cache": cache_folder(),
     }
+    found = {name: None if path is None else str(path.absolute()) for name, path in paths.items()}
     if terminal.as_json:
-        terminal.record({name: str(path.absolute()) for name, path in paths.items()})
+        terminal.record(found)
     else:
-        terminal.listing((name, path.absolute()) for name, path in paths.items())
+        terminal.listing(found.items())
     return DONE
 
 

@@ -152,8 +152,11 @@ def test_paths_are_absolute_and_of_this_store(cli: CommandLine) -> None:
     assert record["store"] == str(cli.store)
     assert record["key"] == str(cli.store / "author.key")
     assert record["config"] == str(cli.folder / "home/.config/bamboo-peer/config.toml")
+    assert record["state"] == str(cli.folder / "home/.local/state/bamboo-peer")
     lines = dict(line.split() for line in cli("paths").lines)
     assert lines == record
+    cli.setenv("BAMBOO_PEER_STATE", str(cli.folder / "elsewhere"))
+    assert cli("paths", "--json").record["state"] == str(cli.folder / "elsewhere")
 
 
 def test_xdg_directories_are_kept_to(cli: CommandLine) -> None:
