@@ -42,7 +42,7 @@ def _drop(args: "Namespace", terminal: "Terminal") -> int:
             "bytes": json_number(dropped.bytes),
             "freed": json_number(dropped.freed),
         },
-        f"{counted(dropped.count, 'payload')}, {counted(dropped.bytes, 'byte')} deleted"
+        f"{counted(dropped.count, 'payload')}, {size(dropped.bytes)} deleted"
         + (" (`compact` gives the room to the disk)" if dropped.freed < dropped.bytes else ""),
     )
     return DONE

@@ -15,7 +15,7 @@ from tests.cli.harness import CommandLine, lines_of, make_log, words
 def test_drop_deletes_payloads_and_says_how_much(own: CommandLine) -> None:
     own("append", "--lines", stdin=b"aa\nbbb\ncccc\nddddd\n")
     assert own("drop", own.author, "2..3").text == (
-        "2 payloads, 7 bytes deleted (`compact` gives the room to the disk)"
+        "2 payloads, 7 B deleted (`compact` gives the room to the disk)"
     )
     record = own("drop", own.author, "..", "--json").record
     assert (record["author"], record["log_id"]) == (own.author, 0)
@@ -27,12 +27,12 @@ def test_drop_deletes_payloads_and_says_how_much(own: CommandLine) -> None:
 def test_drop_of_what_is_gone_is_nothing(own: CommandLine) -> None:
     own("append", stdin=b"x")
     own("drop", own.author, 1)
-    assert own("drop", own.author, "1..").text == "0 payloads, 0 bytes deleted"
+    assert own("drop", own.author, "1..").text == "0 payloads, 0 B deleted"
 
 
 def test_what_was_in_a_file_is_off_the_disk_at_once(own: CommandLine) -> None:
     own("append", stdin=bytes(100_000))
-    assert own("drop", own.author, 1).text == "1 payload, 100000 bytes deleted"
+    assert own("drop", own.author, 1).text == "1 payload, 97.7 KiB deleted"
     own("append", stdin=bytes(100_000))
     record = own("drop", own.author, 2, "--json").record
     assert (record["bytes"], record["freed"]) == (100_000, 100_000)
