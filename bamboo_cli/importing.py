@@ -15,7 +15,7 @@ from logstore import NewEntry, PayloadBusy, PayloadMismatch, PayloadState, Store
 from peer import counted, json_number, log_fields
 from wire import LogKey, lipmaa
 
-from .errors import DONE, FAILED
+from .errors import DONE, FAILED, Problem
 from .import_lines import BadLine, Candidate, Line, parse_line, parse_long_line, read_lines
 from .opening import opened_store
 from .registry import Definition
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SOURCE = "import"
 BATCH_LINES, BATCH_BYTES = 256, 4 << 20
+_BUNDLE = b"bamboo-bundle"
+"""The first line of one, and of no JSON."""
 
 
 def _import_arguments(parser: Parser) -> None:
@@ -43,10 +45,10 @@ def _import(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store, Spool() as spool:
         importer = _Importer(store, spool, terminal)
         if args.file == "-":
-            importer.take_all(terminal.input)
+            importer.take_all(terminal.input, "standard input")
         else:
             with Path(args.file).open("rb") as file:
-                importer.take_all(file)
+                importer.take_all(file, args.file)
     terminal.detail(
         f"{counted(importer.stored, 'entry')} stored, {importer.known} held already,"
         f" {counted(importer.bad, 'bad line')}"
@@ -67,9 +69,11 @@ class _Importer:
         self.known = 0
         self.bad = 0
 
-    def take_all(self, stream: "Readable") -> None:
-        """Reads the input to its end, then the spool."""
+    def take_all(self, stream: "Readable", name: str) -> None:
+        """Reads the input to its end, then the spool. Raises Problem for a bundle."""
         for line in read_lines(stream):
+            if line.number == 1 and isinstance(line, Line) and line.data == _BUNDLE:
+                raise Problem(f"{name}: this is a bundle: `bundle import` takes it")
             try:
                 self._take(line)
             except BadLine as reason:

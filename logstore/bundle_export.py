@@ -364,8 +364,12 @@ def read_have(store: "StoreView", stream: Readable) -> dict[LogKey, int]:
     Of others there may be any number, which take no memory.
     """
     decoder, held, last = BundleDecoder(), dict[LogKey, int](), None
+    name = getattr(stream, "name", None)
+    where = name if isinstance(name, str) else "have"
+    is_empty = True
     try:
         while data := stream.read1(READ_BYTES):
+            is_empty = False
             decoder.feed(data)
             while (record := decoder.next_record()) is not None:
                 if record.type != END:
@@ -375,9 +379,13 @@ def read_have(store: "StoreView", stream: Readable) -> dict[LogKey, int]:
                         held[told.key] = told.last
     except BundleError as error:
         what = f"it is no list of what is held (offset {error.offset}: {error})"
-        raise BundleRefused(what, "have", "make it anew with `bundle have`") from None
+        raise BundleRefused(what, where, "make it anew with `bundle have`") from None
+    if is_empty:
+        what = "nothing is in there, and what `bundle have` has written is wanted"
+        raise BundleRefused(what, where, "make it with `bundle have` on the receiver")
     if not decoder.is_complete:
-        raise BundleRefused("the list of what is held was cut short", "have", "copy it again")
+        what = "the list of what is held, which `bundle have` has written, was cut short"
+        raise BundleRefused(what, where, "copy it again")
     return held
 
 

@@ -193,3 +193,25 @@ def test_processes_and_pipes(own: CommandLine, made: list[Made]) -> None:
     assert other(own, "verify").status == 0
     log = str(made[0].key)
     assert other(own, "dump", log).dumped == own("dump", log).dumped
+
+
+def test_one_line_says_what_a_file_is_if_it_is_not_what_is_wanted(
+    own: CommandLine, made: list[Made]
+) -> None:
+    bundle, have, empty = own.folder / "stick", own.folder / "have", own.file("empty", b"")
+    own("bundle", "export", bundle)
+    own("bundle", "have", have)
+
+    as_lines = other(own, "import", bundle)
+    assert (as_lines.status, as_lines.out) == (1, b"")
+    assert as_lines.err == f"bamboo-peer: {bundle}: this is a bundle: `bundle import` takes it\n"
+    assert "standard input: this is a bundle" in own("import", stdin=bundle.read_bytes()).err
+
+    nothing = own("bundle", "export", own.folder / "new", "--have", empty)
+    assert (nothing.status, nothing.err.count("\n")) == (1, 1)
+    assert f"what `bundle have` has written is wanted: {empty}; make it" in nothing.err
+    short = own.file("short", have.read_bytes()[:-1])
+    cut = own("bundle", "export", own.folder / "new", "--have", short)
+    assert (cut.status, f"was cut short: {short}; copy it again" in cut.err) == (1, True)
+    wrong = own("bundle", "export", own.folder / "new", "--have", bundle)
+    assert (wrong.status, f"{bundle}; make it anew" in wrong.err) == (1, True)
