@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from logstore import StoreError
 from wire import SignatureLibraryError
 
+from .called_names import name_hint
 from .errors import DONE, Problem, WrongUsage
 from .interrupting import IDLE_SIGNALS, let_signals_in
 from .levels import level_argument
@@ -134,6 +135,9 @@ def _serve(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
         remember_follows(store, args)
         check_called(store, args.connect, doors(args))
+        for target in args.connect:
+            if (hint := name_hint(store, target)) is not None:
+                terminal.note(f"--connect {target.address.host} calls a host of that name; {hint}")
         try:
             run_trio(partial(_run, store, args, terminal))
         except CannotListenError as error:

@@ -65,3 +65,24 @@ def test_where_to_listen_and_not_to_contradict_each_other(
     assert own("serve", "--listen", "127.0.0.1:0", "--config", listens_not).status == 0
     own.setenv("BAMBOO_PEER_NO_LISTEN", "1")
     assert own("serve", "--config", listens).status == 0
+
+
+def test_the_bare_name_of_a_peer_is_a_host_and_there_is_a_hint(
+    own: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bamboo_cli.serve.run_trio", interrupted)
+    own("peer", "allow", "ab" * 32, "--name", "ben")
+    own("name", "0", "diary")
+    assert own("serve", "--no-listen", "--connect", "ben").err == (
+        "--connect ben calls a host of that name; peer ben has no address: `peer allow ben"
+        " --address HOST:PORT`, or write ben@HOST:PORT\n"
+    )
+    own("peer", "allow", "ben", "--address", "10.0.0.1:7008")
+    assert own("serve", "--no-listen", "--connect", "ben").err.endswith(
+        "; ben is the name of a peer: write ben@10.0.0.1:7008\n"
+    )
+    for plain in ("ben@10.0.0.1", "diary", "example.org", "unix:/ben"):
+        assert own("serve", "--no-listen", "--connect", plain).err == ""
