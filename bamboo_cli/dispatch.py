@@ -97,7 +97,7 @@ def _run(argv: list[str], terminal: Terminal) -> int:
     name = argv.pop(position)
     command = COMMANDS.get(name)
     if command is None:
-        hint = similar(name, COMMANDS)
+        hint = similar(name, [*COMMANDS, "--help", "--version"])
         raise WrongUsage(f"there is no command {name!r}{hint} (see `{PROGRAM} --help`)")
     if command.is_asked:
         with idle_signals():

@@ -110,6 +110,9 @@ def test_a_misspelled_command_is_answered_with_a_guess(cli: CommandLine) -> None
     assert result.status == 2
     assert "'appendd'; did you mean 'append'?" in result.err
     assert "did you mean" not in cli("qqqqqq").err
+    # Of other programs these are commands.
+    for word in ("help", "version"):
+        assert f"did you mean '--{word}'?" in cli(word).err
 
 
 def test_flags_may_stand_before_and_after_the_command(own: CommandLine) -> None:
