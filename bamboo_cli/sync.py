@@ -14,6 +14,7 @@ from logstore import FULL, PolicyKind, StoreError, subscription_of
 from peer import counted, json_number
 from wire import SignatureLibraryError
 
+from .called_names import name_hint
 from .errors import DONE, FORKED, NO_ANSWER, REFUSED, TIMED_OUT, Problem
 from .limit_flags import limit_arguments, limits
 from .online import (
@@ -92,7 +93,8 @@ def _sync(args: "Namespace", terminal: "Terminal") -> int:
         except CannotConnectError as error:
             status, hint = status_of_end(error.kind), ""
             if status == NO_ANSWER:
-                hint = "; see whether a node listens there, or --wait for it"
+                advice = name_hint(store, args.address)
+                hint = f"; {advice or 'see whether a node listens there, or --wait for it'}"
             raise Problem(f"{error}{hint}", status) from None
         except SyncError as error:
             status = status_of_end(error.kind)

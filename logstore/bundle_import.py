@@ -64,16 +64,21 @@ class Readable(Protocol):
 
 def import_bundle(store: "Store", stream: Readable, report: Report) -> BundleImported:
     """See `Store.import_bundle`."""
-    decoder = BundleDecoder()
+    decoder, logs, may_be_list = BundleDecoder(), 0, True
     with _Importer(store, report) as importer:
         try:
             while data := stream.read1(READ_BYTES):
                 decoder.feed(data)
                 while (record := decoder.next_record()) is not None:
                     importer.take(record)
+                    logs += record.type == LOG
+                    may_be_list &= record.type in (LOG, END)
         except BundleError as error:
             importer.name(error.offset, str(error))
             return importer.end(cut_short=False)
+        if logs and may_be_list and decoder.is_complete:
+            # In its form it is a bundle; nobody would carry one in which no log has anything.
+            importer.name(0, "no bundle, but what `bundle have` writes, for `bundle export --have`")
         return importer.end(cut_short=not decoder.is_complete)
 
 

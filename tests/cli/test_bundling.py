@@ -215,3 +215,18 @@ def test_one_line_says_what_a_file_is_if_it_is_not_what_is_wanted(
     assert (cut.status, f"was cut short: {short}; copy it again" in cut.err) == (1, True)
     wrong = own("bundle", "export", own.folder / "new", "--have", bundle)
     assert (wrong.status, f"{bundle}; make it anew" in wrong.err) == (1, True)
+
+
+def test_a_list_of_what_is_held_is_no_bundle(own: CommandLine, made: list[Made]) -> None:
+    stick, have = own.folder / "stick", own.folder / "have"
+    own("bundle", "have", have)
+    taken = other(own, "bundle", "import", have)
+    assert (taken.status, taken.err) == (
+        1,
+        "offset 0: no bundle, but what `bundle have` writes, for `bundle export --have`\n",
+    )
+    # A bundle of which nothing was lacking, and the list of a store that holds nothing.
+    own("bundle", "export", stick, "--have", have)
+    assert other(own, "bundle", "import", stick).status == 0
+    other(own, "bundle", "have", have)
+    assert other(own, "bundle", "import", have).status == 0

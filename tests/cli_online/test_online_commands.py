@@ -111,6 +111,13 @@ def test_sync_names_what_is_followed_and_held_by_neither_side(
     )
 
 
+def test_sync_with_the_name_of_a_peer_says_how_it_is_called(store: Path) -> None:
+    run(store, "peer", "allow", "ab" * 32, "--name", "no-host-of-that-name")
+    done = run(store, "sync", "no-host-of-that-name", "--insecure")
+    assert done.returncode == 3
+    assert "`peer allow no-host-of-that-name --address HOST:PORT`" in done.stderr
+
+
 @pytest.mark.parametrize("held", [b"", lines_of(make_log([*words(1), b"another"]))])
 def test_sync_fails_for_a_fork_once_and_then_only_notes_it(
     store: Path, tmp_path: Path, held: bytes
