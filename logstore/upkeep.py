@@ -1,5 +1,6 @@
 """What a node remembers beside logs, and sums over the store."""
 
+import sys
 from typing import TYPE_CHECKING
 
 from .records import Statistics
@@ -30,7 +31,7 @@ def recall(db: "apsw.Connection", name: str) -> bytes | None:
 
 def recall_all(db: "apsw.Connection", prefix: str) -> dict[str, bytes]:
     """All names that begin with `prefix`, which is ASCII, and their values."""
-    behind = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    behind = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else chr(sys.maxunicode)
     rows = db.execute(
         "SELECT name, value FROM memory WHERE name >= ? AND name < ? ORDER BY name",
         (prefix, behind),

@@ -156,7 +156,8 @@ def test_the_container_holds_every_package_and_runs_as_nobody_else() -> None:
     ]
     assert all((TOP / name).exists() for name in copied)
     needed = {*declared["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
-    needed |= {declared["project"]["readme"], *declared["project"]["license-files"]}
+    needed |= {"README.md", *declared["project"]["license-files"]}
+    needed.add(declared["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"])
     assert needed <= {*copied}
     [user] = re.findall(r"^USER (.*)$", CONTAINER, re.MULTILINE)
     assert f"--uid {user} " in CONTAINER

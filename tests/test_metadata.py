@@ -93,10 +93,8 @@ def test_without_an_address_there_are_no_urls(tmp_path: Path) -> None:
     (tmp_path / "peer" / "scripts").mkdir()
     script = Path("scripts", "metadata.py")
     (tmp_path / "peer" / script).write_bytes((TOP / script).read_bytes())
-    for folder in ("bymux", "deploy"):
-        (tmp_path / "peer" / folder).mkdir()
-        (tmp_path / "peer" / folder / "__init__.py").touch()
-    (tmp_path / "peer" / "deploy" / "bamboo-peer.1").touch()
+    (tmp_path / "peer" / "bymux").mkdir()
+    (tmp_path / "peer" / "bymux" / "__init__.py").touch()
     git = ["git", "-C", str(tmp_path)]
     subprocess.run([*git, "init", "--quiet"], check=True)
     subprocess.run([*git, "remote", "add", "origin", "https://example.org/other.git"], check=True)
