@@ -195,3 +195,15 @@ async def test_a_log_awaits_its_payloads_while_something_of_it_comes(
         assert not found.may_lack_more()
         await taker.follow(STRANGER, Subscription(PolicyKind.METADATA))
         assert not comes(lacks=True)
+
+
+async def test_what_a_peer_holds_is_known_until_the_payloads_are_here_too() -> None:
+    """Who ends a sync says what is still missing of it."""
+    async with pair() as (_, taker), overview(taker) as found:
+        [member] = taker.node.members
+        tell(taker, PeerHolds(STRANGER, 5, 5))
+        for lacks in (True, False):
+            for watcher in taker.node.host.watchers:
+                watcher([LogChanged(STRANGER, 5, 5, lacks=lacks)])
+            found.look()
+            assert (STRANGER in member.knowledge.newest) is lacks

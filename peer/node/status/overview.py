@@ -201,7 +201,8 @@ class Overview:
         )
 
     def _awaits_payloads(self, log: LogKey) -> bool:
-        is_full = self._node.interests.subscription(log).kind is PolicyKind.FULL
+        interests = self._node.interests
+        is_full = interests.follows(log) and interests.subscription(log).kind is PolicyKind.FULL
         return is_full and self._held.get(log, _NOTHING).lacks
 
     def _company(self, moments: "_Moments") -> dict[str, object] | None:
@@ -252,7 +253,8 @@ class Overview:
                 held = self._held.get(log, _NOTHING)
                 subscription = interests.subscription(log)
                 reached = _reached(held, subscription.kind)
-                if min(newest, held.last) <= reached:
+                if min(newest, held.last) <= reached and not self._awaits_payloads(log):
+                    # Where payloads are missing still, whoever ends a sync has to know of it.
                     del knowledge.newest[log]
                 elif interests.follows(log):
                     # Nothing behind a closed range is wanted.
