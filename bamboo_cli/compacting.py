@@ -1,6 +1,6 @@
 """`compact`: what was deleted goes back to the disk."""
 
-import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from local_api import size
@@ -17,38 +17,23 @@ if TYPE_CHECKING:
 
     from .terminal import Terminal
 
-_PROGRESS_EVERY_S = 1.0
-
 
 def _no_arguments(_: Parser) -> None:
     """It takes none."""
 
 
-class _ProgressLines:
-    """Says now and then how far it is, if somebody looks or asked for it."""
-
-    def __init__(self, terminal: "Terminal") -> None:
-        self._terminal = terminal
-        self._said = time.monotonic()
-
-    def __call__(self, progress: CompactProgress) -> None:
-        now = time.monotonic()
-        if not self._terminal.shows_progress or (
-            now - self._said < _PROGRESS_EVERY_S and not progress.is_anew
-        ):
-            return
-        self._said = now
-        total = size(progress.bytes_total)
-        self._terminal.note(
-            f"{total} are written anew, for which everybody else waits"
-            if progress.is_anew
-            else f"{size(progress.bytes_done)} of {total} given back"
-        )
+def _say(progress: CompactProgress, terminal: "Terminal") -> None:
+    total = size(progress.bytes_total)
+    if progress.is_anew:
+        text = f"{total} are written anew, for which everybody else waits"
+    else:
+        text = f"{size(progress.bytes_done)} of {total} given back"
+    terminal.progress(text, at_once=progress.is_anew)
 
 
 def _compact(args: "Namespace", terminal: "Terminal") -> int:
     with opened_store(args) as store:
-        done = store.compact(_ProgressLines(terminal))
+        done = store.compact(partial(_say, terminal=terminal))
     freed = done.bytes_before - done.bytes_after
     terminal.result(
         {

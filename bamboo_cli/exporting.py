@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .terminal import Terminal
 
 _POLL_S = 1.0
-_PROGRESS_EVERY_S = 1.0
 
 
 def byte_count(text: str) -> int:
@@ -107,22 +106,16 @@ class _ProgressLines:
 
     def __init__(self, terminal: "Terminal") -> None:
         self._terminal = terminal
-        self._wanted = terminal.shows_progress
-        self._started = self._said = time.monotonic()
+        self._started = time.monotonic()
         self._first: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
         first = self._first = self._first or progress
-        if not self._wanted or now - self._said < _PROGRESS_EVERY_S:
-            return
-        self._said = now
         done = progress.position - first.position
         left = progress.target - progress.position
-        passed = now - self._started
-        rate = done / passed
+        rate = done / max(time.monotonic() - self._started, 1e-9)
         remaining = f", {left / rate:.0f} s left" if rate else ""
-        self._terminal.note(
+        self._terminal.progress(
             f"{progress.rows} rows, {size(progress.bytes)}, {rate:.0f} rows/s{remaining}"
         )
 

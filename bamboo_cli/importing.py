@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logstore import NewEntry, PayloadBusy, PayloadMismatch, PayloadState, Store
+from logstore import BUNDLE_MAGIC, NewEntry, PayloadBusy, PayloadMismatch, PayloadState, Store
 from peer import counted, json_number, log_fields
 from wire import LogKey, lipmaa
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 SOURCE = "import"
 BATCH_LINES, BATCH_BYTES = 256, 4 << 20
-_BUNDLE = b"bamboo-bundle"
-"""The first line of one, and of no JSON."""
 
 
 def _import_arguments(parser: Parser) -> None:
@@ -72,7 +70,7 @@ class _Importer:
     def take_all(self, stream: "Readable", name: str) -> None:
         """Reads the input to its end, then the spool. Raises Problem for a bundle."""
         for line in read_lines(stream):
-            if line.number == 1 and isinstance(line, Line) and line.data == _BUNDLE:
+            if line.number == 1 and isinstance(line, Line) and line.data == BUNDLE_MAGIC.rstrip():
                 raise Problem(f"{name}: this is a bundle: `bundle import` takes it")
             try:
                 self._take(line)

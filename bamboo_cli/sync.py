@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from local_api import is_held, size, some_seconds
+from local_api import is_held, size, some_seconds, target_name
 from logstore import FULL, PolicyKind, StoreError, subscription_of
 from peer import counted, json_number
 from wire import SignatureLibraryError
@@ -134,8 +134,7 @@ def _forks(store: "Store") -> "dict[LogKey, str]":
 
 def _nowhere(store: "Store") -> list[str]:
     """What is followed by name and nothing is held of: an id that was mistyped looks like this."""
-    named = [target for target in store.follows() if not is_held(store, target)]
-    return [target.hex() if isinstance(target, bytes) else str(target) for target in named]
+    return [target_name(target) for target in store.follows() if not is_held(store, target)]
 
 
 def _some(names: list[str]) -> str:

@@ -9,6 +9,7 @@ import os
 import select
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final, TextIO, cast
@@ -86,6 +87,9 @@ def _is_long(value: object) -> bool:
     return isinstance(value, Pairs | Items)
 
 
+PROGRESS_EVERY_S = 1.0
+
+
 class Terminal:
     """The three standard streams, any of which may be closed."""
 
@@ -97,6 +101,8 @@ class Terminal:
         self.names: Names | None = None
         """What things are called in the store that a command works on, once that is open."""
         self._pending = bytearray()
+        self._said = time.monotonic()
+        """When it was said last how far something is."""
 
     @property
     def input(self) -> "BufferedReader":
@@ -234,6 +240,16 @@ class Terminal:
     def shows_progress(self) -> bool:
         """Whether somebody looks at standard error, or asked for it."""
         return self.verbose or (sys.stderr is not None and sys.stderr.isatty())
+
+    def progress(self, text: str, *, at_once: bool = False) -> None:
+        """Says how far something is, if somebody looks or asked for it: each second at most.
+
+        `at_once`: since nothing more can be said for long.
+        """
+        now = time.monotonic()
+        if self.shows_progress and (at_once or now - self._said >= PROGRESS_EVERY_S):
+            self._said = now
+            self.note(text)
 
     def detail(self, text: str) -> None:
         """Says something on standard error under --verbose."""

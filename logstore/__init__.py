@@ -24,6 +24,7 @@ from .arguments import (
     log_of,
     wrong_type,
 )
+from .bundle_records import MAGIC as BUNDLE_MAGIC
 from .bundles import export_bundle, import_bundle, write_have
 from .completing import Completed, Completion
 from .cursors import CursorInfo, CursorTable, OpenCursor
@@ -137,6 +138,7 @@ from .with_payload import PAYLOAD_BYTES_MAX, EntryWithPayload, at_hand
 
 __all__ = [
     "ALL",
+    "BUNDLE_MAGIC",
     "CONNECTIONS_MAX",
     "FULL",
     "INLINE_BYTES_MAX",

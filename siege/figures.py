@@ -149,7 +149,7 @@ def _paired(name: str, fill: Fill, entries: int, goal: float) -> dict[str, Any]:
         finally:
             for each in pair:
                 _end(each)
-    ratio = statistics.median(b / a if a else 0.0 for a, b in zip(*rates, strict=True))
+    ratio = _ratio(rates)
     return _told(
         f"TLS against without: {name}",
         plain_per_s=round(statistics.median(rates[0])),
@@ -266,11 +266,10 @@ def pages() -> list[dict[str, Any]]:
     fill: Fill = [([b"%d" % log_id], log_id) for log_id in range(LOGS)]
     found = []
     with _serving(fill) as node, _following(node, "--page", "127.0.0.1:0") as follower:
-        began = time.monotonic()
-        while follower.metrics().get("logs", 0) < LOGS:
-            if time.monotonic() - began > REPLICATION_MAX_S:
-                break
+        began, held = time.monotonic(), 0
+        while held < LOGS and time.monotonic() - began < REPLICATION_MAX_S:
             time.sleep(SCRAPE_EVERY_S)
+            held = int(follower.metrics().get("logs", 0))
         for path in ("/", "/v1/status"):
             took, size = [], 0
             for _ in range(ASKED):
@@ -286,6 +285,7 @@ def pages() -> list[dict[str, Any]]:
                     bytes=size,
                     ms_median=round(statistics.median(took), 1),
                     ms_max=round(max(took), 1),
+                    is_good=held >= LOGS,
                 )
             )
     return found
@@ -305,7 +305,7 @@ def viewer() -> dict[str, Any]:
                 rate = _viewed(node, is_viewed=bool(is_viewed))
                 if number:
                     found.append(rate)
-    ratio = statistics.median(b / a if a else 0.0 for a, b in zip(*rates, strict=True))
+    ratio = _ratio(rates)
     return _told(
         "one viewer of the page during replication",
         alone_per_s=round(statistics.median(rates[0])),
@@ -345,6 +345,11 @@ def _following(node: Node, *flags: str) -> Iterator[Node]:
     host, port = node.address
     with _serving([], "--follow-all", "--connect", f"{host}:{port}", *flags) as follower:
         yield follower
+
+
+def _ratio(rates: tuple[list[float], list[float]]) -> float:
+    """The median of the second to the first within each pair."""
+    return statistics.median(b / a if a else 0.0 for a, b in zip(*rates, strict=True))
 
 
 def _told(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON can hold

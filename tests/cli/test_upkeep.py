@@ -51,7 +51,7 @@ def test_compact_gives_back_what_was_deleted(own: CommandLine) -> None:
 
 
 def test_compact_says_how_far_it_is(own: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bamboo_cli.compacting._PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr("bamboo_cli.terminal.PROGRESS_EVERY_S", 0.0)
     own("append", "--lines", stdin=b"".join(b"%0999d\n" % n for n in range(3_000)))
     own("drop", own.author, "..")
     done = own("--verbose", "compact")
