@@ -152,8 +152,7 @@ class PeerLog(Struct):
             further = proposal.start > self.heard_up_to and not tells_little
             # What it offers now is what it holds, though it may have refused it until now.
             told = (proposal.end or 0) if is_offer(proposal) else 0
-            held = self.planned.height
-            exists = max(self.newest or 0, *(last for _, last in self.offered), held, told)
+            exists = max(self.reach, self.planned.height, told)
             self.rests.lift_by_their_proposal(self.log, now, exists, is_further=further)
         if not asks_for_payloads(proposal):
             # It may hold more than when it ended what it told. Who only lacks payloads of what it

@@ -80,6 +80,7 @@ class Decider:
         requests = self._actions.requests_of(log)
         known.planned.height, known.planned.whole = view.height, view.newest_whole
         known.planned.awaits = view.some_arriving
+        self._rests.lift_existing(log, max(known.reach, view.newest), now)
         # First: a request that is cut covers less, and what stood in vain rests.
         self._cut_at_gaps(view, known, newest, look)
         peer = known.peer(self._progress.coming(log, since), now)

@@ -13,9 +13,10 @@ that has been so. Who plans takes away what rests, and is told when a rest ends.
   thousands of logs may be in that state.
 - by a later proposal, of what was refused (section 6, 128): theirs lifts what they refused. At once
   if they have come further, else after a pause, a short one if it tells of anything new (`hurry`),
-  and if some of it exists, there or here: two sides that answer each proposal by one of their own
-  would never end. Of what they proposed and took back, `WITHDRAWN`, theirs lifts all at once, and
-  ours after a pause.
+  and not before some of it exists, there or here: two sides that answer each proposal by one of
+  their own would never end. That a later proposal was made is kept (`Row.allowed`), since it may be
+  the last one, and that something exists be learned after it. Of what they proposed and took back,
+  `WITHDRAWN`, theirs lifts all at once, and ours after a pause.
 - by something that comes, from anybody: it ends no rest, but the next pause is the second again.
 
 A row with an end wakes its log up by itself (`due`). One without has to be lifted by an event, and
@@ -148,6 +149,8 @@ class Row(Struct):
     """What was told twice."""
     declined: Ranges = ()
     """What was told, and refused."""
+    allowed: Ranges = ()
+    """What was refused, and of which the other side has made a later proposal."""
     seen: object = None
     """How it was then, of what was left to others."""
     asked_up_to: int = 0
@@ -234,7 +237,9 @@ class Rests:
         if rows is None or len(rows) != 1 or log in self._retries:
             return None
         row = rows.get((Kind.RANGE, Outcome.REFUSED))
-        return row.ranges or None if row is not None and row.until == math.inf else None
+        if row is None or row.until < math.inf or row.allowed:
+            return None
+        return row.ranges or None
 
     def _row(self, log: LogKey, kind: Kind, outcome: Outcome) -> Row | None:
         rows = self._rows.get(log)
@@ -262,9 +267,10 @@ class Rests:
         elif row.until <= now:
             # That rest was over: what it was for may be tried, and only this has come to nothing
             # again.
-            row.ranges = ()
+            row.ranges = row.allowed = ()
         if outcome is Outcome.REFUSED:
             self._drop_ended(rows, kind, now)
+            row.allowed = minus(row.allowed, ranges)
         exact = outcome is Outcome.WITHDRAWN
         joined = tuple({*row.ranges, *ranges}) if exact else union(row.ranges, ranges)
         row.ranges = _bounded(joined, merge=outcome is Outcome.REFUSED)
@@ -367,28 +373,44 @@ class Rests:
         """The other side made a later proposal: some of what it refused may be tried again.
 
         At once if it has come further than it was (`is_further`), since it may want now what it
-        refused. Else after a while, all of a row of which some is known to exist, there or here (up
-        to `exists`): two sides that answer each proposal by one of their own would never end.
+        refused. Else what exists, up to `exists`, as `lift_existing` does.
         """
         rows = self._rows.get(log)
         if rows is None:
             return
         self._drop(log, Kind.RANGE, Outcome.WITHDRAWN)
-        lifted: list[tuple[Kind, Row]] = []
-        for (kind, outcome), row in rows.items():
+        for (_, outcome), row in rows.items():
             if outcome is not Outcome.REFUSED or row.until < math.inf or not row.ranges:
                 # It was lifted already: each further proposal would put the end off.
                 continue
             if is_further:
                 row.until = now
                 self._schedule(log, now)
-            elif not self._once and meet(row.ranges, up_to(exists)):
-                # A sync does not wait for that, and the next one begins with nothing refused.
-                lifted.append((kind, row))
+            else:
+                row.allowed = row.ranges
+        self.lift_existing(log, exists, now)
+
+    def lift_existing(self, log: LogKey, exists: int, now: float) -> None:
+        """Of what was refused before a later proposal of the other side, something may exist.
+
+        If some of a row is known to, there or here (up to `exists`), all of it that may be proposed
+        again is tried after a while.
+        """
+        rows = self._rows.get(log)
+        # A sync does not wait for that, and the next one begins with nothing refused.
+        if rows is None or self._once:
+            return
+        lifted = [
+            (kind, row)
+            for (kind, outcome), row in rows.items()
+            if outcome is Outcome.REFUSED and row.until == math.inf
+            if meet(row.allowed, up_to(exists))
+        ]
         for kind, row in lifted:
             pause = rows.setdefault((kind, Outcome.LIFTED), Row((), now, until=now))
             before = pause.ranges if pause.until > now else ()
-            pause.ranges, row.ranges = union(before, row.ranges), ()
+            pause.ranges = union(before, row.allowed)
+            row.ranges, row.allowed = minus(row.ranges, row.allowed), ()
             pause.until = now + self._delay(self._rules[Outcome.LIFTED], row.tries - 1)
             self._schedule(log, pause.until)
 
@@ -436,7 +458,7 @@ class Rests:
         """These entries may be tried again at once."""
         for (of, _), row in self._rows.get(log, {}).items():
             if of is kind:
-                row.ranges = minus(row.ranges, ranges)
+                row.ranges, row.allowed = minus(row.ranges, ranges), minus(row.allowed, ranges)
 
     def hurry(self, log: LogKey, kind: Kind, at: float) -> None:
         """Rests of a kind that end by themselves do so then, if not before."""

@@ -145,6 +145,30 @@ def test_any_other_proposal_lifts_it_with_patience_and_only_what_exists() -> Non
     assert once.next_at() is None, "somebody waits for the end"
 
 
+def test_what_comes_to_exist_after_the_last_proposal_is_tried_then() -> None:
+    """As where both have refused each other what follows, and neither makes another proposal."""
+    rests = Rests(CONFIG)
+    rests.note(LOG, Kind.RANGE, Outcome.REFUSED, 0.0, SOME)
+    rests.lift_existing(LOG, 7, 1.0)
+    assert rests.next_at() is None, "no later proposal was made"
+    rests.lift_by_their_proposal(LOG, 3.0, 4, is_further=False)
+    assert rests.only_refused(LOG) is None, "that there was a later one would be forgotten"
+    rests.lift_existing(LOG, 5, 6.0)
+    assert rests.next_at() == 6.0 + CONFIG.stalled_after_s
+    assert rests.left_alone(LOG, Kind.RANGE, 6.0 + CONFIG.stalled_after_s) == ()
+
+
+def test_what_is_refused_after_the_last_proposal_waits_for_the_next_one() -> None:
+    rests = Rests(CONFIG)
+    rests.note(LOG, Kind.RANGE, Outcome.REFUSED, 0.0, ((5, 9),))
+    rests.lift_by_their_proposal(LOG, 3.0, 0, is_further=False)
+    rests.note(LOG, Kind.RANGE, Outcome.REFUSED, 4.0, ((8, 12),))
+    rests.lift_existing(LOG, 12, 5.0)
+    at = rests.next_at()
+    assert at is not None
+    assert rests.left_alone(LOG, Kind.RANGE, at) == ((8, 12),)
+
+
 def test_what_the_other_side_withdrew_may_be_asked_for_after_a_proposal_of_ours() -> None:
     rests = Rests(CONFIG)
     rests.note(LOG, Kind.RANGE, Outcome.WITHDRAWN, 5.0, SOME)
