@@ -29,6 +29,7 @@ like that of any file whose payload nobody has named: of a process that was kill
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
@@ -38,7 +39,7 @@ from wire import LogKey, PayloadHasher, yamf_hash
 from .errors import READ_ONLY, StoreError, StoreFailed, StoreLocked, translated
 from .records import INLINE_BYTES_MAX, PayloadFile
 from .rows import pack_u64, row_tag
-from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_PARTIAL, FILE_STAGING
+from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_PARTIAL, FILE_STAGING, FILE_WHOLE
 from .system import READ_BYTES_MAX, PayloadHandle, System
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ PAYLOADS: Final = "payloads"
 COLLECT_LOCK: Final = "collect.lock"
 _ID_BYTES: Final = 16
 _COLLECT_ROWS: Final = 256
+_ASKED_AT_ONCE: Final = 64
+_MARKS: Final = ", ".join("?" * _ASKED_AT_ONCE)
+_COUNT_PARTS: Final = f"SELECT count(*) FROM files WHERE state IN (?, ?) AND id IN ({_MARKS})"  # noqa: S608 - marks
 _BLANK_ATTEMPTS: Final = 100
 BLANKS_MAX: Final = 16
 """Made ahead in the end. First one, then twice as many each time: who appends one large payload has
@@ -108,6 +112,15 @@ def _read_stream(stream: BinaryIO) -> bytes:
     if not isinstance(piece, bytes | bytearray | memoryview):
         raise TypeError(f"a payload's stream has to give bytes, not {type(piece).__name__}")
     return bytes(piece)
+
+
+def _views(payload: bytes | bytearray | memoryview) -> Iterable[bytes | memoryview]:
+    """What is in memory, not to be copied there once more."""
+    if type(payload) is bytes:
+        return (payload,)
+    # What may change is copied to be hashed: piece by piece, and not all of it at once.
+    view = memoryview(payload).cast("B")
+    return (view[at : at + READ_BYTES_MAX] for at in range(0, len(view), READ_BYTES_MAX))
 
 
 def write_all(handle: PayloadHandle, data: bytes | memoryview, offset: int) -> None:
@@ -320,6 +333,18 @@ class PayloadFiles:
         for folder in sorted(folders):
             self._system.sync_folder(folder)
 
+    def any_dropped(self, ids: Collection[bytes]) -> bool:
+        """Whether any of the files is no part of a payload any more; an entry's is none either."""
+        asked = list(set(ids))
+        with self._database.read() as db:
+            for at in range(0, len(asked), _ASKED_AT_ONCE):
+                some = asked[at : at + _ASKED_AT_ONCE]
+                padded = (*some, *[b""] * (_ASKED_AT_ONCE - len(some)))
+                count = db.execute(_COUNT_PARTS, (FILE_PARTIAL, FILE_WHOLE, *padded)).get
+                if count < len(some):
+                    return True
+        return False
+
     def take_blank(self) -> tuple[bytes, PayloadHandle]:
         """A file that is made, locked and empty, and that nobody else has; its row is to be told
         what it is for (`name_blank`), or an entry takes it over."""
@@ -376,8 +401,7 @@ class PayloadFiles:
         if isinstance(payload, (bytes, bytearray, memoryview)):
             if len(payload) <= INLINE_BYTES_MAX:
                 return Staged(len(payload), yamf_hash(payload), bytes(payload))
-            whole = iter((payload,))
-            return self._stage_pieces(lambda: next(whole, b""))
+            return self._stage_file(_views(payload))
         return self._stage_pieces(lambda: _read_stream(payload))
 
     def _stage_pieces(self, read: Callable[[], bytes]) -> Staged:
@@ -388,18 +412,18 @@ class PayloadFiles:
             if not piece:
                 return Staged(len(head), yamf_hash(head), bytes(head))
             head += piece
+        return self._stage_file(chain((bytes(head),), iter(read, b"")))
+
+    def _stage_file(self, pieces: Iterable[bytes | memoryview]) -> Staged:
         id_, handle = self.take_blank()
         try:
             with translated(self._database.where):
                 hasher = PayloadHasher()
                 size = 0
-                piece = bytes(head)
-                del head
-                while piece:
+                for piece in pieces:
                     write_all(handle, piece, size)
                     hasher.update(piece)
                     size += len(piece)
-                    piece = read()
                 handle.sync()
         except BaseException:
             handle.close()

@@ -33,6 +33,7 @@ bounded by the disk alone. Own entries are not judged at all: they may use the l
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
+from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wire import LogKey
@@ -41,7 +42,7 @@ from .brought import brought_before, note_brought
 from .errors import StoreOverQuota
 from .files import Staged
 from .records import NewEntry, OverQuota, PayloadFile
-from .rows import load_log, pack_u64, unpack_u64
+from .rows import load_log, pack_u64
 from .schema import FILE_PARTIAL, FILE_WHOLE
 from .system import System
 
@@ -70,6 +71,15 @@ class QuotaLimits:
 
 _Claim = tuple[bytes, bytes, bytes, bytes]
 """Author, log id, sequence number and payload hash, as a row of `files` has them."""
+
+
+_PART: Final = Struct(">32s8s8s66sQQ")
+_UNFINISHED: Final = (
+    "SELECT count(*), group_concat(hex(author) || hex(log_id) || hex(seq) || hex(payload_hash)"
+    " || hex(payload_bytes) || printf('%016X', synced), '') FROM files"
+    " WHERE state <> 3 AND state IN (?, ?)"
+)
+"""In one row: for each one the interpreter's lock changes hands, and each payload asks this."""
 
 
 class _Parts(NamedTuple):
@@ -309,12 +319,11 @@ class Ledger:
             declared: dict[bytes, int] = {}
             claims: list[_Claim] = []
             unwritten = 0
-            for author, log_id, seq, payload_hash, blob, synced in self.transaction.db.execute(
-                "SELECT author, log_id, seq, payload_hash, payload_bytes, synced FROM files"
-                " WHERE state <> 3 AND state IN (?, ?)",
-                (FILE_PARTIAL, FILE_WHOLE),
-            ):
-                size = unpack_u64(blob)
+            count, rows = self.transaction.db.execute(_UNFINISHED, (FILE_PARTIAL, FILE_WHOLE)).get
+            parts = bytes.fromhex(rows or "")
+            if len(parts) != count * _PART.size:
+                raise ValueError("a file under way without all that tells what it is for")
+            for author, log_id, seq, payload_hash, size, synced in _PART.iter_unpack(parts):
                 declared[author] = declared.get(author, 0) + size
                 claims.append((author, log_id, seq, payload_hash))
                 unwritten += size - synced

@@ -167,9 +167,7 @@ class PayloadSink:
         """Whether the payload was dropped since this began: nothing of it will be kept."""
         if not self._open or not self._file_id:
             return False
-        with self._database.read() as db:
-            state = db.execute("SELECT state FROM files WHERE id = ?", (self._file_id,)).get
-        return state not in (FILE_PARTIAL, FILE_WHOLE)
+        return self._files.any_dropped([self._file_id])
 
     def finish(self) -> bytes | PayloadFile:
         """The payload, verified and, unless it is small, on disk: for `put` or `complete_payload`.
@@ -232,8 +230,8 @@ class PayloadSink:
                 self.discard()
                 return
             if self._memory and self._offset:
-                if self._handle is None:
-                    self._make_file()
+                if self._handle is None and self._make_file() is not None:
+                    raise _busy(self._where)
                 with self._failing():
                     write_all(self._file(), bytes(self._memory), 0)
             if self._handle is not None and not self._offset:
@@ -273,13 +271,15 @@ class PayloadSink:
         return f"{self._wanted.key}/{self._wanted.seq}"
 
     def _resume(self) -> None:
-        with self._database.read() as db:
-            found = self._find(db)
         small = self._wanted.payload_bytes <= INLINE_BYTES_MAX
+        if small:
+            with self._database.read() as db:
+                found = self._find(db)
+        else:
+            # Most are new, and whether there is a part of it is asked where that is written.
+            found = self._make_file()
         if found is not None:
             self._take_over(found)
-        elif not small:
-            self._make_file()
         if small:
             self._memory = bytearray()
             if self._offset and self._handle is not None:
@@ -321,27 +321,35 @@ class PayloadSink:
             self._resumed = True
             self._earlier = tuple(claimed.sources.split("\n"))
 
-    def _make_file(self) -> None:
-        """Raises PayloadBusy and StoreOverQuota, before anything has changed."""
+    def _make_file(self) -> bytes | None:
+        """A file for a payload of which no part is there; else the file of that, and none is made.
+
+        Raises StoreOverQuota before anything has changed.
+        """
         id_, handle = self._files.take_blank()
         try:
-            self._begin_in(id_)
-        except (PayloadBusy, StoreOverQuota):
+            found = self._begin_in(id_)
+        except StoreOverQuota:
             self._files.give_back(id_, handle)
             raise
         except BaseException:
             # Whether the row has been written is not known: it is blank no more.
             handle.close()
             raise
+        if found is not None:
+            self._files.give_back(id_, handle)
+            return found
         self._handle, self._file_id = handle, id_
+        return None
 
-    def _begin_in(self, id_: bytes) -> None:
+    def _begin_in(self, id_: bytes) -> bytes | None:
         with self._judged() as (transaction, ledger):
-            if self._find(transaction.db) is not None:
-                raise _busy(self._where)
-            if ledger is not None:
-                ledger.declare(self._wanted)
-            name_blank(transaction.db, id_, self._wanted, self._source)
+            found = self._find(transaction.db)
+            if found is None:
+                if ledger is not None:
+                    ledger.declare(self._wanted)
+                name_blank(transaction.db, id_, self._wanted, self._source)
+            return found
 
     def _sync(self, state: int) -> None:
         with self._failing():

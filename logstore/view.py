@@ -24,7 +24,7 @@ from .arguments import (
 )
 from .cursors import CursorTable
 from .errors import translated
-from .files import PayloadFiles
+from .files import ArrivingFile, PayloadFiles
 from .forgetting import load_forgotten
 from .keep_rules import KeepRule, load_rules, nearest_rule
 from .names import Named, load_names
@@ -164,6 +164,10 @@ class StoreView:
         key = self._log(key)
         with self._database.read() as db:
             return reading.load_hashes(db, key, seqs)
+
+    def any_dropped(self, arriving: Sequence[ArrivingFile]) -> bool:
+        """Whether any of these payloads was dropped while it came, or is its entry's by now."""
+        return self._files.any_dropped([file.id for file in arriving])
 
     def entry(self, key: AnyLog, seq: int) -> StoredEntry | None:
         """One entry, None if it is not held or may not be served. Raises StoreDamaged."""

@@ -34,16 +34,18 @@ async function serve (folder, entries, size, batch) {
   const core = new Hypercore(folder)
   await core.ready()
   const random = randomFillSync(Buffer.alloc(size))
-  const began = now()
+  let appendSeconds = 0
   for (let first = 0; first < entries; first += batch) {
     const count = Math.min(batch, entries - first)
-    await core.append(Array.from({ length: count }, (_, index) => {
+    const blocks = Array.from({ length: count }, (_, index) => {
       const block = Buffer.from(random)
       block.writeUInt32BE(first + index)
       return block
-    }))
+    })
+    const began = now()
+    await core.append(blocks)
+    appendSeconds += (now() - began) / 1000
   }
-  const appendSeconds = (now() - began) / 1000
   const server = net.createServer((socket) => connectStream(socket, core, false))
   let cpu = 0
   process.on('message', async (message) => {

@@ -375,6 +375,40 @@ def test_nothing_comes_back_of_a_payload_that_is_dropped_while_it_comes(
     assert isinstance(receive(store, log, 1, LARGE), PayloadFile)
 
 
+def test_of_many_payloads_that_come_one_is_seen_to_be_dropped(store: Store) -> None:
+    """More than one statement asks for, and some twice."""
+    log = AuthorLog()
+    count = 70
+    entries = [log.add(seq, LARGE, held=False) for seq in range(1, count + 1)]
+    store.put_entries(log.key, entries, source="peer")
+    sinks = [
+        store.payload_sink(log.key, seq, len(LARGE), yamf_hash(LARGE), source="a")
+        for seq in range(1, count + 1)
+    ]
+    files = [sink.file for sink in sinks if sink.file is not None]
+    assert len(files) == count
+    assert not store.any_dropped([])
+    assert not store.any_dropped([*files, *files[:5]])
+    store.drop(log.key, count, count)
+    assert store.any_dropped(files)
+    assert not store.any_dropped(files[:-1])
+    for sink in sinks:
+        sink.discard()
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_payload_in_memory_may_be_anything_that_has_bytes(
+    store: Store,
+    kind: Callable[[bytes], bytes | bytearray | memoryview],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("logstore.files.READ_BYTES_MAX", 30_000)
+    for payload in (LARGE, LARGE[:65_537], SMALL):
+        entry = store.append([kind(payload)])[0]  # type: ignore[list-item]
+        with store.open_payload(entry.key, entry.seq) as reader:
+            assert reader.read(0, len(payload) + 1) == payload
+
+
 def test_a_damaged_or_missing_payload_file_is_damage(store: Store) -> None:
     key = store.append([LARGE])[0].key
     (path,) = payload_files(store)

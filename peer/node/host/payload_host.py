@@ -78,6 +78,10 @@ class PayloadHost:
         self._store = store
         self._write = write
         self._sinks: dict[tuple[Port, int], Sink] = {}
+        self._doubted: deque[tuple[Port, Sink]] = deque()
+        """Those whose log has changed: they may have been dropped."""
+        self._look_queued = False
+        """Whether a look at them is to come, as in `_Gathered`."""
         self._whole: dict[Account, _Gathered] = {}
         """What is to be added to its entry, by the next transaction for those who brought it."""
 
@@ -104,9 +108,16 @@ class PayloadHost:
     def note_changes(self, changes: Iterable[LogChanged]) -> None:
         """Logs have changed: payloads may have been dropped that are on their way."""
         logs = {change.log for change in changes}
-        for (port, _), sink in self._sinks.items():
-            if sink.storing and sink.log in logs:
-                self._put(port, sink, partial(self._look, port, sink))
+        # Each payload that is whole changes its log too, and all others that are under way are
+        # asked for at once: one after the other they took more statements than being completed.
+        self._doubted.extend(
+            (port, sink)
+            for (port, _), sink in self._sinks.items()
+            if sink.storing and sink.log in logs
+        )
+        if self._doubted and not self._look_queued:
+            self._look_queued = True
+            self.lanes[0].put(Job(self._look_at_all, _not_told))
 
     @property
     def is_receiving(self) -> bool:
@@ -186,6 +197,23 @@ class PayloadHost:
                 self._arrivals.spoiled(sink)
             else:
                 self._arrivals.grew(sink, stored)
+
+        return settle
+
+    def _look_at_all(self) -> Settle:
+        # Before they are taken: what is added behind that has another look queued for it.
+        self._look_queued = False
+        doubted: list[tuple[Port, Sink]] = []
+        while self._doubted:
+            doubted.append(self._doubted.popleft())
+        if not self._store.any_dropped([file for _, sink in doubted if (file := sink.file)]):
+            return _nothing
+
+        def settle() -> None:
+            for port, sink in doubted:
+                # Each in its own lane: it may have been finished meanwhile, which drops nothing.
+                if self._sinks.get((port, sink.command.sink)) is sink:
+                    self._put(port, sink, partial(self._look, port, sink))
 
         return settle
 
@@ -281,6 +309,10 @@ class PayloadHost:
     def _failed(self, port: Port, sink: Sink, error: Exception) -> None:
         self._arrivals.spoiled(sink)
         port.fail(error)
+
+
+def _not_told(error: Exception) -> None:
+    log.warning("cannot see whether payloads were dropped: %s", error)
 
 
 def _nothing() -> None:

@@ -31,6 +31,7 @@ from peer import OpenPayload, Verdict
 from wire import LogKey, PayloadHasher
 
 HASH_BYTES_AT_ONCE: Final = 1 << 20
+WRITE_BYTES_AT_ONCE: Final = 1 << 20
 
 
 class Outcome(Struct, frozen=True):
@@ -157,8 +158,7 @@ class Sink(Struct, eq=False):
         """Takes what has gathered; returns how many bytes."""
         self.queued = False
         count = 0
-        while self.waiting:
-            data = self.waiting.popleft()
+        while data := self._gathered():
             count += len(data)
             if self._skip_bytes:
                 skipped = min(self._skip_bytes, len(data))
@@ -170,6 +170,19 @@ class Sink(Struct, eq=False):
                 elif self._hasher is not None:
                     self._hasher.update(data)
         return count
+
+    def _gathered(self) -> bytes:
+        """The next bytes that wait, as many as are worth writing at once; none if none do.
+
+        Each write and each step of hashing lets go of the interpreter's lock, and the thread has to
+        have it back from the event loop: for each piece as it came that took longer than both.
+        """
+        parts: list[bytes] = []
+        size = 0
+        while self.waiting and size < WRITE_BYTES_AT_ONCE:
+            parts.append(self.waiting.popleft())
+            size += len(parts[-1])
+        return b"".join(parts)
 
     @property
     def wants_checkpoint(self) -> bool:
