@@ -43,6 +43,7 @@ from .errors import (
     is_full,
     translated,
 )
+from .log_copying import LogCopying, checkpoint
 from .migration import migrate, stand_in
 from .reserve import Reserve
 from .rewriting import take_back, write_again
@@ -73,20 +74,6 @@ _HARMLESS = (apsw.BusyError, apsw.LockedError, apsw.InterruptError)
 def close_now(db: apsw.Connection) -> None:
     """Closes a connection whatever its cursors are doing."""
     db.close(True)  # noqa: FBT003 (the parameter is positional)
-
-
-def _checkpoint(db: apsw.Connection) -> bool:
-    """Copies the write-ahead log into the database as far as nobody reads from it.
-
-    False if there is no room: it stopped after the log had been synced, and that is enough for the
-    store to be read. SQLite waits for no other process that is doing the same, so the waiting is
-    done here.
-    """
-    try:
-        wait_for(lambda: db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE))
-    except apsw.FullError:
-        return False
-    return True
 
 
 def _use_log(db: apsw.Connection) -> None:
@@ -209,12 +196,12 @@ class Database:
         self._watcher: apsw.Connection | None = None
         self._commits = 0
         self._wishes = 0
+        self._log_copying = LogCopying()
         self._pages = 0
         """The pages for which there is room, in the database or in the reserve."""
         self.look: Callable[[apsw.Connection], None] = lambda _: None
         """Sees the database each time it is opened, before the rest of this process does: at first
-        before its files are written to, and again after each failure.
-        """
+        before its files are written to, and again after each failure."""
         self._closed = False
         self._is_old = False
         self._has_failed = not readonly
@@ -322,9 +309,22 @@ class Database:
                 db.execute("COMMIT")
                 self._pages, self._commits = pages, self._commits + 1
                 self._wishes += transaction.changes_wishes
+                self._log_copying.committed(db)
             except BaseException as error:
                 self._give_up(db, error)
                 raise
+
+    @property
+    def copy_due(self) -> bool:
+        """Whether `copy_log` has something to do; a hint, from any thread."""
+        # What a failed sync may have lost is written again before anybody looks at it.
+        is_of_use = not (self._single or self._closed or self._has_failed)
+        return is_of_use and self._log_copying.is_due
+
+    def copy_log(self) -> None:
+        """Copies the log beside whoever writes (log_copying.py)."""
+        if self.copy_due:
+            self._log_copying.copy(self._connect)
 
     @contextmanager
     def outside(self) -> Iterator[apsw.Connection]:
@@ -520,7 +520,7 @@ class Database:
     def _empty_log(self, db: apsw.Connection) -> None:
         """Copies the write-ahead log, into room of the reserve if there is no other."""
         for _ in range(_SPENDING_ATTEMPTS):
-            if _checkpoint(db):
+            if checkpoint(db):
                 return
             if not self.reserve.spend(self._growth(_page_count(db)) + PAGE_BYTES):
                 return

@@ -539,6 +539,16 @@ class Store(StoreWishes):
     def _forgetting(self) -> Forgetting:
         return Forgetting(self._opened, self._files)
 
+    @property
+    def copy_due(self) -> bool:
+        """Whether `copy_log` has something to do; a hint, from any thread."""
+        return self._database.copy_due
+
+    def copy_log(self) -> None:
+        """Copies what was committed from the write-ahead log into the database, beside whoever
+        writes; else a commit does that now and then, and takes fifty times as long."""
+        self._database.copy_log()
+
     def compact(self, progress: Callable[[CompactProgress], None] = lambda _: None) -> Compacted:
         """Gives back to the disk what the database has no more use for, in small steps.
 

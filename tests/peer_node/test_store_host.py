@@ -2,6 +2,7 @@
 
 import functools
 import threading
+from pathlib import Path
 
 import pytest
 import trio
@@ -400,7 +401,7 @@ async def test_evidence_that_turns_out_to_be_of_no_concern_is_not_tried_for_ever
             Client(host).submit(CheckEvidence(honest.log, proof, wanted=False))
             await again.wait()
             await host.wait_idle()
-            assert not host._evidence_left
+            assert not host._evidence.left
 
 
 async def test_a_call_is_done_in_its_turn_and_told_to_sessions() -> None:
@@ -452,3 +453,23 @@ async def test_a_store_that_cannot_be_looked_at_is_told_of_once(
     assert [record.message for record in caplog.records] == [
         "the store cannot be looked at: the disk failed: here; look at the disk"
     ]
+
+
+async def test_the_log_of_the_database_is_copied_beside_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logstore.log_copying.COPIED_PAGES", 1)
+    copied = trio.Event()
+    copy_log = Store.copy_log
+
+    def copy(store: Store) -> None:
+        copy_log(store)
+        trio.from_thread.run_sync(copied.set)
+
+    monkeypatch.setattr(Store, "copy_log", copy)
+    with Store.create(tmp_path / "store") as store:
+        async with running_host(store) as host:
+            await host.call(lambda: store.append([b"an entry"]))
+            with trio.fail_after(30):
+                await copied.wait()
+            assert not store.copy_due

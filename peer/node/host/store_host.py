@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
+from msgspec import Struct, field
 
 from logstore import NotAFork, OverQuota, Seldom, Store, StoreClosed, StoredEntry, StoreError
 from peer import (
@@ -64,6 +65,15 @@ Work = Callable[[set[LogKey]], Callable[[], Replies]]
 what makes the replies to sessions, which is called in the event loop."""
 
 
+class _EvidenceLeft(Struct):
+    """What a disk that failed did not keep, and its source: nobody would send it again."""
+
+    left: dict[LogKey, tuple[CheckEvidence, str]] = field(default_factory=dict)
+    """For the writing thread only."""
+    look_at: float = 0.0
+    """When it is tried again."""
+
+
 class StoreHost:
     """The store as sessions see it. `run` has to be running; it ends by being cancelled.
 
@@ -97,10 +107,7 @@ class StoreHost:
         self.told = self._feed.position
         """What all watchers have been told of, as an ingest number; in the event loop."""
         self._fresh: Fresh | None = None
-        self._evidence_at = 0.0
-        self._evidence_left: dict[LogKey, tuple[CheckEvidence, str]] = {}
-        """What a disk that failed did not keep, and its source; nobody would send it again. For
-        writing only."""
+        self._evidence = _EvidenceLeft()
         self._writer = Lane(run_sync=run_sync)
         self._ingestion = Ingestion(verifier, self._commit)
         self.arrivals = Arrivals(self._read_behind, self._arrival_changed)
@@ -108,6 +115,8 @@ class StoreHost:
             store, self._write_soon, self.arrivals, self._tell_over_quota, run_sync=run_sync
         )
         self._reads = ReadHost(store, self.arrivals, run_sync=run_sync)
+        self._copier = Lane(run_sync=run_sync)
+        """Copies the store's write-ahead log: nobody waits for it."""
 
     @property
     def _lanes(self) -> list[Lane]:
@@ -208,6 +217,7 @@ class StoreHost:
                 await nursery.start(lane.run)
             await nursery.start(self._ingestion.run)
             await nursery.start(self._telling.run)
+            await nursery.start(self._copier.run)
             nursery.start_soon(self._poll)
             task_status.started()
 
@@ -339,7 +349,7 @@ class StoreHost:
         try:
             if not command.wanted and self.store.log(command.log) is None:
                 # Nobody makes us keep, or ask about, what we have nothing to do with.
-                self._evidence_left.pop(command.log, None)
+                self._evidence.left.pop(command.log, None)
                 return dict
             if len(entries) == 1:
                 held = self.store.entry(command.log, decode_entry(entries[0]).seq)
@@ -348,15 +358,15 @@ class StoreHost:
                 self.store.record_fork(command.log, entries[1], entries[0], source=source)
                 also.add(command.log)
         except (EntryError, NotAFork) as error:
-            self._evidence_left.pop(command.log, None)
+            self._evidence.left.pop(command.log, None)
             log.info("a peer's evidence against %s proves nothing: %s", command.log, error)
         except StoreError as error:
-            if command.log not in self._evidence_left:
+            if command.log not in self._evidence.left:
                 log.warning("evidence against %s cannot be kept yet: %s", command.log, error)
-            if len(self._evidence_left) < _EVIDENCE_MAX:
-                self._evidence_left[command.log] = (command, source)
+            if len(self._evidence.left) < _EVIDENCE_MAX:
+                self._evidence.left[command.log] = (command, source)
         else:
-            self._evidence_left.pop(command.log, None)
+            self._evidence.left.pop(command.log, None)
             if command.log.author == self.store.author:
                 return partial(self._tell_wanted, Wanted.load(self.store), dict)
         return dict
@@ -384,6 +394,12 @@ class StoreHost:
         if news.wanted is not None:
             for watch_wanted in list(self.want_watchers):
                 watch_wanted(news.wanted)
+        if self.store.copy_due and self._copier.idle:
+            self._copier.put(Job(self._copy_log, partial(self.faults.tell, "copying the log")))
+
+    def _copy_log(self) -> Settle:
+        self.store.copy_log()
+        return lambda: None
 
     def _arrival_changed(self, log: LogKey, seq: int) -> None:
         for port in list(self.ports):
@@ -416,15 +432,15 @@ class StoreHost:
 
     def _has_nothing_to_look_for(self) -> bool:
         """Whether this time may pass."""
-        if self._evidence_left and trio.current_time() >= self._evidence_at:
-            self._evidence_at = trio.current_time() + _EVIDENCE_S
+        if self._evidence.left and trio.current_time() >= self._evidence.look_at:
+            self._evidence.look_at = trio.current_time() + _EVIDENCE_S
             return False
         # With all threads at rest nobody holds the lock that looking at the version takes.
         return all(lane.idle for lane in self._lanes) and not self._feed.is_stale()
 
     def _check_evidence_left(self, also: set[LogKey]) -> None:
         """In the writing thread. Adds the logs of which evidence is kept at last."""
-        for command, source in list(self._evidence_left.values()):
+        for command, source in list(self._evidence.left.values()):
             self._check_evidence(command, source, also)
 
 
