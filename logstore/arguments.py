@@ -28,7 +28,8 @@ AnyTarget = Follow | str
 _A_LOG: Final = "a log is a LogKey, or text that names one"
 _AN_AUTHOR: Final = "an author 32 bytes"
 _PAYLOAD: Final = "a payload is bytes, a Path or a binary file"
-_BYTES = (bytes, bytearray, memoryview)
+IN_MEMORY: Final = (bytes, bytearray, memoryview)
+"""What a payload may be that is not read from anywhere."""
 INGEST_MAX: Final = (1 << 63) - 1
 
 
@@ -117,16 +118,18 @@ def check_wish(subscription: object = None, rule: object = None) -> None:
 
 def check_payloads(payloads: object, name: str = "payloads") -> None:
     """Raises TypeError for what is no list of payloads, ValueError for an empty one."""
-    if isinstance(payloads, (*_BYTES, str, Path)) or hasattr(payloads, "read"):
+    if isinstance(payloads, (*IN_MEMORY, str, Path)) or hasattr(payloads, "read"):
         raise wrong_type(
             name, payloads, "append takes a list of payloads: write [payload] for a single one"
         )
     if not isinstance(payloads, Sequence):
         raise wrong_type(name, payloads, "append takes a list of payloads")
     for place, each in enumerate(payloads):
+        if type(each) is bytes:
+            continue
         if isinstance(each, str):
             raise wrong_type(f"{name}[{place}]", each, f"{_PAYLOAD}: encode text first")
-        if not isinstance(each, (*_BYTES, Path)) and not hasattr(each, "read"):
+        if not isinstance(each, (*IN_MEMORY, Path)) and not hasattr(each, "read"):
             raise wrong_type(f"{name}[{place}]", each, _PAYLOAD)
     if not payloads:
         raise ValueError("nothing to append")
@@ -145,7 +148,7 @@ def check_batches(
 ) -> None:
     """Of `append_many`: raises TypeError, and ValueError where there is nothing to append, in all,
     in one batch or to what ends."""
-    if not isinstance(batches, Sequence) or isinstance(batches, (*_BYTES, str)):
+    if not isinstance(batches, Sequence) or isinstance(batches, (*IN_MEMORY, str)):
         raise wrong_type("batches", batches, "a list of (log id, payloads) is wanted")
     if not batches:
         raise ValueError("nothing to append")

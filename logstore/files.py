@@ -36,7 +36,9 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from wire import LogKey, PayloadHasher, yamf_hash
 
+from .arguments import IN_MEMORY
 from .errors import READ_ONLY, StoreError, StoreFailed, StoreLocked, translated
+from .hashing import Hashing
 from .records import INLINE_BYTES_MAX, PayloadFile
 from .rows import pack_u64, row_tag
 from .schema import FILE_ATTACHED, FILE_GARBAGE, FILE_PARTIAL, FILE_STAGING, FILE_WHOLE
@@ -395,10 +397,13 @@ class PayloadFiles:
 
         Nothing larger than 64 KiB is read into memory whole.
         """
+        if type(payload) is bytes and len(payload) <= INLINE_BYTES_MAX:
+            # As nearly all, and a batch has a thousand.
+            return Staged(len(payload), yamf_hash(payload), payload)
         if isinstance(payload, Path):
             with translated(payload), payload.open("rb") as file:
                 return self._stage_pieces(lambda: file.read(READ_BYTES_MAX))
-        if isinstance(payload, (bytes, bytearray, memoryview)):
+        if isinstance(payload, IN_MEMORY):
             if len(payload) <= INLINE_BYTES_MAX:
                 return Staged(len(payload), yamf_hash(payload), bytes(payload))
             return self._stage_file(_views(payload))
@@ -417,19 +422,18 @@ class PayloadFiles:
     def _stage_file(self, pieces: Iterable[bytes | memoryview]) -> Staged:
         id_, handle = self.take_blank()
         try:
-            with translated(self._database.where):
-                hasher = PayloadHasher()
+            with translated(self._database.where), Hashing() as hashing:
                 size = 0
                 for piece in pieces:
+                    hashing.update(piece)
                     write_all(handle, piece, size)
-                    hasher.update(piece)
                     size += len(piece)
                 handle.sync()
         except BaseException:
             handle.close()
             self.tidy()
             raise
-        return Staged(size, hasher.digest_yamf(), None, id_, handle)
+        return Staged(size, hashing.digest_yamf(), None, id_, handle)
 
     def release(self, staged: Iterable[Staged]) -> None:
         """Lets go of staged payloads; the files that no entry took over go away."""

@@ -13,6 +13,7 @@ from wire import U64_MAX, LogKey
 
 from . import proofs, sharing, wants
 from .arguments import (
+    IN_MEMORY,
     AnyLog,
     AnyTarget,
     check_batches,
@@ -160,7 +161,7 @@ class Store(StoreWishes):
         Nothing of the store waits meanwhile, however long a stream takes. Raises as `append` does.
         """
         check_payloads(payloads)
-        if not all(isinstance(each, bytes | bytearray | memoryview) for each in payloads):
+        if not all(isinstance(each, IN_MEMORY) for each in payloads):
             # A hint, so that no stream is read in vain: the transaction that signs asks again.
             self._key_to_sign()
         staged: list[Staged] = []
