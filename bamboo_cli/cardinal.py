@@ -1,6 +1,7 @@
 """`cardinal VERB`: blocks of a chain that may fork, over our logs (docs/cardinal.md)."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from local_api import seconds, u64
@@ -242,15 +243,21 @@ def _messages(args: "Namespace", terminal: "Terminal") -> int:
         # What comes meanwhile is printed behind it, and not twice.
         printing.print(each for each in held if each[0] <= position or not args.follow)
         if args.follow:
-            _follow(store, logs, position, printing)
+            _follow(store, logs, position, printing, terminal)
     return FAILED if printing.has_failed else DONE
 
 
-def _follow(store: Store, logs: dict[str, LogKey], position: int, printing: "_Printing") -> None:
+def _follow(
+    store: Store,
+    logs: dict[str, LogKey],
+    position: int,
+    printing: "_Printing",
+    terminal: "Terminal",
+) -> None:
     from gateways import LogHost
     from gateways.cardinal import new_entries
 
-    from .online import run_trio
+    from .online import run_trio, while_read
 
     def look() -> None:
         nonlocal position
@@ -258,10 +265,7 @@ def _follow(store: Store, logs: dict[str, LogKey], position: int, printing: "_Pr
             printing.print([(place, topic, entry)])
             position = place
 
-    async def watch() -> None:
-        await LogHost(store).watch(look)
-
-    run_trio(watch)
+    run_trio(partial(while_read, terminal, partial(LogHost(store).watch, look)))
 
 
 class _Printing:

@@ -102,7 +102,7 @@ def run_tail(args: "Namespace", terminal: "Terminal") -> int:
         tail.catch_up()
         tail.say_ready()
         if not args.once:
-            _watch(store, tail)
+            _watch(store, tail, terminal)
     return DONE
 
 
@@ -131,15 +131,13 @@ def _start_words(text: str) -> tuple[int, bytes, int | None]:
         raise WrongUsage(f"cardinal tail: --from: {error}") from None
 
 
-def _watch(store: Store, tail: "_Tail") -> None:
+def _watch(store: Store, tail: "_Tail", terminal: "Terminal") -> None:
     from gateways import LogHost
 
-    from .online import run_trio
+    from .online import run_trio, while_read
 
-    async def watch() -> None:
-        await LogHost(store).watch(tail.catch_up)
-
-    run_trio(watch)
+    watch = partial(LogHost(store).watch, tail.catch_up)
+    run_trio(partial(while_read, terminal, watch))
 
 
 class _Tail:

@@ -1,6 +1,6 @@
 """`datastream VERB`: data streams with bookmarks over our logs (docs/datastream.md)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ from .asking import Asker
 from .datastream_serving import DEFAULT_LISTEN, parsed, run_relay, run_serve
 from .errors import DONE, FAILED, Problem, WrongUsage
 from .naming import resolved_log
-from .online import run_trio, tcp_address
+from .online import run_trio, tcp_address, while_read
 from .opening import opened_store
 from .settings import Parser
 from .verbs import Verb, Verbs
@@ -376,7 +376,8 @@ def _client(args: "Namespace", terminal: "Terminal") -> int:
     if (kind is None) != (len(args.words) == 2):
         raise WrongUsage(f"datastream client {asked}: too many or too few arguments")
     subject = None if kind is None else parsed(kind, args.words[2], args.verb)
-    return run_trio(partial(_ask, where, asked, subject, args, terminal))
+    ask: Callable[[], Awaitable[int]] = partial(_ask, where, asked, subject, args, terminal)
+    return run_trio(partial(while_read, terminal, ask))
 
 
 async def _ask(

@@ -9,7 +9,7 @@ from peer import json_number
 
 from .errors import DONE, Problem, WrongUsage
 from .lines import LineBytes, line_batches
-from .online import run_trio
+from .online import run_trio, while_read
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -158,8 +158,8 @@ async def _print_indexes(take: Any, name: str, partition: int, terminal: "Termin
 def run_pull(args: "Namespace", terminal: "Terminal") -> int:
     if args.from_ is not None and args.client is not None:
         raise WrongUsage("ockam pull: --from and --client exclude another")
-    run: Callable[[], Awaitable[None]] = partial(_pull, _hub(args), args, terminal)
-    run_trio(run)
+    pull: Callable[[], Awaitable[None]] = partial(_pull, _hub(args), args, terminal)
+    run_trio(partial(while_read, terminal, pull))
     return DONE
 
 

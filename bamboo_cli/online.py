@@ -4,7 +4,7 @@ import gc
 import resource
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from logstore import ALL, Follow, Store, Subscription
 from peer import counted
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+LOOK_S: Final = 0.5
+"""How often it is seen whether somebody reads what is printed."""
 COLLECTOR_THRESHOLDS = (20_000, 10, 10)
 """When Python's garbage collector looks for cycles. A server makes many objects and few cycles;
 with the thresholds that Python begins with, it spends a tenth of its time looking
@@ -95,6 +97,25 @@ def run_trio(main: Callable[[], Awaitable[Result]]) -> Result:
         from peer.node import alone
 
         raise alone(group) from None
+
+
+async def while_read(terminal: "Terminal", work: Callable[[], Awaitable[Result]]) -> Result:
+    """Runs `work`, which prints what comes, as long as somebody reads it.
+
+    Raises OutputClosed once nobody does: `--follow | head` ends with `head`, though nothing comes.
+    """
+    import trio
+
+    async def look() -> None:
+        while True:
+            terminal.check_read()
+            await trio.sleep(LOOK_S)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        result = await work()
+        nursery.cancel_scope.cancel()
+    return result
 
 
 async def _cancel_at_signal(signals: AsyncIterator[int], scope: "trio.CancelScope") -> None:
