@@ -187,7 +187,9 @@ class Visitors:
 
     def _offer(self, end: End, log: LogKey, last: int) -> None:
         engine = end.engine
-        if engine is not None and engine._table.credit:
+        # What it claims may be wrong, but not that it proposes while a proposal is unanswered.
+        may = engine is not None and engine._table.may_propose(log, 1, last)
+        if engine is not None and may and engine._table.credit:
             self._world.note(f"{end} claims entries up to {last} of {short(log)}")
             number = engine._table.next_number()
             offer = Propose(number, log, 1, 1, 0, U64_MAX, None, Eagerness.NOTIFY)
