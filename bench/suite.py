@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -434,19 +434,21 @@ def fill(store: Store, log_id: int, size: Size, spare: Path) -> float:
             with path.open("wb") as file:
                 for _ in range(size.payload_bytes // MIB):
                     file.write(os.urandom(MIB))
-            began = time.perf_counter()
-            store.append([path], log_id=log_id)
-            append_s += time.perf_counter() - began
+            append_s += timed_append(store, [path], log_id)
             path.unlink()
         return append_s
     batch = max(1, min(1000, MIB // max(1, size.payload_bytes)))
     for first in range(0, size.entries, batch):
         numbered = range(first, min(first + batch, size.entries))
-        batched = payloads(size.payload_bytes, numbered)
-        began = time.perf_counter()
-        store.append(batched, log_id=log_id)
-        append_s += time.perf_counter() - began
+        append_s += timed_append(store, payloads(size.payload_bytes, numbered), log_id)
     return append_s
+
+
+def timed_append(store: Store, batch: Sequence[bytes | Path], log_id: int) -> float:
+    """Appends a batch; the seconds that took."""
+    began = time.perf_counter()
+    store.append(batch, log_id=log_id)
+    return time.perf_counter() - began
 
 
 def payloads(payload_bytes: int, numbered: range) -> list[bytes]:

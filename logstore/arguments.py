@@ -30,6 +30,7 @@ _AN_AUTHOR: Final = "an author 32 bytes"
 _PAYLOAD: Final = "a payload is bytes, a Path or a binary file"
 IN_MEMORY: Final = (bytes, bytearray, memoryview)
 """What a payload may be that is not read from anywhere."""
+_READABLE: Final = (*IN_MEMORY, Path)
 INGEST_MAX: Final = (1 << 63) - 1
 
 
@@ -125,11 +126,9 @@ def check_payloads(payloads: object, name: str = "payloads") -> None:
     if not isinstance(payloads, Sequence):
         raise wrong_type(name, payloads, "append takes a list of payloads")
     for place, each in enumerate(payloads):
-        if type(each) is bytes:
-            continue
         if isinstance(each, str):
             raise wrong_type(f"{name}[{place}]", each, f"{_PAYLOAD}: encode text first")
-        if not isinstance(each, (*IN_MEMORY, Path)) and not hasattr(each, "read"):
+        if not isinstance(each, _READABLE) and not hasattr(each, "read"):
             raise wrong_type(f"{name}[{place}]", each, _PAYLOAD)
     if not payloads:
         raise ValueError("nothing to append")

@@ -338,13 +338,13 @@ class PayloadFiles:
     def any_dropped(self, ids: Collection[bytes]) -> bool:
         """Whether any of the files is no part of a payload any more; an entry's is none either."""
         asked = list(set(ids))
-        with self._database.read() as db:
-            for at in range(0, len(asked), _ASKED_AT_ONCE):
-                some = asked[at : at + _ASKED_AT_ONCE]
-                padded = (*some, *[b""] * (_ASKED_AT_ONCE - len(some)))
+        for at in range(0, len(asked), _ASKED_AT_ONCE):
+            some = asked[at : at + _ASKED_AT_ONCE]
+            padded = (*some, *[b""] * (_ASKED_AT_ONCE - len(some)))
+            with self._database.read() as db:
                 count = db.execute(_COUNT_PARTS, (FILE_PARTIAL, FILE_WHOLE, *padded)).get
-                if count < len(some):
-                    return True
+            if count < len(some):
+                return True
         return False
 
     def take_blank(self) -> tuple[bytes, PayloadHandle]:
@@ -397,16 +397,14 @@ class PayloadFiles:
 
         Nothing larger than 64 KiB is read into memory whole.
         """
-        if type(payload) is bytes and len(payload) <= INLINE_BYTES_MAX:
-            # As nearly all, and a batch has a thousand.
-            return Staged(len(payload), yamf_hash(payload), payload)
-        if isinstance(payload, Path):
-            with translated(payload), payload.open("rb") as file:
-                return self._stage_pieces(lambda: file.read(READ_BYTES_MAX))
         if isinstance(payload, IN_MEMORY):
+            # First: nearly all are, and a batch has a thousand.
             if len(payload) <= INLINE_BYTES_MAX:
                 return Staged(len(payload), yamf_hash(payload), bytes(payload))
             return self._stage_file(_views(payload))
+        if isinstance(payload, Path):
+            with translated(payload), payload.open("rb") as file:
+                return self._stage_pieces(lambda: file.read(READ_BYTES_MAX))
         return self._stage_pieces(lambda: _read_stream(payload))
 
     def _stage_pieces(self, read: Callable[[], bytes]) -> Staged:

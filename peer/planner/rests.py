@@ -386,7 +386,9 @@ class Rests:
             if is_further:
                 row.until = now
                 self._schedule(log, now)
-            else:
+            elif not self._once:
+                # A sync does not wait for that, and the next one begins with nothing refused. Kept
+                # all the same, it would keep each such log from being forgotten (`only_refused`).
                 row.allowed = row.ranges
         self.lift_existing(log, exists, now)
 
@@ -397,8 +399,7 @@ class Rests:
         again is tried after a while.
         """
         rows = self._rows.get(log)
-        # A sync does not wait for that, and the next one begins with nothing refused.
-        if rows is None or self._once:
+        if rows is None:
             return
         lifted = [
             (kind, row)

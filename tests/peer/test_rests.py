@@ -143,6 +143,7 @@ def test_any_other_proposal_lifts_it_with_patience_and_only_what_exists() -> Non
     once.note(LOG, Kind.RANGE, Outcome.REFUSED, 0.0, SOME)
     once.lift_by_their_proposal(LOG, 3.0, 5, is_further=False)
     assert once.next_at() is None, "somebody waits for the end"
+    assert once.only_refused(LOG) == SOME, "nothing comes of what it proposed"
 
 
 def test_what_comes_to_exist_after_the_last_proposal_is_tried_then() -> None:

@@ -78,7 +78,7 @@ class PayloadHost:
         self._store = store
         self._write = write
         self._sinks: dict[tuple[Port, int], Sink] = {}
-        self._doubted: deque[tuple[Port, Sink]] = deque()
+        self._doubted: dict[tuple[Port, int], Sink] = {}
         """Those whose log has changed: they may have been dropped."""
         self._look_queued = False
         """Whether a look at them is to come, as in `_Gathered`."""
@@ -110,11 +110,9 @@ class PayloadHost:
         logs = {change.log for change in changes}
         # Each payload that is whole changes its log too, and all others that are under way are
         # asked for at once: one after the other they took more statements than being completed.
-        self._doubted.extend(
-            (port, sink)
-            for (port, _), sink in self._sinks.items()
-            if sink.storing and sink.log in logs
-        )
+        for place, sink in self._sinks.items():
+            if sink.storing and sink.log in logs:
+                self._doubted[place] = sink
         if self._doubted and not self._look_queued:
             self._look_queued = True
             self.lanes[0].put(Job(self._look_at_all, _not_told))
@@ -203,17 +201,19 @@ class PayloadHost:
     def _look_at_all(self) -> Settle:
         # Before they are taken: what is added behind that has another look queued for it.
         self._look_queued = False
-        doubted: list[tuple[Port, Sink]] = []
+        doubted: dict[tuple[Port, int], Sink] = {}
         while self._doubted:
-            doubted.append(self._doubted.popleft())
-        if not self._store.any_dropped([file for _, sink in doubted if (file := sink.file)]):
+            place, sink = self._doubted.popitem()
+            doubted[place] = sink
+        files = [file for sink in doubted.values() if (file := sink.file)]
+        if not self._store.any_dropped(files):
             return _nothing
 
         def settle() -> None:
-            for port, sink in doubted:
+            for place, sink in doubted.items():
                 # Each in its own lane: it may have been finished meanwhile, which drops nothing.
-                if self._sinks.get((port, sink.command.sink)) is sink:
-                    self._put(port, sink, partial(self._look, port, sink))
+                if self._sinks.get(place) is sink:
+                    self._put(place[0], sink, partial(self._look, place[0], sink))
 
         return settle
 
