@@ -30,6 +30,7 @@ class Sightings:
         self._seen: dict[bytes, Sighting] = {}
         self._waiting = False
         self._written_s = -math.inf
+        self._writing = trio.Lock()
 
     def note(self, peer_id: bytes, address: str, place: str) -> None:
         """Somebody has proved an id, let in or not."""
@@ -49,7 +50,8 @@ class Sightings:
         await self.flush()
 
     async def flush(self) -> None:
-        """Writes down what is left."""
-        seen, self._seen = self._seen, {}
-        if seen:
-            await self._keep(seen)
+        """Returns once all that was noted is written down, and not only what nobody writes yet."""
+        async with self._writing:
+            seen, self._seen = self._seen, {}
+            if seen:
+                await self._keep(seen)
