@@ -31,6 +31,7 @@ from .fork_search import ForkSearch
 from .log_table import LogTable
 from .ranges import EVERYTHING, Ranges, meet, minus, range_with, union
 from .rests import RANGES_MAX, Kind, Outcome, Rests, finite, up_to
+from .their_newest import TheirNewest
 from .wanting import Wants
 
 
@@ -61,14 +62,12 @@ class PeerLog(Struct):
 
     # What it said.
 
-    newest: int | None = None
-    """The newest entry that it told of."""
+    theirs: TheirNewest = field(default_factory=TheirNewest)
+    """The newest entry that it holds."""
     offered: Ranges = ()
     """What it said it holds."""
     in_step: Ranges = ()
     """What it has or will have, judging by what it asks for."""
-    asked_behind: int = 0
-    """The highest entry behind which it asked for all that follows: it holds that."""
     heard_up_to: int = 0
     """The highest start of what it proposed, but for offers, late ones too, and probes."""
     met: bool = False
@@ -100,9 +99,14 @@ class PeerLog(Struct):
         return self.planned.wants
 
     @property
+    def newest(self) -> int | None:
+        """The newest entry that the other side is taken to hold; None: that is to be asked."""
+        return self.theirs.seq
+
+    @property
     def reach(self) -> int:
         """The newest entry that the other side is known to hold."""
-        return max(self.newest or 0, self.asked_behind, *(last for _, last in self.offered))
+        return max(self.newest or 0, self.theirs.behind, *(last for _, last in self.offered))
 
     @property
     def may_hold_payloads(self) -> bool:
@@ -169,15 +173,12 @@ class PeerLog(Struct):
         if is_offer(proposal):
             offered = union(self.offered, ((first, proposal.end or first),))
             self.offered = offered[-RANGES_MAX:]
-            self.newest = max(self.newest or 0, proposal.end or 0)
+            self.theirs.holds(proposal.end or 0)
         elif proposal.end is None:
             # What is coming here may be on its way to both: it asks for what follows that.
             behind = 0 if is_coming(first - 1, requests) else first - 1
-            if goes_on(proposal) and behind > self.asked_behind:
-                self.asked_behind = behind
-                if self.newest is not None:
-                    # It had nothing when it was asked, or less.
-                    self.newest = max(self.newest, behind)
+            if goes_on(proposal):
+                self.theirs.goes_on(behind)
             if proposal.eagerness is Eagerness.NOTIFY:
                 self.rests.lift_part(self.log, Kind.RANGE, ((first, OPEN_END),))
 
@@ -227,17 +228,17 @@ class PeerLog(Struct):
         match kind:
             case AskKind.PROBE:
                 # No row: a log whose newest entry is known is not probed again.
-                self.newest = self.newest or 0
+                self.theirs.holds(0)
             case AskKind.PATH:
                 end = request.proposal.end or 0
                 self.rests.note(self.log, Kind.PATH, Outcome.REFUSED, now, up_to(end))
                 if self.newest == end:
-                    # It may have been a guess (`_is_guessed`).
-                    self.newest = None
+                    # It may have been a guess.
+                    self.theirs.is_asked()
             case AskKind.RANGE | AskKind.COMPARISON | AskKind.WATCH:
                 self.rests.note(self.log, Kind.RANGE, Outcome.REFUSED, now, asked)
-                if self.wants.is_relative and self._is_guessed(request.proposal.start):
-                    self.newest = None
+                if self.wants.is_relative and self.theirs.led_to(request.proposal.start):
+                    self.theirs.is_asked()
                 self.in_step = _without(self.in_step, request.proposal)
                 self.offered = _without(self.offered, request.proposal)
             case AskKind.PAYLOADS:
@@ -247,14 +248,6 @@ class PeerLog(Struct):
                 self.rests.note_declined(self.log, asked)
             case AskKind.PROOF:
                 pass
-
-    def _is_guessed(self, seq: int) -> bool:
-        """Whether it never said that it holds an entry, nor a later one.
-
-        Who asks for all that follows an entry mostly holds that one, but not if it follows a range
-        that begins there: if it refuses what is before that, it is asked for its number.
-        """
-        return seq <= self.asked_behind == self.newest
 
     def kind_of(self, request: Request) -> AskKind:
         """What a request of ours was for; OFFER for any of theirs, which asked for nothing.
@@ -271,15 +264,15 @@ class PeerLog(Struct):
 
     def told_newest(self, newest: int) -> None:
         """The other side says what its newest entry is: no path to a later one was refused."""
-        self.newest = max(self.newest or 0, newest)
-        if self.newest < self.peer((), 0.0).path_refused:
+        self.theirs.holds(newest)
+        if (self.newest or 0) < self.peer((), 0.0).path_refused:
             self.rests.lift(self.log, Kind.PATH)
 
     def not_served(self, ask: Ask, now: float) -> None:
         """The other side has no resources for what a request was for."""
         if ask.kind is AskKind.PROBE:
             # It has nothing, or will not say.
-            self.newest = self.newest or 0
+            self.theirs.holds(0)
         elif ask.kind is AskKind.OFFER:
             said = ((ask.start, ask.last),)
             self.rests.lift_told(self.log, said)
@@ -497,7 +490,7 @@ class PeerLogs:
         """
         known = self._open[log] = PeerLog(log, self._rests, Planned(wants))
         if asked_from > 0:
-            known.asked_behind, known.unserved = asked_from - 1, ((asked_from, OPEN_END),)
+            known.theirs.behind, known.unserved = asked_from - 1, ((asked_from, OPEN_END),)
         return known
 
     def forget(self, log: LogKey) -> None:

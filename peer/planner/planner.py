@@ -392,7 +392,7 @@ class Planner:
         known = self._logs.get(request.log)
         if known is None or request.proposal.sparse or self._done is not None:
             return
-        known.newest = max(known.newest or 0, seq)
+        known.theirs.holds(seq)
         if known.wants.is_sparse:
             self._turns.mark_soon(request.log)
 

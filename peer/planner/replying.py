@@ -186,7 +186,8 @@ class Answers:
         if done is not None:
             done.answers_due.add(request)
         target = link_target(request.proposal)
-        smallest, largest = self.wants_of(log).payload_limits
+        wants = self.wants_of(log)
+        smallest, largest = wants.payload_limits
         late = is_late_offer(request.proposal)
         inside = late or request.proposal.offset is not None
         wanted = LookUp(
@@ -197,7 +198,7 @@ class Answers:
             missing_above=request.proposal.start - 1 if inside else 0,
             min_bytes=smallest,
             max_bytes=largest,
-            any_size=self.wants_of(log).fetches if late else (),
+            any_size=wants.fetches if late else (),
             leave_arriving=late,
             runs_from=request.proposal.start,
             missing_max=NAMED_MAX if late else MISSING_NAMED,
@@ -207,7 +208,12 @@ class Answers:
         def looked(view: LogView) -> None:
             if done is not None:
                 done.answers_due.discard(request)
-            self._answer(request, since, view)
+            if self.wants_of(log) == wants:
+                self._answer(request, since, view)
+            else:
+                # Of what nobody wanted a view names no payload as missing. Taken for an answer it
+                # would say that nothing is, and the log would not be looked at again.
+                self.propose(request, done)
 
         self._actions.look_up(wanted, looked)
 

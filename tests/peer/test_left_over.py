@@ -152,13 +152,15 @@ def test_an_ended_log_is_introduced_until_that_was_proposed() -> None:
 def test_a_path_to_what_is_behind_a_fork_was_refused_and_not_the_one_before_it() -> None:
     wants = Wants(Subscription(PolicyKind.SPARSE))
     state = log_with(wants)
-    state.newest, state.planned.stop, state.planned.height = 4, 2, 1
+    state.told_newest(4)
+    state.planned.stop, state.planned.height = 2, 1
     state.rests.note(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(3))
     view = LogView(LOG, height=1, newest=1, runs=((1, 1),), fork=3)
     [path] = plan(wants, view, state.peer((), 0.0))
     assert (path.kind, path.end) == (AskKind.PATH, 2)
     before = log_with(wants)
-    before.newest, before.planned.stop, before.planned.height = 4, 2, 1
+    before.told_newest(4)
+    before.planned.stop, before.planned.height = 2, 1
     before.rests.note(LOG, Kind.PATH, Outcome.REFUSED, 0.0, up_to(2))
     assert AskKind.PATH not in {ask.kind for ask in plan(wants, view, before.peer((), 0.0))}
 

@@ -68,6 +68,9 @@ def act(pair: Pair, draw: random.Random, ticks: tuple[float, ...] = (0.01, 0.1, 
 @example(seed=415)
 # What was to bring the payload of the tail came to nothing, and the log grew.
 @example(seed=15937)
+# What was looked up for nobody was taken for an answer to whoever wanted the log meanwhile.
+@example(seed=356869)
+@example(seed=1000034)
 @given(seed=st.integers(0, 1 << 32))
 def test_no_payload_comes_that_has_come_or_is_under_way(
     policies: tuple[str, str], seed: int
@@ -207,6 +210,14 @@ def span(first: int, last: int) -> set[int]:
     ),
     policies=("follow", "follow"),
     order=1172,
+)
+# The entry that the other side was asked for, and told, was taken for a guess, and taken back.
+@example(
+    parts=(span(3, 6) | {9, 45, 59, 60}, {22} | span(51, 60)),
+    bare=(set(), set()),
+    wishes=(Subscription(eager_bytes=0), Subscription(PolicyKind.LATEST, count=55)),
+    policies=("follow", "sync"),
+    order=2,
 )
 @given(
     parts=st.tuples(RUNS, RUNS),
