@@ -133,7 +133,7 @@ def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
     ten seconds has passed before a busy machine has read a row of the store.
     """
     clock = trio.testing.MockClock(autojump_threshold=0)
-    threads: Any = trio._threads  # all of trio's threads are started by a name that it has there
+    threads: Any = trio._threads  # its own threads are started by a name that it has there
     working = 0
     jump, start = clock._autojump, threads.start_thread_soon
 
@@ -162,5 +162,6 @@ def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
         start(work, deliver_first, *names)
 
     monkeypatch.setattr(clock, "_autojump", jump_if_idle)
-    monkeypatch.setattr(threads, "start_thread_soon", start_counted)
+    for of in (threads, trio.lowlevel):
+        monkeypatch.setattr(of, "start_thread_soon", start_counted)
     return clock

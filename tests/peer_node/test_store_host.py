@@ -390,11 +390,12 @@ async def test_evidence_that_turns_out_to_be_of_no_concern_is_not_tried_for_ever
     with Store.memory() as store:
         async with running_host(store) as host:
             look, again, failures = store.log, trio.Event(), ["the disk failed"]
+            run = trio.lowlevel.current_trio_token()
 
             def fail_once(log: LogKey) -> LogInfo | None:
                 if failures:
                     raise StoreFailed(failures.pop(), "here", "look at the disk")
-                trio.from_thread.run_sync(again.set)
+                run.run_sync_soon(again.set)
                 return look(log)
 
             monkeypatch.setattr(store, "log", fail_once)
@@ -460,11 +461,11 @@ async def test_the_log_of_the_database_is_copied_beside_commits(
 ) -> None:
     monkeypatch.setattr("logstore.log_copying.COPIED_PAGES", 1)
     copied = trio.Event()
-    copy_log = Store.copy_log
+    copy_log, run = Store.copy_log, trio.lowlevel.current_trio_token()
 
     def copy(store: Store) -> None:
         copy_log(store)
-        trio.from_thread.run_sync(copied.set)
+        run.run_sync_soon(copied.set)
 
     monkeypatch.setattr(Store, "copy_log", copy)
     with Store.create(tmp_path / "store") as store:

@@ -16,6 +16,8 @@ from msgspec import Struct
 
 from peer.node.fairness import Account, Line
 
+from .hop import in_thread
+
 T = TypeVar("T")
 
 JOBS_MAX: Final = 16
@@ -56,8 +58,7 @@ class Lane:
     ) -> None:
         """`settled` is called in the event loop behind the outcomes of one hop. `contested_max`:
         what goes over in one where several wait; more where all jobs are short."""
-        limiter = trio.CapacityLimiter(1)
-        self._run_sync = run_sync or partial(trio.to_thread.run_sync, limiter=limiter)
+        self._run_sync = run_sync or in_thread
         self._settled = settled
         self._contested_max = contested_max
         self._own = Account()
