@@ -70,6 +70,7 @@ from .errors import (
     is_full,
 )
 from .files import ArrivingFile, Staged
+from .held_log import HeldLog
 from .keep_rules import KeepRule, nearest_rule
 from .keeping import Ruled, Tidied, merged
 from .keyfile import read_key_file, write_key_file
@@ -178,6 +179,7 @@ __all__ = [
     "Follow",
     "Forgotten",
     "ForkProof",
+    "HeldLog",
     "Holding",
     "KeepRule",
     "Keeper",

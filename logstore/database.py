@@ -23,10 +23,9 @@ A store in memory, or on a VFS without shared memory, has one connection for eve
 
 import errno
 import os
-import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -35,16 +34,17 @@ import apsw
 from .errors import (
     NotAStore,
     StoreClosed,
-    StoreDamaged,
     StoreExists,
     StoreFailed,
     StoreReadOnly,
     StoreTooNew,
     is_full,
+    row_translated,
     translated,
 )
 from .log_copying import LogCopying, checkpoint
 from .migration import migrate, stand_in
+from .readers import Inside, Readers, ReadInside
 from .reserve import Reserve
 from .rewriting import take_back, write_again
 from .rows import row_tag
@@ -63,7 +63,6 @@ from .schema import (
 from .system import System
 
 DATABASE: Final = "store.sqlite3"
-_READERS_KEPT: Final = 4
 _SPENDING_ATTEMPTS: Final = 4
 """Others may take the room that is given back; not all of it is to be lost to them."""
 
@@ -138,45 +137,6 @@ class Transaction:
             )
 
 
-class _Inside(threading.local):
-    """What a thread is inside of: a snapshot, and whether anything failed in it."""
-
-    db: apsw.Connection | None = None
-    has_failed = False
-
-
-class _Readers:
-    """Connections for reading that nobody uses now, of one generation: a failure drops them all.
-
-    The lock is never held while anything is done to the disk.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: list[apsw.Connection] = []
-        self.generation = 0
-
-    def take(self) -> tuple[apsw.Connection | None, int]:
-        """One of them, or None, and the generation of what is opened now."""
-        with self._lock:
-            return self._kept.pop() if self._kept else None, self.generation
-
-    def give_back(self, db: apsw.Connection, generation: int) -> bool:
-        """Keeps a connection of that generation; False if it is to be closed."""
-        with self._lock:
-            keeps = generation == self.generation and len(self._kept) < _READERS_KEPT
-            if keeps:
-                self._kept.append(db)
-            return keeps
-
-    def drop(self) -> list[apsw.Connection]:
-        """All that are kept, to be closed; those in use are not kept any more."""
-        with self._lock:
-            self.generation += 1
-            dropped, self._kept = self._kept, []
-            return dropped
-
-
 class Database:
     """The connections of one process. Every method may be called from any thread."""
 
@@ -190,9 +150,9 @@ class Database:
         self._single = folder is None or system.single_connection
         self._lock = threading.RLock()
         """Of the writing connection; held for as long as a transaction takes."""
-        self._inside = _Inside()
+        self._inside = Inside()
         self._writer: apsw.Connection | None = None
-        self._readers = _Readers()
+        self._readers = Readers()
         self._watcher: apsw.Connection | None = None
         self._commits = 0
         self._wishes = 0
@@ -270,7 +230,7 @@ class Database:
 
     def migrate(self) -> None:
         """Brings the store to this version's format."""
-        with self._lock, translated(self.where), self._damage():
+        with self._lock, row_translated(self.where):
             migrate(self._open_writer())
             self._is_old = False
 
@@ -338,25 +298,22 @@ class Database:
                 self._give_up(db, error)
                 raise
 
-    @contextmanager
-    def read(self) -> Iterator[apsw.Connection]:
+    def read(self) -> AbstractContextManager[apsw.Connection]:
         """A connection that sees one moment of the store until the block is left."""
         if self._inside.db is not None:
-            with translated(self.where), self._damage():
-                try:
-                    yield self._inside.db
-                except BaseException:
-                    self._inside.has_failed = True
-                    raise
-            return
+            return ReadInside(self.where, self._inside)
+        return self._read_anew()
+
+    @contextmanager
+    def _read_anew(self) -> Iterator[apsw.Connection]:
         if self._single:
-            with self._lock, translated(self.where), self._damage():
+            with self._lock, row_translated(self.where):
                 db = self._open_writer()
                 if self._is_old:
                     stand_in(db)
                 yield db
             return
-        with translated(self.where), self._damage():
+        with row_translated(self.where):
             db, generation = self._take_reader()
             try:
                 db.execute("BEGIN")
@@ -395,10 +352,10 @@ class Database:
     def read_alone(self) -> Iterator[apsw.Connection]:
         """A connection outside of any transaction, for statements that must not be in one."""
         if self._single:
-            with self._lock, translated(self.where), self._damage():
+            with self._lock, row_translated(self.where):
                 yield self._open_writer()
             return
-        with translated(self.where), self._damage():
+        with row_translated(self.where):
             db, generation = self._take_reader()
             try:
                 yield db
@@ -444,16 +401,6 @@ class Database:
                 self.where,
                 "end this program, and start its newer version",
             )
-
-    @contextmanager
-    def _damage(self) -> Iterator[None]:
-        # A flipped bit in a record header turns a blob into a number or NULL.
-        try:
-            yield
-        except (TypeError, ValueError, OverflowError, struct.error) as error:
-            raise StoreDamaged(
-                f"a row of the database is damaged ({error})", self.where, "run verify"
-            ) from error
 
     def _is_there(self, path: Path) -> bool:
         with translated(self.where):

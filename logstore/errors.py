@@ -4,14 +4,16 @@
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import struct
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import apsw
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from wire import LogKey
 
     from .records import Fault, OverQuota
@@ -311,12 +313,45 @@ def from_apsw_error(error: apsw.Error, where: str | Path) -> StoreError:
             )
 
 
-@contextmanager
-def translated(where: str | Path) -> Iterator[None]:
+class _Translated:
+    """Classes, and no generators: a look-up of a log is inside of ten, which cost as much as it."""
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: str | Path) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, traceback: "TracebackType | None"
+    ) -> None:
+        if isinstance(error, apsw.Error):
+            raise from_apsw_error(error, self._where) from error
+        if isinstance(error, OSError):
+            raise from_os_error(error, self._where) from error
+
+
+class _RowTranslated(_Translated):
+    __slots__ = ()
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, traceback: "TracebackType | None"
+    ) -> None:
+        # A flipped bit in a record header turns a blob into a number or NULL.
+        if isinstance(error, (TypeError, ValueError, OverflowError, struct.error)):
+            raise StoreDamaged(
+                f"a row of the database is damaged ({error})", self._where, "run verify"
+            ) from error
+        super().__exit__(kind, error, traceback)
+
+
+def translated(where: str | Path) -> AbstractContextManager[None]:
     """Lets neither an OSError nor an error of SQLite out as such."""
-    try:
-        yield
-    except apsw.Error as error:
-        raise from_apsw_error(error, where) from error
-    except OSError as error:
-        raise from_os_error(error, where) from error
+    return _Translated(where)
+
+
+def row_translated(where: str | Path) -> AbstractContextManager[None]:
+    """The same where rows are read, which may hold what they should not: StoreDamaged."""
+    return _RowTranslated(where)

@@ -82,7 +82,20 @@ def read_entries(
 ) -> list[StoredEntry]:
     """Entries from `start` on, ascending: at least one, if there is one, whatever its size."""
     row = load_servable(db, key)
-    if row is None or start > row.newest:
+    return [] if row is None else read_entries_of(db, row, start, end, entries_max, bytes_max)
+
+
+def read_entries_of(
+    db: "apsw.Connection",
+    row: LogRow,
+    start: int,
+    end: int | None,
+    entries_max: int,
+    bytes_max: int,
+) -> list[StoredEntry]:
+    """`read_entries` of the log that has this row."""
+    key = row.key
+    if start > row.newest:
         return []
     last = row.servable if end is None else min(end, row.servable)
     rows = db.execute(
@@ -149,12 +162,9 @@ def load_partials(db: "apsw.Connection", key: LogKey) -> dict[int, int]:
     return {unpack_u64(seq): synced for seq, synced in rows}
 
 
-def load_hashes(db: "apsw.Connection", key: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
+def load_hashes(db: "apsw.Connection", row: LogRow, seqs: Iterable[int]) -> dict[int, bytes]:
     """The hashes of those entries that are held and may be served, each computed anew."""
-    row = load_servable(db, key)
-    if row is None:
-        return {}
-    servable = row.servable
+    key, servable = row.key, row.servable
     hashes = {}
     for seq in seqs:
         if not 0 < seq <= servable:

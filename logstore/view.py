@@ -26,6 +26,7 @@ from .cursors import CursorTable
 from .errors import translated
 from .files import ArrivingFile, PayloadFiles
 from .forgetting import load_forgotten
+from .held_log import HeldLog
 from .keep_rules import KeepRule, load_rules, nearest_rule
 from .names import Named, load_names
 from .opening import Opened
@@ -44,7 +45,6 @@ from .records import (
     StoredEntry,
 )
 from .rows import load_changed_logs, load_log, load_logs_after
-from .runs import is_held, load_runs
 from .shortfall import Holding, Shortfall, count_holding, count_shortfall
 from .subscriptions import Subscription
 from .with_payload import PAYLOAD_BYTES_MAX, EntryWithPayload, with_payload
@@ -147,6 +147,13 @@ class StoreView:
             row = load_log(db, key)
         return None if row is None else row.info()
 
+    def held_log(self, key: AnyLog) -> HeldLog | None:
+        """The same for whoever asks more of one log, inside of a `snapshot`."""
+        key = self._log(key)
+        with self._database.read() as db:
+            row = load_log(db, key)
+        return None if row is None else HeldLog(self._database, row, self.author, self._system)
+
     def logs(self, author: bytes | str | None = None) -> Iterator[LogInfo]:
         """All logs, or those of one author, in the order of author and log id."""
         author = None if author is None else self._author(author)
@@ -161,9 +168,9 @@ class StoreView:
 
     def hashes(self, key: AnyLog, seqs: Iterable[int]) -> dict[int, bytes]:
         """The hashes of those of the entries that are held and may be served."""
-        key = self._log(key)
-        with self._database.read() as db:
-            return reading.load_hashes(db, key, seqs)
+        with self.snapshot():
+            held = self.held_log(key)
+            return {} if held is None else held.hashes(seqs)
 
     def any_dropped(self, arriving: Sequence[ArrivingFile]) -> bool:
         """Whether any of these payloads was dropped while it came, or is its entry's by now."""
@@ -305,15 +312,9 @@ class StoreView:
         (`want`), and of them those of a size between the two given, both included. But none that a
         rule (`keep`) would delete at once, unless it is wanted by `want`.
         """
-        key = self._log(key)
-        with self._database.read() as db:
-            row = reading.load_servable(db, key)
-            if row is None:
-                return []
-            now_us = self._system.now_us()
-            return keeping.load_askable(
-                db, row, from_seq, sizes, limit, author=self.author, now_us=now_us
-            )
+        with self.snapshot():
+            held = self.held_log(key)
+            return [] if held is None else held.missing_payloads(from_seq, sizes=sizes, limit=limit)
 
     def next_payload(self, key: AnyLog, seq: int) -> int | None:
         """The first entry from there on whose payload is held whole, None if there is none."""
@@ -326,18 +327,16 @@ class StoreView:
 
         The first `limit` of those that end at or behind `runs_from`.
         """
-        key = self._log(key)
-        with self._database.read() as db:
-            row = load_log(db, key)
-            return [] if row is None else load_runs(db, row, runs_from, limit)
+        with self.snapshot():
+            held = self.held_log(key)
+            return [] if held is None else held.runs(runs_from, limit=limit)
 
     def is_held(self, key: AnyLog, first: int, last: int) -> bool:
         """Whether every entry of a range is held and may be served; payloads do not count."""
-        key = self._log(key)
         check_numbers(first=first, last=last)
-        with self._database.read() as db:
-            row = load_log(db, key)
-            return row is not None and is_held(db, row, first, last)
+        with self.snapshot():
+            held = self.held_log(key)
+            return held is not None and held.is_held(first, last)
 
     def shortfall(self, key: AnyLog, wanted: Subscription) -> Shortfall:
         """What is missing of a log of all that is wanted of it, as far as is known here.

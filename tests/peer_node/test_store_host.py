@@ -263,7 +263,7 @@ async def test_a_look_up_that_fails_ends_the_session(monkeypatch: pytest.MonkeyP
             def damaged(*args: object) -> None:
                 raise StoreFull("damaged", "here", "verify")
 
-            monkeypatch.setattr(store, "log", damaged)
+            monkeypatch.setattr(store, "held_log", damaged)
             client.submit(LookUp(1, Author().log))
             await host.wait_idle()
             assert [type(error) for error in client.failures] == [StoreFull]

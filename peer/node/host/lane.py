@@ -192,9 +192,13 @@ class Lane:
         finally:
             self._running = False
         now = trio.current_time()
+        # Once for each account: most hops are of one, and a charge costs as much as a small job.
+        costs: dict[Account, float] = {}
         for account, cost in zip(accounts, seconds, strict=True):
-            if account is not self._own:
-                account.charge(cost, now)
+            costs[account] = costs.get(account, 0.0) + cost
+        costs.pop(self._own, None)
+        for account, cost in costs.items():
+            account.charge(cost, now)
         self._settle(outcomes)
 
     def _settle(self, outcomes: list[Settle]) -> None:

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from logstore import (
     Arrived,
+    HeldLog,
     LogInfo,
     LogState,
     PayloadReader,
@@ -51,13 +52,14 @@ def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
 
 def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
     log = command.log
-    info = store.log(log)
-    if info is None:
+    held = store.held_log(log)
+    if held is None:
         return LogView(log)
+    info = held.info
     proof = store.fork(log) if info.state is LogState.FORKED else None
-    wanted = None if command.entry is None else _entry(store, log, command.entry)
-    runs = _runs(store, info, command.runs_from)
-    tail_partial_bytes, missing, unnamed_above = _missing(store, info, command)
+    wanted = None if command.entry is None else _entry(held, command.entry)
+    runs = _runs(held, command.runs_from)
+    tail_partial_bytes, missing, unnamed_above = _missing(held, command)
     arrived = Arrived((), 0)
     if command.arrived_after is not None:
         arrived = store.arrived(log, command.arrived_after, command.arrived_among)
@@ -71,7 +73,7 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
         fork=info.fork_seq,
         fork_proof=None if proof is None else (proof.first, proof.second),
         invalid=info.invalid_seq,
-        hashes=_hashes(store, log, _named_in_view(command, info.height)),
+        hashes=_hashes(held, _named_in_view(command, info.height)),
         entry=None if wanted is None else held_entry(wanted, arriving),
         behind=_behind(store, command),
         tail_partial_bytes=tail_partial_bytes,
@@ -81,7 +83,7 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
         some_arriving=tail_arriving or bool(here),
         runs=runs[:RUNS_NAMED],
         runs_complete=len(runs) <= RUNS_NAMED,
-        range_held=command.held is not None and _is_held(store, info, *command.held),
+        range_held=command.held is not None and _is_held(held, *command.held),
         arrived=arrived.runs,
         arrived_up_to=arrived.up_to,
         arrived_complete=arrived.complete,
@@ -187,77 +189,80 @@ def _behind(store: Store, command: LookUp) -> tuple[HeldEntry, ...]:
         return ()
 
 
-def _entry(store: Store, log: LogKey, seq: int) -> StoredEntry | None:
+def _entry(held: HeldLog, seq: int) -> StoredEntry | None:
     try:
-        return store.entry(log, seq)
+        return held.entry(seq)
     except StoreDamaged:
         return None
 
 
-def _hashes(store: Store, log: LogKey, seqs: Iterable[int]) -> dict[int, bytes]:
+def _hashes(held: HeldLog, seqs: Iterable[int]) -> dict[int, bytes]:
     try:
-        return store.hashes(log, seqs)
+        return held.hashes(seqs)
     except StoreDamaged:
-        found = {seq: _entry(store, log, seq) for seq in seqs}
+        found = {seq: _entry(held, seq) for seq in seqs}
         return {seq: entry.hash for seq, entry in found.items() if entry is not None}
 
 
-def _runs(store: Store, info: LogInfo, runs_from: int) -> tuple[tuple[int, int], ...]:
+def _runs(held: HeldLog, runs_from: int) -> tuple[tuple[int, int], ...]:
     """What is held, one run more than a view names; asked for only where there are gaps."""
+    info = held.info
     first = ((1, info.height),) if info.height and runs_from <= info.height else ()
     if info.height == info.newest:
         return first
-    found = store.runs(info.key, max(runs_from, info.height + 1), limit=RUNS_NAMED + 1)
+    found = held.runs(max(runs_from, info.height + 1), limit=RUNS_NAMED + 1)
     return (*first, *(run for run in found if run[0] > info.height + 1))
 
 
-def _is_held(store: Store, info: LogInfo, first: int, last: int) -> bool:
-    return last <= info.height or (last <= info.newest and store.is_held(info.key, first, last))
+def _is_held(held: HeldLog, first: int, last: int) -> bool:
+    info = held.info
+    return last <= info.height or (last <= info.newest and held.is_held(first, last))
 
 
 def _missing(
-    store: Store, info: LogInfo, command: LookUp
+    held: HeldLog, command: LookUp
 ) -> tuple[int | None, tuple[tuple[int, int], ...], int | None]:
     """What is held of the tail's payload if that is incomplete; the first few others.
 
     Also the last one of those if there are more.
     """
+    info = held.info
     sizes, above = (command.min_bytes, command.max_bytes), command.missing_above
     most = command.missing_max
     if command.missing_of_newest is not None:
         above = max(above, info.newest - command.missing_of_newest)
     # One more than are named tells that there are more, and the tail may be among them.
     limit = most + 2
-    seqs = store.missing_payloads(info.key, above + 1, sizes=sizes, limit=limit)
+    seqs = held.missing_payloads(above + 1, sizes=sizes, limit=limit)
     height, told_up_to = info.height, seqs[-1] if len(seqs) == limit else info.newest
     told = above < height <= told_up_to
     if any(first <= height <= last for first, last in command.any_size):
         sizes, told = (0, U64_MAX), False
     if command.any_size:
-        seqs = sorted({*seqs, *_missing_of_any_size(store, info, command, limit)})[:limit]
+        seqs = sorted({*seqs, *_missing_of_any_size(held, command, limit)})[:limit]
     incomplete = height in seqs
     if not (incomplete or told):
-        incomplete = height in store.missing_payloads(info.key, height, sizes=sizes, limit=1)
+        incomplete = height in held.missing_payloads(height, sizes=sizes, limit=1)
     others = [seq for seq in seqs if seq != height]
-    tail = _partial_bytes(store, info, height) if incomplete else None
-    named = tuple((seq, _partial_bytes(store, info, seq)) for seq in others[:most])
+    tail = _partial_bytes(held, height) if incomplete else None
+    named = tuple((seq, _partial_bytes(held, seq)) for seq in others[:most])
     return tail, named, named[-1][0] if len(others) > most else None
 
 
-def _missing_of_any_size(store: Store, info: LogInfo, command: LookUp, limit: int) -> list[int]:
+def _missing_of_any_size(held: HeldLog, command: LookUp, limit: int) -> list[int]:
     """The first few of the ranges in which sizes do not matter."""
     found: list[int] = []
     for first, last in command.any_size:
         most = limit - len(found)
         if most <= 0:
             break
-        seqs = store.missing_payloads(info.key, first, limit=most)
+        seqs = held.missing_payloads(first, limit=most)
         found += [seq for seq in seqs if seq <= last]
     return found
 
 
-def _partial_bytes(store: Store, info: LogInfo, seq: int) -> int:
-    entry = _entry(store, info.key, seq)
+def _partial_bytes(held: HeldLog, seq: int) -> int:
+    entry = _entry(held, seq)
     return 0 if entry is None else _resumable_bytes(entry)
 
 
