@@ -171,6 +171,18 @@ def test_a_peer_that_cannot_be_reached(store: Store, error: str, advice: str) ->
         assert advice in said(reasons)
 
 
+def test_on_loopback_the_error_says_what_to_do(store: Store) -> None:
+    store.follow(LOG)
+    error = "the other side does not speak TLS; on loopback call it without `ID@` and --tls"
+    away = connection(
+        state="waiting", last_error=error, attempts=1, retry_at="2026-01-01T10:00:09Z"
+    )
+    told = said(why_peer(store, state(connections=[away]), PEER))
+    assert "does not speak TLS (1 attempt), the next" in told
+    assert told.endswith("Z: call it without `ID@` and --tls")
+    assert "tls=no" not in told
+
+
 def test_nobody_connected_offers_it(store: Store) -> None:
     store.follow(LOG)
     reasons = why_log(store, state(of_peer()), LOG)

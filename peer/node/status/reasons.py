@@ -447,13 +447,15 @@ def _called(each: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason(f"{name} is being called", wrong=True, advice="wait some seconds")
         return
     reason = str(each["last_error"]).removeprefix(f"{name}: ")
+    # On loopback, where the rule is another one, the error says itself what to do (doors/tls.py).
+    reason, on_loopback, remedy = reason.partition("; on loopback ")
     attempts = int(each["attempts"])
     tries = f" ({attempts} attempt{'' if attempts == 1 else 's'})" if attempts else ""
     again = f", the next attempt is at {each['retry_at']}" if each.get("retry_at") else ""
     yield Reason(
         f"{name} cannot be reached: {reason}{tries}{again}",
         wrong=True,
-        advice=_advice_for(reason),
+        advice=remedy if on_loopback else _advice_for(reason),
     )
 
 
