@@ -79,7 +79,15 @@ class Outbound:
         )
         self._ahead = ReadAhead(config)
         self._sender = Sender(
-            commands, notices, config, packer, self._payloads, may_send, self._ahead, tracer
+            commands,
+            notices,
+            config,
+            packer,
+            self._payloads,
+            may_send,
+            self._ahead,
+            table.of_log,
+            tracer,
         )
         self._out: deque[bytes] = deque()
         """What is to be sent next, in order; never changed once it is here."""

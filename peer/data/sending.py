@@ -8,9 +8,16 @@ What leaves is asked for before the cursor moves at all (`MaySend`, planner/leav
 notify or a skip tells what is held as well as an entry does. Rows are read ahead, so that the store
 is not asked for each entry, and only so far (read_ahead.py); and where neighbours go as they are, a
 whole run is made by slicing their encodings, which end in the bytes that a metadata packet carries.
+
+There may be two requests of a log, each bringing what is new to one side: who has asked for notify
+only cannot ask for more in that request (section 5). What the other side has sent in one of them it
+would get back in the other. It holds it, and we have asked it for notifications there: its notify
+is on its way, and is waited for. A notify of ours would be a violation (section 4). Whoever does
+not keep to that, or lacks the payload, is waited for once (`payload_wait_s`).
 """
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from peer.protocol.commands import Command, ReadEntries
@@ -24,6 +31,7 @@ from wire import (
     U64_MAX,
     CancelReason,
     Eagerness,
+    LogKey,
     encode_metadata_packet,
     encode_run,
     has_distinct_lipmaalink,
@@ -63,9 +71,12 @@ class Sender:
         payloads: PayloadSender,
         may_send: MaySend,
         ahead: ReadAhead,
+        requests_of: Callable[[LogKey], Iterable[Request]],
         tracer: Tracer | None = None,
     ) -> None:
+        """`requests_of`: all of a log."""
         self._tracer = tracer
+        self._requests_of = requests_of
         self._ahead = ahead
         self._may_send = may_send
         self._packer = packer
@@ -117,13 +128,27 @@ class Sender:
         if row is None:
             return b""
         if piece.kind is not METADATA:
+            if outgoing.waiting_at == outgoing.position - 1:
+                # Its notify ended before the payload: for the next entry it would be so again.
+                outgoing.waited_at = outgoing.waiting_at
             return self._payloads.piece(request, row, bytes_max)
         if request.their_interest.eagerness is Eagerness.NOTIFY:
             return self._notifies(request, base)
+        if self._comes_back(request, piece.seq):
+            outgoing.wait()
+            return b""
         run = self._run(request, base, bytes_max, may_send)
         if run:
             return run
         return self._metadata(request, base, row)
+
+    def _comes_back(self, request: Request, seq: int) -> bool:
+        """Whether the other side has an entry from where it sent it to us, and will say so here."""
+        listens = request.our_interest.eagerness is Eagerness.NOTIFY
+        if not listens or request.lowest_end() is not None or request.outgoing.waited_at != NEVER:
+            return False
+        others = (each for each in self._requests_of(request.log) if each is not request)
+        return any(_has_sent(each, seq) for each in others)
 
     def _catch_up(self, request: Request, available: int) -> bytes | None:
         """Pass what the other side has sent. Empty: wait; None: nothing to pass."""
@@ -369,3 +394,12 @@ def _with_backlink(request: Request, base: Sequence, seq: int) -> bool:
         return True
     sent = request.outgoing.metadata_at == before
     return not sent and before >= request.incoming.notified_from
+
+
+def _has_sent(request: Request, seq: int) -> bool:
+    """Whether an entry of a range has come to us in a request."""
+    base = request.base
+    if base is None or base.path is not None or not base.start <= seq <= (base.end or U64_MAX):
+        return False
+    takes = request.our_interest.eagerness is not Eagerness.NOTIFY
+    return takes and request.incoming.position >= base.positions_up_to(seq)

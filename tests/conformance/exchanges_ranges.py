@@ -516,6 +516,31 @@ def a_proposal_may_overlap_confirmed_requests(p: Speaker) -> None:
     p.wait_until_held(history, 4)
 
 
+def _brought_and_asked_for(p: Speaker) -> tuple[History, int]:
+    """It has got three entries in one request, and is asked for them in another one."""
+    history = p.library.fresh()
+    p.receiving(history)
+    p.data(history.entries([1, 2, 3]))
+    p.wait_until_held(history, 3)
+    return history, p.open(history)
+
+
+@case("P2P-7.10")
+def what_came_in_one_request_is_not_sent_back_in_another(p: Speaker) -> None:
+    history, second = _brought_and_asked_for(p)
+    assert p.newest(history) == 3
+    p.cancel(second)
+    p.expect_end(second)
+
+
+@case("P2P-7.10", needs=frozenset((Need.CLOCK,)))
+def who_does_not_say_what_it_has_sent_gets_it_after_a_while(p: Speaker) -> None:
+    history, second = _brought_and_asked_for(p)
+    p.wait(11)
+    p.expect_switch(second)
+    p.expect_entries(history, range(1, 4))
+
+
 @case("P2P-4.12")
 def a_notify_of_nothing_and_a_switch_to_where_one_is(p: Speaker) -> None:
     history = p.library.fresh()
