@@ -338,8 +338,13 @@ class Database:
 
         One transaction instead of one for each question, which costs as much as the question.
         """
-        if self._single or self._inside.db is not None:
+        if self._inside.db is not None:
             yield
+            return
+        if self._single:
+            # There is one connection, and whoever has it keeps the others from writing.
+            with self._lock:
+                yield
             return
         with self.read() as db:
             self._inside.db = db

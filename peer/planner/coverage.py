@@ -56,12 +56,13 @@ def _agreed(request: Request) -> Sequence:
 
 def coming(requests: Iterable[Request]) -> Ranges:
     """What requests bring us, or ask for, the members of their pools included."""
-    found = [
-        entries(_agreed(request), request.lowest_end())
-        for request in requests
-        if takes(request) and not (request.proposal.payloads_only or _is_over(request))
-    ]
-    return found[0] if len(found) == 1 else union(*found)
+    return union(
+        *(
+            entries(_agreed(request), request.lowest_end())
+            for request in requests
+            if takes(request) and not (request.proposal.payloads_only or _is_over(request))
+        )
+    )
 
 
 def bodies(requests: Iterable[Request]) -> Ranges:

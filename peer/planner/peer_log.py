@@ -234,11 +234,11 @@ class PeerLog(Struct):
                 self.rests.note(self.log, Kind.PATH, Outcome.REFUSED, now, up_to(end))
                 if self.newest == end:
                     # It may have been a guess.
-                    self.theirs.is_asked()
+                    self.theirs.ask_again()
             case AskKind.RANGE | AskKind.COMPARISON | AskKind.WATCH:
                 self.rests.note(self.log, Kind.RANGE, Outcome.REFUSED, now, asked)
                 if self.wants.is_relative and self.theirs.led_to(request.proposal.start):
-                    self.theirs.is_asked()
+                    self.theirs.ask_again()
                 self.in_step = _without(self.in_step, request.proposal)
                 self.offered = _without(self.offered, request.proposal)
             case AskKind.PAYLOADS:

@@ -84,9 +84,6 @@ class Answers:
         self._listener = listener
         self._bounded = bounded
         self._new_logs = new_logs
-        self._asked_last: tuple[Interests, LogKey, Wants] | tuple[None, None, Wants]
-        self._asked_last = None, None, _wants_of(None)
-        """What was wanted of the log that was asked about last, while interests are these."""
         self._taken_in: set[LogKey] = set()
         """Logs for which there was room, and of which perhaps nothing is held yet."""
         self._declined: dict[LogKey, int] = {}
@@ -99,14 +96,6 @@ class Answers:
 
     def wants_of(self, log: LogKey) -> Wants:
         """What of a log is wanted."""
-        # An answer and the plan behind it ask six times, each about the same log.
-        of, last, wants = self._asked_last
-        if of is not self.interests or last != log:
-            wants = self._find_wants(log)
-            self._asked_last = self.interests, log, wants
-        return wants
-
-    def _find_wants(self, log: LogKey) -> Wants:
         interests = self.interests
         if interests.scope is not None and not interests.may_take(log):
             return _LISTENS if interests.listens(log) else _wants_of(None)

@@ -44,6 +44,6 @@ class TheirNewest(Struct):
         """Whether an entry was asked for because of a guess."""
         return self.guessed and seq <= self.behind and self.behind > (self.told or 0)
 
-    def is_asked(self) -> None:
+    def ask_again(self) -> None:
         """It is to say once more what its newest entry is."""
         self.told, self.guessed = None, False
