@@ -264,7 +264,7 @@ async def _crowd(stores: list[Store], address: str, author: bytes, total: int) -
         async with trio.open_nursery() as nursery:
             for peer in peers:
                 peer.connect(address)
-                nursery.start_soon(suite.held, peer, author, total)
+                nursery.start_soon(suite.held, peer, total)
         show({"cpu_s": used_cpu_s(os.getpid()) - cpu})
         await trio.sleep_forever()
 

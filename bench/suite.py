@@ -12,7 +12,8 @@ best is measured in the same run (bench/limits.py). `--out` writes a list of rec
 `date`, `load`: of the run, and how many programs wanted each core when it began.
 
 Payloads are random, so that nothing shrinks; both stores are on disk, and everything is verified
-and durable when the time is taken.
+and durable when the time is taken. No program reads what has come, of the yardstick's replica
+neither, except where it says so.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from bench.support.pipe import LONG, carry
 from bench.support.processes import ENVIRONMENT, play_role, read_record, running, tell, used_cpu_s
 from logstore import FULL, PolicyKind, Store, Subscription
 from peer.api import Peer
+from peer.node.pending import news_of
 from wire import LogKey
 
 MIB = 1 << 20
@@ -151,6 +153,10 @@ def of_small_ones(part: int, live: int) -> list[Workload]:
             partial(hypercore.measure, small.entries, 256, batch=1000, live=live, pause_s=0.002),
         ),
         Workload(
+            partial(replica, Size(small.entries, 256), read=True),
+            (Measure(f"{behind}, each of them read", "per_s", "entries/s"),),
+        ),
+        Workload(
             partial(replica, Size(64, 256, live=live)),
             (
                 Measure(
@@ -227,10 +233,13 @@ def of_many(part: int) -> list[Workload]:
 
 
 def far_away(part: int) -> list[Workload]:
-    """At the other end of a pipe, from 2 s after the call on (bench/delay.py has more of it)."""
+    """At the other end of a pipe, from 2 s after the call on (bench/delay.py has more of it).
+
+    Of small entries it has to be as many in any case: fewer are across before.
+    """
     sizes = {
         f"{64 // part} payloads of 1 MiB": Size(64 // part, MIB),
-        f"{100_000 // part:,} entries of 256 bytes": Size(100_000 // part, 256),
+        "100,000 entries of 256 bytes": Size(100_000, 256),
         f"{1000 // part} logs of 20 entries of 4 KiB": Size(20, 4096, logs=1000 // part),
     }
     return [
@@ -372,18 +381,24 @@ def rounded(value: float) -> float:
 
 
 def replica(
-    size: Size, *, metadata_first: bool = False, reconnect: bool = False, far: bool = False
+    size: Size,
+    *,
+    metadata_first: bool = False,
+    reconnect: bool = False,
+    read: bool = False,
+    far: bool = False,
 ) -> Figures:
     """A process with full logs, and another one that follows them into an empty store.
 
-    `far`: at the other end of a long pipe (bench/support/pipe.py).
+    `read`: by a program that takes each entry with its payload. `far`: at the other end of a long
+    pipe (bench/support/pipe.py).
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
         serving = processes.enter_context(running("serve", f"{folder}/a", *numbers(size)))
         ready = read_record(serving)
         pipe = processes.enter_context(running("carry", ready["address"])) if far else None
         address = ready["address"] if pipe is None else read_record(pipe)["address"]
-        how = f"{int(metadata_first)}{int(reconnect)}"
+        how = f"{int(metadata_first)}{int(reconnect)}{int(read)}"
         place = (f"{folder}/b", address, ready["author"], how)
         following = processes.enter_context(running("follow", *place, *numbers(size)))
         figures = read_record(following)
@@ -481,15 +496,17 @@ def follow(folder: str, address: str, author: str, how: str, *given: str) -> Non
 
 
 async def _follow(store: Store, address: str, author: bytes, how: str, size: Size) -> None:
-    metadata_first, reconnect = how[0] == "1", how[1] == "1"
+    metadata_first, reconnect, read = (flag == "1" for flag in how)
     async with Peer(store) as peer:
         only = Subscription(PolicyKind.METADATA) if metadata_first else FULL
         await peer.follow(author, only)
         cpu, began = used_cpu_s(os.getpid()), time.perf_counter()
         peer.connect(address)
-        await held(peer, author, 1, with_payload=not metadata_first)
+        await held(peer, 1, with_payload=not metadata_first)
         first_s = time.perf_counter() - began
-        position = await held(peer, author, size.total, with_payload=not metadata_first)
+        if read:
+            await taken(peer, author, size.total)
+        position = await held(peer, size.total, with_payload=not metadata_first)
         seconds = time.perf_counter() - began
         figures = {
             "seconds": seconds,
@@ -500,7 +517,7 @@ async def _follow(store: Store, address: str, author: bytes, how: str, size: Siz
         if metadata_first:
             began = time.perf_counter()
             await peer.follow(author, FULL)
-            await held(peer, author, size.total, after=position)
+            await held(peer, size.total)
             figures["fill_per_s"] = size.total / (time.perf_counter() - began)
         if reconnect:
             figures["again_s"] = await again(peer, address, size.logs)
@@ -511,19 +528,30 @@ async def _follow(store: Store, address: str, author: bytes, how: str, size: Siz
             show({})
 
 
-async def held(
-    peer: Peer, author: bytes, count: int, *, after: int = 0, with_payload: bool = True
-) -> int:
-    """Returns once so many entries are there, or their payloads; the place of the last one."""
-    position = after
-    entries = peer.entries(author, after=after, with_payload=with_payload)
-    async for entry in entries:
-        position = entry.ingest
+async def held(peer: Peer, count: int, *, with_payload: bool = True) -> int:
+    """Returns once so many entries are stored, or their payloads; the place of the last one.
+
+    Nothing is read back: of the yardstick's replica nothing is read either.
+    """
+    host = peer.node.host
+    with news_of(peer.node) as news:
+        while True:
+            # Each entry takes a number of its own: before that there is nothing to ask for.
+            if host.told >= count:
+                sizes = await peer.statistics()
+                if (sizes.payloads if with_payload else sizes.entries) >= count:
+                    return sizes.position
+            await news.wait()
+
+
+async def taken(peer: Peer, author: bytes, count: int) -> None:
+    """Returns once a program has had so many entries, with their payloads."""
+    entries = peer.entries(author, after=0)
+    async for _ in entries:
         count -= 1
         if not count:
             break
     await entries.aclose()
-    return position
 
 
 async def again(peer: Peer, address: str, logs: int) -> float:
