@@ -22,7 +22,7 @@ HASHES = {seq: yamf_hash(encoded) for seq, encoded, _ in ROWS}
 BACKLINK, LACKING, ANOTHER = 1, 2, 4
 
 CORPUS = [
-    bytes((first, flags, 255, 255)) + encode_run(ROWS[first - 1 :], LOG.log_id, carries)
+    bytes((first, flags, 255, 255)) + encode_run(ROWS[first - 1 :], carries)
     for first in (1, 2, 4, 8, 13)
     for flags, carries in ((0, False), (LACKING, False), (BACKLINK, has_distinct_lipmaalink(first)))
 ]

@@ -25,8 +25,8 @@ _ENCODER = LZFooEncoder(_WINDOW)
 CORPUS = [
     encode_switch(4) + encode_notify(40) + encode_skip_bytes(5),
     encode_apology() + encode_request_cancelled(300) + b"\x02\x04\x05\x06",
-    encode_run(ROWS[:3], LOG.log_id, first_with_backlink=False),
-    encode_run(ROWS[3:], LOG.log_id, first_with_backlink=False),
+    encode_run(ROWS[:3], first_with_backlink=False),
+    encode_run(ROWS[3:], first_with_backlink=False),
     encode_metadata_packet(ROWS[7][1], LOG.log_id, 8, with_backlink=True),
     encode_compressed(len(_TEXT), _ENCODER.encode(_TEXT)),
     encode_compressed(len(_TEXT), _ENCODER.encode(_TEXT)),

@@ -63,8 +63,8 @@ from .errors import (
     StoreLocked,
     translated,
 )
-from .reading import PAYLOAD_HASH
 from .records import BundleExported, PayloadState
+from .usual import PAYLOAD_HASH
 
 if TYPE_CHECKING:
     from .bundle_export import Writable

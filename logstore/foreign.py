@@ -49,6 +49,7 @@ from .rows import LogRow, create_log, entry_tag, load_log, pack_u64, save_log
 from .runs import add_run, limit_log
 from .schema import PAYLOAD_INLINE, PAYLOAD_MISSING
 from .sharing import contest, load_shared, note_shared
+from .usual import EntryRow, Place, rows_to_write
 from .wants import settle
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
 
 _POWERS: Final = [3**k for k in range(41)]
 _seq_of = attrgetter("seq")
-
-_InsertRow = tuple[int, int, bytes, int, int, int, bytes, bytes, bytes | None]
 
 
 @dataclass(slots=True)
@@ -136,7 +135,7 @@ class _Batch:
         self._prefix = key.author + encode_varu64(key.log_id)
         self._hashes: dict[int, bytes] = {}
         self._encodings: dict[int, bytes] = {}
-        self._rows: list[_InsertRow] = []
+        self._rows: list[EntryRow] = []
         self._missing: list[Missing] = []
         self._runs: list[list[int]] = []
         """Runs of new entries."""
@@ -150,7 +149,12 @@ class _Batch:
         newest = row.newest
         rejected = None
         contested = False
-        for entry in entries:
+        entries = list(entries)
+        taken = 0
+        while (taken := taken + self._take_run(entries, taken)) < len(entries):
+            # What stopped the run, and is judged by itself.
+            entry = entries[taken]
+            taken += 1
             try:
                 self._take(entry)
             except _RejectedError as reason:
@@ -183,6 +187,38 @@ class _Batch:
             contested,
             row.bytes - self._held_bytes,
         )
+
+    def _take_run(self, entries: list[NewEntry | ReadyEntry], start: int) -> int:
+        """Takes the usual entries that come next (usual.py), behind all that is held; how many."""
+        if start == len(entries):
+            return 0
+        row, first = self._row, entries[start].seq
+        if first <= self._held_newest or first in self._encodings or row.servable != U64_MAX:
+            return 0
+        transaction = self._transaction
+        place = Place(*row.key, row.id, transaction.ingest + 1, transaction.now_us)
+        rows, encoded_bytes, payload_bytes = rows_to_write(
+            entries, start, place, self._hashes, self._encodings, self._hash_of
+        )
+        if not rows:
+            return 0
+        count = len(rows)
+        row.changed = transaction.take_ingest(count) + count - 1
+        row.entries += count
+        row.payloads += count
+        row.encoded_bytes += encoded_bytes
+        row.payload_bytes += payload_bytes
+        row.bytes += encoded_bytes + payload_bytes
+        self._rows += rows
+        self._count_run(first, first + count - 1)
+        self._note_shared(first + count - 1)
+        return count
+
+    def _count_run(self, first: int, last: int) -> None:
+        if self._runs and self._runs[-1][1] == first - 1:
+            self._runs[-1][1] = last
+        else:
+            self._runs.append([first, last])
 
     def _contest(self, entry: NewEntry | ReadyEntry, source: str) -> bool:
         """Keeps an entry that contradicts what only this store has; False if others have it too."""
@@ -283,10 +319,7 @@ class _Batch:
             row.payloads += 1
             row.bytes += size
         row.entries += 1
-        if self._runs and self._runs[-1][1] == seq - 1:
-            self._runs[-1][1] = seq
-        else:
-            self._runs.append([seq, seq])
+        self._count_run(seq, seq)
         transaction = self._transaction
         ingest = row.changed = transaction.take_ingest()
         now = transaction.now_us

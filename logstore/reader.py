@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final, Self
 from wire import LogKey, PayloadHasher
 
 from .errors import translated
-from .reading import PAYLOAD_HASH, locate_payload, payload_damaged
+from .reading import locate_payload, payload_damaged
+from .usual import PAYLOAD_HASH
 
 if TYPE_CHECKING:
     from .database import Database

@@ -4,6 +4,7 @@ Only what may be served as verified is read: below a fork or an invalid entry, u
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from wire import LogKey, decode_varu64, encode_varu64, tail_offset, yamf_hash
@@ -12,6 +13,7 @@ from .errors import PayloadUnavailable, StoreDamaged
 from .records import Fault, PayloadState, StoredEntry
 from .rows import LogRow, load_log, pack_u64, unpack_u64
 from .schema import FILE_PARTIAL, PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
+from .usual import PAYLOAD_HASH, rows_read
 
 if TYPE_CHECKING:
     import apsw
@@ -22,10 +24,10 @@ _STATES: Final = {
     PAYLOAD_FILE: PayloadState.PRESENT,
     PAYLOAD_DELETED: PayloadState.DELETED,
 }
-# The payload hash and the signature are what an encoding ends with.
-PAYLOAD_HASH: Final = slice(-130, -64)
 _SINCE: Final = "SELECT seq FROM entries WHERE log = ? AND seq BETWEEN ? AND ? AND received_at >= ?"
 _COLUMNS: Final = "ingest, seq, received_at, payload_state, hash, encoded, payload"
+_AT_ONCE: Final = 32
+"""Rows taken from the database together: more may be too much where payloads are large."""
 
 
 def damaged(key: LogKey, seq: int, what: str) -> StoreDamaged:
@@ -106,21 +108,22 @@ def read_entries_of(
     entries: list[StoredEntry] = []
     room = bytes_max
     partials: dict[int, int] | None = None
-    for ingest, blob, received_at, state, hash_, encoded, payload in rows:
-        seq = unpack_u64(blob)
-        # An index and its table that disagree could send a caller round in circles.
-        if seq < start:
-            raise damaged(key, seq, "the entry's row is out of order")
-        start = seq + 1
-        if partials is None and state == PAYLOAD_MISSING:
-            partials = load_partials(db, key)
-        entry = checked_entry(
-            key, seq, (ingest, received_at, state, hash_, encoded, payload), partials
-        )
-        room -= len(encoded) + len(entry.payload or b"")
-        if room < 0 and entries:
-            break
-        entries.append(entry)
+    while some := list(islice(rows, _AT_ONCE)):
+        found = rows_read(some, key, start)
+        for ingest, blob, received_at, state, hash_, encoded, payload in some[len(found) :]:
+            seq = unpack_u64(blob)
+            if seq < (found[-1].seq + 1 if found else start):
+                raise damaged(key, seq, "the entry's row is out of order")
+            if partials is None and state == PAYLOAD_MISSING:
+                partials = load_partials(db, key)
+            row_of = (ingest, received_at, state, hash_, encoded, payload)
+            found.append(checked_entry(key, seq, row_of, partials))
+        for entry in found:
+            room -= len(entry.encoded) + len(entry.payload or b"")
+            if room < 0 and entries:
+                return entries
+            entries.append(entry)
+        start = entries[-1].seq + 1
     return entries
 
 

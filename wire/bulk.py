@@ -7,16 +7,20 @@ takes packets one by one, so that there is only one judge.
 """
 
 from collections.abc import Iterable, MutableMapping
+from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .data import RULE
-from .entry import SIGNATURE_BYTES, LogKey, tail_offset
+from .entry import SIGNATURE_BYTES, LogKey
 from .errors import Violation
 from .native import NATIVE
 from .pools import has_distinct_lipmaalink, lipmaa
 from .varu64 import U64_MAX, encode_varu64
 from .yamf import HASH_BYTES, HASH_PREFIX
+
+_BEHIND_SIZE_BYTES: Final = HASH_BYTES + SIGNATURE_BYTES
+"""The payload hash and the signature: what an encoding ends with."""
 
 
 class RunEntry(NamedTuple):
@@ -28,6 +32,10 @@ class RunEntry(NamedTuple):
     entry_hash: bytes
     """Yamf hash of the encoding."""
     payload: bytes
+
+
+_run_entry: Final = partial(tuple.__new__, RunEntry)
+"""`RunEntry._make`, which counts the fields, takes three times as long."""
 
 
 class Run(NamedTuple):
@@ -68,7 +76,7 @@ def parse_run(
     rows, mismatch, end = NATIVE.parse_run(
         data, offset, *log, seq, hashes, entries_max, payload_bytes_max, with_backlink
     )
-    return Run(list(map(RunEntry._make, rows)), mismatch), end
+    return Run(list(map(_run_entry, rows)), mismatch), end
 
 
 def python_parse_run(
@@ -153,9 +161,7 @@ def _links(seq: int, given: bytes, hashes: MutableMapping[int, bytes]) -> bytes 
     return lipmaalink + back
 
 
-def encode_run(
-    rows: Iterable[tuple[int, bytes, bytes]], log_id: int, first_with_backlink: bool
-) -> bytes:
+def encode_run(rows: Iterable[tuple[int, bytes, bytes]], first_with_backlink: bool) -> bytes:
     """The packets of entries with their payloads, each payload in one raw packet.
 
     `rows` are (seqnum, encoding, payload), ascending and without gaps, so that only the first may
@@ -165,13 +171,13 @@ def encode_run(
     """
     parts: list[bytes] = []
     for seq, encoded, payload in rows:
-        offset = tail_offset(log_id, seq)
-        size_end = len(encoded) - HASH_BYTES - SIGNATURE_BYTES
-        header = b"\x08" + encoded[offset:size_end]
+        # Found from the end: how many links there are before it takes as long to say as all else.
+        size = encode_varu64(len(payload))
+        offset = len(encoded) - _BEHIND_SIZE_BYTES - len(size)
         if first_with_backlink:
             if not has_distinct_lipmaalink(seq):
                 raise Violation(RULE, f"the metadata of entry {seq} never carries a backlink")
             offset -= HASH_BYTES
             first_with_backlink = False
-        parts += (b"\x81" if encoded[0] else b"\x80", encoded[offset:], header, payload)
+        parts += (b"\x81" if encoded[0] else b"\x80", encoded[offset:], b"\x08", size, payload)
     return b"".join(parts)

@@ -9,7 +9,7 @@ signatures as every peer has to is not used.
 import logging
 from collections.abc import Callable
 from importlib import import_module
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from wire.environment import Wanted, native_wanted
 
@@ -17,7 +17,7 @@ from .speccheck import SPECCHECK, VALID_VECTOR
 
 log = logging.getLogger(__name__)
 
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 """Which core this is written for; raised with every change of a function's arguments or result."""
 
 
@@ -99,6 +99,24 @@ class NativeCore(Protocol):
         /,
     ) -> tuple[list[tuple[int, bytes, bytes, bytes]], int | None, int]:
         """`python_parse_run`."""
+
+    def rows_to_write(
+        self,
+        entries: list[Any],
+        start: int,
+        place: object,
+        hashes: dict[int, bytes],
+        encodings: dict[int, bytes],
+        hash_of: Callable[[int], bytes | None],
+        /,
+    ) -> tuple[list[Any], int, int]:
+        """`logstore.usual.python_rows_to_write`; `place`: a `Place` of that module."""
+
+    def rows_read(
+        self, rows: list[Any], key: tuple[bytes, int], start: int, state: int, present: object, /
+    ) -> list[tuple[Any, ...]]:
+        """`logstore.usual.python_rows_read`: the fields of its entries. `state`: of the rows that
+        are taken, `present` that of their entries."""
 
     def lz4_to_lzfoo(self, block: bytes, data: bytes, window: int) -> bytes:
         """`python_lz4_to_lzfoo`."""

@@ -322,7 +322,7 @@ class Sender:
             return b""
         for _ in rows:
             outgoing.rows.popleft()
-        data = encode_run(rows, request.log.log_id, _with_backlink(request, base, seq))
+        data = encode_run(rows, _with_backlink(request, base, seq))
         self._packer.went_raw(payloads_size, outgoing.trial)
         outgoing.position += 2 * len(rows)
         outgoing.metadata_at = outgoing.position - 2

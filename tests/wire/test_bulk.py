@@ -97,7 +97,7 @@ def fed(data: bytes) -> DataDecoder:
 @pytest.mark.parametrize("log_id", [0, 247, 248, 2**64 - 1])
 def test_a_run_is_what_was_encoded(log_id: int) -> None:
     log = make_log(300, log_id)
-    data = encode_run(log.rows, log_id, False)
+    data = encode_run(log.rows, False)
     hashes: dict[int, bytes] = {}
     decoder = fed(data)
     assert take(decoder, 1, hashes, log) == Run(expected(log, 1, 300), None)
@@ -114,21 +114,21 @@ def test_an_encoded_run_is_the_packets_one_after_the_other() -> None:
             carries = with_backlink and seq == first
             data += encode_metadata_packet(encoded, 0, seq, carries)
             data += encode_payload_header(len(payload)) + payload
-        assert encode_run(LOG.rows[first - 1 :], 0, with_backlink) == data
-    assert encode_run([], 0, True) == b""
+        assert encode_run(LOG.rows[first - 1 :], with_backlink) == data
+    assert encode_run([], True) == b""
 
 
 def test_an_encoded_run_says_where_a_log_ends() -> None:
     log = make_log(3, ends=True)
     following = encode_notify(1)
-    decoder = fed(encode_run(log.rows, 0, False) + following)
+    decoder = fed(encode_run(log.rows, False) + following)
     assert take(decoder, 1, {}, log) == Run(expected(log, 1, 3), None)
     assert decoder.next_packet(False) == Notify(1)
 
 
 def test_nothing_is_taken_as_part_of_a_run_after_the_end_of_the_log() -> None:
     ended, whole = make_log(3, ends=True), make_log(5)
-    data = encode_run([*ended.rows, *whole.rows[3:]], 0, False)
+    data = encode_run([*ended.rows, *whole.rows[3:]], False)
     decoder = fed(data)
     assert len(take(decoder, 1, {}).entries) == 3
     assert isinstance(decoder.next_packet(False), Metadata)
@@ -137,14 +137,14 @@ def test_nothing_is_taken_as_part_of_a_run_after_the_end_of_the_log() -> None:
 @pytest.mark.parametrize("seq", [1, 2, 3, 5])
 def test_a_backlink_that_the_receiver_always_has_is_never_carried(seq: int) -> None:
     with pytest.raises(Violation, match=f"entry {seq} never carries"):
-        encode_run(LOG.rows[seq - 1 :], 0, True)
+        encode_run(LOG.rows[seq - 1 :], True)
     with pytest.raises(AssertionError):
         take(fed(b""), seq, {}, with_backlink=True)
 
 
 @pytest.mark.parametrize("first", [4, 8, 12, 13, 40])
 def test_the_first_entry_may_carry_its_backlink(first: int) -> None:
-    data = encode_run(LOG.rows[first - 1 :], 0, True)
+    data = encode_run(LOG.rows[first - 1 :], True)
     hashes = {n: LOG.hashes[n] for n in range(1, first - 1)}
     assert take(fed(data), first, hashes, with_backlink=True).entries == expected(LOG, first, 60)
     hashes = {n: LOG.hashes[n] for n in range(1, first)}
@@ -152,7 +152,7 @@ def test_the_first_entry_may_carry_its_backlink(first: int) -> None:
 
 
 def test_a_backlink_that_differs_from_the_hash_held_is_left_to_be_judged() -> None:
-    data = encode_run(LOG.rows[7:], 0, True)
+    data = encode_run(LOG.rows[7:], True)
     hashes = LOG.hashes | {7: yamf_hash(b"another")}
     decoder = fed(data)
     assert take(decoder, 8, hashes, with_backlink=True) == Run([], None)
@@ -164,14 +164,14 @@ def test_a_backlink_that_differs_from_the_hash_held_is_left_to_be_judged() -> No
 @pytest.mark.parametrize("missing", [7, 4])
 def test_a_run_ends_before_an_entry_whose_link_is_not_known(missing: int) -> None:
     hashes = {n: LOG.hashes[n] for n in range(1, 8) if n != missing}
-    assert take(fed(encode_run(LOG.rows[7:], 0, False)), 8, hashes) == Run([], None)
+    assert take(fed(encode_run(LOG.rows[7:], False)), 8, hashes) == Run([], None)
 
 
 @given(CUTS, st.integers(1, 61), st.integers(0, 300))
 def test_runs_and_packets_take_turns_in_any_pieces(
     cuts: list[int], entries_max: int, payload_bytes_max: int
 ) -> None:
-    data = encode_run(LOG.rows, 0, False)
+    data = encode_run(LOG.rows, False)
     decoder, hashes, rows = DataDecoder(0), dict[int, bytes](), list[tuple[int, bytes, bytes]]()
     encoded, payload, left = b"", b"", -1
     for piece in pieces(data, cuts):
@@ -215,7 +215,7 @@ def test_runs_and_packets_take_turns_in_any_pieces(
 
 
 def test_no_more_entries_are_taken_than_asked_for() -> None:
-    decoder = fed(encode_run(LOG.rows, 0, False))
+    decoder = fed(encode_run(LOG.rows, False))
     hashes: dict[int, bytes] = {}
     assert take(decoder, 1, hashes, entries_max=0).entries == []
     assert take(decoder, 1, hashes, entries_max=4).entries == expected(LOG, 1, 4)
@@ -224,7 +224,7 @@ def test_no_more_entries_are_taken_than_asked_for() -> None:
 
 def test_a_run_ends_before_a_payload_above_the_limit() -> None:
     over = next(i for i, row in enumerate(LOG.rows) if len(row[2]) > 200)
-    decoder = fed(encode_run(LOG.rows, 0, False))
+    decoder = fed(encode_run(LOG.rows, False))
     assert take(decoder, 1, {}, payload_bytes_max=200).entries == expected(LOG, 1, over)
     assert isinstance(decoder.next_packet(False), Metadata)
 
@@ -233,7 +233,7 @@ def test_a_payload_with_another_hash_ends_the_run_and_is_told() -> None:
     rows = list(LOG.rows)
     seq, encoded, payload = rows[9]
     rows[9] = (seq, encoded, bytes(len(payload) - 1) + b"\x01")
-    decoder = fed(encode_run(rows, 0, False))
+    decoder = fed(encode_run(rows, False))
     hashes: dict[int, bytes] = {}
     run = take(decoder, 1, hashes)
     assert run.mismatch == 9
@@ -264,7 +264,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_a_run_ends_at_a_packet_s_start_before_anything_else(what: str) -> None:
-    first = encode_run(LOG.rows[:1], 0, False)
+    first = encode_run(LOG.rows[:1], False)
     # Bytes enough that nothing is left out just because it is not there yet.
     trailer = b"" if "unfinished" in what else b"\x02" * 100
     decoder = fed(first + OTHERS[what] + trailer)
@@ -275,8 +275,8 @@ def test_a_run_ends_at_a_packet_s_start_before_anything_else(what: str) -> None:
 
 
 def test_every_prefix_of_a_run_gives_its_whole_entries() -> None:
-    data = encode_run(LOG.rows[:3], 0, False)
-    ends = [len(encode_run(LOG.rows[:n], 0, False)) for n in range(4)]
+    data = encode_run(LOG.rows[:3], False)
+    ends = [len(encode_run(LOG.rows[:n], False)) for n in range(4)]
     for length in range(len(data) + 1):
         whole = sum(end <= length for end in ends[1:])
         decoder = fed(data[:length])
@@ -285,7 +285,7 @@ def test_every_prefix_of_a_run_gives_its_whole_entries() -> None:
 
 
 def test_nothing_is_taken_inside_a_payload_or_after_a_violation() -> None:
-    data = encode_run(LOG.rows, 0, False)
+    data = encode_run(LOG.rows, False)
     decoder = fed(encode_payload_header(5))
     assert decoder.next_packet(False) == PayloadStart(5, False)
     decoder.feed(data)

@@ -190,7 +190,7 @@ def test_claims_of_lengths_take_no_memory() -> None:
 def test_a_changed_run_is_taken_alike(data: st.DataObject) -> None:
     first = data.draw(st.integers(1, 60))
     carries = has_distinct_lipmaalink(first) and data.draw(st.booleans())
-    packets = bytearray(encode_run(LOG.rows[first - 1 : first + 9], 0, carries))
+    packets = bytearray(encode_run(LOG.rows[first - 1 : first + 9], carries))
     for at in data.draw(st.lists(st.integers(0, len(packets) - 1), max_size=3)):
         packets[at] = data.draw(st.integers(0, 255))
     hashes = {n: held for n, held in HELD.items() if n < first}
@@ -213,7 +213,7 @@ def test_a_changed_run_is_taken_alike(data: st.DataObject) -> None:
 @pytest.mark.parametrize("log_id", [0, 247, 248, 65535, 65536, U64_MAX])
 def test_long_runs_are_taken_alike(log_id: int) -> None:
     log = make_log(400, log_id, ends=True)
-    data = encode_run(log.rows, log_id, False)
+    data = encode_run(log.rows, False)
     taken = native_run.check_run(data, 0, log.key, 1, {}, (1000, 65536), with_backlink=False)
     assert taken == 400
 
@@ -221,7 +221,7 @@ def test_long_runs_are_taken_alike(log_id: int) -> None:
 @needs_core
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_ends_a_run_ends_it_alike(what: str) -> None:
-    data = encode_run(LOG.rows[:1], 0, False) + OTHERS[what] + b"\x02" * 100
+    data = encode_run(LOG.rows[:1], False) + OTHERS[what] + b"\x02" * 100
     for length in range(len(data) + 1):
         native_run.check_run(data[:length], 0, LOG.key, 1, {}, (9, 65536), with_backlink=False)
 
@@ -229,7 +229,7 @@ def test_what_ends_a_run_ends_it_alike(what: str) -> None:
 @needs_core
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_backlink_of_another_type_of_hash_is_not_taken(at: int) -> None:
-    data = bytearray(encode_run(LOG.rows[7:], 0, True))
+    data = bytearray(encode_run(LOG.rows[7:], True))
     lacking = {n: held for n, held in HELD.items() if n < 7}
     limits = (1000, 65536)
     whole = native_run.check_run(bytes(data), 0, LOG.key, 8, lacking, limits, with_backlink=True)
@@ -241,7 +241,7 @@ def test_a_backlink_of_another_type_of_hash_is_not_taken(at: int) -> None:
 @needs_core
 @given(st.integers(1, U64_MAX) | st.integers(U64_MAX - 3, U64_MAX), st.booleans())
 def test_links_lead_to_the_same_entries_whatever_the_number(seq: int, complete: bool) -> None:
-    data = encode_run(LOG.rows[:3], 0, False)
+    data = encode_run(LOG.rows[:3], False)
     # Each hash is another, so that the encodings show which were taken.
     wanted = {n for k in range(3) for n in (seq + k - 1, lipmaa(min(seq + k, U64_MAX))) if n > 0}
     hashes = {n: yamf_hash(n.to_bytes(9)) for n in wanted}

@@ -1,0 +1,166 @@
+"""The usual rows of entries, many at once: what is to be written, and what was read.
+
+Theory. Nearly all of a store goes by in one shape: an entry behind the one before it, its payload
+small and with it. Each rule that it has to keep is one comparison, and made one by one, entry by
+entry, they took four times as long as the database. So a run of such entries is looked at in one
+loop, which the native core has without the interpreter's lock for the part that is long: hashing.
+
+The loop judges nothing. It stops before what is otherwise in any way, a broken rule included, and
+leaves that to those who know each rule and what follows from it (foreign.py, reading.py). So there
+is one judge, and whatever stops the loop without need costs time alone.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from wire import HASH_BYTES, NATIVE, SIGNATURE_BYTES, LogKey, encode_varu64, lipmaa, yamf_hash
+
+from .records import NewEntry, PayloadState, StoredEntry
+from .rows import entry_tag, pack_u64, unpack_u64
+from .schema import PAYLOAD_INLINE
+
+PAYLOAD_HASH: Final = slice(-HASH_BYTES - SIGNATURE_BYTES, -SIGNATURE_BYTES)
+"""The payload hash and the signature are what an encoding ends with."""
+
+EntryRow = tuple[int, int, bytes, int, int, int, bytes, bytes, bytes | None]
+"""A row of `entries` as it is written."""
+ReadRow = tuple[int, bytes, int, int, bytes, bytes, bytes | None]
+"""One as it is read: ingest, seq, received_at, payload_state, hash, encoded, payload."""
+_Found = tuple[list[EntryRow], int, int]
+_stored: Final = partial(tuple.__new__, StoredEntry)
+
+
+class Place(NamedTuple):
+    """What the rows of a run have in common; `ingest` is that of the first."""
+
+    author: bytes
+    log_id: int
+    row_id: int
+    ingest: int
+    received_at: int
+    state: int = PAYLOAD_INLINE
+
+
+def rows_to_write(
+    entries: list[Any],
+    start: int,
+    place: Place,
+    hashes: dict[int, bytes],
+    encodings: dict[int, bytes],
+    hash_of: Callable[[int], bytes | None],
+) -> _Found:
+    """The rows of a run of new entries that begins at an index, and the bytes of their encodings
+    and of their payloads; of none if the first one is unusual.
+
+    None of them may be held, nor anything that links to them. `hashes` and `encodings` learn what
+    is taken; `hash_of` tells the hash of an entry that is not among `hashes`, None if it is not
+    held. Each link has to name what is held, and one of an entry's has to be (foreign.py).
+    """
+    if NATIVE is None:
+        return python_rows_to_write(entries, start, place, hashes, encodings, hash_of)
+    return NATIVE.rows_to_write(entries, start, place, hashes, encodings, hash_of)
+
+
+def python_rows_to_write(
+    entries: Sequence[object],
+    start: int,
+    place: Place,
+    hashes: dict[int, bytes],
+    encodings: dict[int, bytes],
+    hash_of: Callable[[int], bytes | None],
+) -> _Found:
+    """`rows_to_write` without the native core."""
+    # An end of the log, whose tag is 1, limits what is held of it.
+    begin = b"\x00" + place.author + encode_varu64(place.log_id)
+    _, _, row_id, ingest, received_at, state = place
+    rows: list[EntryRow] = []
+    encoded_bytes = payload_bytes = 0
+    before: int | None = None
+    for entry in islice(entries, start, None):
+        if not isinstance(entry, NewEntry):
+            break
+        seq, encoded, hash_, payload, _ = entry
+        if not isinstance(payload, bytes) or seq < 1 or before not in (None, seq - 1):
+            break
+        start_of_it = begin + encode_varu64(seq)
+        links = _links(seq, partial(_link_at, encoded, len(start_of_it)), hashes, hash_of)
+        size = len(payload)
+        head = b"".join((start_of_it, links or b"", encode_varu64(size)))
+        if (
+            links is None
+            or not encoded.startswith(head)
+            or len(encoded) != len(head) + HASH_BYTES + SIGNATURE_BYTES
+            or yamf_hash(encoded) != hash_
+            or yamf_hash(payload) != encoded[PAYLOAD_HASH]
+        ):
+            break
+        hashes[seq], encodings[seq], before = hash_, encoded, seq
+        tag = entry_tag(ingest, row_id, received_at, state)
+        rows.append(
+            (ingest, row_id, pack_u64(seq), received_at, state, tag, hash_, encoded, payload)
+        )
+        ingest += 1
+        encoded_bytes += len(encoded)
+        payload_bytes += size
+    return rows, encoded_bytes, payload_bytes
+
+
+def _link_at(encoded: bytes, offset: int, index: int) -> bytes:
+    offset += index * HASH_BYTES
+    return encoded[offset : offset + HASH_BYTES]
+
+
+def _links(
+    seq: int,
+    given: Callable[[int], bytes],
+    hashes: dict[int, bytes],
+    hash_of: Callable[[int], bytes | None],
+) -> bytes | None:
+    """The links that an entry has to have, None if nothing that it links to is held.
+
+    `given` tells its first or its second one: of what is not held it may have any.
+    """
+    if seq == 1:
+        return b""
+    far = lipmaa(seq)
+    back = hashes.get(seq - 1) or hash_of(seq - 1)
+    if far == seq - 1:
+        return back
+    link = hashes.get(far) or hash_of(far)
+    if link is None and back is None:
+        return None
+    return (link or given(0)) + (back or given(1))
+
+
+def rows_read(rows: list[ReadRow], key: LogKey, start: int) -> list[StoredEntry]:
+    """The entries of rows, from `start` on and ascending, up to the first row that is unusual."""
+    if NATIVE is None:
+        return python_rows_read(rows, key, start)
+    found = NATIVE.rows_read(rows, key, start, PAYLOAD_INLINE, PayloadState.PRESENT)
+    return list(map(_stored, found))
+
+
+def python_rows_read(rows: Sequence[ReadRow], key: LogKey, start: int) -> list[StoredEntry]:
+    """`rows_read` without the native core."""
+    prefix = key.author + encode_varu64(key.log_id)
+    found: list[StoredEntry] = []
+    for ingest, blob, received_at, state, hash_, encoded, payload in rows:
+        seq = unpack_u64(blob)
+        # An index and its table that disagree could send a caller round in circles.
+        if (
+            seq < start
+            or state != PAYLOAD_INLINE
+            or payload is None
+            or not encoded.startswith(prefix + encode_varu64(seq), 1)
+            or yamf_hash(encoded) != hash_
+            or yamf_hash(payload) != encoded[PAYLOAD_HASH]
+        ):
+            break
+        start = seq + 1
+        present, size = PayloadState.PRESENT, len(payload)
+        found.append(
+            StoredEntry(key, seq, ingest, encoded, hash_, received_at, present, payload, size, 0)
+        )
+    return found

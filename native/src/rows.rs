@@ -1,0 +1,300 @@
+//! Rows of a store's entries, many at once: what is to be written, and what was read;
+//! `logstore/usual.py`.
+//!
+//! Only the usual ones are taken: small payloads, numbers that go on, links that are known, hashes that
+//! are right. At the first that is otherwise both functions stop, and Python judges it.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyTuple};
+
+use crate::guard::guarded;
+use crate::hashing::{HASH_BYTES, unlocked, yamf};
+use crate::lipmaa::lipmaa;
+use crate::varu64;
+
+const SIGNATURE_BYTES: usize = 64;
+
+/// What all encodings of a log have behind the tag.
+fn prefix(author: &[u8], log_id: u64) -> Vec<u8> {
+    let mut made = author.to_vec();
+    varu64::put(&mut made, log_id);
+    made
+}
+
+/// Where the number of an entry ends, if the encoding is of this log and this number.
+fn number_end(encoded: &[u8], prefix: &[u8], seq: u64) -> Option<usize> {
+    let mut number = Vec::with_capacity(9);
+    varu64::put(&mut number, seq);
+    let rest = encoded.get(1..)?.strip_prefix(prefix)?;
+    rest.starts_with(&number).then(|| 1 + prefix.len() + number.len())
+}
+
+/// The hash of the payload that an encoding names.
+fn payload_hash(encoded: &[u8]) -> Option<&[u8]> {
+    let end = encoded.len().checked_sub(SIGNATURE_BYTES)?;
+    encoded.get(end.checked_sub(HASH_BYTES)?..end)
+}
+
+/// An entry with its payload, as Python gave it.
+struct Given<'py> {
+    seq: u64,
+    encoded: Bound<'py, PyBytes>,
+    hash: Bound<'py, PyBytes>,
+    payload: Bound<'py, PyBytes>,
+}
+
+impl<'py> Given<'py> {
+    /// From (seq, encoding, hash, payload, ..); None if it is anything else.
+    fn from(entry: &Bound<'py, PyAny>) -> Option<Given<'py>> {
+        let entry = entry.cast::<PyTuple>().ok()?;
+        Some(Given {
+            seq: entry.get_item(0).ok()?.extract().ok()?,
+            encoded: entry.get_item(1).ok()?.cast_into().ok()?,
+            hash: entry.get_item(2).ok()?.cast_into().ok()?,
+            payload: entry.get_item(3).ok()?.cast_into().ok()?,
+        })
+    }
+}
+
+/// How many, from the first on, have the hashes that they say.
+fn sound<'a>(py: Python<'_>, given: impl Iterator<Item = &'a Given<'a>>) -> usize {
+    let slices: Vec<[&[u8]; 3]> = given
+        .map(|each| [each.encoded.as_bytes(), each.hash.as_bytes(), each.payload.as_bytes()])
+        .collect();
+    let bytes = slices.iter().flatten().map(|each| each.len()).sum();
+    unlocked(py, bytes, || {
+        let is_sound = |[encoded, hash, payload]: &&[&[u8]; 3]| {
+            yamf(encoded)[..] == **hash && payload_hash(encoded) == Some(&yamf(payload)[..])
+        };
+        slices.iter().take_while(is_sound).count()
+    })
+}
+
+/// Whether an encoding, from the end of its number on, has these links as far as they are known, this
+/// size, and room for a payload hash and a signature.
+fn ends_so(encoded: &[u8], number_end: usize, links: &[Option<&[u8]>], size: usize) -> bool {
+    let mut at = number_end;
+    for link in links {
+        let given = encoded.get(at..at + HASH_BYTES);
+        if given.is_none() || link.is_some_and(|known| given != Some(known)) {
+            return false;
+        }
+        at += HASH_BYTES;
+    }
+    let mut digits = Vec::with_capacity(9);
+    varu64::put(&mut digits, size as u64);
+    encoded.get(at..).is_some_and(|rest| rest.starts_with(&digits))
+        && encoded.len() == at + digits.len() + HASH_BYTES + SIGNATURE_BYTES
+}
+
+/// What entry `seq` links to: the hashes of its lipmaalink, if it has one, and of its backlink, each if
+/// it is known.
+fn links<'py>(
+    earlier: &[Given<'py>],
+    hashes: &Bound<'py, PyDict>,
+    hash_of: &Bound<'py, PyAny>,
+    seq: u64,
+) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+    let hash = |to: u64| -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let first = earlier.first().map_or(seq, |first| first.seq);
+        if let Some(index) = to.checked_sub(first) {
+            return Ok(earlier.get(index as usize).map(|each| each.hash.clone()));
+        }
+        let found = match hashes.get_item(to)? {
+            Some(found) => found,
+            None => hash_of.call1((to,))?,
+        };
+        Ok(if found.is_none() { None } else { Some(found.cast_into()?) })
+    };
+    let far = lipmaa(seq);
+    Ok(match seq {
+        1 => Vec::new(),
+        _ if far == seq - 1 => vec![hash(far)?],
+        _ => vec![hash(far)?, hash(seq - 1)?],
+    })
+}
+
+const CRC32_OF_BYTE: [u32; 256] = crc32_of_byte();
+
+const fn crc32_of_byte() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut sum = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            sum = sum >> 1 ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
+            bit += 1;
+        }
+        table[byte] = sum;
+        byte += 1;
+    }
+    table
+}
+
+/// CRC-32 as of zlib.
+fn crc32(data: &[u8]) -> u32 {
+    let step = |sum: u32, &byte: &u8| CRC32_OF_BYTE[(sum as u8 ^ byte) as usize] ^ sum >> 8;
+    !data.iter().fold(u32::MAX, step)
+}
+
+/// `logstore.rows.entry_tag`.
+fn entry_tag(ingest: i64, log: i64, received_at: i64, state: u8) -> u32 {
+    let mut packed = [0; 25];
+    for (place, number) in packed.chunks_exact_mut(8).zip([ingest, log, received_at]) {
+        place.copy_from_slice(&number.to_be_bytes());
+    }
+    packed[24] = state;
+    crc32(&packed)
+}
+
+/// What the rows of a run have in common.
+#[derive(FromPyObject)]
+pub struct Place<'py> {
+    author: Bound<'py, PyBytes>,
+    log_id: u64,
+    /// Of the log.
+    row_id: i64,
+    /// Of the first row.
+    ingest: i64,
+    received_at: i64,
+    state: u8,
+}
+
+/// Equals `python_rows_to_write`.
+#[pyfunction]
+pub fn rows_to_write<'py>(
+    py: Python<'py>,
+    entries: &Bound<'py, PyList>,
+    start: usize,
+    place: Place<'py>,
+    hashes: &Bound<'py, PyDict>,
+    encodings: &Bound<'py, PyDict>,
+    hash_of: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyList>, usize, usize)> {
+    guarded(|| {
+        let prefix = prefix(place.author.as_bytes(), place.log_id);
+        let mut given: Vec<Given<'py>> = Vec::new();
+        for entry in entries.iter().skip(start) {
+            let Some(next) = Given::from(&entry) else { break };
+            if next.seq == 0
+                || given.last().is_some_and(|last| last.seq.checked_add(1) != Some(next.seq))
+            {
+                break;
+            }
+            let encoded = next.encoded.as_bytes();
+            let end = number_end(encoded, &prefix, next.seq);
+            // The end of a log is a tag of 1, and limits what is held of it.
+            let (Some(end), Some(0)) = (end, encoded.first()) else { break };
+            let links = links(&given, hashes, hash_of, next.seq)?;
+            let links: Vec<_> =
+                links.iter().map(|link| link.as_ref().map(|hash| hash.as_bytes())).collect();
+            // Without a path to entry 1 it cannot be stored.
+            let has_path = next.seq == 1 || links.iter().any(Option::is_some);
+            if !has_path || !ends_so(encoded, end, &links, next.payload.as_bytes().len()) {
+                break;
+            }
+            given.push(next);
+        }
+        given.truncate(sound(py, given.iter()));
+        let rows = PyList::empty(py);
+        let (mut encoded_bytes, mut payload_bytes) = (0, 0);
+        for (each, ingest) in given.iter().zip(place.ingest..) {
+            hashes.set_item(each.seq, &each.hash)?;
+            encodings.set_item(each.seq, &each.encoded)?;
+            let tag = entry_tag(ingest, place.row_id, place.received_at, place.state);
+            let row = (
+                ingest,
+                place.row_id,
+                PyBytes::new(py, &each.seq.to_be_bytes()),
+                place.received_at,
+                place.state,
+                tag,
+                &each.hash,
+                &each.encoded,
+                &each.payload,
+            );
+            rows.append(row)?;
+            encoded_bytes += each.encoded.as_bytes().len();
+            payload_bytes += each.payload.as_bytes().len();
+        }
+        Ok((rows, encoded_bytes, payload_bytes))
+    })
+}
+
+/// A row that was read: (ingest, seq, received_at, state, hash, encoding, payload).
+struct Read<'py> {
+    ingest: Bound<'py, PyInt>,
+    received_at: Bound<'py, PyInt>,
+    given: Given<'py>,
+}
+
+impl<'py> Read<'py> {
+    /// None if its payload is not in it.
+    fn from(row: &Bound<'py, PyAny>, state: u8) -> Option<Read<'py>> {
+        let row = row.cast::<PyTuple>().ok()?;
+        let seq = row.get_item(1).ok()?.cast_into::<PyBytes>().ok()?;
+        let found: u8 = row.get_item(3).ok()?.extract().ok()?;
+        if found != state {
+            return None;
+        }
+        Some(Read {
+            ingest: row.get_item(0).ok()?.cast_into().ok()?,
+            received_at: row.get_item(2).ok()?.cast_into().ok()?,
+            given: Given {
+                seq: u64::from_be_bytes(seq.as_bytes().try_into().ok()?),
+                encoded: row.get_item(5).ok()?.cast_into().ok()?,
+                hash: row.get_item(4).ok()?.cast_into().ok()?,
+                payload: row.get_item(6).ok()?.cast_into().ok()?,
+            },
+        })
+    }
+}
+
+/// Equals `python_rows_read`.
+#[pyfunction]
+pub fn rows_read<'py>(
+    py: Python<'py>,
+    rows: &Bound<'py, PyList>,
+    key: &Bound<'py, PyTuple>,
+    start: u64,
+    state: u8,
+    present: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyList>> {
+    guarded(|| {
+        let (author, log_id): (Bound<'py, PyBytes>, u64) = key.extract()?;
+        let prefix = prefix(author.as_bytes(), log_id);
+        let mut next = start;
+        let mut read: Vec<Read<'py>> = Vec::with_capacity(rows.len());
+        for row in rows.iter() {
+            let Some(each) = Read::from(&row, state) else { break };
+            let given = &each.given;
+            if given.seq < next || number_end(given.encoded.as_bytes(), &prefix, given.seq).is_none() {
+                break;
+            }
+            let after = given.seq.checked_add(1);
+            read.push(each);
+            let Some(after) = after else { break };
+            next = after;
+        }
+        let count = sound(py, read.iter().map(|each| &each.given));
+        let entries = PyList::empty(py);
+        for each in &read[..count] {
+            let given = &each.given;
+            let size = given.payload.as_bytes().len();
+            entries.append((
+                key,
+                given.seq,
+                &each.ingest,
+                &given.encoded,
+                &given.hash,
+                &each.received_at,
+                present,
+                &given.payload,
+                size,
+                0,
+            ))?;
+        }
+        Ok(entries)
+    })
+}

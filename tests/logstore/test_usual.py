@@ -1,0 +1,249 @@
+"""Runs of usual entries: taken alike by the native core and by Python, and as one by one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore import (
+    Fault,
+    NewEntry,
+    PayloadState,
+    Store,
+    StoreDamaged,
+    StoredEntry,
+    foreign,
+    reading,
+)
+from logstore.schema import PAYLOAD_FILE, PAYLOAD_INLINE
+from logstore.usual import (
+    Place,
+    ReadRow,
+    python_rows_read,
+    python_rows_to_write,
+    rows_read,
+    rows_to_write,
+)
+from tests.logstore.authors import AuthorLog
+from wire import NATIVE, NATIVE_STATE, U64_MAX, LogKey, yamf_hash
+
+needs_core = pytest.mark.skipif(NATIVE is None, reason=f"native core: {NATIVE_STATE}")
+
+COUNT = 45
+LOGS = {log_id: AuthorLog(log_id=log_id) for log_id in (0, 248, U64_MAX)}
+ENTRIES = {
+    log_id: [
+        log.add(seq, b"%d" % seq * (100 if seq % 7 == 0 else 3), is_end=seq == COUNT)
+        for seq in range(1, COUNT + 1)
+    ]
+    for log_id, log in LOGS.items()
+}
+HOWS = (
+    "encoding",
+    "encoding and not its hash",
+    "longer encoding",
+    "shorter encoding",
+    "hash",
+    "payload",
+    "longer payload",
+    "no payload",
+    "number",
+)
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    """The same but for one bit."""
+    changed = bytearray(data)
+    changed[at % len(changed)] ^= 1
+    return bytes(changed)
+
+
+def with_encoding(entry: NewEntry, encoded: bytes) -> NewEntry:
+    return entry._replace(encoded=encoded, hash=yamf_hash(encoded))
+
+
+def changed(entry: NewEntry, how: str, at: int) -> NewEntry:
+    """An entry that is otherwise in one way."""
+    payload, encoded = entry.payload, entry.encoded
+    assert payload is None or isinstance(payload, bytes)
+    match how:
+        case "encoding":
+            return with_encoding(entry, flipped(encoded, at))
+        case "encoding and not its hash":
+            return entry._replace(encoded=flipped(encoded, at))
+        case "longer encoding":
+            return with_encoding(entry, encoded + b"\0")
+        case "shorter encoding":
+            return with_encoding(entry, encoded[: at % len(encoded)])
+        case "hash":
+            return entry._replace(hash=yamf_hash(b"another"))
+        case "payload":
+            return entry._replace(payload=flipped(payload or b"?", at))
+        case "longer payload":
+            return entry._replace(payload=(payload or b"") + b"!")
+        case "no payload":
+            return entry._replace(payload=None)
+        case _:
+            return entry._replace(seq=entry.seq + at % 3)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[LogKey, list[NewEntry]]:
+    """Entries of a log, some of which may lack or be otherwise."""
+    log_id = draw(st.sampled_from(sorted(LOGS)))
+    first = draw(st.sampled_from([1, 1, 2, 13, 40]))
+    entries = ENTRIES[log_id][first - 1 : first + draw(st.integers(0, COUNT))]
+    for _ in range(draw(st.integers(0, 2))):
+        if not entries:
+            break
+        place = draw(st.integers(0, len(entries) - 1))
+        how = draw(st.sampled_from((*HOWS, "left out", "twice")))
+        if how == "left out":
+            some = []
+        elif how == "twice":
+            some = [entries[place]] * 2
+        else:
+            some = [changed(entries[place], how, draw(st.integers(0, 400)))]
+        entries = [*entries[:place], *some, *entries[place + 1 :]]
+    return LOGS[log_id].key, entries
+
+
+# Both ways are one.
+
+
+@needs_core
+@given(batches(), st.sets(st.integers(1, COUNT)), st.integers(0, 3))
+def test_a_run_to_be_written_is_taken_alike(
+    batch: tuple[LogKey, list[NewEntry]], held: set[int], start: int
+) -> None:
+    key, entries = batch
+    hashes = {each.seq: each.hash for each in ENTRIES[key.log_id]}
+    place = Place(*key, row_id=3, ingest=1 << 40, received_at=1_700_000_000_000_000)
+    known = {seq: hashes[seq] for seq in held if seq % 2}
+    hash_of = {seq: hashes[seq] for seq in held}.get
+    found: list[object] = []
+    for take in (python_rows_to_write, rows_to_write):
+        learnt, encodings = dict(known), dict[int, bytes]()
+        rows = take(list(entries), start, place, learnt, encodings, hash_of)
+        found.append((rows, learnt, encodings))
+    assert found[0] == found[1]
+
+
+@needs_core
+@given(batches(), st.integers(0, COUNT), st.sampled_from([None, "state", "number", "order"]))
+def test_a_run_that_was_read_is_taken_alike(
+    batch: tuple[LogKey, list[NewEntry]], start: int, how: str | None
+) -> None:
+    key, entries = batch
+    rows = [
+        read_row(n, each, PAYLOAD_FILE if how == "state" and n == 5 else PAYLOAD_INLINE)
+        for n, each in enumerate(entries)
+    ]
+    if how == "number" and rows:
+        rows[-1] = (rows[-1][0], bytes(8), *rows[-1][2:])
+    if how == "order":
+        rows.reverse()
+    assert rows_read(rows, key, start) == python_rows_read(rows, key, start)
+
+
+def read_row(ingest: int, entry: NewEntry, state: int) -> ReadRow:
+    """The row of an entry as a statement gives it."""
+    payload = entry.payload
+    assert payload is None or isinstance(payload, bytes)
+    blob = entry.seq.to_bytes(8, "big")
+    return ingest, blob, -ingest, state, entry.hash, entry.encoded, payload
+
+
+@pytest.mark.parametrize("log_id", sorted(LOGS))
+def test_all_that_is_usual_is_taken(log_id: int) -> None:
+    key, entries = LOGS[log_id].key, ENTRIES[log_id]
+    place = Place(*key, row_id=1, ingest=1, received_at=1)
+    rows, encoded_bytes, payload_bytes = rows_to_write(
+        list(entries), 0, place, {}, {}, lambda _: None
+    )
+    assert len(rows) == COUNT - 1
+    assert encoded_bytes == sum(len(each.encoded) for each in entries[:-1])
+    assert payload_bytes == sum(len(row[8] or b"") for row in rows)
+    read = rows_read([read_row(0, each, PAYLOAD_INLINE) for each in entries], key, 1)
+    assert [(each.key, each.seq) for each in read] == [(key, n) for n in range(1, COUNT + 1)]
+
+
+# And as each entry by itself.
+
+
+def outcome(store: Store, batches: Sequence[tuple[LogKey, list[NewEntry]]]) -> object:
+    """All that can be told of a store after these batches but the time."""
+    results = [store.put_many([batch], source="peer") for batch in batches]
+    told: list[object] = []
+    for key in sorted({key for key, _ in batches}):
+        info = store.log(key)
+        told.append(None if info is None else info._replace(newest_at=0))
+        read = store.read(key, 1, entries_max=1000, bytes_max=1 << 30, with_payload=False)
+        told.append([each._replace(received_at=0) for each in read])
+    faults = [each for each in store.verify() if isinstance(each, Fault)]
+    return results, told, store.position(), faults
+
+
+@given(st.lists(batches(), min_size=1, max_size=3))
+def test_runs_are_stored_as_one_entry_at_a_time(
+    given: list[tuple[LogKey, list[NewEntry]]],
+) -> None:
+    with Store.memory() as store:
+        in_runs = outcome(store, given)
+    with Store.memory() as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(foreign, "rows_to_write", lambda *_: ([], 0, 0))
+        assert outcome(store, given) == in_runs
+
+
+@pytest.mark.parametrize("log_id", sorted(LOGS))
+def test_what_runs_have_stored_is_found_to_be_sound(log_id: int) -> None:
+    with Store.memory() as store:
+        store.put_entries(LOGS[log_id].key, ENTRIES[log_id], source="peer")
+        assert not [each for each in store.verify() if isinstance(each, Fault)]
+        assert store.statistics().payloads == COUNT
+
+
+DAMAGES = (
+    "hash = zeroblob(66)",
+    "payload = x'00'",
+    "payload = NULL",
+    "encoded = zeroblob(300)",
+    "payload_state = 9",
+)
+
+
+@pytest.mark.parametrize("damage", ["", *DAMAGES])
+@pytest.mark.parametrize("room", [0, 1000, 20_000, 1 << 30])
+def test_runs_are_read_as_one_entry_at_a_time(
+    damage: str, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, entries = LOGS[0].key, ENTRIES[0]
+    with Store.memory() as store:
+        store.put_entries(key, entries[:20], source="peer")
+        store.put_entries(key, [entries[20]._replace(payload=None)], source="peer")
+        store.put_entries(key, entries[21:], source="peer")
+        if damage:
+            change(store, f"UPDATE entries SET {damage} WHERE ingest = 40")
+
+        def read() -> Sequence[StoredEntry] | str:
+            try:
+                return store.read(key, 2, entries_max=44, bytes_max=room, with_payload=False)
+            except StoreDamaged as error:
+                return str(error)
+
+        found = read()
+        monkeypatch.setattr(reading, "rows_read", lambda *_: [])
+        assert found == read()
+    if not damage and room == 1 << 30:
+        assert isinstance(found, list)
+        assert [each.seq for each in found] == list(range(2, COUNT + 1))
+        assert found[19].payload_state is PayloadState.MISSING
+
+
+def change(store: Store, statement: str) -> None:
+    """What a disk may do."""
+    database: Any = store
+    with database._database.write() as transaction:
+        transaction.db.execute(statement)
