@@ -54,10 +54,10 @@ impl Table {
             carry = usize::from(digit > half);
             if carry == 0 {
                 if digit > 0 {
-                    sum += row[digit - 1];
+                    sum += &row[digit - 1];
                 }
             } else if digit < 2 * half {
-                sum -= row[2 * half - digit - 1];
+                sum -= &row[2 * half - digit - 1];
             }
         }
         sum
