@@ -401,16 +401,16 @@ class Inbound:
         if not run.entries:
             return False
         self._arrived_bytes += self._decoder.consumed - before
-        last = len(run.entries) - 1
-        for index, entry in enumerate(run.entries):
-            position = incoming.position
-            incoming.position = position + 2
-            if run.mismatch is not None and index == last:
-                row = (entry.seq, entry.encoded, entry.entry_hash, None)
-                self._prover.ingest_whole(request, position, position + 1, row)
-                self._receiver.sent_wrong_payload(request, position, entry)
-            else:
-                self._prover.ingest_whole(request, position, position + 2, entry)
+        whole = run.entries if run.mismatch is None else run.entries[:-1]
+        if whole:
+            self._prover.ingest_run(request, whole)
+            incoming.position += 2 * len(whole)
+        if run.mismatch is not None:
+            wrong, position = run.entries[-1], incoming.position
+            incoming.position += 2
+            row = (wrong.seq, wrong.encoded, wrong.entry_hash, None)
+            self._prover.ingest_whole(request, position, position + 1, row)
+            self._receiver.sent_wrong_payload(request, position, wrong)
         incoming.last_was_sent = incoming.last_was_checked = True
         incoming.metadata_at = incoming.position - 2
         if run.mismatch is None:

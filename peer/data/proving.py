@@ -15,7 +15,7 @@ brought a part.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
@@ -40,7 +40,7 @@ from peer.protocol.events import (
 )
 from peer.protocol.notices import EntriesReceived, Notice, PayloadReceived
 from peer.protocol.request import OpenEntry, Request
-from wire import PIECE_BYTES_MAX
+from wire import PIECE_BYTES_MAX, RunEntry
 
 from .pinning import doubt, is_pinned
 
@@ -172,24 +172,35 @@ class Prover:
         payload_bytes = 0 if payload is None else len(payload)
         memory = len(encoded) + payload_bytes
         request.incoming.pending[begin] = None
+        self._booked(request).append(_Sent(begin, memory, seq, payload_bytes, is_new))
+        self.in_flight_bytes += memory
+        item = IngestItem(
+            request.ident, end, request.log, seq, encoded, entry_hash, payload, due_bytes, is_new
+        )
+        self._batch.append(item)
+
+    def ingest_run(self, request: Request, entries: Sequence[RunEntry]) -> None:
+        """Hand over entries with their payloads, the first of which begins at our cursor.
+
+        As `ingest_whole` of each: here go by most of all entries that there are.
+        """
+        ident, log, pending = request.ident, request.log, request.incoming.pending
+        begin = request.incoming.position
+        booked, batch = self._booked(request), self._batch
+        for seq, encoded, entry_hash, payload in entries:
+            payload_bytes = len(payload)
+            memory = len(encoded) + payload_bytes
+            pending[begin] = None
+            booked.append(_Sent(begin, memory, seq, payload_bytes, is_new=True))
+            self.in_flight_bytes += memory
+            begin += 2
+            batch.append(IngestItem(ident, begin, log, seq, encoded, entry_hash, payload))
+
+    def _booked(self, request: Request) -> deque[_Sent]:
         booked = self._sent.get(request.ident)
         if booked is None:
             booked = self._sent[request.ident] = (request, deque())
-        booked[1].append(_Sent(begin, memory, seq, payload_bytes, is_new))
-        self.in_flight_bytes += memory
-        self._batch.append(
-            IngestItem(
-                request.ident,
-                end,
-                request.log,
-                seq,
-                encoded,
-                entry_hash,
-                payload,
-                due_bytes,
-                is_new,
-            )
-        )
+        return booked[1]
 
     def keep_entry(self, request: Request, entry: OpenEntry, end: int) -> None:
         """The entry goes on without its payload, if it has not done so already."""

@@ -247,12 +247,13 @@ class Line(Generic[T]):
         """How many accounts there are of which something waits."""
         return sum(map(len, self._waiting.values()))
 
-    def put(self, account: Account, item: T) -> None:
+    def put(self, account: Account, *items: T) -> None:
         """Has something wait behind what waits of this account."""
-        self._came += 1
-        self._count += 1
-        below = self._waiting.setdefault(account.payer, {})
-        below.setdefault(account, deque()).append((self._came, item))
+        if items:
+            below = self._waiting.setdefault(account.payer, {})
+            below.setdefault(account, deque()).extend(enumerate(items, self._came + 1))
+            self._came += len(items)
+            self._count += len(items)
 
     def put_behind_all(self, make: Callable[[], T]) -> int:
         """Has something wait behind what waits of each account; of how many there are."""

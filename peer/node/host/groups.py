@@ -82,15 +82,17 @@ def grouped(entries: Iterable[Checked]) -> list[Group]:
     """Entries by request. Groups of the same log stand in the order in which the entries came."""
     groups: list[Group] = []
     latest: dict[tuple[Port, LogKey], Group] = {}
+    group: Group | None = None
     for entry in entries:
         handed = entry.handed
         if handed.refused:
             continue
-        place = (handed.port, handed.log)
-        group = latest.get(place)
         if group is None or group.handed is not handed:
-            group = latest[place] = Group(handed, [], 0)
-            groups.append(group)
+            place = (handed.port, handed.log)
+            group = latest.get(place)
+            if group is None or group.handed is not handed:
+                group = latest[place] = Group(handed, [], 0)
+                groups.append(group)
         group.items.append(entry.item)
         if entry.valid and handed.doomed is None:
             group.good += 1

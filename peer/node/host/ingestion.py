@@ -12,6 +12,8 @@ A transaction begins as soon as nothing is being checked that could join it; oth
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import trio
@@ -38,6 +40,7 @@ Commit = Callable[[list[Group]], Awaitable[None]]
 """Stores groups durably, tells their sessions, and tells all sessions what changed."""
 
 _Pending = tuple[Handed, IngestItem]
+_request_of = attrgetter("request")
 
 
 class _Batch(Struct, frozen=True):
@@ -79,10 +82,12 @@ class Ingestion:
 
     def submit(self, port: Port, items: Sequence[IngestItem]) -> None:
         """Takes received entries of a session."""
-        for item in items:
-            handed = port.handed(item.request, item.log)
-            handed.items += 1
-            self._line.put(port.account, (handed, item))
+        # Most are of one request, and come by hundreds.
+        for request, of_request in groupby(items, _request_of):
+            some = list(of_request)
+            handed = port.handed(request, some[0].log)
+            handed.items += len(some)
+            self._line.put(port.account, *((handed, item) for item in some))
         self._dispatch()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
