@@ -41,9 +41,10 @@ import trio
 
 from bamboo_cli.online import COLLECTOR_THRESHOLDS
 from bench import suite
-from bench.suite import MIB, Figures, Size, numbers, rounded
+from bench.suite import MIB, Size, numbers
 from bench.support.output import date_and_load, show
 from bench.support.processes import play_role, read_record, running, tell, used_cpu_s
+from bench.support.records import Figures, rounded
 from logstore import FULL, Store
 from peer.api import Peer
 from wire.native import NATIVE

@@ -19,6 +19,7 @@ from bench import suite
 from bench.support.output import show
 from bench.support.pipe import LONG
 from bench.support.processes import play_role
+from bench.support.records import Figures
 
 WORKLOADS = {
     "one small entry": suite.Size(1, 100),
@@ -60,7 +61,7 @@ def measure(name: str, size: suite.Size, rounds: int, *, far: bool) -> None:
     show(record)
 
 
-def median_of(figures: list[suite.Figures], name: str) -> float:
+def median_of(figures: list[Figures], name: str) -> float:
     return statistics.median(each[name] for each in figures)
 
 

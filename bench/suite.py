@@ -39,6 +39,7 @@ from bench.support import hypercore
 from bench.support.output import date_and_load, show
 from bench.support.pipe import LONG, carry
 from bench.support.processes import ENVIRONMENT, play_role, read_record, running, tell, used_cpu_s
+from bench.support.records import Figures, Measure, record_of, table
 from logstore import FULL, PolicyKind, Store, Subscription
 from peer.api import Peer
 from peer.node.pending import news_of
@@ -49,8 +50,6 @@ COMPRESSED_BYTES_MIN = 1 << 10
 WINDOW_BYTES = 1 << 16
 LIVE_PAUSE_S = 0.005
 """Between isolated appends: longer than one takes to be there."""
-
-Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -67,28 +66,6 @@ class Size:
     def total(self) -> int:
         """Entries of all logs."""
         return self.entries * self.logs
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One line of the table. `key`: the figure of a round that it is about."""
-
-    workload: str
-    key: str
-    unit: str
-    yardstick: str | None = None
-    """The figure of the yardstick that it stands beside."""
-    limit: str | None = None
-    goal_ratio: float | None = None
-    """To the yardstick."""
-    goal_of_limit: float | None = None
-    goal: float | None = None
-    """In the unit itself; for times, at most."""
-
-    @property
-    def less_is_better(self) -> bool:
-        """Whether it is a time."""
-        return self.unit in ("ms", "s", "us")
 
 
 @dataclass(frozen=True)
@@ -215,11 +192,27 @@ def of_many(part: int) -> list[Workload]:
     return [
         Workload(
             partial(replica, Size(20, 256, logs=1000 // part)),
-            (Measure(f"{1000 // part} logs of 20 entries", "per_s", "entries/s"),),
+            (
+                Measure(
+                    f"{1000 // part} logs of 20 entries",
+                    "per_s",
+                    "entries/s",
+                    limit="replica",
+                    goal_of_limit=2 / 3,
+                ),
+            ),
         ),
         Workload(
-            partial(replica, Size(4000 // part, 256), metadata_first=True),
-            (Measure("metadata to full, 256 bytes", "fill_per_s", "entries/s"),),
+            partial(replica, Size(20_000 // part, 256), metadata_first=True),
+            (
+                Measure(
+                    "metadata to full, 256 bytes",
+                    "fill_per_s",
+                    "entries/s",
+                    limit="replica",
+                    goal_of_limit=0.7,
+                ),
+            ),
         ),
         Workload(
             partial(replica, Size(1, 256, logs=10_000 // part), reconnect=True),
@@ -266,7 +259,7 @@ def of_megabytes(entries: int) -> Figures:
     return {**figures, "mb_per_s": figures["replicate_per_s"] * MIB / 1e6}
 
 
-# Rounds, and what is made of them
+# Rounds
 
 
 def measure_all(chosen: list[Workload], rounds: int) -> list[dict[str, object]]:
@@ -278,6 +271,7 @@ def measure_all(chosen: list[Workload], rounds: int) -> list[dict[str, object]]:
         "payload": (limits.payload_mb_per_s(), "hash, send, hash and write on all cores"),
         "commits": (limits.two_commits_ms(), "two synced commits"),
         "pipe": (LONG.bytes_per_s / 1e6, "the pipe's rate"),
+        "replica": (replica_per_s(), "a new replica of one log of 20,000 entries"),
         "round trips": (3 * LONG.round_trip_s, "round trips: TCP's, credit, a proposal"),
     }
     records: list[dict[str, object]] = []
@@ -296,85 +290,9 @@ def measure_all(chosen: list[Workload], rounds: int) -> list[dict[str, object]]:
     return records
 
 
-def record_of(
-    measure: Measure,
-    figures: list[Figures],
-    theirs: list[Figures],
-    at_best: Mapping[str, tuple[float, str]],
-    *,
-    native: bool,
-) -> dict[str, object]:
-    """One measure as it is told."""
-    values = sorted(each[measure.key] for each in figures)
-    value = statistics.median(values)
-    record: dict[str, object] = {
-        "workload": measure.workload,
-        "native": native,
-        "value": rounded(value),
-        "unit": measure.unit,
-        "spread": [rounded(values[0]), rounded(values[-1])],
-    }
-    met: list[bool] = []
-    goals: list[str] = []
-    if measure.yardstick is not None and theirs:
-        beside = statistics.median(each[measure.yardstick] for each in theirs)
-        record |= {
-            "yardstick": "hypercore",
-            "yardstick_value": rounded(beside),
-            "ratio": rounded(value / beside),
-        }
-        if measure.goal_ratio is not None:
-            goals.append(f"{measure.goal_ratio:g} x hypercore")
-            met.append(value / beside >= measure.goal_ratio)
-    if measure.limit is not None:
-        best, what = at_best[measure.limit]
-        share = best / value if measure.less_is_better else value / best
-        record |= {"limit": what, "limit_value": rounded(best), "of_limit": rounded(share)}
-        if measure.goal_of_limit is not None:
-            goals.append(f"{measure.goal_of_limit:.0%} of the limit")
-            met.append(share >= measure.goal_of_limit)
-    if measure.goal is not None:
-        goals.append(f"{measure.goal:g} {measure.unit}")
-        met.append(value <= measure.goal)
-    if goals:
-        record |= {"goal": ", ".join(goals), "met": all(met)}
-    for name in ("cpu_us", "rss_mb"):
-        record[name] = rounded(statistics.median(each[name] for each in figures))
-    return record
-
-
-def table(records: list[dict[str, object]]) -> list[str]:
-    """What people look at: a line for each measure, with the native core and without."""
-    lines = [("workload", "", "native", "without", "hypercore", "ratio", "of limit", "goal", "met")]
-    pairs = {(record["workload"], record["native"]): record for record in records}
-    for (workload, native), record in pairs.items():
-        if not native:
-            continue
-        without = pairs[workload, False]
-        share = record.get("of_limit")
-        lines.append(
-            (
-                str(workload),
-                str(record["unit"]),
-                f"{record['value']:,}",
-                f"{without['value']:,}",
-                f"{record.get('yardstick_value', '')}",
-                f"{record.get('ratio', '')}",
-                "" if not isinstance(share, float) else f"{share:.0%}",
-                str(record.get("goal", "")),
-                "" if "met" not in record else "yes" if record["met"] else "no",
-            )
-        )
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
-
-
-def rounded(value: float) -> float:
-    """Three digits that count."""
-    return float(f"{value:.3g}") if abs(value) < 1000 else round(value)
+def replica_per_s() -> float:
+    """What is to be come near to where entries are of many logs, or come in two steps."""
+    return statistics.median(replica(Size(20_000, 256))["per_s"] for _ in range(3))
 
 
 # One round
