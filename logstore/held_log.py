@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from wire import U64_MAX
 
 from .keeping import load_askable
-from .reading import load_hashes, read_entries_of
+from .reading import load_hashes, load_partials, read_entries_of
 from .rows import LogRow
 from .runs import is_held, load_runs
 
@@ -56,6 +56,11 @@ class HeldLog:
             return load_askable(
                 db, self._row, from_seq, sizes, limit, author=self._author, now_us=now_us
             )
+
+    def begun_payloads(self) -> dict[int, int]:
+        """How many bytes are held of each payload that is held in part."""
+        with self._database.read() as db:
+            return load_partials(db, self._row.key)
 
     def runs(self, runs_from: int = 1, *, limit: int) -> list[tuple[int, int]]:
         """`Store.runs` of this log."""

@@ -21,7 +21,7 @@ from peer.protocol.commands import Command
 from peer.protocol.config import WRITE_BYTES_MAX, SessionConfig
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import ArrivalChanged, Event, LogChanged
-from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadReceived, SetUp
+from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadsReceived, SetUp
 from peer.protocol.tracing import Tracer
 from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
@@ -591,7 +591,7 @@ class Session:
             case EntriesReceived():
                 self._entries[0] += notice.entries
                 self._payload_bytes[0] += notice.payload_bytes
-            case PayloadReceived():
+            case PayloadsReceived():
                 self._payload_bytes[0] += notice.payload_bytes
             case EntriesSent():
                 self._entries[1] += notice.entries

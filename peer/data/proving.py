@@ -38,7 +38,7 @@ from peer.protocol.events import (
     Refusal,
     Verdict,
 )
-from peer.protocol.notices import EntriesReceived, Notice, PayloadReceived
+from peer.protocol.notices import EntriesReceived, Notice, PayloadsReceived
 from peer.protocol.request import OpenEntry, Request
 from wire import PIECE_BYTES_MAX, RunEntry
 
@@ -272,14 +272,13 @@ class Prover:
             del self._sent[ident]
         if proved and done:
             new = [item for item in done if item.is_new]
+            behind = [item for item in done if not item.is_new]
             if new:
                 total = sum(item.payload_bytes for item in new)
                 self._notices.append(EntriesReceived(request.log, new[-1].seq, len(new), total))
-            self._notices += [
-                PayloadReceived(request.log, item.seq, item.payload_bytes)
-                for item in done
-                if not item.is_new
-            ]
+            if behind:
+                total = sum(item.payload_bytes for item in behind)
+                self._notices.append(PayloadsReceived(request.log, behind[-1].seq, total))
             self._finish_ready(request)
         return request
 
@@ -428,7 +427,7 @@ class Prover:
             return None
         if event.verdict is Verdict.VALID:
             came = entry.payload_bytes - sink.offset
-            self._notices.append(PayloadReceived(request.log, entry.seq, came))
+            self._notices.append(PayloadsReceived(request.log, entry.seq, came))
             return None
         if event.verdict is Verdict.INVALID:
             detail = f"payload of entry {entry.seq}: {event.detail}"

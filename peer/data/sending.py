@@ -23,7 +23,7 @@ from typing import Protocol
 from peer.protocol.commands import Command, ReadEntries
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import HeldEntry
-from peer.protocol.notices import EntriesSent, Notice
+from peer.protocol.notices import Notice, note_sent
 from peer.protocol.request import NEVER, Request
 from peer.protocol.sequence import METADATA, Sequence
 from peer.protocol.tracing import Tracer
@@ -326,7 +326,7 @@ class Sender:
         self._packer.went_raw(payloads_size, outgoing.trial)
         outgoing.position += 2 * len(rows)
         outgoing.metadata_at = outgoing.position - 2
-        self._notices.append(EntriesSent(request.log, rows[-1][0], len(rows), payloads_size))
+        note_sent(self._notices, request.log, rows[-1][0], len(rows), payloads_size)
         return data
 
     def _metadata(self, request: Request, base: Sequence, row: HeldEntry) -> bytes:
@@ -334,7 +334,7 @@ class Sender:
         with_backlink = _with_backlink(request, base, row.seq)
         outgoing.metadata_at = outgoing.position
         outgoing.position += 1
-        self._notices.append(EntriesSent(request.log, row.seq, 1, 0))
+        note_sent(self._notices, request.log, row.seq, 1, 0)
         return encode_metadata_packet(row.encoded, request.log.log_id, row.seq, with_backlink)
 
     def _notifies(self, request: Request, base: Sequence) -> bytes:

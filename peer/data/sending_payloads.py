@@ -14,7 +14,7 @@ from typing import Protocol
 from peer.protocol.commands import Command, ReadPayload, StopReading
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import HeldEntry, PayloadRead, PayloadWithdrawn
-from peer.protocol.notices import EntriesSent, Notice
+from peer.protocol.notices import Notice, note_sent
 from peer.protocol.request import NOTHING, Request
 from wire import (
     CancelReason,
@@ -97,7 +97,7 @@ class PayloadSender:
             outgoing.position += 1
             outgoing.progress = 0
             outgoing.in_piece = False
-            self._notices.append(EntriesSent(request.log, row.seq, 0, size))
+            note_sent(self._notices, request.log, row.seq, 0, size)
             self._skips.both_have(request.log, row.seq)
         return packets
 

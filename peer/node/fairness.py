@@ -52,7 +52,7 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
-from peer import EntriesReceived, EntriesSent, Interests, Notice, PayloadReceived, RequestCancelled
+from peer import EntriesReceived, EntriesSent, Interests, Notice, PayloadsReceived, RequestCancelled
 
 T = TypeVar("T")
 
@@ -442,11 +442,11 @@ class Seat:
         """Something was sent, or came and was verified, which is of use if it was asked for; or an
         offer of ours was answered."""
         match notice:
-            case EntriesReceived() | PayloadReceived() if not _is_asked_for(notice, interests):
+            case EntriesReceived() | PayloadsReceived() if not _is_asked_for(notice, interests):
                 return
             case EntriesSent() | EntriesReceived():
                 worth_s = ENTRY_WORTH_S * notice.entries + BYTE_WORTH_S * notice.payload_bytes
-            case PayloadReceived():
+            case PayloadsReceived():
                 worth_s = BYTE_WORTH_S * notice.payload_bytes
             case RequestCancelled(ours=True, by_us=False):
                 worth_s = REFUSAL_WORTH_S
@@ -464,6 +464,6 @@ class Seat:
             self.account.charge(perf_counter() - began, trio.current_time())
 
 
-def _is_asked_for(came: EntriesReceived | PayloadReceived, interests: Interests) -> bool:
+def _is_asked_for(came: EntriesReceived | PayloadsReceived, interests: Interests) -> bool:
     """Whether somebody here wants just this log, or this author's, and not only all there are."""
     return interests.names(came.log) or came.log in interests.own

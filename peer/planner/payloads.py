@@ -16,7 +16,7 @@ from .asks import Ask, AskKind
 from .ranges import Ranges, meet, range_with, union
 from .wanting import ALL_OF_IT, Wants, mended
 
-NAMED_MAX = 512
+NAMED_MAX = 1024
 """So many missing payloads are looked up at once if any are to be asked for: neighbours are asked
 for together. Bounded, since a log may lack a million, and the view of it is kept in memory."""
 

@@ -38,7 +38,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from peer.protocol.events import SourceChanged
-from peer.protocol.notices import Arriving, FetchEnded, Notice, PayloadReceived, PeerHolds
+from peer.protocol.notices import Arriving, FetchEnded, Notice, PayloadsReceived, PeerHolds
 from wire import LogKey
 
 from .source_records import (
@@ -141,7 +141,7 @@ class SourceBook:
         """A notice of a session."""
         if isinstance(notice, Arriving):
             seat.came(notice.data_bytes, now)
-        touches = Arriving | PayloadReceived | PeerHolds | FetchEnded
+        touches = Arriving | PayloadsReceived | PeerHolds | FetchEnded
         if not isinstance(notice, touches) or (state := self._logs.get(notice.log)) is None:
             return
         match notice:
@@ -151,8 +151,8 @@ class SourceBook:
                 if state.inside == before:
                     # It is looked at once this is stored, or when it is time: not for each piece.
                     return
-            case PayloadReceived():
-                if state.inside <= notice.seq:
+            case PayloadsReceived():
+                if state.inside <= notice.newest:
                     state.inside, state.offer = 0, None
             case PeerHolds():
                 listens = seat in state.seats and seat is not state.source

@@ -70,14 +70,15 @@ class EntriesReceived(Struct, frozen=True):
     payload_bytes: int
 
 
-class PayloadReceived(Struct, frozen=True):
-    """A payload that came behind its entry, or in pieces, was verified and is durable.
+class PayloadsReceived(Struct, frozen=True):
+    """Payloads that came behind their entries, or in pieces, were verified and are durable.
 
-    `payload_bytes`: how many of its bytes came here; of one that was gone on with, the rest.
+    `newest`: the entry of the last one. `payload_bytes`: how many of their bytes came here; of one
+    that was gone on with, the rest.
     """
 
     log: LogKey
-    seq: int
+    newest: int
     payload_bytes: int
 
 
@@ -86,6 +87,13 @@ class EntriesSent(Struct, frozen=True):
     newest: int
     entries: int
     payload_bytes: int
+
+    def with_more(self, newest: int, entries: int, payload_bytes: int) -> "EntriesSent":
+        """The same, and what was sent right behind it."""
+        entries += self.entries
+        return EntriesSent(
+            self.log, max(newest, self.newest), entries, payload_bytes + self.payload_bytes
+        )
 
 
 class NewestLearned(Struct, frozen=True):
@@ -138,7 +146,7 @@ Notice = (
     | RequestGivenUp
     | LimitMet
     | EntriesReceived
-    | PayloadReceived
+    | PayloadsReceived
     | EntriesSent
     | NewestLearned
     | PeerHolds
@@ -146,3 +154,17 @@ Notice = (
     | FetchEnded
     | SyncFinished
 )
+
+
+def note_sent(
+    notices: list[Notice], log: LogKey, newest: int, entries: int, payload_bytes: int
+) -> None:
+    """Adds `EntriesSent`: to the last one, if nothing else has happened since.
+
+    A payload sent by itself is a notice of its own, and each is heard of in five places.
+    """
+    last = notices[-1] if notices else None
+    if isinstance(last, EntriesSent) and last.log == log:
+        notices[-1] = last.with_more(newest, entries, payload_bytes)
+    else:
+        notices.append(EntriesSent(log, newest, entries, payload_bytes))

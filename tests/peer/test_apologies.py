@@ -6,7 +6,7 @@ import pytest
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.errors import RemoteViolation
-from peer.protocol.notices import PayloadReceived
+from peer.protocol.notices import PayloadsReceived
 from wire import (
     Adjust,
     Cancel,
@@ -190,8 +190,8 @@ def test_of_a_payload_that_is_gone_on_with_only_what_came_counts(held: int) -> N
     peer = resuming(right[:held])
     peer.data(raw(right[held:]))
     assert payload_of(peer, 1) == right
-    came = [each for each in peer.host.notices if isinstance(each, PayloadReceived)]
-    assert came == [PayloadReceived(LOG, 1, len(right) - held)]
+    came = [each for each in peer.host.notices if isinstance(each, PayloadsReceived)]
+    assert came == [PayloadsReceived(LOG, 1, len(right) - held)]
 
 
 def test_a_payload_of_which_bytes_were_passed_over_blames_nobody() -> None:

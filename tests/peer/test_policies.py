@@ -10,7 +10,7 @@ from peer.protocol.buckets import LogBucket
 from peer.protocol.commands import FinishPayload
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import Event, Interests, PayloadFinished, Refusal, Verdict
-from peer.protocol.notices import EntriesReceived, Limit, LimitMet, PayloadReceived, SyncFinished
+from peer.protocol.notices import EntriesReceived, Limit, LimitMet, PayloadsReceived, SyncFinished
 from tests.records import replace
 from wire import CancelReason, Grant, LogKey, Propose, encode_control, encode_request_cancelled
 
@@ -163,7 +163,7 @@ def test_a_small_payload_that_could_not_be_kept_is_asked_for_again(
     assert left.logs[LOG] == store_of(6).logs[LOG]
     assert set(tries) == {2, 3}
     assert not any(isinstance(each, EntriesReceived) for each in pair.hosts[0].notices)
-    received = [each.seq for each in pair.hosts[0].notices if isinstance(each, PayloadReceived)]
+    received = [each.newest for each in pair.hosts[0].notices if isinstance(each, PayloadsReceived)]
     assert sorted(received) == [2, 3]
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from peer.planner.source_book import BEHIND_MAX_S, GRACE_S, QUEUE_S, START_S, SourceBook
 from peer.planner.source_records import HOLD_FIRST_S, HOLD_MAX_S, SILENCE_S, WINDOW_S, SourceSeat
 from peer.protocol.events import SourceChanged
-from peer.protocol.notices import PayloadReceived
+from peer.protocol.notices import PayloadsReceived
 from wire import LogKey
 
 from .desk import LOG, LOGS, Desk, Shown, claimed, moments
@@ -93,7 +93,7 @@ def test_a_source_that_leaves_inside_a_large_payload_is_replaced() -> None:
     desk.brings(0, 4, inside=True)
     desk.leaves(0)
     assert desk.told == [("b", True)]
-    desk.book.took(desk.seats[1], PayloadReceived(LOG, 4, 10), desk.now)
+    desk.book.took(desk.seats[1], PayloadsReceived(LOG, 4, 10), desk.now)
     desk.book.leave(desk.seats[1], desk.now)
     desk.wait(10)
     assert (desk.source, desk.book.deadline) == (None, None)

@@ -14,7 +14,7 @@ from peer.protocol.notices import (
     Arriving,
     EntriesReceived,
     FetchEnded,
-    PayloadReceived,
+    PayloadsReceived,
     PeerHolds,
     RequestCancelled,
 )
@@ -91,10 +91,10 @@ class Node:
         return [n for n in self.links[number].hosts[self.side].notices if isinstance(n, kind)]
 
     def payload_bytes(self, number: int) -> int:
-        got: Iterator[EntriesReceived | PayloadReceived] = (
+        got: Iterator[EntriesReceived | PayloadsReceived] = (
             notice
             for notice in self.links[number].hosts[self.side].notices
-            if isinstance(notice, EntriesReceived | PayloadReceived)
+            if isinstance(notice, EntriesReceived | PayloadsReceived)
         )
         return sum(notice.payload_bytes for notice in got)
 

@@ -16,7 +16,7 @@ from peer import (
     Ingest,
     Ingested,
     Interests,
-    PayloadReceived,
+    PayloadsReceived,
     PeerHolds,
     RequestCancelled,
 )
@@ -106,7 +106,7 @@ def test_a_connection_earns_by_what_it_moves() -> None:
         for notice in (
             EntriesSent(log, 5, 50_000, 0),
             EntriesReceived(log, 5, 10_000, 0),
-            PayloadReceived(log, 5, 100_000_000),
+            PayloadsReceived(log, 5, 100_000_000),
             PeerHolds(log, 5, 5),
         ):
             seat.earn(notice, Interests(logs=frozenset((log,))))
@@ -133,7 +133,7 @@ def test_what_nobody_asked_for_by_name_earns_nothing(interests: Interests, count
         seat.account.charge(10.0, trio.current_time())
         log = LogKey(bytes(32), 0)
         seat.earn(EntriesReceived(log, 5, 1000 * 1000, 0), interests)
-        seat.earn(PayloadReceived(log, 5, 10**12), interests)
+        seat.earn(PayloadsReceived(log, 5, 10**12), interests)
         assert seat.account.spent_s(trio.current_time()) == pytest.approx(counts)
 
     trio.run(run, clock=trio.testing.MockClock())

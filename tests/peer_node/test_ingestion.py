@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from peer.node.host.groups import Group
@@ -185,3 +186,27 @@ async def test_idle_means_that_nothing_is_on_its_way() -> None:
         bench.disk.allowed.release()
         with trio.fail_after(30):
             await bench.ingestion.wait_idle()
+
+
+@pytest.mark.usefixtures("mock_clock")
+@pytest.mark.parametrize(("first_is_valid", "stored"), [(True, [1, 2, 3, 3]), (False, [])])
+async def test_where_only_a_payload_comes_no_signature_is_checked_again(
+    first_is_valid: bool, stored: list[int]
+) -> None:
+    async with running() as bench:
+        first, second, third = Author().items(1, 3)
+        payload_alone = replace(third, is_new=False)
+        items = [replace(first, is_new=True), replace(second, is_new=False), third, payload_alone]
+        groups: list[Group] = []
+
+        async def commit(some: list[Group]) -> None:
+            groups.extend(some)
+
+        bench.ingestion._commit = commit
+        bench.ingestion.submit(bench.port("p"), items)
+        (ticket,) = bench.verifier.tickets
+        assert ticket.entries == [first.encoded, third.encoded]
+        ticket.resolve(bytes((first_is_valid, 1)))
+        await wait_all_tasks_blocked()
+        # What the entry before it is refused for goes for the payload too.
+        assert [item.seq for group in groups for item in group.items[: group.good]] == stored

@@ -6,7 +6,7 @@ from peer import (
     Arriving,
     EntriesReceived,
     NewestLearned,
-    PayloadReceived,
+    PayloadsReceived,
     RequestCancelled,
     RequestConfirmed,
     RequestGivenUp,
@@ -89,11 +89,11 @@ def test_of_very_many_refusals_the_oldest_are_forgotten() -> None:
 
 @pytest.mark.parametrize(
     "over",
-    [PayloadReceived(LOG, 7, 10), RequestCancelled(4, LOG, CancelReason.COMPLETE, by_us=False)],
+    [PayloadsReceived(LOG, 7, 10), RequestCancelled(4, LOG, CancelReason.COMPLETE, by_us=False)],
     ids=["it is whole", "the request is over"],
 )
 def test_a_payload_is_on_its_way_until_it_is_whole_or_nobody_sends_it(
-    over: PayloadReceived | RequestCancelled,
+    over: PayloadsReceived | RequestCancelled,
 ) -> None:
     known = Knowledge()
     known.take(RequestConfirmed(4, LOG, ours=True, start=1, end=None), 0.0)

@@ -112,7 +112,10 @@ class Ingestion:
         ):
             entries = self._next_batch()
             if entries:
-                ticket = self._verifier.start([item.encoded for _, item in entries])
+                # Where only a payload comes, its entry is held, or stands before it in the same
+                # request: its signature was checked then, or is, and what it says of all others.
+                new = [item.encoded for _, item in entries if item.is_new]
+                ticket = self._verifier.start(new)
                 self._batches.append(_Batch(entries, ticket))
                 self._batch_started.unpark()
 
@@ -156,9 +159,10 @@ class Ingestion:
             await batch.ticket.done.wait()
             if not self._checked:
                 self._checked_at = trio.current_time()
-            verdicts = zip(batch.entries, batch.ticket.verdicts, strict=True)
+            verdicts = iter(batch.ticket.verdicts)
             self._checked.extend(
-                Checked(handed, item, bool(valid)) for (handed, item), valid in verdicts
+                Checked(handed, item, not item.is_new or bool(next(verdicts)))
+                for handed, item in batch.entries
             )
             self._batches.popleft()
             self._dispatch()

@@ -244,8 +244,10 @@ def _missing(
     if not (incomplete or told):
         incomplete = height in held.missing_payloads(height, sizes=sizes, limit=1)
     others = [seq for seq in seqs if seq != height]
-    tail = _partial_bytes(held, height) if incomplete else None
-    named = tuple((seq, _partial_bytes(held, seq)) for seq in others[:most])
+    # Hundreds may be named, and hardly any of them has been begun.
+    begun = held.begun_payloads() if others or incomplete else {}
+    tail = _partial_bytes(held, height, begun) if incomplete else None
+    named = tuple((seq, _partial_bytes(held, seq, begun)) for seq in others[:most])
     return tail, named, named[-1][0] if len(others) > most else None
 
 
@@ -261,8 +263,8 @@ def _missing_of_any_size(held: HeldLog, command: LookUp, limit: int) -> list[int
     return found
 
 
-def _partial_bytes(held: HeldLog, seq: int) -> int:
-    entry = _entry(held, seq)
+def _partial_bytes(held: HeldLog, seq: int, begun: Container[int]) -> int:
+    entry = _entry(held, seq) if seq in begun else None
     return 0 if entry is None else _resumable_bytes(entry)
 
 

@@ -14,7 +14,7 @@ from peer import (
     LogTable,
     NewestLearned,
     Notice,
-    PayloadReceived,
+    PayloadsReceived,
     PeerHolds,
     RequestCancelled,
     RequestConfirmed,
@@ -121,7 +121,7 @@ class Knowledge(Struct):
                 self._count_moved(notice.log, Moved(data_bytes=notice.data_bytes))
                 if notice.inside:
                     _remember(self.arriving, notice.log, notice.newest)
-            case PayloadReceived():
+            case PayloadsReceived():
                 self.arriving.pop(notice.log, None)
                 self.given_up.pop(notice.log, None)
             case EntriesReceived():
