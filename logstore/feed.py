@@ -3,16 +3,19 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from wire import LogKey
 
 from .missing import is_missing
-from .reading import checked_entry, load_partials
+from .reading import checked_entry, load_partials, some_rows
 from .records import Arrived, Change, PayloadState, StoredEntry
 from .rows import LogRow, unpack_u64
 from .runs import Run
 from .schema import PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
+from .usual import ReadRow, rows_read
 
 if TYPE_CHECKING:
     import apsw
@@ -143,31 +146,40 @@ def read_changes(
     """Like `load_changes`, the entries themselves: at least one, if there is one."""
     clause, values = selection.clause()
     rows = db.execute(
-        "SELECT ingest, author, log_id, seq, received_at, payload_state, hash, encoded, payload"
+        "SELECT author, log_id, ingest, seq, received_at, payload_state, hash, encoded, payload"
         f" {_FEED}{clause} ORDER BY ingest LIMIT ?",
         (after, *values, entries_max),
     )
     entries: list[StoredEntry] = []
-    keys: dict[tuple[bytes, bytes], LogKey] = {}
     partials: dict[LogKey, dict[int, int]] = {}
     room = bytes_max
-    for ingest, author, log_id, blob, received_at, state, hash_, encoded, payload in rows:
-        key = keys.get((author, log_id))
-        if key is None:
-            key = keys[author, log_id] = LogKey(author, unpack_u64(log_id))
+    # What came together is of one log, and in order.
+    for (author, log_id), of_log in groupby(rows, itemgetter(0, 1)):
+        key = LogKey(author, unpack_u64(log_id))
+        of_it = map(itemgetter(slice(2, None)), of_log)
+        while some := some_rows(of_it, room):
+            for entry in _checked(db, key, some, partials):
+                room -= len(entry.encoded) + len(entry.payload or b"")
+                if room < 0 and entries:
+                    return entries
+                entries.append(entry)
+    return entries
+
+
+def _checked(
+    db: "apsw.Connection",
+    key: LogKey,
+    rows: list[ReadRow],
+    partials: dict[LogKey, dict[int, int]],
+) -> list[StoredEntry]:
+    """The entries of rows of one log; `partials`: of logs, as far as they were needed."""
+    found = rows_read(rows, key, 0)
+    for ingest, blob, received_at, state, hash_, encoded, payload in rows[len(found) :]:
         if state == PAYLOAD_MISSING and key not in partials:
             partials[key] = load_partials(db, key)
-        entry = checked_entry(
-            key,
-            unpack_u64(blob),
-            (ingest, received_at, state, hash_, encoded, payload),
-            partials.get(key),
-        )
-        room -= len(encoded) + len(entry.payload or b"")
-        if room < 0 and entries:
-            break
-        entries.append(entry)
-    return entries
+        row = (ingest, received_at, state, hash_, encoded, payload)
+        found.append(checked_entry(key, unpack_u64(blob), row, partials.get(key)))
+    return found
 
 
 def _state(stored: int) -> PayloadState:

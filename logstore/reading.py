@@ -4,7 +4,6 @@ Only what may be served as verified is read: below a fork or an invalid entry, u
 """
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from wire import LogKey, decode_varu64, encode_varu64, tail_offset, yamf_hash
@@ -13,7 +12,7 @@ from .errors import PayloadUnavailable, StoreDamaged
 from .records import Fault, PayloadState, StoredEntry
 from .rows import LogRow, load_log, pack_u64, unpack_u64
 from .schema import FILE_PARTIAL, PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
-from .usual import PAYLOAD_HASH, rows_read
+from .usual import PAYLOAD_HASH, ReadRow, rows_read
 
 if TYPE_CHECKING:
     import apsw
@@ -26,8 +25,8 @@ _STATES: Final = {
 }
 _SINCE: Final = "SELECT seq FROM entries WHERE log = ? AND seq BETWEEN ? AND ? AND received_at >= ?"
 _COLUMNS: Final = "ingest, seq, received_at, payload_state, hash, encoded, payload"
-_AT_ONCE: Final = 32
-"""Rows taken from the database together: more may be too much where payloads are large."""
+_AT_ONCE: Final = 64
+"""Rows that are looked at together, if they have no more bytes than may be read."""
 
 
 def damaged(key: LogKey, seq: int, what: str) -> StoreDamaged:
@@ -108,7 +107,7 @@ def read_entries_of(
     entries: list[StoredEntry] = []
     room = bytes_max
     partials: dict[int, int] | None = None
-    while some := list(islice(rows, _AT_ONCE)):
+    while some := some_rows(rows, room):
         found = rows_read(some, key, start)
         for ingest, blob, received_at, state, hash_, encoded, payload in some[len(found) :]:
             seq = unpack_u64(blob)
@@ -125,6 +124,17 @@ def read_entries_of(
             entries.append(entry)
         start = entries[-1].seq + 1
     return entries
+
+
+def some_rows(rows: Iterable[ReadRow], room: int) -> list[ReadRow]:
+    """The next rows, up to the one for which there is no room any more, and not very many."""
+    some: list[ReadRow] = []
+    for row in rows:
+        some.append(row)
+        room -= len(row[5]) + len(row[6] or b"")
+        if room < 0 or len(some) == _AT_ONCE:
+            break
+    return some
 
 
 def checked_entry(

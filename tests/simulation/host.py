@@ -14,8 +14,8 @@ from typing import Generic, TypeVar, cast
 from logstore import Store, StoreError
 from peer.node.fairness import Account, Turns
 from peer.node.host.changes import News
-from peer.node.host.groups import Checked, Group, grouped
-from peer.node.host.ingestion import GROUP_ENTRIES_MAX, Ingestion
+from peer.node.host.groups import Group, grouped
+from peer.node.host.ingestion import GROUP_ENTRIES_MAX, Ingestion, Pending
 from peer.node.host.lane import Job, Lane, Settle
 from peer.node.host.port import Port
 from peer.node.host.store_host import StoreHost, makers
@@ -126,14 +126,16 @@ class SimIngestion(Ingestion):
     async def _unused(self, groups: list[Group]) -> None:
         raise AssertionError("the tasks of the product do not run here")
 
+    def _begin_checking(self, entries: list[Pending]) -> Ticket:
+        ticket = super()._begin_checking(entries)
+        if ticket.done.is_set():
+            self._pace.soon(self.collect)
+        return ticket
+
     def collect(self) -> None:
         """Takes the verdicts that are there, in the order of the batches."""
-        while self._batches and self._batches[0].ticket.verdicts:
-            batch = self._batches.popleft()
-            verdicts = zip(batch.entries, batch.ticket.verdicts, strict=True)
-            self._checked.extend(
-                Checked(book, item, bool(valid)) for (book, item), valid in verdicts
-            )
+        while self._batches and self._batches[0].ticket.done.is_set():
+            self._take_verdicts(self._batches.popleft())
         self._dispatch()
         self._store_soon()
 

@@ -39,12 +39,12 @@ measured elsewhere matters, and that little."""
 Commit = Callable[[list[Group]], Awaitable[None]]
 """Stores groups durably, tells their sessions, and tells all sessions what changed."""
 
-_Pending = tuple[Handed, IngestItem]
+Pending = tuple[Handed, IngestItem]
 _request_of = attrgetter("request")
 
 
 class _Batch(Struct, frozen=True):
-    entries: list[_Pending]
+    entries: list[Pending]
     ticket: Ticket
 
 
@@ -60,7 +60,7 @@ class Ingestion:
         self._now = now
         self._verifier = verifier
         self._commit = commit
-        self._line = Line[_Pending]()
+        self._line = Line[Pending]()
         self._batches: deque[_Batch] = deque()
         self._checked: deque[Checked] = deque()
         self._checked_at = 0.0
@@ -112,12 +112,18 @@ class Ingestion:
         ):
             entries = self._next_batch()
             if entries:
-                # Where only a payload comes, its entry is held, or stands before it in the same
-                # request: its signature was checked then, or is, and what it says of all others.
-                new = [item.encoded for _, item in entries if item.is_new]
-                ticket = self._verifier.start(new)
-                self._batches.append(_Batch(entries, ticket))
+                self._batches.append(_Batch(entries, self._begin_checking(entries)))
                 self._batch_started.unpark()
+
+    def _begin_checking(self, entries: list[Pending]) -> Ticket:
+        # Where only a payload comes, its entry is held, or stands before it in the same request:
+        # its signature was checked then, or is, and what it is refused for goes for the payload.
+        new = [item.encoded for _, item in entries if item.is_new]
+        if new:
+            return self._verifier.start(new)
+        nothing = Ticket(new)
+        nothing.resolve(b"")
+        return nothing
 
     def _may_begin(self) -> bool:
         """Whether something waits whose turn it may be; else `_go_on` asks when that is so."""
@@ -136,8 +142,8 @@ class Ingestion:
                 self._dispatch()
                 await trio.sleep_forever()
 
-    def _next_batch(self) -> list[_Pending]:
-        entries: list[_Pending] = []
+    def _next_batch(self) -> list[Pending]:
+        entries: list[Pending] = []
         now = self._now()
         while self._line and len(entries) < BATCH_ENTRIES_MAX:
             if entries and self._line.rests(now):
@@ -159,14 +165,15 @@ class Ingestion:
             await batch.ticket.done.wait()
             if not self._checked:
                 self._checked_at = trio.current_time()
-            verdicts = iter(batch.ticket.verdicts)
-            self._checked.extend(
-                Checked(handed, item, not item.is_new or bool(next(verdicts)))
-                for handed, item in batch.entries
-            )
+            self._take_verdicts(batch)
             self._batches.popleft()
             self._dispatch()
             self._batch_checked.unpark()
+
+    def _take_verdicts(self, batch: _Batch) -> None:
+        verdicts = iter(batch.ticket.verdicts)
+        for handed, item in batch.entries:
+            self._checked.append(Checked(handed, item, not item.is_new or bool(next(verdicts))))
 
     # To the disk
 
