@@ -25,6 +25,7 @@ from wire import (
     SIGNATURE_BYTES,
     U64_MAX,
     LogKey,
+    NeedMore,
     decode_varu64,
     encode_varu64,
     has_distinct_lipmaalink,
@@ -305,7 +306,10 @@ class _Batch:
 
     def _add(self, entry: NewEntry | ReadyEntry, tail: int) -> None:
         row, seq, encoded = self._row, entry.seq, entry.encoded
-        size, end = decode_varu64(encoded, tail)
+        try:
+            size, end = decode_varu64(encoded, tail)
+        except NeedMore:
+            size, end = 0, len(encoded)
         if len(encoded) != end + HASH_BYTES + SIGNATURE_BYTES:
             raise _RejectedError("the encoding has bytes too many or too few")
         state, payload = self._column(entry, size, encoded[end : end + HASH_BYTES])

@@ -408,3 +408,17 @@ def test_one_s_own_entries_may_come_back_from_a_peer(memory: Store, store: Store
     back = [NewEntry(e.seq, e.encoded, e.hash, e.payload) for e in entries]
     memory.put_entries(key, back, source="peer")
     assert memory.append([b"c"])[0].seq == 3
+
+
+def test_an_encoding_that_is_cut_short_is_refused(memory: Store) -> None:
+    log = AuthorLog()
+    first, second = log.add_all((1, 2))
+    memory.put_entries(log.key, [first], source="peer")
+    for length in range(len(second.encoded)):
+        encoded = second.encoded[:length]
+        cut = second._replace(encoded=encoded, hash=yamf_hash(encoded))
+        (result,) = memory.put_many([(log.key, [cut])], source="peer")
+        assert result.rejected is not None
+        assert result.rejected.seq == 2
+    assert seqs_served(memory, log) == [1]
+    assert memory.put_entries(log.key, [second], source="peer").stored == 1

@@ -55,7 +55,7 @@ HOWS = (
 
 def flipped(data: bytes, at: int) -> bytes:
     """The same but for one bit."""
-    changed = bytearray(data)
+    changed = bytearray(data or b"?")
     changed[at % len(changed)] ^= 1
     return bytes(changed)
 
@@ -76,7 +76,7 @@ def changed(entry: NewEntry, how: str, at: int) -> NewEntry:
         case "longer encoding":
             return with_encoding(entry, encoded + b"\0")
         case "shorter encoding":
-            return with_encoding(entry, encoded[: at % len(encoded)])
+            return with_encoding(entry, encoded[: at % (len(encoded) + 1)])
         case "hash":
             return entry._replace(hash=yamf_hash(b"another"))
         case "payload":
