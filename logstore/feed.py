@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 from wire import LogKey
 
 from .missing import is_missing
-from .reading import checked_entry, load_partials, some_rows
+from .reading import Partials, checked_entries, some_rows
 from .records import Arrived, Change, PayloadState, StoredEntry
 from .rows import LogRow, unpack_u64
 from .runs import Run
 from .schema import PAYLOAD_DELETED, PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
-from .usual import ReadRow, rows_read
 
 if TYPE_CHECKING:
     import apsw
@@ -151,35 +150,19 @@ def read_changes(
         (after, *values, entries_max),
     )
     entries: list[StoredEntry] = []
-    partials: dict[LogKey, dict[int, int]] = {}
+    partials: Partials = {}
     room = bytes_max
     # What came together is of one log, and in order.
     for (author, log_id), of_log in groupby(rows, itemgetter(0, 1)):
         key = LogKey(author, unpack_u64(log_id))
         of_it = map(itemgetter(slice(2, None)), of_log)
         while some := some_rows(of_it, room):
-            for entry in _checked(db, key, some, partials):
+            for entry in checked_entries(db, key, some, partials):
                 room -= len(entry.encoded) + len(entry.payload or b"")
                 if room < 0 and entries:
                     return entries
                 entries.append(entry)
     return entries
-
-
-def _checked(
-    db: "apsw.Connection",
-    key: LogKey,
-    rows: list[ReadRow],
-    partials: dict[LogKey, dict[int, int]],
-) -> list[StoredEntry]:
-    """The entries of rows of one log; `partials`: of logs, as far as they were needed."""
-    found = rows_read(rows, key, 0)
-    for ingest, blob, received_at, state, hash_, encoded, payload in rows[len(found) :]:
-        if state == PAYLOAD_MISSING and key not in partials:
-            partials[key] = load_partials(db, key)
-        row = (ingest, received_at, state, hash_, encoded, payload)
-        found.append(checked_entry(key, unpack_u64(blob), row, partials.get(key)))
-    return found
 
 
 def _state(stored: int) -> PayloadState:

@@ -27,6 +27,8 @@ _SINCE: Final = "SELECT seq FROM entries WHERE log = ? AND seq BETWEEN ? AND ? A
 _COLUMNS: Final = "ingest, seq, received_at, payload_state, hash, encoded, payload"
 _AT_ONCE: Final = 64
 """Rows that are looked at together, if they have no more bytes than may be read."""
+Partials = dict[LogKey, dict[int, int]]
+"""How much is held of unfinished payloads, by log and number."""
 
 
 def damaged(key: LogKey, seq: int, what: str) -> StoreDamaged:
@@ -106,18 +108,9 @@ def read_entries_of(
     )
     entries: list[StoredEntry] = []
     room = bytes_max
-    partials: dict[int, int] | None = None
+    partials: Partials = {}
     while some := some_rows(rows, room):
-        found = rows_read(some, key, start)
-        for ingest, blob, received_at, state, hash_, encoded, payload in some[len(found) :]:
-            seq = unpack_u64(blob)
-            if seq < (found[-1].seq + 1 if found else start):
-                raise damaged(key, seq, "the entry's row is out of order")
-            if partials is None and state == PAYLOAD_MISSING:
-                partials = load_partials(db, key)
-            row_of = (ingest, received_at, state, hash_, encoded, payload)
-            found.append(checked_entry(key, seq, row_of, partials))
-        for entry in found:
+        for entry in checked_entries(db, key, some, partials, start):
             room -= len(entry.encoded) + len(entry.payload or b"")
             if room < 0 and entries:
                 return entries
@@ -137,7 +130,32 @@ def some_rows(rows: Iterable[ReadRow], room: int) -> list[ReadRow]:
     return some
 
 
-def checked_entry(
+def checked_entries(
+    db: "apsw.Connection",
+    key: LogKey,
+    rows: list[ReadRow],
+    partials: Partials,
+    start: int | None = None,
+) -> list[StoredEntry]:
+    """The entries of rows of one log; raises StoreDamaged.
+
+    `start`: they have to ascend, from there on. `partials` learns what is held of unfinished
+    payloads, of logs where that is needed.
+    """
+    found = rows_read(rows, key, start or 0)
+    for ingest, blob, received_at, state, hash_, encoded, payload in rows[len(found) :]:
+        seq = unpack_u64(blob)
+        # An index and its table that disagree could send a caller round in circles.
+        if start is not None and seq < (found[-1].seq + 1 if found else start):
+            raise damaged(key, seq, "the entry's row is out of order")
+        if state == PAYLOAD_MISSING and key not in partials:
+            partials[key] = load_partials(db, key)
+        row = (ingest, received_at, state, hash_, encoded, payload)
+        found.append(_checked_entry(key, seq, row, partials.get(key)))
+    return found
+
+
+def _checked_entry(
     key: LogKey,
     seq: int,
     row: tuple[int, int, int, bytes, bytes, bytes | None],

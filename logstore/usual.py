@@ -13,7 +13,7 @@ is one judge, and whatever stops the loop without need costs time alone.
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from wire import HASH_BYTES, NATIVE, SIGNATURE_BYTES, LogKey, encode_varu64, lipmaa, yamf_hash
 
@@ -43,8 +43,8 @@ class Place(NamedTuple):
     state: int = PAYLOAD_INLINE
 
 
-def rows_to_write(
-    entries: list[Any],
+def python_rows_to_write(
+    entries: Sequence[object],
     start: int,
     place: Place,
     hashes: dict[int, bytes],
@@ -58,20 +58,6 @@ def rows_to_write(
     is taken; `hash_of` tells the hash of an entry that is not among `hashes`, None if it is not
     held. Each link has to name what is held, and one of an entry's has to be (foreign.py).
     """
-    if NATIVE is None:
-        return python_rows_to_write(entries, start, place, hashes, encodings, hash_of)
-    return NATIVE.rows_to_write(entries, start, place, hashes, encodings, hash_of)
-
-
-def python_rows_to_write(
-    entries: Sequence[object],
-    start: int,
-    place: Place,
-    hashes: dict[int, bytes],
-    encodings: dict[int, bytes],
-    hash_of: Callable[[int], bytes | None],
-) -> _Found:
-    """`rows_to_write` without the native core."""
     # An end of the log, whose tag is 1, limits what is held of it.
     begin = b"\x00" + place.author + encode_varu64(place.log_id)
     _, _, row_id, ingest, received_at, state = place
@@ -105,6 +91,10 @@ def python_rows_to_write(
         encoded_bytes += len(encoded)
         payload_bytes += size
     return rows, encoded_bytes, payload_bytes
+
+
+rows_to_write: Final = python_rows_to_write if NATIVE is None else NATIVE.rows_to_write
+"""The same, by the native core if there is one; `entries` is a list."""
 
 
 def _link_at(encoded: bytes, offset: int, index: int) -> bytes:

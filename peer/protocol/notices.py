@@ -88,13 +88,6 @@ class EntriesSent(Struct, frozen=True):
     entries: int
     payload_bytes: int
 
-    def with_more(self, newest: int, entries: int, payload_bytes: int) -> "EntriesSent":
-        """The same, and what was sent right behind it."""
-        entries += self.entries
-        return EntriesSent(
-            self.log, max(newest, self.newest), entries, payload_bytes + self.payload_bytes
-        )
-
 
 class NewestLearned(Struct, frozen=True):
     """The other side said which entry of a log is its newest."""
@@ -165,6 +158,8 @@ def note_sent(
     """
     last = notices[-1] if notices else None
     if isinstance(last, EntriesSent) and last.log == log:
-        notices[-1] = last.with_more(newest, entries, payload_bytes)
-    else:
-        notices.append(EntriesSent(log, newest, entries, payload_bytes))
+        newest = max(newest, last.newest)
+        entries += last.entries
+        payload_bytes += last.payload_bytes
+        notices.pop()
+    notices.append(EntriesSent(log, newest, entries, payload_bytes))
