@@ -171,7 +171,10 @@ class Ingestion:
             self._batch_checked.unpark()
 
     def _take_verdicts(self, batch: _Batch) -> None:
-        verdicts = iter(batch.ticket.verdicts)
+        ticket = batch.ticket
+        if len(ticket.verdicts) != len(ticket.entries):
+            raise ValueError(f"{len(ticket.verdicts)} verdicts on {len(ticket.entries)} entries")
+        verdicts = iter(ticket.verdicts)
         for handed, item in batch.entries:
             self._checked.append(Checked(handed, item, not item.is_new or bool(next(verdicts))))
 
