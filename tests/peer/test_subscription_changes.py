@@ -124,6 +124,26 @@ def test_what_one_side_asked_for_and_wants_no_more_still_comes_to_the_other() ->
 LARGE = 200_000
 
 
+def test_a_proposal_that_comes_while_nobody_wants_the_log_ends_a_refusal_for_later() -> None:
+    """Seed 555105: each refused the other once, while it did not want the log itself.
+
+    What is kept of a log that is refused altogether has no place for a later proposal (section 6,
+    128), and this one came while the log was not wanted, which left it closed.
+    """
+    state = Changes()
+    metadata, behind = Subscription(PolicyKind.METADATA), Subscription(PolicyKind.RANGE, first=22)
+    state.connect(parts=(set(), set()), bare=set(), wishes=(metadata, None))
+    settle(state.pair, 1)
+    state.change(0, None)
+    settle(state.pair, 1)
+    state.change(1, behind)
+    settle(state.pair, 1)
+    state.change(0, Subscription())
+    settle(state.pair, 1)
+    state.get(0, set(range(40, 61)), set())
+    state.teardown()
+
+
 @pytest.mark.parametrize(
     ("wish", "single"),
     [
