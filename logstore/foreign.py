@@ -15,7 +15,6 @@ entries in order, the usual case, need one look-up per lipmaalink that leaves th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -34,10 +33,11 @@ from wire import (
     yamf_hash,
 )
 
+from .filling import Lacking
 from .missing import Missing, add_missing, missing_row
 from .payloads import (
-    GivenPayload,
     PayloadDeletedError,
+    ReadyEntry,
     WrongPayloadError,
     WrongSizeError,
     check_payload,
@@ -58,17 +58,6 @@ if TYPE_CHECKING:
 
 _POWERS: Final = [3**k for k in range(41)]
 _seq_of = attrgetter("seq")
-
-
-@dataclass(slots=True)
-class ReadyEntry:
-    """A `NewEntry` whose payload, if it is large, has been brought to disk."""
-
-    seq: int
-    encoded: bytes
-    hash: bytes
-    payload: GivenPayload | None
-    due_bytes: int = 0
 
 
 class _RejectedError(Exception):
@@ -109,6 +98,7 @@ class _Batch:
         "_held_bytes",
         "_held_newest",
         "_known",
+        "_lacking",
         "_missing",
         "_own",
         "_prefix",
@@ -138,6 +128,7 @@ class _Batch:
         self._encodings: dict[int, bytes] = {}
         self._rows: list[EntryRow] = []
         self._missing: list[Missing] = []
+        self._lacking: Lacking | None = None
         self._runs: list[list[int]] = []
         """Runs of new entries."""
         self._stored = 0
@@ -152,7 +143,7 @@ class _Batch:
         contested = False
         entries = list(entries)
         taken = 0
-        while (taken := taken + self._take_run(entries, taken)) < len(entries):
+        while (taken := taken + self._take_usual(entries, taken)) < len(entries):
             # What stopped the run, and is judged by itself.
             entry = entries[taken]
             taken += 1
@@ -189,12 +180,31 @@ class _Batch:
             row.bytes - self._held_bytes,
         )
 
-    def _take_run(self, entries: list[NewEntry | ReadyEntry], start: int) -> int:
-        """Takes the usual entries that come next (usual.py), behind all that is held; how many."""
+    def _take_usual(self, entries: list[NewEntry | ReadyEntry], start: int) -> int:
+        """Takes the usual entries that come next (usual.py); how many."""
         if start == len(entries):
             return 0
+        if entries[start].seq <= self._held_newest:
+            return self._take_payloads(entries, start)
+        return self._take_run(entries, start)
+
+    def _take_payloads(self, entries: list[NewEntry | ReadyEntry], start: int) -> int:
+        """Those that are held, and whose payloads come now (filling.py)."""
+        # Behind a fork nothing is taken; and what is too large for a row has a file.
+        if self._row.fork_seq is not None or type(entries[start].payload) is not bytes:
+            return 0
+        if self._lacking is None:
+            self._lacking = Lacking(self._transaction, self._row, entries[start:])
+        count = self._lacking.fill(entries, start)
+        if count:
+            self._known += count
+            self._note_shared(entries[start + count - 1].seq)
+        return count
+
+    def _take_run(self, entries: list[NewEntry | ReadyEntry], start: int) -> int:
+        """Those that are new, behind all that is held."""
         row, first = self._row, entries[start].seq
-        if first <= self._held_newest or first in self._encodings or row.servable != U64_MAX:
+        if first in self._encodings or row.servable != U64_MAX:
             return 0
         transaction = self._transaction
         place = Place(*row.key, row.id, transaction.ingest + 1, transaction.now_us)

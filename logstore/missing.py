@@ -38,6 +38,14 @@ def remove_missing(db: "apsw.Connection", row: LogRow, seq: int) -> None:
     db.execute("DELETE FROM missing WHERE log = ? AND seq = ?", (row.id, pack_u64(seq)))
 
 
+def remove_missing_run(db: "apsw.Connection", row: LogRow, first: int, last: int) -> None:
+    """All payloads of a run of entries have come."""
+    db.execute(
+        "DELETE FROM missing WHERE log = ? AND seq BETWEEN ? AND ?",
+        (row.id, pack_u64(first), pack_u64(last)),
+    )
+
+
 def load_missing(
     db: "apsw.Connection", row: LogRow, first: int, sizes: tuple[int, int], limit: int
 ) -> list[int]:

@@ -1,5 +1,6 @@
 """How a payload becomes part of an entry's row, checked against what the entry says of it."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from wire import LogKey, tail_fields, tail_offset, yamf_hash
@@ -28,6 +29,17 @@ if TYPE_CHECKING:
 
 GivenPayload = bytes | PayloadFile | Staged
 """A small payload, one that a sink has finished, or one that was brought to disk just now."""
+
+
+@dataclass(slots=True)
+class ReadyEntry:
+    """A `NewEntry` whose payload, if it is large, has been brought to disk."""
+
+    seq: int
+    encoded: bytes
+    hash: bytes
+    payload: GivenPayload | None
+    due_bytes: int = 0
 
 
 class Column(NamedTuple):

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .database import Transaction
-    from .foreign import ReadyEntry
+    from .payloads import ReadyEntry
 
 GIB: Final = 1 << 30
 FREE_BYTES_MAX: Final = GIB

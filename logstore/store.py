@@ -28,7 +28,7 @@ from .database import Transaction
 from .dropping import Dropping
 from .errors import EntryRejected, OwnLogsReadOnly, PayloadBusy
 from .files import Staged
-from .foreign import ReadyEntry, put_log
+from .foreign import put_log
 from .forgetting import Forgetting
 from .keeping import Tidied
 from .keyfile import KEY_FILE, read_key_file
@@ -36,7 +36,7 @@ from .nodelock import NodeLock
 from .opening import Opened, create_in_memory, create_store, open_store
 from .own import append_entries
 from .own_many import append_batches
-from .payloads import let_go
+from .payloads import ReadyEntry, let_go
 from .quotas import Ledger, QuotaLimits, Quotas
 from .records import (
     INLINE_BYTES_MAX,

@@ -1,4 +1,4 @@
-"""The usual rows of entries, many at once: what is to be written, and what was read.
+"""The usual rows of entries, many at once: what is to be written or filled in, and what was read.
 
 Theory. Nearly all of a store goes by in one shape: an entry behind the one before it, its payload
 small and with it. Each rule that it has to keep is one comparison, and made one by one, entry by
@@ -95,6 +95,63 @@ def python_rows_to_write(
 
 rows_to_write: Final = python_rows_to_write if NATIVE is None else NATIVE.rows_to_write
 """The same, by the native core if there is one; `entries` is a list."""
+
+
+LackingRow = tuple[int, bytes, int, bytes]
+"""A row without its payload: ingest, seq, received_at, encoded."""
+FilledRow = tuple[int, int, bytes, int, int]
+"""What it becomes: ingest, payload_state, payload, tag, and the number that it had before."""
+
+
+def python_rows_to_fill(
+    entries: Sequence[object], start: int, place: Place, lacking: Sequence[LackingRow], at: int
+) -> tuple[list[FilledRow], int]:
+    """What becomes of a run of rows that lacked their payloads, and the bytes of these payloads.
+
+    `entries` from `start` on are to be those of `lacking` from `at` on, each with its payload and
+    with no gap between them; up to the first that is otherwise. `place.received_at` does not count:
+    a row keeps its own.
+    """
+    begin = place.author + encode_varu64(place.log_id)
+    ingest = place.ingest
+    rows: list[FilledRow] = []
+    payload_bytes = 0
+    next_seq: int | None = None
+    for entry, (before, blob, received_at, held) in zip(
+        islice(entries, start, None), islice(lacking, at, None), strict=False
+    ):
+        if not isinstance(entry, NewEntry):
+            break
+        seq, encoded, hash_, payload, _ = entry
+        if (
+            not isinstance(payload, bytes)
+            or next_seq not in (None, seq)
+            or pack_u64(seq) != blob
+            or encoded != held
+        ):
+            break
+        next_seq = seq + 1
+        start_of_it = begin + encode_varu64(seq)
+        links = 0 if seq == 1 else 1 + (lipmaa(seq) != seq - 1)
+        size_at = 1 + len(start_of_it) + links * HASH_BYTES
+        size = encode_varu64(len(payload))
+        if (
+            not encoded.startswith(start_of_it, 1)
+            or not encoded.startswith(size, size_at)
+            or len(encoded) != size_at + len(size) + HASH_BYTES + SIGNATURE_BYTES
+            or yamf_hash(encoded) != hash_
+            or yamf_hash(payload) != encoded[PAYLOAD_HASH]
+        ):
+            break
+        tag = entry_tag(ingest, place.row_id, received_at, place.state)
+        rows.append((ingest, place.state, payload, tag, before))
+        ingest += 1
+        payload_bytes += len(payload)
+    return rows, payload_bytes
+
+
+rows_to_fill: Final = python_rows_to_fill if NATIVE is None else NATIVE.rows_to_fill
+"""The same, by the native core if there is one; `entries` and `lacking` are lists."""
 
 
 def _link_at(encoded: bytes, offset: int, index: int) -> bytes:

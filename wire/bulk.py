@@ -3,7 +3,8 @@
 Most of a replication is one shape: metadata without a backlink, then the payload in one raw packet.
 A run of it is read in one loop over the buffered bytes, without an object for each packet. The loop
 stops before anything it does not know, a broken rule included: judging is left to the decoder that
-takes packets one by one, so that there is only one judge.
+takes packets one by one, so that there is only one judge. Where only payloads come, of entries that
+the receiver holds, the same goes for a run of these.
 """
 
 from collections.abc import Iterable, MutableMapping
@@ -12,12 +13,12 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from .data import RULE
-from .entry import SIGNATURE_BYTES, LogKey
-from .errors import Violation
+from .entry import SIGNATURE_BYTES, LogKey, tail_fields, tail_offset
+from .errors import EntryError, Violation
 from .native import NATIVE
 from .pools import has_distinct_lipmaalink, lipmaa
 from .varu64 import U64_MAX, encode_varu64
-from .yamf import HASH_BYTES, HASH_PREFIX
+from .yamf import HASH_BYTES, HASH_PREFIX, yamf_hash
 
 _BEHIND_SIZE_BYTES: Final = HASH_BYTES + SIGNATURE_BYTES
 """The payload hash and the signature: what an encoding ends with."""
@@ -140,6 +141,40 @@ def python_parse_run(
             break
         seq += 1
     return Run(entries, None), offset
+
+
+def python_parse_payloads(
+    data: bytes,
+    offset: int,
+    log_id: int,
+    seq: int,
+    encodings: Iterable[bytes],
+    payload_bytes_max: int,
+) -> tuple[list[bytes], int]:
+    """Parses the payloads at `offset` of consecutive entries from `seq` on, which have these
+    encodings, and tells the offset behind them. See `DataDecoder.next_payloads`."""
+    payloads: list[bytes] = []
+    for n, encoded in enumerate(encodings, seq):
+        # 8 | V n | bytes
+        try:
+            size, payload_hash = tail_fields(encoded[tail_offset(log_id, n) :])
+        except EntryError:
+            break
+        header = b"\x08" + encode_varu64(size)
+        start = offset + len(header)
+        end = start + size
+        if size > payload_bytes_max or end > len(data) or not data.startswith(header, offset):
+            break
+        payload = data[start:end]
+        if yamf_hash(payload) != payload_hash:
+            break
+        payloads.append(payload)
+        offset = end
+    return payloads, offset
+
+
+parse_payloads: Final = python_parse_payloads if NATIVE is None else NATIVE.parse_payloads
+"""The same, by the native core if there is one; `encodings` is a list."""
 
 
 def _links(seq: int, given: bytes, hashes: MutableMapping[int, bytes]) -> bytes | None:

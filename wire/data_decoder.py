@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, MutableMapping
 from typing import Final
 
-from .bulk import Run, parse_run
+from .bulk import Run, parse_payloads, parse_run
 from .data import (
     PIECE_BYTES_MAX,
     RULE,
@@ -170,6 +170,25 @@ class DataDecoder:
             with_backlink=with_backlink,
         )
         return run
+
+    def next_payloads(
+        self, log_id: int, seq: int, encodings: list[bytes], *, payload_bytes_max: int
+    ) -> list[bytes]:
+        """Takes as many payloads of consecutive entries as are buffered whole in the usual shape.
+
+        That is: one raw packet each, of the size and hash that the entry names and of at most
+        `payload_bytes_max` bytes. The entries, from `seq` on, have these encodings. It ends before
+        anything else, at a packet's start; if it takes none, go on with `next_packet`. It never
+        raises.
+        """
+        if self._raw_left or self._violation is not None or not self._lzfoo.finished:
+            return []
+        if self._fed:
+            self._join()
+        payloads, self._offset = parse_payloads(
+            self._data, self._offset, log_id, seq, encodings, payload_bytes_max
+        )
+        return payloads
 
     def _go_on(self) -> None:
         """Makes what came readable: as it came inside a raw payload, whose pieces need no more."""

@@ -17,7 +17,7 @@ from .speccheck import SPECCHECK, VALID_VECTOR
 
 log = logging.getLogger(__name__)
 
-INTERFACE: Final = 3
+INTERFACE: Final = 4
 """Which core this is written for; raised with every change of a function's arguments or result."""
 
 
@@ -100,6 +100,18 @@ class NativeCore(Protocol):
     ) -> tuple[list[tuple[int, bytes, bytes, bytes]], int | None, int]:
         """`python_parse_run`."""
 
+    def parse_payloads(
+        self,
+        data: bytes,
+        offset: int,
+        log_id: int,
+        seq: int,
+        encodings: list[bytes],
+        payload_bytes_max: int,
+        /,
+    ) -> tuple[list[bytes], int]:
+        """`python_parse_payloads`."""
+
     def rows_to_write(
         self,
         entries: list[Any],
@@ -111,6 +123,11 @@ class NativeCore(Protocol):
         /,
     ) -> tuple[list[Any], int, int]:
         """`logstore.usual.python_rows_to_write`; `place`: a `Place` of that module."""
+
+    def rows_to_fill(
+        self, entries: list[Any], start: int, place: object, lacking: list[Any], at: int, /
+    ) -> tuple[list[Any], int]:
+        """`logstore.usual.python_rows_to_fill`."""
 
     def rows_read(
         self, rows: list[Any], key: tuple[bytes, int], start: int, state: int, present: object, /

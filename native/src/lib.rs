@@ -39,9 +39,9 @@ mod bamboo_native {
     #[pymodule_export]
     use crate::pool::Pool;
     #[pymodule_export]
-    use crate::rows::{rows_read, rows_to_write};
+    use crate::rows::{rows_read, rows_to_fill, rows_to_write};
     #[pymodule_export]
-    use crate::runs::parse_run;
+    use crate::runs::{parse_payloads, parse_run};
     #[pymodule_export]
     use crate::signature::{signature_is_valid, signatures_are_valid, verify, verify_with_tables};
 
@@ -49,7 +49,7 @@ mod bamboo_native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         // Raised whenever a function takes or returns something else than before: `wire/native.py`
         // takes no core with another number.
-        module.add("INTERFACE", 3)?;
+        module.add("INTERFACE", 4)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

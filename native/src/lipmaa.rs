@@ -30,3 +30,12 @@ pub fn lipmaa(n: u64) -> u64 {
     // S(1) = 1 divides every number.
     unreachable!("{n} has a lipmaalink")
 }
+
+/// How many links the encoding of entry `n` has.
+pub fn link_count(n: u64) -> usize {
+    match n {
+        0 | 1 => 0,
+        _ if lipmaa(n) == n - 1 => 1,
+        _ => 2,
+    }
+}

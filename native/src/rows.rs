@@ -1,15 +1,15 @@
-//! Rows of a store's entries, many at once: what is to be written, and what was read;
+//! Rows of a store's entries, many at once: what is to be written or filled in, and what was read;
 //! `logstore/usual.py`.
 //!
 //! Only the usual ones are taken: small payloads, numbers that go on, links that are known, hashes that
-//! are right. At the first that is otherwise both functions stop, and Python judges it.
+//! are right. At the first that is otherwise each function stops, and Python judges it.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyTuple};
 
 use crate::guard::guarded;
 use crate::hashing::{HASH_BYTES, unlocked, yamf};
-use crate::lipmaa::lipmaa;
+use crate::lipmaa::{link_count, lipmaa};
 use crate::varu64;
 
 const SIGNATURE_BYTES: usize = 64;
@@ -219,6 +219,55 @@ pub fn rows_to_write<'py>(
             payload_bytes += each.payload.as_bytes().len();
         }
         Ok((rows, encoded_bytes, payload_bytes))
+    })
+}
+
+/// A row without its payload: ingest, seq, received_at, encoding.
+#[derive(FromPyObject)]
+struct Lacking<'py>(i64, Bound<'py, PyBytes>, i64, Bound<'py, PyBytes>);
+
+/// Equals `python_rows_to_fill`.
+#[pyfunction]
+pub fn rows_to_fill<'py>(
+    py: Python<'py>,
+    entries: &Bound<'py, PyList>,
+    start: usize,
+    place: Place<'py>,
+    lacking: &Bound<'py, PyList>,
+    at: usize,
+) -> PyResult<(Bound<'py, PyList>, usize)> {
+    guarded(|| {
+        let prefix = prefix(place.author.as_bytes(), place.log_id);
+        let mut found: Vec<(Given<'py>, i64, i64)> = Vec::new();
+        for (entry, row) in entries.iter().skip(start).zip(lacking.iter().skip(at)) {
+            let Some(next) = Given::from(&entry) else { break };
+            let Lacking(before, seq, received_at, held) = row.extract()?;
+            let goes_on =
+                found.last().is_none_or(|(last, ..)| last.seq.checked_add(1) == Some(next.seq));
+            let encoded = next.encoded.as_bytes();
+            if next.seq == 0
+                || !goes_on
+                || seq.as_bytes() != next.seq.to_be_bytes()
+                || held.as_bytes() != encoded
+            {
+                break;
+            }
+            let Some(end) = number_end(encoded, &prefix, next.seq) else { break };
+            let links = &[None, None][..link_count(next.seq)];
+            if !ends_so(encoded, end, links, next.payload.as_bytes().len()) {
+                break;
+            }
+            found.push((next, before, received_at));
+        }
+        found.truncate(sound(py, found.iter().map(|(given, ..)| given)));
+        let rows = PyList::empty(py);
+        let mut payload_bytes = 0;
+        for ((given, before, received_at), ingest) in found.iter().zip(place.ingest..) {
+            let tag = entry_tag(ingest, place.row_id, *received_at, place.state);
+            rows.append((ingest, place.state, &given.payload, tag, *before))?;
+            payload_bytes += given.payload.as_bytes().len();
+        }
+        Ok((rows, payload_bytes))
     })
 }
 

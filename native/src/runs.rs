@@ -1,7 +1,9 @@
-//! Runs of whole entries with whole payloads (point2point.md 4); `wire/bulk.py`.
+//! Runs of whole entries with whole payloads, and of payloads alone (point2point.md 4); `wire/bulk.py`.
 //!
 //! Done in steps, so that only those with Python's objects need the interpreter's lock: find out
 //! where each entry's packets lie, ask for the hashes that links name, rebuild and hash, make objects.
+
+use std::ops::Range;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,9 +11,10 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::guard::guarded;
 use crate::hashing::{HASH_BYTES, PREFIX, Yamf, unlocked, yamf};
-use crate::lipmaa::lipmaa;
+use crate::lipmaa::{link_count, lipmaa};
 use crate::varu64;
 
+const AUTHOR_BYTES: usize = 32;
 const SIGNATURE_BYTES: usize = 64;
 /// The first byte of a raw payload packet.
 const PAYLOAD: u8 = 8;
@@ -94,6 +97,14 @@ fn place(request: &Request<'_>, offset: usize, with_backlink: bool) -> Option<Pl
         && data[hash_at..hash_at + 2] == PREFIX;
     let is_end = first & 1 == 1;
     whole.then_some(Place { is_end, backlink, size_at, hash_at, tail_end, payload_at, end })
+}
+
+/// `wire.entry.tail_offset`.
+fn tail_offset(log_id: u64, seq: u64) -> usize {
+    let mut numbers = Vec::with_capacity(18);
+    varu64::put(&mut numbers, log_id);
+    varu64::put(&mut numbers, seq);
+    1 + AUTHOR_BYTES + numbers.len() + link_count(seq) * HASH_BYTES
 }
 
 /// The number at `at`, and the offset behind it, if it is there and as short as can be.
@@ -235,5 +246,57 @@ pub fn parse_run<'py>(
         let count = made.hashes.len();
         let end = if count == 0 { offset } else { entries[count - 1].place.end };
         Ok((rows, made.mismatch.then(|| count - 1), end))
+    })
+}
+
+/// Where the payload of an entry lies if its packet is at `offset`, whole, raw, and of the size that
+/// the entry names; and the hash that it is to have.
+fn named<'a>(
+    data: &[u8],
+    offset: usize,
+    encoded: &'a [u8],
+    size_at: usize,
+    payload_bytes_max: u64,
+) -> Option<(Range<usize>, &'a [u8])> {
+    let (size, hash_at) = canonical(encoded, size_at)?;
+    let hash = encoded.get(hash_at..hash_at + HASH_BYTES)?;
+    if size > payload_bytes_max || *data.get(offset)? != PAYLOAD {
+        return None;
+    }
+    let (stated, start) = canonical(data, offset + 1)?;
+    let end = start.checked_add(usize::try_from(size).ok()?)?;
+    (stated == size && end <= data.len()).then_some((start..end, hash))
+}
+
+/// Equals `python_parse_payloads`.
+#[pyfunction]
+pub fn parse_payloads<'py>(
+    py: Python<'py>,
+    data: &[u8],
+    offset: usize,
+    log_id: u64,
+    seq: u64,
+    encodings: Vec<Bound<'py, PyBytes>>,
+    payload_bytes_max: u64,
+) -> PyResult<(Bound<'py, PyList>, usize)> {
+    guarded(|| {
+        let mut found: Vec<(Range<usize>, &[u8])> = Vec::with_capacity(encodings.len());
+        let mut end = offset;
+        for (n, encoded) in (seq..=u64::MAX).zip(&encodings) {
+            let size_at = tail_offset(log_id, n);
+            let place = named(data, end, encoded.as_bytes(), size_at, payload_bytes_max);
+            let Some(place) = place else { break };
+            end = place.0.end;
+            found.push(place);
+        }
+        let count = unlocked(py, end - offset, || {
+            let is_right =
+                |(place, hash): &&(Range<usize>, &[u8])| yamf(&data[place.clone()])[..] == **hash;
+            found.iter().take_while(is_right).count()
+        });
+        let right = &found[..count];
+        let payloads = right.iter().map(|(place, _)| PyBytes::new(py, &data[place.clone()]));
+        let end = right.last().map_or(offset, |(place, _)| place.end);
+        Ok((PyList::new(py, payloads.collect::<Vec<_>>())?, end))
     })
 }

@@ -19,7 +19,7 @@ from peer.protocol.config import SessionConfig
 from peer.protocol.errors import Violation
 from peer.protocol.events import HeldEntry, LookedUp
 from peer.protocol.request import Request
-from peer.protocol.sequence import METADATA
+from peer.protocol.sequence import METADATA, Sequence
 from peer.protocol.table import RequestTable
 from peer.protocol.tracing import Tracer
 from wire import (
@@ -207,7 +207,7 @@ class Inbound:
                 self.paused = True
                 break
             metadata = self._decoder.next_byte in _METADATA_BYTES
-            if self._retry is None and metadata and self._take_run():
+            if self._retry is None and self._take_many(metadata=metadata):
                 self._has_switched = False
                 whole += 1
                 continue
@@ -364,26 +364,65 @@ class Inbound:
             arrived, self._arrived_bytes = self._arrived_bytes, 0
             self._listener.arriving(request, arrived)
 
-    def _take_run(self) -> bool:
-        """The fast way: many whole entries with small payloads at once."""
+    def _take_many(self, *, metadata: bool) -> bool:
+        """The fast way: many pieces of the usual shape at once. False if none are next.
+
+        Only where nothing is to be judged but signatures and hashes; all else is left to the slow
+        way, which knows each reason to refuse a piece.
+        """
         request = self._current
-        if request is None or request.base is None or not request.base.is_full:
+        if request is None or request.base is None or self._tracer is not None:
             return False
-        if self._tracer is not None:
-            return False
-        # Only where nothing is to be judged but signatures and hashes; all else is left to the slow
-        # way, which knows each reason to refuse a piece.
         incoming, base = request.incoming, request.base
-        length = base.length
         if (
             incoming.in_piece
-            or incoming.entry is not None
             or incoming.discarding
             or incoming.invalid is not None
             or request.our_interest.data_up_to != U64_MAX
-            or (length is not None and incoming.position + 2 > length - len(base.upper))
-            or incoming.position < len(base.lower)
         ):
+            return False
+        if metadata:
+            return base.is_full and incoming.entry is None and self._take_run(request, base)
+        return bool(self._ahead) and self._take_payloads(request, base)
+
+    def _take_payloads(self, request: Request, base: Sequence) -> bool:
+        """Small payloads alone, of entries that are held and were looked up for that."""
+        incoming = request.incoming
+        position = incoming.position
+        left = base.reach - position
+        # The first one may begin inside.
+        if base.per_entry != 1 or base.path is not None or not position or left <= 0:
+            return False
+        seq = base.piece(position).seq
+        held: list[HeldEntry] = []
+        while len(held) < left and (entry := self._ahead.get(seq + len(held))) is not None:
+            held.append(entry)
+        if not held:
+            return False
+        before = self._decoder.consumed
+        payloads = self._decoder.next_payloads(
+            request.log.log_id,
+            seq,
+            [entry.encoded for entry in held],
+            payload_bytes_max=self._config.small_payload_bytes_max,
+        )
+        if not payloads:
+            return False
+        self._arrived_bytes += self._decoder.consumed - before
+        for entry in held[: len(payloads)]:
+            del self._ahead[entry.seq]
+        self._prover.ingest_payloads(request, held, payloads)
+        self._receiver.passed_payloads(request, seq, len(payloads))
+        self._listener.cursor_moved(request)
+        return True
+
+    def _take_run(self, request: Request, base: Sequence) -> bool:
+        """Whole entries with small payloads."""
+        incoming = request.incoming
+        length = base.length
+        if (
+            length is not None and incoming.position + 2 > length - len(base.upper)
+        ) or incoming.position < len(base.lower):
             return False
         kind, seq = base.piece(incoming.position)
         if kind is not METADATA:

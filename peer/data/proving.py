@@ -31,6 +31,7 @@ from peer.protocol.commands import (
 from peer.protocol.config import SessionConfig
 from peer.protocol.errors import Violation
 from peer.protocol.events import (
+    HeldEntry,
     Ingested,
     IngestFailed,
     PayloadFinished,
@@ -195,6 +196,26 @@ class Prover:
             self.in_flight_bytes += memory
             begin += 2
             batch.append(IngestItem(ident, begin, log, seq, encoded, entry_hash, payload))
+
+    def ingest_payloads(
+        self, request: Request, held: Sequence[HeldEntry], payloads: Sequence[bytes]
+    ) -> None:
+        """Hand over payloads of entries that are stored, the first of which is at our cursor.
+
+        As `ingest_payload` of each; `held` may go on behind them.
+        """
+        ident, log, pending = request.ident, request.log, request.incoming.pending
+        position = request.incoming.position
+        booked, batch = self._booked(request), self._batch
+        for entry, payload in zip(held, payloads, strict=False):
+            payload_bytes = len(payload)
+            memory = len(entry.encoded) + payload_bytes
+            pending[position] = None
+            booked.append(_Sent(position, memory, entry.seq, payload_bytes, is_new=False))
+            self.in_flight_bytes += memory
+            position += 1
+            row = (entry.seq, entry.encoded, entry.hash, payload)
+            batch.append(IngestItem(ident, position, log, *row, is_new=False))
 
     def _booked(self, request: Request) -> deque[_Sent]:
         booked = self._sent.get(request.ident)

@@ -268,6 +268,15 @@ class Receiver:
         self._prover.keep_entry(request, entry, position)
         self._prover.wrong_payload(request, position, entry.seq)
 
+    def passed_payloads(self, request: Request, seq: int, count: int) -> None:
+        """So many payloads came whole at our cursor, of entries from `seq` on, and are right."""
+        incoming = request.incoming
+        incoming.position += count
+        incoming.entry = incoming.last_entry = None
+        incoming.last_was_sent = incoming.last_was_checked = True
+        for each in range(seq, seq + count):
+            self._came(request.log, each)
+
     def sent_wrong_payload(self, request: Request, position: int, row: RunEntry) -> None:
         """The last entry of a run came with a payload that is not its own."""
         payload_bytes, payload_hash = tail_fields(

@@ -14,16 +14,20 @@ from logstore import (
     Store,
     StoreDamaged,
     StoredEntry,
+    filling,
     foreign,
     reading,
 )
 from logstore.schema import PAYLOAD_FILE, PAYLOAD_INLINE
 from logstore.usual import (
+    LackingRow,
     Place,
     ReadRow,
     python_rows_read,
+    python_rows_to_fill,
     python_rows_to_write,
     rows_read,
+    rows_to_fill,
     rows_to_write,
 )
 from tests.logstore.authors import AuthorLog
@@ -156,6 +160,50 @@ def read_row(ingest: int, entry: NewEntry, state: int) -> ReadRow:
     return ingest, blob, -ingest, state, entry.hash, entry.encoded, payload
 
 
+def lacking_row(entry: NewEntry, how: str | None = None) -> LackingRow:
+    """The row of an entry that is held without its payload, perhaps a damaged one."""
+    encoded = flipped(entry.encoded, 40) if how == "encoding" else entry.encoded
+    seq = entry.seq + (how == "number")
+    return 1000 - seq, seq.to_bytes(8, "big"), 7 * seq, encoded
+
+
+@needs_core
+@given(
+    batches(),
+    st.sets(st.integers(1, COUNT)),
+    st.integers(0, 2),
+    st.integers(0, 2),
+    st.sampled_from([None, "encoding", "number"]),
+)
+def test_a_run_to_be_filled_in_is_taken_alike(
+    batch: tuple[LogKey, list[NewEntry]], held: set[int], start: int, at: int, how: str | None
+) -> None:
+    key, entries = batch
+    lacking = [
+        lacking_row(each, how if each.seq % 9 == 0 else None)
+        for each in ENTRIES[key.log_id]
+        if each.seq not in held
+    ]
+    place = Place(*key, row_id=3, ingest=1 << 40, received_at=0)
+    found = [
+        take(list(entries), start, place, lacking, at)
+        for take in (python_rows_to_fill, rows_to_fill)
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("log_id", sorted(LOGS))
+def test_all_that_is_usual_is_filled_in(log_id: int) -> None:
+    key, entries = LOGS[log_id].key, ENTRIES[log_id]
+    lacking = [lacking_row(each) for each in entries]
+    place = Place(*key, row_id=1, ingest=5000, received_at=0)
+    rows, payload_bytes = rows_to_fill(list(entries), 0, place, lacking, 0)
+    assert [row[0] for row in rows] == list(range(5000, 5000 + COUNT))
+    assert [row[2] for row in rows] == [each.payload for each in entries]
+    assert [row[4] for row in rows] == [row[0] for row in lacking]
+    assert payload_bytes == sum(len(row[2]) for row in rows)
+
+
 @pytest.mark.parametrize("log_id", sorted(LOGS))
 def test_all_that_is_usual_is_taken(log_id: int) -> None:
     key, entries = LOGS[log_id].key, ENTRIES[log_id]
@@ -195,6 +243,63 @@ def test_runs_are_stored_as_one_entry_at_a_time(
     with Store.memory() as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr(foreign, "rows_to_write", lambda *_: ([], 0, 0))
         assert outcome(store, given) == in_runs
+
+
+@given(
+    st.lists(batches(), min_size=1, max_size=3),
+    st.sets(st.integers(1, COUNT)),
+    st.sets(st.integers(1, COUNT)),
+    st.booleans(),
+)
+def test_payloads_are_filled_in_as_one_at_a_time(
+    given: list[tuple[LogKey, list[NewEntry]]], whole: set[int], deleted: set[int], undeletes: bool
+) -> None:
+    """Into logs some of whose payloads are held and some of which were deleted."""
+
+    def filled() -> object:
+        with Store.memory() as store:
+            for log_id, log in LOGS.items():
+                held = ENTRIES[log_id][:-3]
+                bare = [each if each.seq in whole else without_payload(each) for each in held]
+                store.put_entries(log.key, bare, source="peer")
+                for seq in deleted:
+                    store.drop(log.key, seq, seq)
+            if undeletes:
+                store.want(LOGS[0].key, 5, 20)
+            return outcome(store, given)
+
+    in_runs = filled()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filling, "rows_to_fill", lambda *_: ([], 0))
+        assert filled() == in_runs
+
+
+def without_payload(entry: NewEntry) -> NewEntry:
+    return entry._replace(payload=None)
+
+
+def test_a_batch_of_payloads_is_filled_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind one that is held already, and before one of which the entry is not."""
+    key, entries = LOGS[0].key, ENTRIES[0]
+    counts: list[int] = []
+
+    def counted(
+        entries: list[object], start: int, place: Place, lacking: list[LackingRow], at: int
+    ) -> object:
+        rows, payload_bytes = rows_to_fill(entries, start, place, lacking, at)
+        counts.append(len(rows))
+        return rows, payload_bytes
+
+    monkeypatch.setattr(filling, "rows_to_fill", counted)
+    with Store.memory() as store:
+        bare = [*entries[:3], *map(without_payload, entries[3:-1])]
+        store.put_entries(key, bare, source="peer")
+        result = store.put_entries(key, entries, source="peer")
+        assert (result.known, result.stored) == (COUNT - 1, 1)
+        assert store.statistics().payloads == COUNT
+        assert store.missing_payloads(key, limit=9) == []
+        assert not [each for each in store.verify() if isinstance(each, Fault)]
+    assert [count for count in counts if count] == [COUNT - 4]
 
 
 @pytest.mark.parametrize("log_id", sorted(LOGS))

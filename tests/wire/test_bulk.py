@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from tests.wire.strategies import CUTS, pieces
 from wire import (
+    NATIVE,
+    NATIVE_STATE,
     DataDecoder,
     Entry,
     LogKey,
@@ -19,6 +21,8 @@ from wire import (
     RunEntry,
     Switch,
     Violation,
+    bulk,
+    data_decoder,
     encode_entry,
     encode_metadata_packet,
     encode_notify,
@@ -29,6 +33,8 @@ from wire import (
     rebuild_entry,
     yamf_hash,
 )
+
+needs_core = pytest.mark.skipif(NATIVE is None, reason=f"native core: {NATIVE_STATE}")
 
 
 class Log(NamedTuple):
@@ -212,6 +218,109 @@ def test_runs_and_packets_take_turns_in_any_pieces(
     assert rows == LOG.rows
     assert hashes == LOG.hashes
     assert decoder.consumed == len(data)
+
+
+# Payloads alone, of entries that the receiver holds.
+
+
+def payload_packets(rows: list[tuple[int, bytes, bytes]]) -> bytes:
+    return b"".join(encode_payload_header(len(row[2])) + row[2] for row in rows)
+
+
+def encodings(first: int = 1, log: Log = LOG) -> list[bytes]:
+    return [encoded for _, encoded, _ in log.rows[first - 1 :]]
+
+
+@pytest.mark.parametrize("log_id", [0, 247, 248, 2**64 - 1])
+def test_payloads_are_taken_by_what_their_entries_say(log_id: int) -> None:
+    log = make_log(300, log_id)
+    data = payload_packets(log.rows)
+    decoder = fed(data + encode_notify(1))
+    taken = decoder.next_payloads(log_id, 1, encodings(log=log), payload_bytes_max=300)
+    assert taken == [payload for _, _, payload in log.rows]
+    assert decoder.consumed == len(data)
+    assert decoder.next_packet(False) == Notify(1)
+
+
+@given(CUTS, st.integers(0, 300), st.integers(0, 60))
+def test_payloads_and_packets_take_turns_in_any_pieces(
+    cuts: list[int], payload_bytes_max: int, known: int
+) -> None:
+    data = payload_packets(LOG.rows)
+    decoder, payloads = DataDecoder(0), list[bytes]()
+    payload, left = b"", -1
+    for piece in pieces(data, cuts):
+        decoder.feed(piece)
+        while True:
+            if left < 0:
+                seq = len(payloads) + 1
+                taken = decoder.next_payloads(
+                    0, seq, encodings(seq)[:known], payload_bytes_max=payload_bytes_max
+                )
+                assert len(taken) <= known
+                assert all(len(each) <= payload_bytes_max for each in taken)
+                payloads += taken
+            packet = decoder.next_packet(False)
+            if packet is None:
+                break
+            if isinstance(packet, PayloadStart):
+                left = packet.length
+            else:
+                assert isinstance(packet, PayloadBytes)
+                payload += packet.data
+                left -= len(packet.data)
+            if left == 0:
+                payloads.append(payload)
+                payload, left = b"", -1
+    assert payloads == [row[2] for row in LOG.rows]
+    assert decoder.consumed == len(data)
+
+
+PAYLOAD_2 = LOG.rows[1][2]
+NOT_THE_SECOND = {
+    "another packet": encode_notify(3),
+    "an unused byte": b"\x0b",
+    "metadata": encode_metadata_packet(LOG.rows[1][1], 0, 2, False),
+    "a skip": b"\x06",
+    "a compressed payload": b"\x09\x0e\x0f" + b"\x0e" + PAYLOAD_2,
+    "two packets": b"\x08\x01" + PAYLOAD_2[:1] + b"\x08\x0d" + PAYLOAD_2[1:],
+    "a length written long": b"\x08\xf8\x0e" + PAYLOAD_2,
+    "a longer packet": b"\x08\x0f" + PAYLOAD_2 + b"\x02",
+    "another payload": b"\x08\x0e" + PAYLOAD_2[:-1] + b"?",
+    "an unfinished payload": b"\x08\x0e" + PAYLOAD_2[:-1],
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("what", sorted(NOT_THE_SECOND))
+def test_payloads_end_before_what_is_not_the_next_one_in_one_raw_packet(
+    what: str, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        monkeypatch.setattr(data_decoder, "parse_payloads", bulk.python_parse_payloads)
+    first = payload_packets(LOG.rows[:1])
+    decoder = fed(first + NOT_THE_SECOND[what])
+    taken = decoder.next_payloads(0, 1, encodings(), payload_bytes_max=300)
+    assert taken == [LOG.rows[0][2]]
+    assert decoder.consumed == len(first)
+
+
+@needs_core
+@given(
+    st.integers(1, 60), st.integers(1, 61), st.lists(st.integers(0, 5000), max_size=3), st.data()
+)
+def test_payloads_are_parsed_alike(
+    first: int, seq: int, flips: list[int], data: st.DataObject
+) -> None:
+    """Also where what is held, or its number, is not what the packets are of."""
+    offset = data.draw(st.integers(0, 3))
+    packets = bytearray(bytes(offset) + payload_packets(LOG.rows[first - 1 :]))
+    for at in flips:
+        packets[at % len(packets)] ^= 1
+    known = [*encodings(seq), data.draw(st.binary(max_size=400)), b""]
+    given_to_both = (bytes(packets), offset, 0, seq, known, data.draw(st.integers(0, 300)))
+    assert bulk.parse_payloads(*given_to_both) == bulk.python_parse_payloads(*given_to_both)
 
 
 def test_no_more_entries_are_taken_than_asked_for() -> None:
