@@ -162,6 +162,8 @@ class Sender:
         if skipped is None:
             return b""
         until = skipped if skipped >= 0 else incoming.verified
+        if skipped < 0 and _takes_alone(request):
+            return self._pass_to(request, until)
         if until < outgoing.position:
             # What has come and is not proved yet is behind us. Reading it would lose our rows.
             return None
@@ -365,6 +367,16 @@ class Sender:
             count += 1
         outgoing.notified_from = min(outgoing.notified_from, outgoing.position)
         return pass_over(request, count)
+
+
+def _takes_alone(request: Request) -> bool:
+    """Whether we asked for payloads that we lack, and the other side takes none.
+
+    Our cursor follows theirs then, and what is held here need not be read: thousands of rows were,
+    to find out of each that its payload is lacking, and to say so.
+    """
+    told_only = request.their_interest.eagerness is Eagerness.NOTIFY
+    return request.ours and request.proposal.payloads_only and told_only
 
 
 def _base(request: Request) -> Sequence:
