@@ -315,6 +315,7 @@ class Prover:
             return False
         if over and pinned:
             # No apology can follow any more, and none is needed.
+            incoming.invalid = (position, detail)
             return True
         if not pinned and not request.proposal.payloads_only:
             # Whoever holds it has nothing to apologise for, so that there is nothing to wait for.

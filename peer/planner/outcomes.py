@@ -254,6 +254,13 @@ class Outcomes:
             known.asked = minus(known.asked, doubted)
             self._rests.lift_part(log, Kind.PAYLOAD, doubted)
             self._turns.mark(log)
+        is_wrong = request.incoming.invalid is not None
+        if is_wrong and not doubted and ask is not None and ask.offset is not None:
+            # Asked for by itself and from its first byte, and wrong all the same. In a greedy
+            # direction nobody is to blame for the last piece; asked for at once, it would be sent
+            # so again as fast as messages go.
+            self._rests.note(log, Kind.PAYLOAD, Outcome.SKIPPED, now, ask.payloads)
+            return
         alone = doubted and (ask is None or ask.kind is AskKind.PAYLOADS) and unfit is None
         # Not where the payload was wrong and the store is not to blame: the log goes on without it.
         if not (alone or is_unsure(request)):
