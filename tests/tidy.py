@@ -25,7 +25,6 @@ TOO_MANY_FIELDS = {
     "peer/data/inbound.py Inbound": 22,
     "peer/engine.py Engine": 21,
     "peer/node/node.py Node": 22,
-    "peer/protocol/events.py LogView": 21,
     "peer/protocol/request.py Incoming": 23,
     "peer/protocol/request.py Outgoing": 30,
     "peer/protocol/request.py Request": 21,

@@ -37,7 +37,7 @@ from wire import (
 )
 
 from .asks import is_pool_of_later, last_possible
-from .payloads import wanted_payloads
+from .payloads import begun_payloads, wanted_payloads
 from .ranges import Ranges, finite_end, meet, minus, range_with, union
 from .wanting import NOTIFY_ONLY, Settings, Wants
 
@@ -178,9 +178,11 @@ def _listen_to(decision: Answer, proposal: Propose, view: LogView, coming: Range
         return decision
     end = proposal.end if confirm.end is None else confirm.end
     asked = ((proposal.start, OPEN_END if end is None else end),)
-    lacked = dict(view.missing_payloads).get(proposal.start)
+    lacked = None
     if proposal.start == view.height:
         lacked = view.tail_partial_bytes
+    elif range_with(view.missing_payloads, proposal.start) is not None:
+        lacked = dict(view.begun_payloads).get(proposal.start, 0)
     elsewhere = None not in (proposal.offset, lacked) and lacked != proposal.offset
     if not elsewhere and minus(asked, union(view.runs, coming)):
         return decision
@@ -357,7 +359,7 @@ def offered_payloads(
     proposal: Propose, view: LogView, wants: Wants, newest: int, coming: Ranges
 ) -> Ranges:
     """What is lacking here of the payloads that the other side has come to hold, as runs."""
-    runs = union((seq, seq) for seq, _ in view.missing_payloads)
+    runs: Ranges = view.missing_payloads
     if view.tail_partial_bytes is not None and not view.tail_arriving:
         runs = union(runs, ((view.height, view.height),))
     wanted = meet(wanted_payloads(wants, view, newest), _asked(proposal))
@@ -374,10 +376,9 @@ def _take_payloads(
     if not wants.is_wanted:
         return _refuse(proposal)
     lacking = offered_payloads(proposal, view, wants, newest, coming)
-    tail = (view.height, view.tail_partial_bytes or 0)
     # One that is held in part is asked for from there on: in this request it would come from byte
     # 0.
-    begun = any(held for seq, held in (*view.missing_payloads, tail) if seq == proposal.start)
+    begun = proposal.start in begun_payloads(view)
     if not lacking or lacking[0][0] != proposal.start or begun:
         return _confirm(proposal, view, proposal.end)
     settings = wants.settings(proposal.start, newest)

@@ -23,7 +23,7 @@ from peer.protocol.request import OPEN_END
 from wire import U64_MAX, Eagerness, LogKey, Propose, lipmaa, lower_pool, upper_pool
 
 from .ranges import Ranges, finite_end, meet, minus, range_with, union
-from .wanting import ALL_OF_IT, METADATA_ONLY, NOTIFY_ONLY, Settings, Wants, mended, settings_of
+from .wanting import ALL_OF_IT, METADATA_ONLY, NOTIFY_ONLY, Settings, Wants, settings_of
 
 ASKS_MAX = 8
 """Requests of one log that are made at a time; what is left is asked for when these are done. A log
@@ -449,22 +449,6 @@ def untold(asks: Iterable[Ask], view: LogView, wants: Wants) -> list[Ask]:
 def comparison_of(entries: tuple[int, int]) -> Ask:
     """The entries that one range names, without their payloads."""
     return Ask(AskKind.COMPARISON, entries[0], entries[1], METADATA_ONLY, entries[1])
-
-
-def lacked(wants: Wants, view: LogView, newest: int) -> tuple[tuple[int, int], ...]:
-    """The payloads that a view names as missing and that are wanted, and the bytes held of each.
-
-    If it could not name all, those behind the last one are missing for all that is known.
-    """
-    missing = list(view.missing_payloads)
-    if view.tail_partial_bytes is not None:
-        missing.append((view.height, view.tail_partial_bytes))
-    ranges = mended(wants, max(view.newest, newest))
-    named = tuple(each for each in sorted(missing) if range_with(ranges, each[0]) is not None)
-    if view.unnamed_above is not None:
-        unnamed = meet(ranges, ((view.unnamed_above + 1, view.newest),))
-        named += tuple((first, 0) for first, _ in unnamed[:1])
-    return named
 
 
 def is_whole(view: LogView) -> bool:

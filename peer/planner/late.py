@@ -161,11 +161,11 @@ class LateOffers:
         late.busy, late.changed = True, False
 
         def take(view: LogView) -> None:
-            up_to = view.arrived_up_to
+            up_to = view.arrived.up_to
             late.since = up_to if late.since is None else min(late.since, up_to)
-            late.changed = late.changed or not view.arrived_complete
-            late.asked = minus(late.asked, view.arrived)
-            late.arrived = _bounded(union(late.arrived, view.arrived))
+            late.changed = late.changed or not view.arrived.complete
+            late.asked = minus(late.asked, view.arrived.runs)
+            late.arrived = _bounded(union(late.arrived, view.arrived.runs))
             late.not_before = self._actions.now + self._config.look_again_s
             if late.arrived and log in self._logs:
                 self._name(log, late)

@@ -6,6 +6,7 @@ payloads only; one that is held in part a request that begins there.
 """
 
 from bisect import bisect_right
+from collections.abc import Mapping
 
 from peer.data.pinning import is_counted
 from peer.protocol.events import LogView
@@ -13,16 +14,13 @@ from peer.protocol.request import Request
 from wire import CancelReason
 
 from .asks import Ask, AskKind
-from .ranges import Ranges, meet, range_with, union
+from .ranges import Ranges, meet, minus, range_with, union
 from .wanting import ALL_OF_IT, Wants, mended
 
-NAMED_MAX = 1024
+NAMED_MAX = 4096
 """So many missing payloads are looked up at once if any are to be asked for: neighbours are asked
-for together, and the next ones once these have come. With 512 small payloads came a third slower.
-Bounded, since a log may lack a million, and the view of it is kept in memory."""
-
-_Missing = list[tuple[int, int]]
-"""Entries, ascending, and how many bytes of their payloads are held."""
+for together, and the next ones once these have come. With 1,024 small payloads came a third slower.
+Bounded, since a log may lack a million, and the others wait for those that were asked for."""
 
 
 def wanted_payloads(wants: Wants, view: LogView, newest: int) -> Ranges:
@@ -33,34 +31,57 @@ def wanted_payloads(wants: Wants, view: LogView, newest: int) -> Ranges:
     return meet(wanted, ((1, view.newest),))
 
 
-def missing_payloads(view: LogView, wanted: Ranges) -> _Missing:
+def missing_payloads(view: LogView, wanted: Ranges) -> Ranges:
     """The payloads that a view names as missing and that are wanted."""
-    missing = [*view.missing_payloads]
-    if view.tail_partial_bytes is not None:
-        missing.append((view.height, view.tail_partial_bytes))
-    return sorted(each for each in missing if range_with(wanted, each[0]) is not None)
+    return meet(union(view.missing_payloads, _tail(view)), wanted)
 
 
-def asks_for(missing: _Missing, taken: Ranges, singly: Ranges, asked_up_to: int = 0) -> list[Ask]:
+def begun_payloads(view: LogView) -> dict[int, int]:
+    """How many bytes are held of missing payloads, where any are, by their entries."""
+    begun = dict(view.begun_payloads)
+    if view.tail_partial_bytes:
+        begun[view.height] = view.tail_partial_bytes
+    return begun
+
+
+def lacks(wants: Wants, view: LogView, newest: int) -> bool:
+    """Whether payloads are missing that are wanted.
+
+    If a view could not name all, those behind the last one are missing for all that is known.
+    """
+    missing = union(view.missing_payloads, _tail(view))
+    if view.unnamed_above is not None:
+        missing = union(missing, ((view.unnamed_above + 1, view.newest),))
+    return bool(meet(missing, mended(wants, max(view.newest, newest))))
+
+
+def _tail(view: LogView) -> Ranges:
+    return () if view.tail_partial_bytes is None else ((view.height, view.height),)
+
+
+def asks_for(
+    missing: Ranges,
+    begun: Mapping[int, int],
+    taken: Ranges,
+    singly: Ranges,
+    asked_up_to: int = 0,
+) -> list[Ask]:
     """What to propose for them: neighbours together, and those behind `asked_up_to` first.
 
-    `taken`: those that come anyway, or rest. `singly`: those that are asked for by the hash of
-    their own entry and from their first byte on, since what came of them may not be right, or the
-    other side may hold other entries than we do.
+    `begun`: those that are gone on with, and from which byte on. `taken`: those that come anyway,
+    or rest. `singly`: those that are asked for by the hash of their own entry and from their first
+    byte on, since what came of them may not be right, or the other side may hold other entries than
+    we do.
     """
-    found: list[Ask] = []
-    joins = False
-    for seq, held in missing:
-        if range_with(taken, seq) is not None:
-            joins = False
-            continue
-        doubted = range_with(singly, seq) is not None
-        alone = held > 0 or doubted
-        if joins and not alone and found[-1].last == seq - 1:
-            found[-1] = _ask(found[-1].start, seq, 0)
-        else:
-            found.append(_ask(seq, seq, 0 if doubted else held))
-        joins = not alone
+    left = minus(missing, taken)
+    doubted = meet(left, singly)
+    alone = union(doubted, meet(left, tuple((seq, seq) for seq in begun)))
+    found = [_ask(first, last, 0) for first, last in minus(left, alone)]
+    for first, last in alone:
+        for seq in range(first, last + 1):
+            is_doubted = range_with(doubted, seq) is not None
+            found.append(_ask(seq, seq, 0 if is_doubted else begun[seq]))
+    found.sort(key=lambda ask: ask.start)
     turn = bisect_right(found, asked_up_to, key=lambda ask: ask.start)
     return [*found[turn:], *found[:turn]]
 

@@ -14,6 +14,8 @@ rest, and `PeerLog` is told what was found. Whether anything may be proposed at 
 for section 7, is a log's turn (turns.py).
 """
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,13 +26,13 @@ from peer.protocol.request import OPEN_END, Request
 from wire import Eagerness, LogKey
 
 from .actions import Actions
-from .asks import Ask, AskKind, TheirPart, is_whole, lacked, offers, plan, untold
+from .asks import Ask, AskKind, TheirPart, is_whole, offers, plan, untold
 from .coverage import bodies, coming, covers
 from .gaps import carry_out, due_cuts
-from .payloads import NAMED_MAX, asks_for, missing_payloads, wanted_payloads
+from .payloads import NAMED_MAX, asks_for, begun_payloads, lacks, missing_payloads, wanted_payloads
 from .peer_log import PeerLog
 from .progress import Mark, Progress
-from .ranges import Ranges, meet, minus, range_with, union
+from .ranges import Ranges, first_of, meet, minus, range_with, union
 from .rests import Kind, Outcome, Rests
 
 
@@ -109,7 +111,8 @@ class Decider:
         if self._rests.has_no_room(log, now):
             found = []
         elif self._rests.is_left_alone(log, Kind.LOG, now, Outcome.NOT_KEPT):
-            found = asks_for(missing_payloads(view, known.doubted(now)), taken, known.singly)
+            doubted = missing_payloads(view, known.doubted(now))
+            found = asks_for(doubted, begun_payloads(view), taken, known.singly)
         else:
             # The newest payload is brought with the entries behind it.
             whole = view if range_with(known.singly, view.height) else _without_tail(view)
@@ -175,14 +178,13 @@ class Decider:
             # As of nearly all logs, which are planned in as little time as that takes.
             known.planned.lacks = False
             return ()
-        known.planned.lacks = bool(lacked(known.wants, view, newest))
+        known.planned.lacks = lacks(known.wants, view, newest)
         coming_here = self._progress.payloads_coming(log, since)
         # What a request does not bring after all is judged when that is over (payloads.unproved).
         by_themselves = (ask for ask in known.asks.values() if ask.kind is AskKind.PAYLOADS)
         coming_here = union(coming_here, *(ask.payloads for ask in by_themselves))
         if known.asked or known.singly:
-            missing = missing_payloads(view, wanted_payloads(known.wants, view, newest))
-            of_them = union((seq, seq) for seq, _ in missing)
+            of_them = missing_payloads(view, wanted_payloads(known.wants, view, newest))
             told_of = _told_of(view, look)
             if left := minus(meet(known.asked, of_them), coming_here):
                 self._rests.note(log, Kind.PAYLOAD, Outcome.SKIPPED, now, left)
@@ -228,11 +230,11 @@ class Decider:
             wanted = meet(wanted, known.wants.fetches)
         if view.tail_arriving:
             wanted = minus(wanted, ((view.height, view.height),))
-        missing = missing_payloads(view, wanted)
+        missing, begun = missing_payloads(view, wanted), begun_payloads(view)
         taken = union(taken, *(ask.payloads for ask in asks))
-        found = asks_for(missing, taken, known.singly, self._rests.skipped_up_to(log))
+        found = asks_for(missing, begun, taken, known.singly, self._rests.skipped_up_to(log))
         # The lowest ones, which every look begins with, tell whether anybody brings any.
-        lowest = None if look.missing_above else missing[:MISSING_NAMED]
+        lowest = None if look.missing_above else _lowest(missing, begun)
         if found and not self._may_fetch(log, lowest):
             found = []
         if view.unnamed_above is None:
@@ -246,7 +248,7 @@ class Decider:
             return [], replace(look, missing_above=view.unnamed_above)
         return [], None
 
-    def _may_fetch(self, log: LogKey, lowest: list[tuple[int, int]] | None) -> bool:
+    def _may_fetch(self, log: LogKey, lowest: object) -> bool:
         """Whether these payloads are ours to bring: the log is, or nobody has brought them."""
         if self._once or self._actions.claim(log):
             self._rests.lift_left(log, Kind.PAYLOAD)
@@ -304,6 +306,12 @@ class Decider:
         for _, cut in due:
             known.asks_in_vain(cut.unserved)
         known.postpone(union(*(carry_out(*each, self._actions) for each in due)), now)
+
+
+def _lowest(missing: Ranges, begun: Mapping[int, int]) -> object:
+    """The first missing payloads, and how much is held of each."""
+    lowest = first_of(missing, MISSING_NAMED)
+    return lowest, [each for each in begun.items() if range_with(lowest, each[0]) is not None]
 
 
 def _without_tail(view: LogView) -> LogView:

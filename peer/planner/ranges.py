@@ -63,6 +63,17 @@ def range_with(ranges: Iterable[Range], seq: int) -> Range | None:
     return next(((first, last) for first, last in ranges if first <= seq <= last), None)
 
 
+def first_of(ranges: Ranges, count: int) -> Ranges:
+    """The lowest seqnums of a set, so many at most."""
+    found: list[Range] = []
+    for first, last in ranges:
+        if count <= 0:
+            break
+        found.append((first, min(last, first + count - 1)))
+        count -= last - first + 1
+    return tuple(found)
+
+
 def finite_end(last: int) -> int | None:
     """The end of a range as a proposal has it: None if it is open."""
     return None if last >= OPEN_END else last

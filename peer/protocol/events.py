@@ -7,7 +7,16 @@ from functools import lru_cache
 
 from msgspec import Struct, field
 
-from logstore import FULL, Follow, KeepRule, Subscription, WriteScope, nearest_rule, subscription_of
+from logstore import (
+    FULL,
+    Arrived,
+    Follow,
+    KeepRule,
+    Subscription,
+    WriteScope,
+    nearest_rule,
+    subscription_of,
+)
 from wire import LogKey
 
 from .scope import Scope
@@ -41,11 +50,12 @@ class LogView(Struct, frozen=True):
     `height`, lipmaa(height) and lipmaa(height + 1), unless these are 0.
     `tail_partial_bytes`: None if the payload of the entry `height` needs nothing more (held,
     outside the look-up's sizes, or deleted on purpose), else how many bytes of it are held: fewer
-    than it has, or 0. `missing_payloads`: (seqnum, bytes held) of the first few held entries but
-    `height`, in all runs, above the look-up's `missing_above` and within its sizes, whose payload
-    is incomplete and was not deleted on purpose (or was, and is fetched again);
-    `unnamed_above`: the entry above which there are more of them, None if all are named or left
-    out. `tail_arriving`: whether some session of this host is receiving the payload of `height`;
+    than it has, or 0. `missing_payloads`: the first few held entries but `height`, in all runs,
+    above the look-up's `missing_above` and within its sizes, whose payload is incomplete and was
+    not deleted on purpose (or was, and is fetched again), as runs; `begun_payloads`: (seqnum, bytes
+    held) of those of them of which a part is held; `unnamed_above`: the entry above which there are
+    more of them, None if all are named or left out. `tail_arriving`: whether some session of this
+    host is receiving the payload of `height`;
     `some_arriving`: whether any of the payloads that were left out, or that one, is arriving.
     `runs`: the maximal runs of consecutive held entries, both ends included, ascending, that end at
     or behind the look-up's `runs_from`; `runs_complete` is False if there are more of them. The
@@ -53,8 +63,7 @@ class LogView(Struct, frozen=True):
     are. `behind`: entries that follow `entry`, as many as were asked for, up to the first that is
     not held.
     `arrived`: the entries of the look-up's `arrived_among` whose payloads are held and came behind
-    `arrived_after`, as runs between whose ends no payload is missing; `arrived_up_to`: the place up
-    to where that was looked for, `arrived_complete` whether that is all there is.
+    `arrived_after`.
     """
 
     log: LogKey
@@ -68,6 +77,7 @@ class LogView(Struct, frozen=True):
     entry: HeldEntry | None = None
     tail_partial_bytes: int | None = None
     missing_payloads: tuple[tuple[int, int], ...] = ()
+    begun_payloads: tuple[tuple[int, int], ...] = ()
     unnamed_above: int | None = None
     tail_arriving: bool = False
     some_arriving: bool = False
@@ -75,9 +85,7 @@ class LogView(Struct, frozen=True):
     runs_complete: bool = True
     range_held: bool = False
     behind: tuple[HeldEntry, ...] = ()
-    arrived: tuple[tuple[int, int], ...] = ()
-    arrived_up_to: int = 0
-    arrived_complete: bool = True
+    arrived: Arrived = Arrived((), 0)
 
     @property
     def newest_whole(self) -> int:

@@ -2,16 +2,17 @@
 
 from typing import TYPE_CHECKING
 
+from logstore import Arrived
 from peer.protocol.commands import LookUp
 
 if TYPE_CHECKING:
     from .rig import Store
 
 
-def runs_of_arrived(store: "Store", item: LookUp) -> tuple[tuple[int, int], ...]:
+def arrived_in(store: "Store", item: LookUp) -> Arrived:
     """`LogView.arrived`."""
     if item.arrived_after is None:
-        return ()
+        return Arrived((), store.place)
     held, found = store.logs[item.log], list[tuple[int, int]]()
     for (log, seq), place in sorted(store.arrived.items()):
         asked = any(first <= seq <= last for first, last in item.arrived_among)
@@ -24,4 +25,4 @@ def runs_of_arrived(store: "Store", item: LookUp) -> tuple[tuple[int, int], ...]
             found[-1] = (found[-1][0], seq)
         else:
             found.append((seq, seq))
-    return tuple(found)
+    return Arrived(tuple(found), store.place)

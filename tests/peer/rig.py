@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from nacl.signing import SigningKey
 
 from peer.engine import Engine
+from peer.planner.ranges import union
 from peer.planner.sourcing import Claim, claim_all
 from peer.protocol import commands
 from peer.protocol.commands import (
@@ -58,7 +59,7 @@ from wire import (
     yamf_hash,
 )
 
-from .arrivals import runs_of_arrived
+from .arrivals import arrived_in
 
 INLINE_BYTES_MAX = 64
 MISSING_NAMED = 3
@@ -289,6 +290,7 @@ class Host:
         here = {seq for log, seq in self.store.arriving if log == item.log}
         left_out = [each for each in missing if item.leave_arriving and each[0] in here]
         most = MISSING_NAMED * (1 if item.missing_max == commands.MISSING_NAMED else 8)
+        told = [each for each in missing[:most] if each not in left_out]
         behind: list[HeldEntry] = []
         while item.entry is not None and len(behind) < item.behind:
             seq = item.entry + 1 + len(behind)
@@ -307,15 +309,15 @@ class Host:
             hashes={n: held[n].hash for n in named if n in held},
             entry=None if entry is None or item.entry is None else _row(item.entry, entry),
             tail_partial_bytes=partial,
-            missing_payloads=tuple(each for each in missing[:most] if each not in left_out),
+            missing_payloads=union((seq, seq) for seq, _ in told),
+            begun_payloads=tuple(each for each in told if each[1]),
             unnamed_above=missing[most - 1][0] if len(missing) > most else None,
             tail_arriving=partial is not None and height in here,
             some_arriving=bool(left_out) or (partial is not None and height in here),
             runs=tuple(asked[:RUNS_NAMED]),
             runs_complete=len(asked) <= RUNS_NAMED,
             behind=tuple(behind),
-            arrived=runs_of_arrived(self.store, item),
-            arrived_up_to=self.store.place,
+            arrived=arrived_in(self.store, item),
         )
 
     def _is_missing(self, item: LookUp, seq: int, held: "Held") -> bool:

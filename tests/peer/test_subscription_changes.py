@@ -16,7 +16,7 @@ from peer.planner.sourcing import claim_all
 from peer.protocol.commands import LookUp
 from peer.protocol.events import Interests, InterestsChanged, LogView
 from tests.records import replace
-from wire import LogKey
+from wire import DataDecoder, LogKey, PayloadStart
 
 from .partial import LOG, closed, history, interests_of, pair_of, replica, settle, wanted_of
 from .rig import Author, Pair, Store, claim_none
@@ -225,6 +225,43 @@ def test_what_is_wanted_now_is_asked_of_the_source_alone() -> None:
         pair.hosts[1].todo.append(InterestsChanged(full, (log,)))
         pair.run(advance_s=1.0)
         assert sum(held.payload is not None for held in taker.logs[log].values()) == count
+
+
+def test_small_payloads_of_many_entries_are_not_read_packet_by_packet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    giver, log = small_log(500)
+    taker = without_payloads(giver, log)
+    packets: list[object] = []
+    next_packet = DataDecoder.next_packet
+
+    def counted(decoder: DataDecoder, with_backlink: bool) -> object:
+        packets.append(packet := next_packet(decoder, with_backlink))
+        return packet
+
+    monkeypatch.setattr(DataDecoder, "next_packet", counted)
+    pair = Pair(stores=(giver, taker))
+    full = Interests(logs=frozenset((log,)))
+    pair.connect((full, full))
+    pair.run()
+    assert taker.logs[log] == giver.logs[log]
+    assert sum(isinstance(packet, PayloadStart) for packet in packets) < 100
+
+
+@pytest.mark.parametrize("wrong", [1, 2, 99])
+def test_a_wrong_payload_among_many_is_found_and_asked_for_with_patience(wrong: int) -> None:
+    """Where no apology can follow any more nobody is to blame: it went round without an end."""
+    giver, log = small_log(100)
+    taker = without_payloads(giver, log)
+    whole = giver.logs[log][wrong].payload
+    giver.logs[log][wrong] = replace(giver.logs[log][wrong], payload=b"?" * len(whole or b""))
+    pair = Pair(stores=(giver, taker))
+    full = Interests(logs=frozenset((log,)))
+    pair.connect((full, full))
+    for _ in range(60):
+        pair.run(advance_s=1.0)
+    assert [seq for seq, held in taker.logs[log].items() if held.payload is None] == [wrong]
+    assert pair.engine(1)._table._next_number // 2 < 12
 
 
 def test_payloads_of_many_entries_take_few_look_ups() -> None:

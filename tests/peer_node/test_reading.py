@@ -1,5 +1,6 @@
 """What a session is told of a log."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -53,6 +54,13 @@ def replica_of(count: int, held: list[int], without: set[int]) -> tuple[Store, L
         source="test",
     )
     return store, author.log
+
+
+def missing_in(view: LogView) -> list[int]:
+    """The entries whose payloads a view names as missing."""
+    runs = view.missing_payloads
+    assert all(one[1] + 1 < other[0] for one, other in pairwise(runs))
+    return [seq for first, last in runs for seq in range(first, last + 1)]
 
 
 def view_of(store: Store, log: LogKey, **asked: object) -> LogView:
@@ -121,7 +129,7 @@ def test_payloads_are_missing_in_all_runs_and_of_the_sizes_asked_for(
         view = view_of(store, log, **asked)
         assert view.height == 5
         assert view.tail_partial_bytes == tail
-        assert [seq for seq, _ in view.missing_payloads] == missing
+        assert missing_in(view) == missing
 
 
 def test_payloads_that_are_arriving_are_left_to_who_receives_them() -> None:
@@ -130,7 +138,7 @@ def test_payloads_that_are_arriving_are_left_to_who_receives_them() -> None:
         for arriving in ({(log, 5)}, {(log, 5), (log, 9)}):
             for leave in (False, True):
                 view = look_up(store, LookUp(1, log, leave_arriving=leave), arriving).view
-                assert [seq for seq, _ in view.missing_payloads] == ([2] if leave else [2, 5])
+                assert missing_in(view) == ([2] if leave else [2, 5])
                 assert view.tail_partial_bytes == 0
                 assert view.tail_arriving == ((log, 9) in arriving)
                 assert view.some_arriving == (leave or view.tail_arriving)
@@ -142,14 +150,14 @@ def test_a_tail_behind_many_missing_payloads_is_told() -> None:
     with store:
         view = view_of(store, log)
         assert view.tail_partial_bytes == 0
-        assert [seq for seq, _ in view.missing_payloads] == list(range(1, MISSING_NAMED + 1))
+        assert missing_in(view) == list(range(1, MISSING_NAMED + 1))
         assert view.unnamed_above == MISSING_NAMED
         # All of those it would name are left out, and there are more behind them.
         arriving = {(log, seq) for seq in range(1, MISSING_NAMED + 1)}
         left = look_up(store, LookUp(1, log, leave_arriving=True), arriving).view
         assert (left.missing_payloads, left.unnamed_above) == ((), MISSING_NAMED)
         behind = view_of(store, log, missing_above=MISSING_NAMED)
-        assert [seq for seq, _ in behind.missing_payloads] == list(range(MISSING_NAMED + 1, count))
+        assert missing_in(behind) == list(range(MISSING_NAMED + 1, count))
         assert behind.unnamed_above is None
 
 
@@ -164,7 +172,7 @@ def test_a_tail_before_many_missing_payloads_hides_none_of_them(more: int) -> No
         for any_size in ((), ((1, last),)):
             view = view_of(store, log, any_size=any_size)
             assert (view.height, view.tail_partial_bytes) == (1, 0)
-            assert [seq for seq, _ in view.missing_payloads] == held[1 : 1 + MISSING_NAMED]
+            assert missing_in(view) == held[1 : 1 + MISSING_NAMED]
             assert view.unnamed_above == (held[MISSING_NAMED] if more else None)
 
 
@@ -175,5 +183,5 @@ def test_a_deleted_payload_is_missing_once_it_is_fetched_again() -> None:
         assert view_of(store, log).missing_payloads == ()
         assert view_of(store, log).tail_partial_bytes is None
         store.want(log, 3, 5)
-        assert [seq for seq, _ in view_of(store, log).missing_payloads] == [3, 4]
+        assert missing_in(view_of(store, log)) == [3, 4]
         assert view_of(store, log).tail_partial_bytes == 0

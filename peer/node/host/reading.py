@@ -59,11 +59,11 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
     proof = store.fork(log) if info.state is LogState.FORKED else None
     wanted = None if command.entry is None else _entry(held, command.entry)
     runs = _runs(held, command.runs_from)
-    tail_partial_bytes, missing, unnamed_above = _missing(held, command)
+    tail_partial_bytes, missing, begun, unnamed_above = _missing(held, command)
     arrived = Arrived((), 0)
     if command.arrived_after is not None:
         arrived = store.arrived(log, command.arrived_after, command.arrived_among)
-    here = [each for each in missing if command.leave_arriving and (log, each[0]) in arriving]
+    here = {seq for seq in missing if command.leave_arriving and (log, seq) in arriving}
     tail_arriving = tail_partial_bytes is not None and (log, info.height) in arriving
     return LogView(
         log=log,
@@ -77,16 +77,15 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
         entry=None if wanted is None else held_entry(wanted, arriving),
         behind=_behind(store, command),
         tail_partial_bytes=tail_partial_bytes,
-        missing_payloads=tuple(each for each in missing if each not in here),
+        missing_payloads=_as_runs(seq for seq in missing if seq not in here),
+        begun_payloads=tuple(each for each in begun if each[0] not in here),
         unnamed_above=unnamed_above,
         tail_arriving=tail_arriving,
         some_arriving=tail_arriving or bool(here),
         runs=runs[:RUNS_NAMED],
         runs_complete=len(runs) <= RUNS_NAMED,
         range_held=command.held is not None and _is_held(held, *command.held),
-        arrived=arrived.runs,
-        arrived_up_to=arrived.up_to,
-        arrived_complete=arrived.complete,
+        arrived=arrived,
     )
 
 
@@ -219,10 +218,21 @@ def _is_held(held: HeldLog, first: int, last: int) -> bool:
     return last <= info.height or (last <= info.newest and held.is_held(first, last))
 
 
+def _as_runs(ascending: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    runs: list[tuple[int, int]] = []
+    for seq in ascending:
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return tuple(runs)
+
+
 def _missing(
     held: HeldLog, command: LookUp
-) -> tuple[int | None, tuple[tuple[int, int], ...], int | None]:
-    """What is held of the tail's payload if that is incomplete; the first few others.
+) -> tuple[int | None, list[int], list[tuple[int, int]], int | None]:
+    """What is held of the tail's payload if that is incomplete; the first few others, and what is
+    held of those of them that were begun.
 
     Also the last one of those if there are more.
     """
@@ -244,11 +254,13 @@ def _missing(
     if not (incomplete or told):
         incomplete = height in held.missing_payloads(height, sizes=sizes, limit=1)
     others = [seq for seq in seqs if seq != height]
-    # Hundreds may be named, and hardly any of them has been begun.
+    named = others[:most]
+    # Thousands may be named, and hardly any of them has been begun.
     begun = held.begun_payloads() if others or incomplete else {}
     tail = _partial_bytes(held, height, begun) if incomplete else None
-    named = tuple((seq, _partial_bytes(held, seq, begun)) for seq in others[:most])
-    return tail, named, named[-1][0] if len(others) > most else None
+    parts = [(seq, _partial_bytes(held, seq, begun)) for seq in named if seq in begun]
+    parts = [each for each in parts if each[1]]
+    return tail, named, parts, named[-1] if len(others) > most else None
 
 
 def _missing_of_any_size(held: HeldLog, command: LookUp, limit: int) -> list[int]:
