@@ -1,6 +1,7 @@
-"""The native core takes the same run of entries from any bytes as Python does.
+"""The native core takes the same run of entries from any bytes as Python does, and of payloads.
 
-An input is the first entry's number, flags and limits (one byte each), and the packets.
+An input is the first entry's number, flags and limits (one byte each), and the packets. Payloads
+are those of entries that are held, one of which is cut short.
 """
 
 from fuzz.harness import main
@@ -10,11 +11,12 @@ from wire import (
     NATIVE_STATE,
     LogKey,
     RunEntry,
+    encode_payload_header,
     encode_run,
     has_distinct_lipmaalink,
     yamf_hash,
 )
-from wire.bulk import python_parse_run
+from wire.bulk import python_parse_payloads, python_parse_run
 
 HASHES = {seq: yamf_hash(encoded) for seq, encoded, _ in ROWS}
 
@@ -25,6 +27,11 @@ CORPUS = [
     bytes((first, flags, 255, 255)) + encode_run(ROWS[first - 1 :], carries)
     for first in (1, 2, 4, 8, 13)
     for flags, carries in ((0, False), (LACKING, False), (BACKLINK, has_distinct_lipmaalink(first)))
+]
+CORPUS += [
+    bytes((first, 0, 255, 255))
+    + b"".join(encode_payload_header(len(row[2])) + row[2] for row in ROWS[first - 1 :])
+    for first in (1, 5)
 ]
 
 
@@ -60,6 +67,18 @@ def check_run(
     return len(rows)
 
 
+def check_payloads(data: bytes, offset: int, seq: int, cut: int, payload_bytes_max: int) -> int:
+    """Both take the same payloads and stop at the same byte; how many. `cut`: where the encoding
+    of the third entry ends."""
+    assert NATIVE is not None
+    held = [encoded for _, encoded, _ in ROWS[seq - 1 :]]
+    held[2:3] = [encoded[:cut] for encoded in held[2:3]]
+    given = (data, offset, LOG.log_id, seq, held, payload_bytes_max)
+    payloads, end = python_parse_payloads(*given)
+    assert NATIVE.parse_payloads(*given) == (payloads, end)
+    return len(payloads)
+
+
 def check(data: bytes) -> None:
     """The invariant, for any bytes."""
     if len(data) < 4:
@@ -72,6 +91,7 @@ def check(data: bytes) -> None:
         hashes[seq - 1] = yamf_hash(b"another")
     with_backlink = bool(flags & BACKLINK) and has_distinct_lipmaalink(seq)
     for offset in (4, 5):
+        check_payloads(data, offset, seq, flags, payload_bytes_max)
         check_run(
             data,
             offset,

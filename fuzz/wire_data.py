@@ -12,6 +12,7 @@ from wire import (
     encode_compressed,
     encode_metadata_packet,
     encode_notify,
+    encode_payload_header,
     encode_request_cancelled,
     encode_run,
     encode_skip_bytes,
@@ -27,6 +28,7 @@ CORPUS = [
     encode_apology() + encode_request_cancelled(300) + b"\x02\x04\x05\x06",
     encode_run(ROWS[:3], first_with_backlink=False),
     encode_run(ROWS[3:], first_with_backlink=False),
+    b"".join(encode_payload_header(len(row[2])) + row[2] for row in ROWS),
     encode_metadata_packet(ROWS[7][1], LOG.log_id, 8, with_backlink=True),
     encode_compressed(len(_TEXT), _ENCODER.encode(_TEXT)),
     encode_compressed(len(_TEXT), _ENCODER.encode(_TEXT)),
@@ -75,6 +77,11 @@ def check(data: bytes) -> None:
         assert decoder.consumed + decoder.buffered == len(data)
         for entry in run.entries:
             assert entry.entry_hash == yamf_hash(entry.encoded) == hashes[entry.seq]
+        payloads = decoder.next_payloads(
+            LOG.log_id, first, [row[1] for row in ROWS[first - 1 :]], payload_bytes_max=100
+        )
+        assert payloads == [row[2] for row in ROWS[first - 1 :]][: len(payloads)]
+        assert decoder.consumed + decoder.buffered == len(data)
 
 
 if __name__ == "__main__":
