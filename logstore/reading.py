@@ -142,7 +142,9 @@ def checked_entries(
     `start`: they have to ascend, from there on. `partials` learns what is held of unfinished
     payloads, of logs where that is needed.
     """
-    found = rows_read(rows, key, start or 0)
+    if rows and rows[0][3] == PAYLOAD_MISSING and key not in partials:
+        partials[key] = load_partials(db, key)
+    found = rows_read(rows, key, start or 0, with_lacking=partials.get(key) == {})
     for ingest, blob, received_at, state, hash_, encoded, payload in rows[len(found) :]:
         seq = unpack_u64(blob)
         # An index and its table that disagree could send a caller round in circles.

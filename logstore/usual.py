@@ -10,16 +10,27 @@ leaves that to those who know each rule and what follows from it (foreign.py, re
 is one judge, and whatever stops the loop without need costs time alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from wire import HASH_BYTES, NATIVE, SIGNATURE_BYTES, LogKey, encode_varu64, lipmaa, yamf_hash
+from wire import (
+    HASH_BYTES,
+    NATIVE,
+    SIGNATURE_BYTES,
+    LogKey,
+    NeedMore,
+    decode_varu64,
+    encode_varu64,
+    lipmaa,
+    tail_offset,
+    yamf_hash,
+)
 
 from .records import NewEntry, PayloadState, StoredEntry
 from .rows import entry_tag, pack_u64, unpack_u64
-from .schema import PAYLOAD_INLINE
+from .schema import PAYLOAD_INLINE, PAYLOAD_MISSING
 
 PAYLOAD_HASH: Final = slice(-HASH_BYTES - SIGNATURE_BYTES, -SIGNATURE_BYTES)
 """The payload hash and the signature are what an encoding ends with."""
@@ -181,33 +192,60 @@ def _links(
     return (link or given(0)) + (back or given(1))
 
 
-def rows_read(rows: list[ReadRow], key: LogKey, start: int) -> list[StoredEntry]:
-    """The entries of rows, from `start` on and ascending, up to the first row that is unusual."""
+_WHOLE: Final = {PAYLOAD_INLINE: PayloadState.PRESENT}
+_WITH_LACKING: Final = _WHOLE | {PAYLOAD_MISSING: PayloadState.MISSING}
+
+
+def rows_read(
+    rows: list[ReadRow], key: LogKey, start: int, *, with_lacking: bool = False
+) -> list[StoredEntry]:
+    """The entries of rows, from `start` on and ascending, up to the first row that is unusual.
+
+    `with_lacking`: a row without its payload is none, as nothing has come of any.
+    """
+    states = _WITH_LACKING if with_lacking else _WHOLE
     if NATIVE is None:
-        return python_rows_read(rows, key, start)
-    found = NATIVE.rows_read(rows, key, start, PAYLOAD_INLINE, PayloadState.PRESENT)
-    return list(map(_stored, found))
+        return python_rows_read(rows, key, start, states)
+    return list(map(_stored, NATIVE.rows_read(rows, key, start, states, PAYLOAD_INLINE)))
 
 
-def python_rows_read(rows: Sequence[ReadRow], key: LogKey, start: int) -> list[StoredEntry]:
-    """`rows_read` without the native core."""
+def python_rows_read(
+    rows: Sequence[ReadRow], key: LogKey, start: int, states: Mapping[int, PayloadState]
+) -> list[StoredEntry]:
+    """`rows_read` without the native core; `states`: of the usual rows, and of their entries."""
     prefix = key.author + encode_varu64(key.log_id)
     found: list[StoredEntry] = []
-    for ingest, blob, received_at, state, hash_, encoded, payload in rows:
-        seq = unpack_u64(blob)
+    for ingest, blob, received_at, stored, hash_, encoded, payload in rows:
+        seq, state = unpack_u64(blob), states.get(stored)
         # An index and its table that disagree could send a caller round in circles.
         if (
             seq < start
-            or state != PAYLOAD_INLINE
-            or payload is None
+            or state is None
+            or (payload is None) is (stored == PAYLOAD_INLINE)
             or not encoded.startswith(prefix + encode_varu64(seq), 1)
             or yamf_hash(encoded) != hash_
-            or yamf_hash(payload) != encoded[PAYLOAD_HASH]
         ):
             break
+        if payload is not None:
+            size = len(payload)
+            if yamf_hash(payload) != encoded[PAYLOAD_HASH]:
+                break
+        elif (stated := _stated_size(key.log_id, seq, encoded)) is not None:
+            size = stated
+        else:
+            break
         start = seq + 1
-        present, size = PayloadState.PRESENT, len(payload)
         found.append(
-            StoredEntry(key, seq, ingest, encoded, hash_, received_at, present, payload, size, 0)
+            StoredEntry(key, seq, ingest, encoded, hash_, received_at, state, payload, size, 0)
         )
     return found
+
+
+def _stated_size(log_id: int, seq: int, encoded: bytes) -> int | None:
+    """The size of its payload as an encoding has it, None if that is no number."""
+    at = tail_offset(log_id, seq)
+    try:
+        size, end = decode_varu64(encoded, at)
+    except NeedMore:
+        return None
+    return size if encode_varu64(size) == encoded[at:end] else None

@@ -17,7 +17,7 @@ from .speccheck import SPECCHECK, VALID_VECTOR
 
 log = logging.getLogger(__name__)
 
-INTERFACE: Final = 4
+INTERFACE: Final = 5
 """Which core this is written for; raised with every change of a function's arguments or result."""
 
 
@@ -130,10 +130,16 @@ class NativeCore(Protocol):
         """`logstore.usual.python_rows_to_fill`."""
 
     def rows_read(
-        self, rows: list[Any], key: tuple[bytes, int], start: int, state: int, present: object, /
+        self,
+        rows: list[Any],
+        key: tuple[bytes, int],
+        start: int,
+        states: dict[int, Any],
+        whole: int,
+        /,
     ) -> list[tuple[Any, ...]]:
-        """`logstore.usual.python_rows_read`: the fields of its entries. `state`: of the rows that
-        are taken, `present` that of their entries."""
+        """`logstore.usual.python_rows_read`: the fields of its entries. `whole`: which of the
+        states says that the payload is in the row."""
 
     def lz4_to_lzfoo(self, block: bytes, data: bytes, window: int) -> bytes:
         """`python_lz4_to_lzfoo`."""

@@ -49,7 +49,7 @@ mod bamboo_native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         // Raised whenever a function takes or returns something else than before: `wire/native.py`
         // takes no core with another number.
-        module.add("INTERFACE", 4)?;
+        module.add("INTERFACE", 5)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

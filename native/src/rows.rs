@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyTuple};
 use crate::guard::guarded;
 use crate::hashing::{HASH_BYTES, unlocked, yamf};
 use crate::lipmaa::{link_count, lipmaa};
+use crate::runs::canonical;
 use crate::varu64;
 
 const SIGNATURE_BYTES: usize = 64;
@@ -44,6 +45,10 @@ struct Given<'py> {
 }
 
 impl<'py> Given<'py> {
+    fn hashed(&self) -> Hashed<'_> {
+        (self.encoded.as_bytes(), self.hash.as_bytes(), Some(self.payload.as_bytes()))
+    }
+
     /// From (seq, encoding, hash, payload, ..); None if it is anything else.
     fn from(entry: &Bound<'py, PyAny>) -> Option<Given<'py>> {
         let entry = entry.cast::<PyTuple>().ok()?;
@@ -56,17 +61,20 @@ impl<'py> Given<'py> {
     }
 }
 
+/// An encoding, the hash that it is to have, and the payload if there is one.
+type Hashed<'a> = (&'a [u8], &'a [u8], Option<&'a [u8]>);
+
 /// How many, from the first on, have the hashes that they say.
-fn sound<'a>(py: Python<'_>, given: impl Iterator<Item = &'a Given<'a>>) -> usize {
-    let slices: Vec<[&[u8]; 3]> = given
-        .map(|each| [each.encoded.as_bytes(), each.hash.as_bytes(), each.payload.as_bytes()])
-        .collect();
-    let bytes = slices.iter().flatten().map(|each| each.len()).sum();
+fn sound<'a>(py: Python<'_>, given: impl Iterator<Item = Hashed<'a>>) -> usize {
+    let all: Vec<Hashed<'a>> = given.collect();
+    let bytes =
+        all.iter().map(|(encoded, _, payload)| encoded.len() + payload.map_or(0, <[u8]>::len)).sum();
     unlocked(py, bytes, || {
-        let is_sound = |[encoded, hash, payload]: &&[&[u8]; 3]| {
-            yamf(encoded)[..] == **hash && payload_hash(encoded) == Some(&yamf(payload)[..])
+        let is_sound = |(encoded, hash, payload): &&Hashed<'a>| {
+            yamf(encoded)[..] == **hash
+                && payload.is_none_or(|payload| payload_hash(encoded) == Some(&yamf(payload)[..]))
         };
-        slices.iter().take_while(is_sound).count()
+        all.iter().take_while(is_sound).count()
     })
 }
 
@@ -196,7 +204,7 @@ pub fn rows_to_write<'py>(
             }
             given.push(next);
         }
-        given.truncate(sound(py, given.iter()));
+        given.truncate(sound(py, given.iter().map(Given::hashed)));
         let rows = PyList::empty(py);
         let (mut encoded_bytes, mut payload_bytes) = (0, 0);
         for (each, ingest) in given.iter().zip(place.ingest..) {
@@ -259,7 +267,7 @@ pub fn rows_to_fill<'py>(
             }
             found.push((next, before, received_at));
         }
-        found.truncate(sound(py, found.iter().map(|(given, ..)| given)));
+        found.truncate(sound(py, found.iter().map(|(given, ..)| given.hashed())));
         let rows = PyList::empty(py);
         let mut payload_bytes = 0;
         for ((given, before, received_at), ingest) in found.iter().zip(place.ingest..) {
@@ -274,29 +282,51 @@ pub fn rows_to_fill<'py>(
 /// A row that was read: (ingest, seq, received_at, state, hash, encoding, payload).
 struct Read<'py> {
     ingest: Bound<'py, PyInt>,
+    seq: u64,
     received_at: Bound<'py, PyInt>,
-    given: Given<'py>,
+    state: Bound<'py, PyAny>,
+    hash: Bound<'py, PyBytes>,
+    encoded: Bound<'py, PyBytes>,
+    payload: Option<Bound<'py, PyBytes>>,
 }
 
 impl<'py> Read<'py> {
-    /// None if its payload is not in it.
-    fn from(row: &Bound<'py, PyAny>, state: u8) -> Option<Read<'py>> {
+    /// None if it is in no usual state, or its payload is not where that says.
+    fn from(row: &Bound<'py, PyAny>, states: &Bound<'py, PyDict>, whole: u8) -> Option<Read<'py>> {
         let row = row.cast::<PyTuple>().ok()?;
         let seq = row.get_item(1).ok()?.cast_into::<PyBytes>().ok()?;
-        let found: u8 = row.get_item(3).ok()?.extract().ok()?;
-        if found != state {
+        let found = row.get_item(3).ok()?;
+        let state = states.get_item(&found).ok()??;
+        let payload = row.get_item(6).ok()?;
+        let payload = if payload.is_none() { None } else { Some(payload.cast_into().ok()?) };
+        if payload.is_some() != (found.extract::<u8>().ok()? == whole) {
             return None;
         }
         Some(Read {
             ingest: row.get_item(0).ok()?.cast_into().ok()?,
+            seq: u64::from_be_bytes(seq.as_bytes().try_into().ok()?),
             received_at: row.get_item(2).ok()?.cast_into().ok()?,
-            given: Given {
-                seq: u64::from_be_bytes(seq.as_bytes().try_into().ok()?),
-                encoded: row.get_item(5).ok()?.cast_into().ok()?,
-                hash: row.get_item(4).ok()?.cast_into().ok()?,
-                payload: row.get_item(6).ok()?.cast_into().ok()?,
-            },
+            state,
+            hash: row.get_item(4).ok()?.cast_into().ok()?,
+            encoded: row.get_item(5).ok()?.cast_into().ok()?,
+            payload,
         })
+    }
+
+    fn hashed(&self) -> Hashed<'_> {
+        let payload = self.payload.as_ref().map(|payload| payload.as_bytes());
+        (self.encoded.as_bytes(), self.hash.as_bytes(), payload)
+    }
+
+    /// The size of its payload, where the encoding states it as a number.
+    fn size(&self, number_end: usize) -> Option<u64> {
+        match &self.payload {
+            Some(payload) => Some(payload.as_bytes().len() as u64),
+            None => {
+                let at = number_end + link_count(self.seq) * HASH_BYTES;
+                canonical(self.encoded.as_bytes(), at).map(|(size, _)| size)
+            }
+        }
     }
 }
 
@@ -307,39 +337,38 @@ pub fn rows_read<'py>(
     rows: &Bound<'py, PyList>,
     key: &Bound<'py, PyTuple>,
     start: u64,
-    state: u8,
-    present: &Bound<'py, PyAny>,
+    states: &Bound<'py, PyDict>,
+    whole: u8,
 ) -> PyResult<Bound<'py, PyList>> {
     guarded(|| {
         let (author, log_id): (Bound<'py, PyBytes>, u64) = key.extract()?;
         let prefix = prefix(author.as_bytes(), log_id);
         let mut next = start;
-        let mut read: Vec<Read<'py>> = Vec::with_capacity(rows.len());
+        let mut read: Vec<(Read<'py>, u64)> = Vec::with_capacity(rows.len());
         for row in rows.iter() {
-            let Some(each) = Read::from(&row, state) else { break };
-            let given = &each.given;
-            if given.seq < next || number_end(given.encoded.as_bytes(), &prefix, given.seq).is_none() {
+            let Some(each) = Read::from(&row, states, whole) else { break };
+            let seq = each.seq;
+            let Some(end) = number_end(each.encoded.as_bytes(), &prefix, seq) else { break };
+            let Some(size) = each.size(end) else { break };
+            if seq < next {
                 break;
             }
-            let after = given.seq.checked_add(1);
-            read.push(each);
-            let Some(after) = after else { break };
+            read.push((each, size));
+            let Some(after) = seq.checked_add(1) else { break };
             next = after;
         }
-        let count = sound(py, read.iter().map(|each| &each.given));
+        let count = sound(py, read.iter().map(|(each, _)| each.hashed()));
         let entries = PyList::empty(py);
-        for each in &read[..count] {
-            let given = &each.given;
-            let size = given.payload.as_bytes().len();
+        for (each, size) in &read[..count] {
             entries.append((
                 key,
-                given.seq,
+                each.seq,
                 &each.ingest,
-                &given.encoded,
-                &given.hash,
+                &each.encoded,
+                &each.hash,
                 &each.received_at,
-                present,
-                &given.payload,
+                &each.state,
+                &each.payload,
                 size,
                 0,
             ))?;

@@ -108,7 +108,7 @@ fn tail_offset(log_id: u64, seq: u64) -> usize {
 }
 
 /// The number at `at`, and the offset behind it, if it is there and as short as can be.
-fn canonical(data: &[u8], at: usize) -> Option<(u64, usize)> {
+pub fn canonical(data: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *data.get(at)?;
     if first < 248 {
         return Some((u64::from(first), at + 1));

@@ -1,6 +1,8 @@
 """Runs of usual entries: taken alike by the native core and by Python, and as one by one."""
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,8 +20,10 @@ from logstore import (
     foreign,
     reading,
 )
-from logstore.schema import PAYLOAD_FILE, PAYLOAD_INLINE
+from logstore.schema import PAYLOAD_FILE, PAYLOAD_INLINE, PAYLOAD_MISSING
 from logstore.usual import (
+    _WHOLE,
+    _WITH_LACKING,
     LackingRow,
     Place,
     ReadRow,
@@ -136,26 +140,38 @@ def test_a_run_to_be_written_is_taken_alike(
 
 
 @needs_core
-@given(batches(), st.integers(0, COUNT), st.sampled_from([None, "state", "number", "order"]))
+@given(
+    batches(),
+    st.integers(0, COUNT),
+    st.sampled_from([None, "state", "number", "order", "payload of none", "none of payload"]),
+    st.booleans(),
+)
 def test_a_run_that_was_read_is_taken_alike(
-    batch: tuple[LogKey, list[NewEntry]], start: int, how: str | None
+    batch: tuple[LogKey, list[NewEntry]], start: int, how: str | None, with_lacking: bool
 ) -> None:
     key, entries = batch
+    states = {"state": PAYLOAD_FILE, "payload of none": PAYLOAD_MISSING}
     rows = [
-        read_row(n, each, PAYLOAD_FILE if how == "state" and n == 5 else PAYLOAD_INLINE)
+        read_row(n, each, states.get(how or "", PAYLOAD_INLINE) if n == 5 else None)
         for n, each in enumerate(entries)
     ]
     if how == "number" and rows:
         rows[-1] = (rows[-1][0], bytes(8), *rows[-1][2:])
+    if how == "none of payload" and rows:
+        rows[-1] = (*rows[-1][:-1], None)
     if how == "order":
         rows.reverse()
-    assert rows_read(rows, key, start) == python_rows_read(rows, key, start)
+    usual = _WITH_LACKING if with_lacking else _WHOLE
+    found = rows_read(rows, key, start, with_lacking=with_lacking)
+    assert found == python_rows_read(rows, key, start, usual)
 
 
-def read_row(ingest: int, entry: NewEntry, state: int) -> ReadRow:
+def read_row(ingest: int, entry: NewEntry, state: int | None = None) -> ReadRow:
     """The row of an entry as a statement gives it."""
     payload = entry.payload
     assert payload is None or isinstance(payload, bytes)
+    if state is None:
+        state = PAYLOAD_MISSING if payload is None else PAYLOAD_INLINE
     blob = entry.seq.to_bytes(8, "big")
     return ingest, blob, -ingest, state, entry.hash, entry.encoded, payload
 
@@ -214,8 +230,10 @@ def test_all_that_is_usual_is_taken(log_id: int) -> None:
     assert len(rows) == COUNT - 1
     assert encoded_bytes == sum(len(each.encoded) for each in entries[:-1])
     assert payload_bytes == sum(len(row[8] or b"") for row in rows)
-    read = rows_read([read_row(0, each, PAYLOAD_INLINE) for each in entries], key, 1)
-    assert [(each.key, each.seq) for each in read] == [(key, n) for n in range(1, COUNT + 1)]
+    for each in (entries, [*map(without_payload, entries)]):
+        read = rows_read([*map(partial(read_row, 0), each)], key, 1, with_lacking=True)
+        assert [(one.key, one.seq) for one in read] == [(key, n) for n in range(1, COUNT + 1)]
+        assert [one.payload_bytes for one in read] == [len(one.payload or b"") for one in entries]
 
 
 # And as each entry by itself.
@@ -319,18 +337,24 @@ DAMAGES = (
 )
 
 
-@pytest.mark.parametrize("damage", ["", *DAMAGES])
+@pytest.mark.parametrize(("damage", "at"), [("", 0), *product(DAMAGES, (25, 40))])
 @pytest.mark.parametrize("room", [0, 1000, 20_000, 1 << 30])
+@pytest.mark.parametrize(("lacking", "begun"), [(20, False), (1, False), (0, True)])
 def test_runs_are_read_as_one_entry_at_a_time(
-    damage: str, room: int, monkeypatch: pytest.MonkeyPatch
+    damage: str, at: int, room: int, lacking: int, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, entries = LOGS[0].key, ENTRIES[0]
     with Store.memory() as store:
-        store.put_entries(key, entries[:20], source="peer")
-        store.put_entries(key, [entries[20]._replace(payload=None)], source="peer")
-        store.put_entries(key, entries[21:], source="peer")
+        store.put_entries(key, entries[:lacking], source="peer")
+        store.put_entries(key, [*map(without_payload, entries[lacking:30])], source="peer")
+        store.put_entries(key, entries[30:], source="peer")
+        if begun:
+            part = entries[24].payload
+            assert isinstance(part, bytes)
+            with store.payload_sink(key, 25, len(part), yamf_hash(part), source="peer") as sink:
+                sink.write(part[:1])
         if damage:
-            change(store, f"UPDATE entries SET {damage} WHERE ingest = 40")
+            change(store, f"UPDATE entries SET {damage} WHERE ingest = {at}")
 
         def read() -> Sequence[StoredEntry] | str:
             try:
@@ -339,12 +363,14 @@ def test_runs_are_read_as_one_entry_at_a_time(
                 return str(error)
 
         found = read()
-        monkeypatch.setattr(reading, "rows_read", lambda *_: [])
+        monkeypatch.setattr(reading, "rows_read", lambda *_, **__: [])
         assert found == read()
     if not damage and room == 1 << 30:
         assert isinstance(found, list)
         assert [each.seq for each in found] == list(range(2, COUNT + 1))
-        assert found[19].payload_state is PayloadState.MISSING
+        states = [each.payload_state for each in found]
+        assert states[23] is (PayloadState.PARTIAL if begun else PayloadState.MISSING)
+        assert states.count(PayloadState.PRESENT) == max(lacking - 1, 0) + COUNT - 30
 
 
 def change(store: Store, statement: str) -> None:
