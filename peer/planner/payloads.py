@@ -14,13 +14,18 @@ from peer.protocol.request import Request
 from wire import CancelReason
 
 from .asks import Ask, AskKind
-from .ranges import Ranges, meet, minus, range_with, union
+from .ranges import Ranges, meet, minus, union
 from .wanting import ALL_OF_IT, Wants, mended
 
 NAMED_MAX = 4096
 """So many missing payloads are looked up at once if any are to be asked for: neighbours are asked
 for together, and the next ones once these have come. With 1,024 small payloads came a third slower.
 Bounded, since a log may lack a million, and the others wait for those that were asked for."""
+
+
+GROUPS_MAX = 512
+"""So many proposals come of one look at most: no peer lets us have more unanswered, and where every
+second payload of thousands is missing each takes its own."""
 
 
 def wanted_payloads(wants: Wants, view: LogView, newest: int) -> Ranges:
@@ -75,15 +80,14 @@ def asks_for(
     """
     left = minus(missing, taken)
     doubted = meet(left, singly)
-    alone = union(doubted, meet(left, tuple((seq, seq) for seq in begun)))
-    found = [_ask(first, last, 0) for first, last in minus(left, alone)]
-    for first, last in alone:
-        for seq in range(first, last + 1):
-            is_doubted = range_with(doubted, seq) is not None
-            found.append(_ask(seq, seq, 0 if is_doubted else begun[seq]))
-    found.sort(key=lambda ask: ask.start)
-    turn = bisect_right(found, asked_up_to, key=lambda ask: ask.start)
-    return [*found[turn:], *found[:turn]]
+    parts = minus(meet(left, tuple((seq, seq) for seq in sorted(begun))), doubted)
+    together = minus(minus(left, doubted), parts)
+    groups = [(first, last, 0) for first, last in together]
+    groups += [(seq, seq, 0) for first, last in doubted for seq in range(first, last + 1)]
+    groups += [(seq, seq, begun[seq]) for seq, _ in parts]
+    groups.sort()
+    turn = bisect_right(groups, asked_up_to, key=lambda group: group[0])
+    return [_ask(*group) for group in (*groups[turn:], *groups[:turn])[:GROUPS_MAX]]
 
 
 def _ask(first: int, last: int, held: int) -> Ask:

@@ -30,17 +30,24 @@ def union(*sets: Iterable[Range]) -> Ranges:
 
 def minus(ranges: Ranges, taken: Ranges) -> Ranges:
     """What is in the first and not in the second."""
+    # One walk through both, here and in `meet`: a log may lack thousands of payloads, each of them
+    # a range, and as many be asked for one by one.
     if not ranges or not taken:
         return ranges
     left: list[Range] = []
+    at = 0
     for begin, last in ranges:
         first = begin
-        for taken_first, taken_last in taken:
-            if taken_last < first or taken_first > last:
-                continue
-            if taken_first > first:
-                left.append((first, taken_first - 1))
-            first = taken_last + 1
+        while at < len(taken) and taken[at][1] < first:
+            at += 1
+        here = at
+        while here < len(taken) and taken[here][0] <= last:
+            if taken[here][0] > first:
+                left.append((first, taken[here][0] - 1))
+            first = taken[here][1] + 1
+            here += 1
+        # The last of them may reach into the next range.
+        at = max(at, here - 1)
         if first <= last:
             left.append((first, last))
     return tuple(left)
@@ -50,12 +57,18 @@ def meet(one: Ranges, other: Ranges) -> Ranges:
     """What is in both."""
     if not one or not other:
         return ()
-    return tuple(
-        (max(first, other_first), min(last, other_last))
-        for first, last in one
-        for other_first, other_last in other
-        if max(first, other_first) <= min(last, other_last)
-    )
+    both: list[Range] = []
+    here = there = 0
+    while here < len(one) and there < len(other):
+        first = max(one[here][0], other[there][0])
+        last = min(one[here][1], other[there][1])
+        if first <= last:
+            both.append((first, last))
+        if one[here][1] < other[there][1]:
+            here += 1
+        else:
+            there += 1
+    return tuple(both)
 
 
 def range_with(ranges: Iterable[Range], seq: int) -> Range | None:

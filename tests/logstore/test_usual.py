@@ -320,6 +320,17 @@ def test_a_batch_of_payloads_is_filled_in_at_once(monkeypatch: pytest.MonkeyPatc
     assert [count for count in counts if count] == [COUNT - 4]
 
 
+def test_payloads_with_gaps_between_them_are_filled_in_too() -> None:
+    key, entries = LOGS[0].key, ENTRIES[0]
+    with Store.memory() as store:
+        store.put_entries(key, [*map(without_payload, entries)], source="peer")
+        some = [*entries[2:9], *entries[20:21], *entries[30:]]
+        assert store.put_entries(key, some, source="peer").known == len(some)
+        assert store.missing_payloads(key, limit=99) == [
+            each.seq for each in entries if each not in some
+        ]
+
+
 @pytest.mark.parametrize("log_id", sorted(LOGS))
 def test_what_runs_have_stored_is_found_to_be_sound(log_id: int) -> None:
     with Store.memory() as store:

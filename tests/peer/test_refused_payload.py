@@ -15,7 +15,15 @@ from tests.peer.impolite import (
 )
 from tests.peer.rig import Held
 from tests.records import replace
-from wire import CancelReason, Grant, Propose, encode_payload_header, encode_request_cancelled
+from wire import (
+    Adjust,
+    CancelReason,
+    Eagerness,
+    Grant,
+    Propose,
+    encode_payload_header,
+    encode_request_cancelled,
+)
 
 
 def test_a_payload_whose_entry_contradicts_what_is_held_is_not_kept_waiting() -> None:
@@ -75,3 +83,30 @@ def test_a_wrong_payload_that_nobody_apologises_for_is_not_waited_for(
     peer.wait(5.0)
     again = [each for each in peer.messages() if isinstance(each, Propose)]
     assert [(each.start, each.offset) for each in again] == asked
+
+
+def test_a_range_that_ends_with_a_wrong_payload_is_given_up_for_a_while() -> None:
+    """It began inside the payload of an entry, which came right: that one is none that rests."""
+    whole = log_of(12)
+    held = {seq: whole[seq] for seq in range(1, 5)}
+    held[4] = replace(held[4], payload=None)
+    peer = Impolite(held, proactive=True)
+    peer.control(Grant(50))
+    [asked] = [each for each in peer.messages() if isinstance(each, Propose)]
+    assert (asked.start, asked.end, asked.offset) == (4, None, 0)
+    peer.control(Adjust(asked.request, eagerness=Eagerness.NOTIFY, allow_skip=True))
+    right, wrong = whole[4].payload, b"?" * len(whole[5].payload or b"")
+    assert right is not None
+    peer.data(
+        SWITCH(asked.request),
+        encode_payload_header(len(right)) + right,
+        metadata_packet(whole, 5, is_first=True),
+        encode_payload_header(len(wrong)) + wrong,
+    )
+    peer.control(cancel(asked.request, CancelReason.YOU_CANCELLED))
+    peer.data(encode_request_cancelled(asked.request))
+    # Our own end leaves, and the request is over.
+    assert peer.sent() == encode_request_cancelled(asked.request)
+    assert not [each for each in peer.messages() if isinstance(each, Propose)]
+    assert peer.store.logs[LOG][4].payload == right
+    assert peer.store.logs[LOG][5].payload is None
