@@ -67,6 +67,9 @@ is found are bounded by whoever looks."""
 _METADATA_BYTES = (128, 129)
 """First bytes of metadata packets."""
 
+_RAW_PAYLOAD = 8
+"""First byte of a raw payload packet."""
+
 _READ_WHILE_HELD = (0, 32)
 """First bytes of a switch and of the end of a request: nothing holds them up (section 8)."""
 
@@ -383,7 +386,10 @@ class Inbound:
             return False
         if metadata:
             return base.is_full and incoming.entry is None and self._take_run(request, base)
-        return bool(self._ahead) and self._take_payloads(request, base)
+        # Asked first, since what else may come is of a byte: to collect what is held for each of
+        # them would take longer than to read it.
+        is_payload = self._decoder.next_byte == _RAW_PAYLOAD
+        return is_payload and bool(self._ahead) and self._take_payloads(request, base)
 
     def _take_payloads(self, request: Request, base: Sequence) -> bool:
         """Small payloads alone, of entries that are held and were looked up for that."""
@@ -399,12 +405,13 @@ class Inbound:
             held.append(entry)
         if not held:
             return False
+        config = self._config
         before = self._decoder.consumed
         payloads = self._decoder.next_payloads(
             request.log.log_id,
             seq,
             [entry.encoded for entry in held],
-            payload_bytes_max=self._config.small_payload_bytes_max,
+            payload_bytes_max=min(config.small_payload_bytes_max, config.payload_bytes_max),
         )
         if not payloads:
             return False
@@ -427,6 +434,7 @@ class Inbound:
         kind, seq = base.piece(incoming.position)
         if kind is not METADATA:
             return False
+        config = self._config
         before = self._decoder.consumed
         run = self._decoder.next_run(
             request.log,
@@ -435,7 +443,7 @@ class Inbound:
             entries_max=RUN_ENTRIES_MAX
             if base.end is None
             else min(RUN_ENTRIES_MAX, base.end - seq + 1),
-            payload_bytes_max=self._config.small_payload_bytes_max,
+            payload_bytes_max=min(config.small_payload_bytes_max, config.payload_bytes_max),
             with_backlink=self._receiver.with_backlink(request),
         )
         if not run.entries:

@@ -375,8 +375,10 @@ def _takes_alone(request: Request) -> bool:
     Our cursor follows theirs then, and what is held here need not be read: thousands of rows were,
     to find out of each that its payload is lacking, and to say so.
     """
+    # Where we take none either we have offered them, and it is ours to pass what is held here.
+    takes = request.our_interest.eagerness is not Eagerness.NOTIFY
     told_only = request.their_interest.eagerness is Eagerness.NOTIFY
-    return request.ours and request.proposal.payloads_only and told_only
+    return request.ours and request.proposal.payloads_only and takes and told_only
 
 
 def _base(request: Request) -> Sequence:

@@ -255,7 +255,8 @@ class Outcomes:
             self._rests.lift_part(log, Kind.PAYLOAD, doubted)
             self._turns.mark(log)
         is_wrong = request.incoming.invalid is not None
-        if is_wrong and not doubted and ask is not None and ask.offset is not None:
+        is_alone = ask is not None and ask.kind is AskKind.PAYLOADS and ask.offset is not None
+        if ask is not None and is_alone and is_wrong and not doubted:
             # Asked for by itself and from its first byte, and wrong all the same. In a greedy
             # direction nobody is to blame for the last piece; asked for at once, it would be sent
             # so again as fast as messages go.
