@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 
 class Lacking:
-    """The rows of a log that lack their payloads, as a batch of ascending entries meets them."""
+    """Rows of a log that lack their payloads, as a batch of ascending entries meets them."""
 
     def __init__(
         self, transaction: "Transaction", row: LogRow, entries: "Sequence[NewEntry | ReadyEntry]"
     ) -> None:
-        """Of `entries`, the first of which is the first that is held."""
+        """Of the first of `entries` and those that follow it without a gap."""
         self._transaction = transaction
         self._row = row
-        # As many as there are entries: of a log in which a million are missing no more than that.
+        self.last = entries[0].seq
+        """The last entry of which the rows are known."""
+        for entry in entries:
+            # Across a gap of a million entries all their rows would be looked at.
+            if entry.seq > self.last + 1:
+                break
+            self.last = entry.seq
         rows: Iterable[LackingRow] = transaction.db.execute(
             "SELECT ingest, seq, received_at, encoded FROM entries"
-            " WHERE log = ? AND seq BETWEEN ? AND ? AND payload_state = ? ORDER BY seq LIMIT ?",
-            (
-                row.id,
-                pack_u64(entries[0].seq),
-                pack_u64(entries[-1].seq),
-                PAYLOAD_MISSING,
-                len(entries),
-            ),
+            " WHERE log = ? AND seq BETWEEN ? AND ? AND payload_state = ? ORDER BY seq",
+            (row.id, pack_u64(entries[0].seq), pack_u64(self.last), PAYLOAD_MISSING),
         )
         self._rows = list(rows)
         self._at = 0
