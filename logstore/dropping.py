@@ -147,7 +147,8 @@ class Dropping:
             _mark(transaction, row, ingest, received_at)
             if state == PAYLOAD_MISSING:
                 row.missing -= 1
-                remove_missing(db, row, unpack_u64(seq))
+                dropped = unpack_u64(seq)
+                remove_missing(db, row, dropped, dropped)
         return Dropped(count, freed, freed)
 
 

@@ -10,9 +10,11 @@ What is otherwise in any way, as a payload that is there already, was deleted, o
 that its entry names, ends the run and is left to `fill_payload`, which knows what follows from it.
 """
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from .missing import remove_missing_run
+from .missing import remove_missing
+from .payloads import FILL_ROW
 from .rows import LogRow, pack_u64, unpack_u64
 from .schema import PAYLOAD_MISSING
 from .usual import LackingRow, Place, rows_to_fill
@@ -29,14 +31,18 @@ class Lacking:
     """Rows of a log that lack their payloads, as a batch of ascending entries meets them."""
 
     def __init__(
-        self, transaction: "Transaction", row: LogRow, entries: "Sequence[NewEntry | ReadyEntry]"
+        self,
+        transaction: "Transaction",
+        row: LogRow,
+        entries: "Sequence[NewEntry | ReadyEntry]",
+        start: int,
     ) -> None:
-        """Of the first of `entries` and those that follow it without a gap."""
+        """Of the entry at `start` and those that follow it without a gap."""
         self._transaction = transaction
         self._row = row
-        self.last = entries[0].seq
+        first = self.last = entries[start].seq
         """The last entry of which the rows are known."""
-        for entry in entries:
+        for entry in islice(entries, start, None):
             # Across a gap of a million entries all their rows would be looked at.
             if entry.seq > self.last + 1:
                 break
@@ -44,7 +50,7 @@ class Lacking:
         rows: Iterable[LackingRow] = transaction.db.execute(
             "SELECT ingest, seq, received_at, encoded FROM entries"
             " WHERE log = ? AND seq BETWEEN ? AND ? AND payload_state = ? ORDER BY seq",
-            (row.id, pack_u64(entries[0].seq), pack_u64(self.last), PAYLOAD_MISSING),
+            (row.id, pack_u64(first), pack_u64(self.last), PAYLOAD_MISSING),
         )
         self._rows = list(rows)
         self._at = 0
@@ -66,13 +72,9 @@ class Lacking:
             return 0
         count = len(filled)
         row.changed = transaction.take_ingest(count) + count - 1
-        transaction.db.executemany(
-            "UPDATE entries SET ingest = ?, payload_state = ?, payload = ?, tag = ?"
-            " WHERE ingest = ?",
-            filled,
-        )
+        transaction.db.executemany(FILL_ROW, filled)
         last = unpack_u64(self._rows[first + count - 1][1])
-        remove_missing_run(transaction.db, row, last - count + 1, last)
+        remove_missing(transaction.db, row, last - count + 1, last)
         row.missing -= count
         row.payloads += count
         row.bytes += payload_bytes

@@ -194,7 +194,7 @@ class _Batch:
         if self._row.fork_seq is not None or type(entries[start].payload) is not bytes:
             return 0
         if self._lacking is None or entries[start].seq > self._lacking.last:
-            self._lacking = Lacking(self._transaction, self._row, entries[start:])
+            self._lacking = Lacking(self._transaction, self._row, entries, start)
         count = self._lacking.fill(entries, start)
         if count:
             self._known += count

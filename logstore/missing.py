@@ -33,13 +33,8 @@ def add_missing(db: "apsw.Connection", rows: list[Missing]) -> None:
     db.executemany("INSERT INTO missing VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
 
-def remove_missing(db: "apsw.Connection", row: LogRow, seq: int) -> None:
-    """A payload has come."""
-    db.execute("DELETE FROM missing WHERE log = ? AND seq = ?", (row.id, pack_u64(seq)))
-
-
-def remove_missing_run(db: "apsw.Connection", row: LogRow, first: int, last: int) -> None:
-    """All payloads of a run of entries have come."""
+def remove_missing(db: "apsw.Connection", row: LogRow, first: int, last: int) -> None:
+    """All payloads of a run of entries have come, or are not to come any more."""
     db.execute(
         "DELETE FROM missing WHERE log = ? AND seq BETWEEN ? AND ?",
         (row.id, pack_u64(first), pack_u64(last)),

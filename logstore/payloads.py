@@ -1,7 +1,7 @@
 """How a payload becomes part of an entry's row, checked against what the entry says of it."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wire import LogKey, tail_fields, tail_offset, yamf_hash
 
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 GivenPayload = bytes | PayloadFile | Staged
 """A small payload, one that a sink has finished, or one that was brought to disk just now."""
+
+
+FILL_ROW: Final = (
+    "UPDATE entries SET ingest = ?, payload_state = ?, payload = ?, tag = ? WHERE ingest = ?"
+)
+"""Gives the row of an entry its payload, and with it a number of its own in the change feed."""
 
 
 @dataclass(slots=True)
@@ -159,7 +165,7 @@ def fill_payload(
         raise
     new = transaction.take_ingest()
     db.execute(
-        "UPDATE entries SET ingest = ?, payload_state = ?, payload = ?, tag = ? WHERE ingest = ?",
+        FILL_ROW,
         (
             new,
             column.state,
@@ -170,7 +176,7 @@ def fill_payload(
     )
     if state == PAYLOAD_MISSING:
         row.missing -= 1
-    remove_missing(db, row, seq)
+    remove_missing(db, row, seq, seq)
     row.payloads += 1
     row.bytes += size
     row.changed = new

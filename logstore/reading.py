@@ -142,7 +142,7 @@ def checked_entries(
     `start`: they have to ascend, from there on. `partials` learns what is held of unfinished
     payloads, of logs where that is needed.
     """
-    if rows and rows[0][3] == PAYLOAD_MISSING and key not in partials:
+    if key not in partials and any(row[3] == PAYLOAD_MISSING for row in rows):
         partials[key] = load_partials(db, key)
     found = rows_read(rows, key, start or 0, with_lacking=partials.get(key) == {})
     for ingest, blob, received_at, state, hash_, encoded, payload in rows[len(found) :]:
@@ -150,8 +150,6 @@ def checked_entries(
         # An index and its table that disagree could send a caller round in circles.
         if start is not None and seq < (found[-1].seq + 1 if found else start):
             raise damaged(key, seq, "the entry's row is out of order")
-        if state == PAYLOAD_MISSING and key not in partials:
-            partials[key] = load_partials(db, key)
         row = (ingest, received_at, state, hash_, encoded, payload)
         found.append(_checked_entry(key, seq, row, partials.get(key)))
     return found

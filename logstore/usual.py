@@ -19,9 +19,10 @@ from wire import (
     HASH_BYTES,
     NATIVE,
     SIGNATURE_BYTES,
+    EntryError,
     LogKey,
     NeedMore,
-    decode_varu64,
+    decode_varu64_canonical,
     encode_varu64,
     lipmaa,
     tail_offset,
@@ -123,7 +124,7 @@ def python_rows_to_fill(
     with no gap between them; up to the first that is otherwise. `place.received_at` does not count:
     a row keeps its own.
     """
-    begin = place.author + encode_varu64(place.log_id)
+    prefix = place.author + encode_varu64(place.log_id)
     ingest = place.ingest
     rows: list[FilledRow] = []
     payload_bytes = 0
@@ -142,12 +143,10 @@ def python_rows_to_fill(
         ):
             break
         next_seq = seq + 1
-        start_of_it = begin + encode_varu64(seq)
-        links = 0 if seq == 1 else 1 + (lipmaa(seq) != seq - 1)
-        size_at = 1 + len(start_of_it) + links * HASH_BYTES
+        size_at = tail_offset(place.log_id, seq)
         size = encode_varu64(len(payload))
         if (
-            not encoded.startswith(start_of_it, 1)
+            not encoded.startswith(prefix + encode_varu64(seq), 1)
             or not encoded.startswith(size, size_at)
             or len(encoded) != size_at + len(size) + HASH_BYTES + SIGNATURE_BYTES
             or yamf_hash(encoded) != hash_
@@ -243,9 +242,7 @@ def python_rows_read(
 
 def _stated_size(log_id: int, seq: int, encoded: bytes) -> int | None:
     """The size of its payload as an encoding has it, None if that is no number."""
-    at = tail_offset(log_id, seq)
     try:
-        size, end = decode_varu64(encoded, at)
-    except NeedMore:
+        return decode_varu64_canonical(encoded, tail_offset(log_id, seq), "size")[0]
+    except (EntryError, NeedMore):
         return None
-    return size if encode_varu64(size) == encoded[at:end] else None
