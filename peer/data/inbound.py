@@ -209,12 +209,12 @@ class Inbound:
             if work > self._config.read_work_bytes_max:
                 self.paused = True
                 break
-            metadata = self._decoder.next_byte in _METADATA_BYTES
-            if self._retry is None and self._take_many(metadata=metadata):
+            first = self._decoder.next_byte
+            if self._retry is None and self._take_many(first):
                 self._has_switched = False
                 whole += 1
                 continue
-            packet = self._retry or self._next_packet(metadata=metadata)
+            packet = self._retry or self._next_packet(metadata=first in _METADATA_BYTES)
             if packet is None:
                 break
             self._retry = None
@@ -367,12 +367,16 @@ class Inbound:
             arrived, self._arrived_bytes = self._arrived_bytes, 0
             self._listener.arriving(request, arrived)
 
-    def _take_many(self, *, metadata: bool) -> bool:
+    def _take_many(self, first: int | None) -> bool:
         """The fast way: many pieces of the usual shape at once. False if none are next.
 
         Only where nothing is to be judged but signatures and hashes; all else is left to the slow
-        way, which knows each reason to refuse a piece.
+        way, which knows each reason to refuse a piece. `first`: the next packet's first byte, asked
+        first, since what else may come is a byte each, and takes less than to find out the rest.
         """
+        metadata = first in _METADATA_BYTES
+        if not (metadata or (first == _RAW_PAYLOAD and self._ahead)):
+            return False
         request = self._current
         if request is None or request.base is None or self._tracer is not None:
             return False
@@ -386,10 +390,7 @@ class Inbound:
             return False
         if metadata:
             return base.is_full and incoming.entry is None and self._take_run(request, base)
-        # Asked first, since what else may come is of a byte: to collect what is held for each of
-        # them would take longer than to read it.
-        is_payload = self._decoder.next_byte == _RAW_PAYLOAD
-        return is_payload and bool(self._ahead) and self._take_payloads(request, base)
+        return self._take_payloads(request, base)
 
     def _take_payloads(self, request: Request, base: Sequence) -> bool:
         """Small payloads alone, of entries that are held and were looked up for that."""

@@ -204,18 +204,10 @@ class Prover:
 
         As `ingest_payload` of each; `held` may go on behind them.
         """
-        ident, log, pending = request.ident, request.log, request.incoming.pending
-        position = request.incoming.position
-        booked, batch = self._booked(request), self._batch
-        for entry, payload in zip(held, payloads, strict=False):
-            payload_bytes = len(payload)
-            memory = len(entry.encoded) + payload_bytes
-            pending[position] = None
-            booked.append(_Sent(position, memory, entry.seq, payload_bytes, is_new=False))
-            self.in_flight_bytes += memory
-            position += 1
+        pairs = zip(held, payloads, strict=False)
+        for position, (entry, payload) in enumerate(pairs, request.incoming.position):
             row = (entry.seq, entry.encoded, entry.hash, payload)
-            batch.append(IngestItem(ident, position, log, *row, is_new=False))
+            self.ingest_whole(request, position, position + 1, row, is_new=False)
 
     def _booked(self, request: Request) -> deque[_Sent]:
         booked = self._sent.get(request.ident)

@@ -254,9 +254,7 @@ class Outcomes:
             known.asked = minus(known.asked, doubted)
             self._rests.lift_part(log, Kind.PAYLOAD, doubted)
             self._turns.mark(log)
-        is_wrong = request.incoming.invalid is not None
-        is_alone = ask is not None and ask.kind is AskKind.PAYLOADS and ask.offset is not None
-        if ask is not None and is_alone and is_wrong and not doubted:
+        elif ask is not None and _came_wrong_alone(request, ask):
             # Asked for by itself and from its first byte, and wrong all the same. In a greedy
             # direction nobody is to blame for the last piece; asked for at once, it would be sent
             # so again as fast as messages go.
@@ -278,6 +276,12 @@ class Outcomes:
         else:
             # A one-time sync leaves forks to nodes that stay; what is proved is kept all the same.
             known.refuse(request, self._actions.now)
+
+
+def _came_wrong_alone(request: Request, ask: Ask) -> bool:
+    """Whether one payload was asked for, and was not the one that its entry names."""
+    is_alone = ask.kind is AskKind.PAYLOADS and ask.offset is not None
+    return is_alone and request.incoming.invalid is not None
 
 
 def _doubted(request: Request, ask: Ask | None, unfit: int | None) -> Ranges:

@@ -184,17 +184,17 @@ class Planner:
             # It tells of nothing that the other side holds but that.
             self._answers.propose(request, self._done)
             return
+        # Wanted here or not: it ends a refusal of theirs, and may be the last proposal before the
+        # log is wanted. What is kept of a closed log has no place for that.
+        known = self._logs.opened(log, now)
         if self._shared.interests.is_silent(log):
             # Nothing is made of it, but what it told before a scope changed may matter once more:
             # what it refused may be asked for after a later proposal, and there may be no other.
-            if (known := self._logs.opened(log, now)) is not None:
+            if known is not None:
                 known.heard(request.proposal, self._actions.requests_of(log), now)
             self._answers.propose(request, self._done)
             return
         self._turns.line.asked_for(log)
-        # Wanted here or not: it ends a refusal of theirs, and may be the last proposal before the
-        # log is wanted. What is kept of a closed log has no place for that.
-        known = self._logs.opened(log, now)
         if known is None and self._shared.wants(log):
             known = self._shared.known_of(log)
         if known is None:

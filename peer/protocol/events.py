@@ -55,13 +55,12 @@ class LogView(Struct, frozen=True):
     not deleted on purpose (or was, and is fetched again), as runs; `begun_payloads`: (seqnum, bytes
     held) of those of them of which a part is held; `unnamed_above`: the entry above which there are
     more of them, None if all are named or left out. `tail_arriving`: whether some session of this
-    host is receiving the payload of `height`;
-    `some_arriving`: whether any of the payloads that were left out, or that one, is arriving.
-    `runs`: the maximal runs of consecutive held entries, both ends included, ascending, that end at
-    or behind the look-up's `runs_from`; `runs_complete` is False if there are more of them. The
-    first is (1, `height`) if `height` is not 0. `range_held`: whether all of the look-up's `held`
-    are. `behind`: entries that follow `entry`, as many as were asked for, up to the first that is
-    not held.
+    host is receiving the payload of `height`; `some_arriving`: whether any of the payloads that
+    were left out, or that one, is arriving. `runs`: the maximal runs of consecutive held entries,
+    both ends included, ascending, that end at or behind the look-up's `runs_from`; `runs_complete`
+    is False if there are more of them. The first is (1, `height`) if `height` is not 0.
+    `range_held`: whether all of the look-up's `held` are. `behind`: entries that follow `entry`, as
+    many as were asked for, up to the first that is not held.
     `arrived`: the entries of the look-up's `arrived_among` whose payloads are held and came behind
     `arrived_after`.
     """

@@ -258,8 +258,7 @@ def _missing(
     # Thousands may be named, and hardly any of them has been begun.
     begun = held.begun_payloads() if others or incomplete else {}
     tail = _partial_bytes(held, height, begun) if incomplete else None
-    parts = [(seq, _partial_bytes(held, seq, begun)) for seq in named if seq in begun]
-    parts = [each for each in parts if each[1]]
+    parts = [(seq, count) for seq in named if (count := _partial_bytes(held, seq, begun))]
     return tail, named, parts, named[-1] if len(others) > most else None
 
 
