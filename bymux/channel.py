@@ -65,7 +65,7 @@ class Stream(Channel):
         self.send = SendCredit(send_credit, credits_free)
         self.receive = ReceiveCredit(receive_credit)
         self.headers = WriteHeaders(number)
-        self.queue: deque[bytes] = deque()
+        self.queue: deque[bytes | memoryview] = deque()
         self.offset = 0
         """How much of the first piece of the queue has been sent."""
 

@@ -5,7 +5,7 @@ It routes: `inbox` judges what comes, `outbox` orders what goes, `channel` holds
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeGuard, TypeVar
 
 from msgspec import Struct
 
@@ -40,6 +40,15 @@ def _command(call: _Call[_Arguments, _Answer]) -> _Call[_Arguments, _Answer]:
             ) from None
 
     return guarded
+
+
+def is_kept(data: bytes | bytearray | memoryview) -> TypeGuard[bytes | memoryview]:
+    """Whether nobody can change it, so that it needs no copy to be sent later."""
+    if type(data) is bytes:
+        return True
+    if type(data) is not memoryview or type(data.obj) is not bytes:
+        return False
+    return data.ndim == data.itemsize == 1 and data.c_contiguous
 
 
 class Statistics(Struct, frozen=True):
@@ -93,7 +102,7 @@ class Connection:
         that whoever serves many peers can let others have their turn: small packets are work for
         every few bytes, and a peer may send nothing else.
 
-        `bytes` are cheapest: then a body is copied once, or not at all if it is the whole of them.
+        `bytes` are cheapest: then a body is copied once, or not at all if it is large.
         `now` is in seconds, of any clock that never goes back. Data can be empty: then only
         streams that our own packets have ended since are reported.
 
@@ -154,11 +163,12 @@ class Connection:
 
     @_command
     def send(self, stream: int, data: bytes | bytearray | memoryview) -> None:
-        """Queues data, at most `sendable(stream)` bytes. Bytes objects are not copied."""
+        """Queues data, at most `sendable(stream)` bytes. Bytes objects, and views of them, are not
+        copied."""
         target = self._registry[stream]
         if not MAY_WRITE[target.ours]:
             advance(target.ours, Input.WRITE, stream)
-        piece = data if type(data) is bytes else bytes(data)
+        piece = data if is_kept(data) else bytes(data)
         if len(piece) > target.send.left:
             detail = f"stream {stream}: {len(piece)} bytes with a credit of {target.send.left}"
             raise Violation(CREDIT, detail, stream=stream, value=len(piece))

@@ -10,7 +10,8 @@ class DataReceived(Struct):
     """Bytes of a stream, in order. The pieces' borders mean nothing."""
 
     stream: int
-    data: bytes
+    data: bytes | memoryview
+    """A large piece is a view of the bytes that came, which nobody changes."""
 
 
 class CreditReceived(Struct, frozen=True):

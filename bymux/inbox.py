@@ -5,6 +5,8 @@ completed by the next ones. A body is never waited for: a Write is judged whole 
 what is there of its body is handed on at once.
 """
 
+from typing import Final
+
 from .channel import Channel, Stream
 from .config import INFINITE, Config
 from .credit import CREDIT
@@ -26,6 +28,11 @@ from .packets import LAYOUTS, Kind, Layout
 from .registry import CREATING, PACKETS, Registry
 
 _from_bytes = int.from_bytes
+
+VIEW_BYTES_MIN: Final = 64 * 1024
+"""A body of which so much is here is handed on as a view of what came, and not copied. Of less a
+view would keep many times as much in memory as the credit counts: the whole of what came at once,
+which is four of these where a transport reads 256 KiB."""
 
 
 class Inbox:
@@ -113,7 +120,8 @@ class Inbox:
         stream = self._body_stream
         assert stream is not None
         end = position + count
-        self.events.append(DataReceived(stream.number, data[position:end]))
+        source: bytes | memoryview = data if count < VIEW_BYTES_MIN else memoryview(data)
+        self.events.append(DataReceived(stream.number, source[position:end]))
         self._body_left -= count
         stream.receive.unconsumed += count
         if self.idle.used:

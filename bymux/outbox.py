@@ -39,7 +39,7 @@ class Outbox:
         """The channel owes a packet that is not data."""
         self._urgent[channel] = None
 
-    def queue(self, stream: Stream, data: bytes) -> None:
+    def queue(self, stream: Stream, data: bytes | memoryview) -> None:
         """Takes data that the credit of the stream allows."""
         if not stream.queue:
             self._ready.append(stream)

@@ -208,7 +208,7 @@ class MultiplexedStream(trio.abc.HalfCloseableStream):
         match event:
             case DataReceived(_, data):
                 if not self._is_closed:
-                    self._received.append(data)
+                    self._received.append(bytes(data))
                     self._received_bytes += len(data)
             case CloseReceived():
                 self._eof_received = True

@@ -63,7 +63,7 @@ def _summary(events: list[Event]) -> tuple[dict[int, bytes], list[Event]]:
     others: list[Event] = []
     for event in events:
         if isinstance(event, DataReceived):
-            data[event.stream] = data.get(event.stream, b"") + event.data
+            data[event.stream] = b"".join((data.get(event.stream, b""), event.data))
         elif event not in others:
             others.append(event)
     return data, others

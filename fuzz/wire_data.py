@@ -1,5 +1,7 @@
 """Data bytes mean the same in any pieces, runs included, and only violations are raised."""
 
+from collections.abc import Sequence
+
 from fuzz.harness import main
 from fuzz.wire_samples import LOG, ROWS
 from wire import (
@@ -36,7 +38,9 @@ CORPUS = [
 ]
 
 
-def decode(chunks: list[bytes], with_backlink: bool) -> tuple[list[DataPacket], str | None]:
+def decode(
+    chunks: Sequence[bytes | memoryview], with_backlink: bool
+) -> tuple[list[DataPacket], str | None]:
     """All packets, payload bytes joined, and the text of the violation that ends them, if any."""
     decoder = DataDecoder(_WINDOW)
     packets: list[DataPacket] = []
@@ -50,8 +54,9 @@ def decode(chunks: list[bytes], with_backlink: bool) -> tuple[list[DataPacket], 
                 if isinstance(packet, PayloadBytes):
                     assert 0 < len(packet.data) <= 65536
                     if isinstance(last, PayloadBytes):
-                        packets[-1] = PayloadBytes(last.data + packet.data)
+                        packets[-1] = PayloadBytes(b"".join((last.data, packet.data)))
                         continue
+                    packet = PayloadBytes(bytes(packet.data))
                 packets.append(packet)
                 if sum(len(p.data) for p in packets if isinstance(p, PayloadBytes)) > 2**17:
                     return packets[:-1], None  # a bomb: enough seen
@@ -65,6 +70,7 @@ def check(data: bytes) -> None:
     """The invariant, for any bytes."""
     for with_backlink in (False, True):
         whole = decode([data], with_backlink)
+        assert decode([memoryview(data)], with_backlink) == whole
         assert decode([bytes((byte,)) for byte in data], with_backlink) == whole
     decoder = DataDecoder(_WINDOW)
     decoder.feed(data)

@@ -207,12 +207,12 @@ class Engine:
 
     # The two channels
 
-    def receive_control(self, data: bytes) -> None:
+    def receive_control(self, data: bytes | memoryview) -> None:
         """Bytes of the control channel."""
         self._control.feed(data)
         self._judge(self._read_control)
 
-    def receive_data(self, *pieces: bytes) -> None:
+    def receive_data(self, *pieces: bytes | memoryview) -> None:
         """Bytes of the data channel; `data_credit_to_release` says when they are done with."""
         for piece in pieces:
             self._inbound.feed(piece)
@@ -230,9 +230,9 @@ class Engine:
         if self._table.unread(unread_bytes):
             self._notices.append(LimitMet(Limit.ANSWER_BYTES))
 
-    def data_to_send(self, bytes_max: int) -> bytes:
-        """At most `bytes_max` bytes, which count as sent."""
-        data = self._outbound.take_bytes(bytes_max)
+    def data_to_send(self, bytes_max: int) -> list[bytes | memoryview]:
+        """At most `bytes_max` bytes, which count as sent, in pieces that are as they were made."""
+        data = self._outbound.take(bytes_max)
         if self._released or self._withholding.is_due:
             # Our packet 32 was the last of four messages: what is next may be due at once. Or
             # something would be sent, were it known that it contradicts nothing over there.

@@ -452,13 +452,13 @@ class Session:
             if room <= 0:
                 blocked = True
                 break
-            data = self._engine.data_to_send(room)
+            pieces = self._engine.data_to_send(room)
             self._hand_over()
-            if not data:
-                dry = True
+            if dry := not pieces:
                 break
-            self._mux.send(DATA, data)
-            self._data_bytes += len(data)
+            for data in pieces:
+                self._mux.send(DATA, data)
+                self._data_bytes += len(data)
         taken, delivered = self._data_bytes - before, self._delivered()
         self._engine.data_pulled(Pull(taken, delivered, dry, blocked, waited_s))
 

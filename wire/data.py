@@ -11,7 +11,7 @@ from .yamf import HASH_BYTES
 
 RULE: Final = "point2point.md 4"
 PIECE_BYTES_MAX: Final = 65536
-"""Payload bytes in one `PayloadBytes` at most."""
+"""Payload bytes in one `PayloadBytes` at most, if they came compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,12 @@ class PayloadStart:
 
 @dataclass(frozen=True, slots=True)
 class PayloadBytes:
-    """The next bytes of a payload, decompressed; 1 to 65,536 of them."""
+    """The next bytes of a payload, decompressed; at least one.
 
-    data: bytes
+    Those of a raw packet are what came of it at once, if that is much a view of it.
+    """
+
+    data: bytes | memoryview
 
 
 DataPacket = (

@@ -46,6 +46,9 @@ _WITH_NUMBER: Final[dict[int, Callable[[int], DataPacket]]] = {
 }
 
 
+_RAW_PAYLOAD: Final = 8
+"""First byte of a raw payload packet."""
+
 _PIECE_BYTES_LEAST: Final = 4096
 """What comes in smaller pieces is gathered."""
 
@@ -76,9 +79,9 @@ class DataDecoder:
         """By how much payload bytes that came compressed were fewer than what they stand for."""
         self._window = decompression_window
         self._lzfoo = LZFooDecoder(decompression_window)
-        self._data = b""
+        self._data: bytes | memoryview = b""
         self._offset = 0  # of the first unused byte in data
-        self._fed: deque[bytes] = deque()  # what came after data
+        self._fed: deque[bytes | memoryview] = deque()  # what came after data
         self._fed_bytes = 0
         self._used = 0  # bytes before data[0]
         self._raw_left = 0  # bytes of a raw payload packet that are still to come
@@ -95,13 +98,19 @@ class DataDecoder:
         return self._used + self._offset
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Takes the next bytes of the channel. Bytes objects are not copied, but for small ones."""
+        """Takes the next bytes of the channel.
+
+        Bytes objects, but for small ones, and views of them are not copied: what lies in them of a
+        raw payload is handed on as a view.
+        """
         if not data:
             return
         self._fed_bytes += len(data)
         if self._fed and len(self._fed[-1]) < _PIECE_BYTES_LEAST:
             # An object for each byte would be forty times as much memory as the credit bounds.
-            self._fed[-1] += data
+            self._fed[-1] = b"".join((self._fed[-1], data))
+        elif type(data) is memoryview and type(data.obj) is bytes:
+            self._fed.append(data)
         else:
             self._fed.append(bytes(data))
 
@@ -121,13 +130,15 @@ class DataDecoder:
         """
         if self._violation is not None:
             raise self._violation
-        if self._fed:
-            self._go_on()
         try:
             if self._raw_left:
                 return self._raw_piece()
             if not self._lzfoo.finished:
+                self._join()
                 return self._decompressed_piece()
+            start = self._raw_start()
+            if start is not None:
+                return start
             return self._packet(with_backlink)
         except NeedMore:
             return None
@@ -157,10 +168,9 @@ class DataDecoder:
         """
         if self._raw_left or self._violation is not None or not self._lzfoo.finished:
             return Run([], None)
-        if self._fed:
-            self._join()
+        data = self._join()
         run, self._offset = parse_run(
-            self._data,
+            data,
             self._offset,
             log,
             seq,
@@ -183,32 +193,46 @@ class DataDecoder:
         """
         if self._raw_left or self._violation is not None or not self._lzfoo.finished:
             return []
-        if self._fed:
-            self._join()
+        data = self._join()
         payloads, self._offset = parse_payloads(
-            self._data, self._offset, log_id, seq, encodings, payload_bytes_max
+            data, self._offset, log_id, seq, encodings, payload_bytes_max
         )
         return payloads
 
     def _go_on(self) -> None:
-        """Makes what came readable: as it came inside a raw payload, whose pieces need no more."""
-        if not self._raw_left:
-            self._join()
-        elif self._offset >= len(self._data):
+        """Goes on to what came next, as it came, where all before it is used."""
+        if self._offset >= len(self._data) and self._fed:
             self._used += self._offset
             self._data, self._offset = self._fed.popleft(), 0
             self._fed_bytes -= len(self._data)
 
-    def _join(self) -> None:
+    def _join(self) -> bytes:
         """Makes one string of the unused bytes: once for all that came since the last call."""
-        rest = self._data[self._offset :]
+        data = self._data
+        if type(data) is bytes and not self._fed:
+            return data
+        rest = data[self._offset :]
         self._used += self._offset
-        self._data = b"".join((rest, *self._fed)) if rest or len(self._fed) > 1 else self._fed[0]
+        self._data = joined = b"".join((rest, *self._fed))
         self._offset = self._fed_bytes = 0
         self._fed.clear()
+        return joined
 
-    def _take(self, n: int) -> bytes:
-        """The next bytes, at most n and at least one."""
+    def _raw_start(self) -> PayloadStart | None:
+        """The beginning of a raw payload packet in a large piece: what follows it needs no copy."""
+        self._go_on()
+        data, offset = self._data, self._offset
+        if type(data) is bytes or offset >= len(data) or data[offset] != _RAW_PAYLOAD:
+            return None
+        try:
+            self._raw_left, self._offset = decode_varu64(data, offset + 1)
+        except NeedMore:
+            # The rest of it is in the next piece.
+            return None
+        return PayloadStart(self._raw_left, compressed=False)
+
+    def _take(self, n: int) -> bytes | memoryview:
+        """The next bytes, at most n and at least one, of what came at once."""
         taken = self._data[self._offset : self._offset + n]
         if not taken:
             raise NeedMore("payload")
@@ -216,14 +240,15 @@ class DataDecoder:
         return taken
 
     def _raw_piece(self) -> PayloadBytes:
-        piece = self._take(min(self._raw_left, PIECE_BYTES_MAX))
+        self._go_on()
+        piece = self._take(self._raw_left)
         self._raw_left -= len(piece)
         return PayloadBytes(piece)
 
     def _decompressed_piece(self) -> PayloadBytes:
         lzfoo = self._lzfoo
         while not (piece := lzfoo.read()):
-            lzfoo.feed(self._take(min(lzfoo.wanted, PIECE_BYTES_MAX)))
+            lzfoo.feed(bytes(self._take(min(lzfoo.wanted, PIECE_BYTES_MAX))))
         return PayloadBytes(piece)
 
     # 0 | V request
@@ -237,11 +262,11 @@ class DataDecoder:
     # 32 | V request
     # 128, 129 | see _metadata
     def _packet(self, with_backlink: bool) -> DataPacket:
-        data, offset = self._data, self._offset
+        data, offset = self._join(), self._offset
         if offset >= len(data):
             raise NeedMore("packet")
         first = data[offset]
-        if first == 8:
+        if first == _RAW_PAYLOAD:
             self._raw_left, self._offset = decode_varu64(data, offset + 1)
             return PayloadStart(self._raw_left, compressed=False)
         if first >> 1 == 64:
@@ -261,8 +286,9 @@ class DataDecoder:
     def _compressed_start(self, offset: int) -> PayloadStart:
         if self._window == 0:
             raise Violation(RULE, "a compressed packet (first byte 9) with window 0")
-        length, offset = decode_varu64(self._data, offset)
-        compressed_bytes, offset = decode_varu64(self._data, offset)
+        data = self._join()
+        length, offset = decode_varu64(data, offset)
+        compressed_bytes, offset = decode_varu64(data, offset)
         self._lzfoo.start(length, compressed_bytes)
         self.saved_bytes += length - compressed_bytes
         self._offset = offset
@@ -270,7 +296,7 @@ class DataDecoder:
 
     # 128 or 129 | [backlink, 66] | size, canonical V | payload hash, 66 | signature, 64
     def _metadata(self, tag: int, offset: int, with_backlink: bool) -> Metadata:
-        data = self._data
+        data = self._join()
         backlink = None
         if with_backlink:
             backlink, offset = decode_yamf(data, offset, "backlink")

@@ -26,7 +26,7 @@ def encode_varu64(n: int) -> bytes:
     return bytes((247 + length,)) + n.to_bytes(length, "big")
 
 
-def decode_varu64(data: bytes, offset: int = 0) -> tuple[int, int]:
+def decode_varu64(data: bytes | memoryview, offset: int = 0) -> tuple[int, int]:
     """The number at `offset`, canonical or not, and the offset behind it.
 
     Raises NeedMore if `data` ends before the number does.

@@ -166,7 +166,7 @@ class Inbound:
         self.held_for: Request | None = None
         """The own proposal whose answer has to come before reading goes on."""
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Takes bytes of the channel; `run` reads them."""
         self._decoder.feed(data)
 

@@ -22,7 +22,7 @@ from peer.protocol.notices import Notice
 from peer.protocol.request import NOTHING, Request
 from peer.protocol.table import RequestTable
 from peer.protocol.tracing import Tracer
-from wire import PIECE_BYTES_MAX, Cancel, CancelReason, encode_switch
+from wire import Cancel, CancelReason, encode_switch
 from wire import encode_request_cancelled as encode_end
 
 from .packing import Packer
@@ -89,7 +89,7 @@ class Outbound:
             table.of_log,
             tracer,
         )
-        self._out: deque[bytes] = deque()
+        self._out: deque[bytes | memoryview] = deque()
         """What is to be sent next, in order; never changed once it is here."""
         self._out_bytes = 0
         self._turns: deque[Request] = deque()
@@ -124,27 +124,25 @@ class Outbound:
         """Whether anything is due that has not been taken: there is no credit for it."""
         return bool(self._out or self._ends)
 
-    def take_bytes(self, bytes_max: int) -> bytes:
-        """Up to `bytes_max` bytes of the data channel; they count as sent.
-
-        A piece of a payload as it is: what else there is the next call takes.
-        """
+    def take(self, bytes_max: int) -> list[bytes | memoryview]:
+        """Up to `bytes_max` bytes of the data channel, in pieces; they count as sent."""
         self._fill(min(bytes_max, self._config.write_ahead_bytes))
-        taken: list[bytes] = []
+        taken: list[bytes | memoryview] = []
         left = bytes_max
-        while self._out and left and bytes_max - left < PIECE_BYTES_MAX:
+        while self._out and left:
             part = self._out.popleft()
             if len(part) > left:
-                self._out.appendleft(part[left:])
-                part = part[:left]
+                view = memoryview(part)
+                self._out.appendleft(view[left:])
+                part = view[:left]
             taken.append(part)
             left -= len(part)
         self._out_bytes -= bytes_max - left
-        return b"".join(taken)
+        return taken
 
-    def _add(self, packets: bytes) -> None:
-        self._out.append(packets)
-        self._out_bytes += len(packets)
+    def _add(self, *packets: bytes | memoryview) -> None:
+        self._out.extend(packets)
+        self._out_bytes += sum(map(len, packets))
 
     def _fill(self, bytes_wanted: int) -> None:
         self._write_ends(bytes_wanted)
@@ -161,14 +159,21 @@ class Outbound:
             request.outgoing.queued = False
             if not request.active:
                 continue
-            data = self._sender.pieces(request, self._config.quantum_bytes)
-            if data:
+            packets = self._sender.pieces(request, self._quantum_bytes(bytes_wanted))
+            if packets:
                 self._switch_to(request)
-                self._add(data)
+                self._add(*packets)
                 if self._tracer is not None:
                     self._tracer.packets_sent()
-            self._after_turn(request, progressed=bool(data))
+            self._after_turn(request, progressed=bool(packets))
             self._write_ends(bytes_wanted)
+
+    def _quantum_bytes(self, bytes_wanted: int) -> int:
+        """How much a request sends in this turn: all that is wanted, if nobody waits behind it."""
+        quantum_bytes = self._config.quantum_bytes
+        if self._turns or self._inside_turns:
+            return quantum_bytes
+        return max(quantum_bytes, bytes_wanted - self._out_bytes)
 
     def _next_turn(self) -> Request | None:
         """The next one in line; the two lines alternate."""

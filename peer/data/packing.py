@@ -6,6 +6,7 @@ trying, ever more of them. Whether the link is so fast that compressing holds it
 (link_speed.py); what is small goes with its entries, many at a time, as it is.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from peer.protocol.config import Compression
@@ -20,12 +21,23 @@ SMALL_BYTES: Final = 1024
 PACKET_BYTES_MAX: Final = 64 * 1024
 """Payload bytes in one compressed packet at most."""
 
+_ALONE_BYTES_MIN: Final = 16 * 1024
+"""Of less it takes longer to hand on two pieces than to make one."""
+
 _SAMPLE_BYTES: Final = 4096
 """Of a large piece this is tried first: a sixteenth of a packet."""
 _SAVING_BYTES_MIN: Final = 4
 """The second length of a compressed packet; beyond that 3 % have to be saved."""
 _PAUSE_BYTES_MAX: Final = 16 * PACKET_BYTES_MAX
 """So much goes raw at most before it is tried again, however little shrank until then."""
+
+Packets = Sequence[bytes | memoryview]
+"""Whole packets in any number of pieces; what is large in them was not copied."""
+
+
+def packets(made: bytes) -> Packets:
+    """What was made in one piece, if anything was."""
+    return (made,) if made else ()
 
 
 class Packer:
@@ -75,8 +87,13 @@ class Packer:
             self._speed.packed(payload_bytes, payload_bytes, shrinking=shrinking)
         trial.raw_bytes = max(trial.raw_bytes - payload_bytes, 0)
 
-    def pack(self, data: bytes, offset: int, payload_bytes: int, trial: Trial) -> bytes:
-        """One or more packets with `data`, which begins at `offset` of a payload of that size."""
+    def pack(
+        self, data: bytes | memoryview, offset: int, payload_bytes: int, trial: Trial
+    ) -> Packets:
+        """One or more packets with `data`, which begins at `offset` of a payload of that size.
+
+        What goes raw is not copied.
+        """
         if offset == 0 and (self._always or payload_bytes > PACKET_BYTES_MAX):
             # Another payload may be of another kind.
             trial.raw_bytes = 0
@@ -84,15 +101,20 @@ class Packer:
         tried = self.compressing and (self._always or payload_bytes >= SMALL_BYTES)
         if encoder is None or not data or not tried:
             return self._raw(data, trial)
-        if len(data) <= PACKET_BYTES_MAX:
-            return self._packet(encoder, data, trial)
-        starts = range(0, len(data), PACKET_BYTES_MAX)
-        pieces = (data[start : start + PACKET_BYTES_MAX] for start in starts)
-        return b"".join(self._packet(encoder, piece, trial) for piece in pieces)
+        packets: list[bytes | memoryview] = []
+        while data:
+            # What goes raw now goes on so until it is tried again.
+            size = (
+                PACKET_BYTES_MAX if not trial.raw_bytes else max(trial.raw_bytes, PACKET_BYTES_MAX)
+            )
+            packets += self._packet(encoder, data[:size], trial)
+            data = data[size:]
+        return packets
 
-    def _packet(self, encoder: LZFooEncoder, data: bytes, trial: Trial) -> bytes:
+    def _packet(self, encoder: LZFooEncoder, data: bytes | memoryview, trial: Trial) -> Packets:
         if trial.raw_bytes:
             return self._raw(data, trial)
+        data = bytes(data)
         compressed = None
         if len(data) < 4 * _SAMPLE_BYTES or encoder.may_shrink(data[:_SAMPLE_BYTES]):
             compressed = encoder.encode_if_smaller(data, _SAVING_BYTES_MIN + (len(data) >> 5))
@@ -105,8 +127,9 @@ class Packer:
         if self._speed is not None:
             self._speed.packed(len(data), len(compressed), shrinking=True)
         self.saved_bytes += len(data) - len(compressed)
-        return encode_compressed(len(data), compressed)
+        return (encode_compressed(len(data), compressed),)
 
-    def _raw(self, data: bytes, trial: Trial) -> bytes:
+    def _raw(self, data: bytes | memoryview, trial: Trial) -> Packets:
         self.went_raw(len(data), trial)
-        return encode_payload_header(len(data)) + data
+        header = encode_payload_header(len(data))
+        return (header + data,) if len(data) < _ALONE_BYTES_MIN else (header, data)

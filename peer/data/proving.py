@@ -67,7 +67,7 @@ class _Sink(Struct):
     entry: OpenEntry
     offset: int
     """Where it goes on: so many bytes were held before."""
-    unwritten: list[bytes] = field(default_factory=list)
+    unwritten: list[bytes | memoryview] = field(default_factory=list)
     """What came in this go, to be written together."""
     unwritten_bytes: int = 0
     in_flight_bytes: int = 0
@@ -109,7 +109,8 @@ class Prover:
         return [
             each
             for each in requests
-            if each.active and not each.ours and each.incoming.sink is not None
+            # First whether it is ours, which tells for nearly all, in each turn.
+            if not each.ours and each.active and each.incoming.sink is not None
             if each.lowest_end() is not None
         ]
 
@@ -231,7 +232,9 @@ class Prover:
     def _flush_sink(self, ident: int) -> None:
         sink = self._unwritten.pop(ident, None)
         if sink is not None:
-            self._commands.append(WritePayload(ident, b"".join(sink.unwritten)))
+            alone = sink.unwritten[0] if len(sink.unwritten) == 1 else None
+            data = b"".join(sink.unwritten) if alone is None else alone
+            self._commands.append(WritePayload(ident, data))
             sink.unwritten.clear()
             sink.unwritten_bytes = 0
 
@@ -366,8 +369,11 @@ class Prover:
         )
         return True
 
-    def write(self, ident: int, data: bytes) -> None:
+    def write(self, ident: int, data: bytes | memoryview) -> None:
         sink = self._sinks[ident]
+        if len(data) >= PIECE_BYTES_MAX:
+            # A large piece goes on as it came.
+            self._flush_sink(ident)
         sink.in_flight_bytes += len(data)
         self.in_flight_bytes += len(data)
         sink.unwritten.append(data)

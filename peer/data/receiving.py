@@ -195,7 +195,7 @@ class Receiver:
             raise CannotTakeIn(f"entry {seq}, whose payload comes, is not held")
         request.incoming.adrift = True
 
-    def payload_bytes(self, request: Request, data: bytes) -> None:
+    def payload_bytes(self, request: Request, data: bytes | memoryview) -> None:
         incoming = request.incoming
         if incoming.adrift:
             return

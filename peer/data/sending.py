@@ -37,7 +37,7 @@ from wire import (
     has_distinct_lipmaalink,
 )
 
-from .packing import Packer
+from .packing import Packer, Packets, packets
 from .read_ahead import ROW_BYTES, ReadAhead
 from .sending_payloads import PayloadSender, pass_over, payload_bytes, skip_packet
 
@@ -85,62 +85,60 @@ class Sender:
         self._notices = notices
         self._config = config
 
-    def pieces(self, request: Request, bytes_max: int) -> bytes:
+    def pieces(self, request: Request, bytes_max: int) -> list[bytes | memoryview]:
         """The next packets of an active request, about `bytes_max` bytes; the cursor moves.
 
-        Empty if there is nothing to send, if rows have to be read first, or if the request is
+        None if there is nothing to send, if rows have to be read first, or if the request is
         complete or has to be cancelled.
         """
-        parts: list[bytes] = []
+        parts: list[bytes | memoryview] = []
         size = 0
         while size < bytes_max and request.outgoing.cancel_due is None:
             before = request.outgoing.position, request.outgoing.progress
-            part = self._step(request, bytes_max - size)
-            if not part:
+            made = self._step(request, bytes_max - size)
+            if not made:
                 break
             if self._tracer is not None:
-                self._tracer.packets_made(request, *before, part)
-            parts.append(part)
-            size += len(part)
-        return b"".join(parts)
+                self._tracer.packets_made(request, *before, b"".join(made))
+            parts += made
+            size += sum(map(len, made))
+        return parts
 
-    def _step(self, request: Request, bytes_max: int) -> bytes:
+    def _step(self, request: Request, bytes_max: int) -> Packets:
         base, outgoing = _base(request), request.outgoing
         limit = request.limit
         if limit is not None and outgoing.position >= limit:
-            return b""
+            return ()
         if self._may_send.is_closed(request):
             # Before anything is passed: a notify or a skip tells what is held here.
-            return b""
+            return ()
         available = _available(request, base)
         if available <= outgoing.position:
-            return b""
+            return ()
         if not outgoing.in_piece and request.incoming.position >= outgoing.position:
             notify = self._catch_up(request, available)
             if notify is not None:
-                return notify
+                return packets(notify)
         piece = base.piece(outgoing.position)
         may_send = self._may_send.limit_of(request)
         if piece.seq > may_send:
             self._may_send.held_back(request)
-            return b""
+            return ()
         row = self._row(request, base, piece.seq)
         if row is None:
-            return b""
+            return ()
         if piece.kind is not METADATA:
             if outgoing.waiting_at == outgoing.position - 1:
                 # Its notify ended before the payload: for the next entry it would be so again.
                 outgoing.waited_at = outgoing.waiting_at
             return self._payloads.piece(request, row, bytes_max)
         if request.their_interest.eagerness is Eagerness.NOTIFY:
-            return self._notifies(request, base)
+            return packets(self._notifies(request, base))
         if self._comes_back(request, piece.seq):
             outgoing.wait()
-            return b""
+            return ()
         run = self._run(request, base, bytes_max, may_send)
-        if run:
-            return run
-        return self._metadata(request, base, row)
+        return packets(run or self._metadata(request, base, row))
 
     def _comes_back(self, request: Request, seq: int) -> bool:
         """Whether the other side has an entry from where it sent it to us, and will say so here."""

@@ -29,7 +29,7 @@ from wire import (
     tail_offset,
 )
 
-from .packing import Packer
+from .packing import Packer, Packets, packets
 
 _UNAVAILABLE = encode_skip_unavailable()
 
@@ -72,23 +72,24 @@ class PayloadSender:
         self._inside = inside
         self._may_begin_unverified = may_begin_unverified
 
-    def piece(self, request: Request, row: HeldEntry, bytes_max: int) -> bytes:
-        """The next packets of the payload at our cursor; empty if it has to be waited for."""
+    def piece(self, request: Request, row: HeldEntry, bytes_max: int) -> Packets:
+        """The next packets of the payload at our cursor; none if it has to be waited for."""
         outgoing = request.outgoing
         size = payload_bytes(request, row)
         if not outgoing.in_piece:
             skip = self._skip(request, row, size)
             if skip is not None:
-                return skip
+                return packets(skip)
             if not request.their_interest.wants_payload_data(size):
-                return pass_over(request, 1)
+                return (pass_over(request, 1),)
+        data: bytes | memoryview
         if row.payload is not None:
             data = row.payload[outgoing.progress :]
         else:
             data = self._chunk(request, row, size, bytes_max)
             if not data and size > outgoing.progress:
-                return b""
-        packets = self._packer.pack(data, outgoing.progress, size, outgoing.trial)
+                return ()
+        made = self._packer.pack(data, outgoing.progress, size, outgoing.trial)
         outgoing.in_piece = True
         outgoing.progress += len(data)
         if outgoing.progress == size:
@@ -99,7 +100,7 @@ class PayloadSender:
             outgoing.in_piece = False
             note_sent(self._notices, request.log, row.seq, 0, size)
             self._skips.both_have(request.log, row.seq)
-        return packets
+        return made
 
     def _skip(self, request: Request, row: HeldEntry, size: int) -> bytes | None:
         """A skip if one is right here; b"" to wait or to cancel; None if none is."""
@@ -145,14 +146,16 @@ class PayloadSender:
         outgoing = request.outgoing
         return self._send_greedily and outgoing.apologised_at != outgoing.position
 
-    def _chunk(self, request: Request, row: HeldEntry, size: int, bytes_max: int) -> bytes:
+    def _chunk(
+        self, request: Request, row: HeldEntry, size: int, bytes_max: int
+    ) -> bytes | memoryview:
         """Bytes of a large payload at the cursor; empty while they are being read."""
         outgoing = request.outgoing
         seq, at = outgoing.chunk_at
         used = outgoing.progress - at
         if seq == row.seq and 0 <= used < len(outgoing.chunk):
             end = used + max(bytes_max, self._packer.packet_bytes_min)
-            data = outgoing.chunk[used:end]
+            data = memoryview(outgoing.chunk)[used:end]
             outgoing.unproved = outgoing.unproved or not outgoing.chunk_verified
             # The next bytes are read while these are sent.
             left = len(outgoing.chunk) - end

@@ -45,8 +45,7 @@ later is held back by the network, at the end of whoever sends too much.
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
 from time import perf_counter
 from typing import Final, Generic, TypeVar
 
@@ -153,8 +152,10 @@ class Account:
             for each in [each for each in busy if not each.is_busy(now)]:
                 del busy[each]
             busy[self] = None
-        # Most have not wasted so much that anybody else would have to be looked at.
-        has_wasted = self._wasted_s > MUCH_MORE_S
+        # Most have not wasted so much that anybody else would have to be looked at, and most of
+        # those that have are alone.
+        is_alone = not busy or (len(busy) == 1 and self in busy)
+        has_wasted = self._wasted_s > MUCH_MORE_S and not is_alone
         if has_wasted and any(
             self.has_wasted_much_more(each, now) for each in busy if each.is_busy(now)
         ):
@@ -340,13 +341,17 @@ class _Waiter:
 class Turns:
     """Turns in the event loop: one for each pass of it, where several want one.
 
-    Who comes alone is let through at once, so that a lone append waits for nothing.
+    Who comes alone is let through at once, so that a lone append waits for nothing. So are all
+    tasks of one account in one pass where nobody else waits: what a connection reads, writes and is
+    told took a pass each, and a pass takes as long as some of that.
     """
 
     def __init__(self) -> None:
         self._line = Line[_Waiter]()
         self._free = trio.lowlevel.ParkingLot()
         self._runs = self._is_taken = False
+        self._holder: Account | None = None
+        """Whose turn this pass is, if it is taken."""
         self._waited_s = -math.inf
 
     @property
@@ -354,11 +359,11 @@ class Turns:
         """Whether somebody has waited for one a moment ago: turns are to be short."""
         return trio.current_time() - self._waited_s < WANTED_S
 
-    def take_if_free(self) -> bool:
+    def take_if_free(self, account: Account) -> bool:
         """Takes a turn that nobody else wants now; False if it has to be waited for."""
         if self._is_taken:
             return False
-        self._is_taken = True
+        self._is_taken, self._holder = True, account
         if not self._runs:
             self._runs = True
             trio.lowlevel.spawn_system_task(self._run)
@@ -368,9 +373,10 @@ class Turns:
     async def take(self, account: Account) -> None:
         """Returns when it is the turn of an account. Not a checkpoint where nobody else wants one.
 
-        What it is taken for is to be done without one, and charged.
+        What it is taken for is to be done without one, and charged; between two turns of a task has
+        to be one.
         """
-        if self.take_if_free():
+        if self.take_if_free(account) or (account is self._holder and not self._line):
             return
         self._waited_s = trio.current_time()
         waiter = _Waiter()
@@ -398,11 +404,11 @@ class Turns:
     def _pass_on(self) -> None:
         now = trio.current_time()
         while self._line:
-            _, [waiter] = self._line.take(now)
+            self._holder, [waiter] = self._line.take(now)
             if not waiter.is_gone:
                 waiter.turn.set()
                 return
-        self._is_taken = False
+        self._is_taken, self._holder = False, None
 
 
 class Seat:
@@ -427,10 +433,13 @@ class Seat:
     def turn_if_free(self) -> bool:
         """Whether it is this connection's turn without waiting."""
         rests = self.account.rests_until_s > trio.current_time()
-        return not rests and self._turns.take_if_free()
+        return not rests and self._turns.take_if_free(self.account)
 
     async def turn(self) -> None:
-        """Returns when it is this connection's turn; not a checkpoint where it is alone."""
+        """Returns when it is this connection's turn; not a checkpoint where it is alone.
+
+        Between two turns of a task has to be one.
+        """
         account = self.account
         await self._turns.take(account)
         # Asked again behind each turn: twenty connections of one peer rest together.
@@ -454,14 +463,24 @@ class Seat:
                 return
         self.account.earn(worth_s, trio.current_time())
 
-    @contextmanager
-    def paid(self) -> Iterator[None]:
+    def paid(self) -> "_Paid":
         """What is done inside, without a checkpoint, is charged."""
-        began = perf_counter()
-        try:
-            yield
-        finally:
-            self.account.charge(perf_counter() - began, trio.current_time())
+        return _Paid(self.account)
+
+
+class _Paid:
+    """A class, as a generator for each of a thousand turns a second would take longer."""
+
+    __slots__ = ("_account", "_began")
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._account.charge(perf_counter() - self._began, trio.current_time())
 
 
 def _is_asked_for(came: EntriesReceived | PayloadsReceived, interests: Interests) -> bool:

@@ -41,7 +41,7 @@ that it needs itself (section 6, 128).
 """
 
 from collections.abc import Callable, Mapping
-from enum import Enum, auto
+from enum import IntEnum, auto
 from functools import partial
 
 from msgspec import Struct
@@ -58,7 +58,7 @@ from .coverage import is_stored
 from .silence import Silences
 
 
-class _Stage(Enum):
+class _Stage(IntEnum):
     TO_ASK = auto()
     """It is to be asked for its newest entry, or for its version of one that both hold."""
     LOOKING = auto()

@@ -149,7 +149,7 @@ class WritePayload(Struct, frozen=True):
     """Append bytes to a sink. Answered by `PayloadWritten` with the number of bytes."""
 
     sink: int
-    data: bytes
+    data: bytes | memoryview
 
 
 class FinishPayload(Struct, frozen=True):

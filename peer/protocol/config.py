@@ -9,7 +9,7 @@ MIB = 1024 * 1024
 
 DEFAULT_WINDOW_BYTES = 65_536
 
-WRITE_BYTES_MAX = 64 * 1024
+WRITE_BYTES_MAX = 256 * 1024
 """The largest bymux packet of data: as large as a piece of a payload may be. What comes of one such
 packet is handed on as it came, so that smaller ones cost both sides more work for each byte. A
 message of control waits for no more of it than for what the transport was given at once."""

@@ -116,7 +116,7 @@ def merged(events: list[Event]) -> list[Event]:
             and isinstance(last, DataReceived)
             and last.stream == event.stream
         ):
-            result[-1] = DataReceived(event.stream, last.data + event.data)
+            result[-1] = DataReceived(event.stream, b"".join((last.data, event.data)))
         else:
             result.append(event)
     return result

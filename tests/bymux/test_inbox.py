@@ -25,6 +25,7 @@ from bymux import (
     StreamEnded,
     StreamOpened,
 )
+from bymux.inbox import VIEW_BYTES_MIN
 
 from .factory import (
     CLOSE,
@@ -203,6 +204,20 @@ def test_a_write_of_two_to_62_bytes_takes_flat_memory() -> None:
     tracemalloc.stop()
     assert peak < 64 * 1024
     assert not connection.wants_to_send
+
+
+@pytest.mark.parametrize("size", [VIEW_BYTES_MIN - 1, VIEW_BYTES_MIN])
+def test_a_large_body_is_not_copied(size: int) -> None:
+    """A small one is: a view of it would keep all that came with it."""
+    connection = Connection(Role.REACTIVE, CONTROL_AND_DATA)
+    came = write(0, bytes(size)) + write(0, b"abc")
+    first, second = connection.receive_data(came)
+    assert isinstance(first, DataReceived)
+    assert isinstance(second, DataReceived)
+    assert (bytes(first.data), bytes(second.data)) == (bytes(size), b"abc")
+    is_view = isinstance(first.data, memoryview) and first.data.obj is came
+    assert is_view is (size >= VIEW_BYTES_MIN)
+    assert isinstance(second.data, bytes)
 
 
 FLOODS = {

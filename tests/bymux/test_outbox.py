@@ -183,3 +183,19 @@ def test_everything_owed_goes_out_after_more_than_one_call() -> None:
     assert connection.data_to_send(100) == packet(PONG, 0) * 50
     assert everything_from(connection) == packet(PONG, 0) * 950
     assert not connection.wants_to_send
+
+
+def test_what_cannot_change_is_sent_as_it_is_and_all_else_as_it_was() -> None:
+    connection = Connection(Role.PROACTIVE, Config(initial_streams=(InitialStream(0, 100, 100),)))
+    fixed, changing = b"bamboo", bytearray(b"bamboo")
+    wide = memoryview(bytes(8)).cast("I")
+    for data in (
+        memoryview(fixed)[1:],
+        memoryview(changing)[1:],
+        changing,
+        memoryview(fixed)[::2],
+        wide,
+    ):
+        connection.send(0, data)
+    changing[:] = b"BAMBOO"
+    assert connection.data_to_send() == write(0, b"amboo" * 2 + b"bamboo" + b"bmo" + bytes(8))

@@ -189,7 +189,7 @@ def test_what_has_not_verified_here_is_not_passed_with_a_notify(proactive: bool)
     peer.store.logs[LOG].update({seq: HELD[seq] for seq in range(1, 5)})
     peer.engine.handle(LogChanged(LOG, 4, 4))
     for _ in range(3):
-        assert peer.engine.data_to_send(1 << 16) == b""
+        assert not peer.engine.data_to_send(1 << 16)
         assert not unproved(peer)
     for command in waiting:
         for event in peer.host._ingest(command):

@@ -121,7 +121,7 @@ class Impolite:
         parts: list[bytes] = []
         self.run()
         while True:
-            part = self.engine.data_to_send(bytes_max)
+            part = b"".join(self.engine.data_to_send(bytes_max))
             parts.append(part)
             if not self.run() and not part:
                 return b"".join(parts)

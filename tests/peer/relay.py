@@ -182,7 +182,7 @@ class RelayHost(Host):
                 sink.data += item.data
                 place = (sink.command.log, sink.command.seq)
                 if self._feeds(item.sink):
-                    self.store.feed(place, item.data)
+                    self.store.feed(place, bytes(item.data))
                 return [PayloadWritten(item.sink, len(item.data))]
             case _:
                 return super()._replies(item)

@@ -512,7 +512,7 @@ class Pair:
         """Take what an engine has to send."""
         engine = self.engine(side)
         self.control[side].extend(engine.control_to_send())
-        data = engine.data_to_send(min(self.data_credit[side], data_max))
+        data = b"".join(engine.data_to_send(min(self.data_credit[side], data_max)))
         assert len(data) <= self.data_credit[side]
         self.data_credit[side] -= len(data)
         self.data[side].extend(data)

@@ -335,7 +335,7 @@ def test_a_request_whose_end_has_not_left_counts() -> None:
         peer.data(encode_switch(number) + encode_notify(1))
         peer.control(cancel(number, CancelReason.NOT_WANTED))
         peer.data(encode_switch(number) + encode_request_cancelled(number))
-        assert len(peer.engine.data_to_send(1)) == 1
+        assert len(b"".join(peer.engine.data_to_send(1))) == 1
     assert credit == 0
     assert peer.engine.requests > 0
     peer.sent()

@@ -152,9 +152,10 @@ def test_the_window_of_what_we_send_outlives_requests_and_cancels() -> None:
     assert bytes(opened.payload) == payload
     peer.number += 2
     peer.open_request(start=2, lower_info=2, end=2, starting_hash=held[1].hash)
-    part = peer.engine.data_to_send(300)
-    peer.run()
-    part += peer.engine.data_to_send(300)
+    part = b""
+    while len(part) < 300:
+        part += b"".join(peer.engine.data_to_send(300))
+        peer.run()
     peer.control(cancel(peer.number, CancelReason.NOT_WANTED))
     part += peer.sent()
     assert any(isinstance(packet, RequestCancelled) for packet in opened.read(part))

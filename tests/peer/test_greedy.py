@@ -81,7 +81,7 @@ class Relay(Impolite):
                 continue
             last = found[-1] if found else None
             if isinstance(packet, PayloadBytes) and isinstance(last, PayloadBytes):
-                found[-1] = PayloadBytes(last.data + packet.data)
+                found[-1] = PayloadBytes(b"".join((last.data, packet.data)))
             else:
                 found.append(packet)
         return found
@@ -147,7 +147,7 @@ def test_what_was_read_and_not_sent_is_not_sent_any_more() -> None:
     relay.arrives(BIG[:500])
     part = b""
     while not part:
-        part = relay.engine.data_to_send(100)
+        part = b"".join(relay.engine.data_to_send(100))
         relay.run()
     relay.relayed.spoil(PLACE)
     relay._packets.feed(part)

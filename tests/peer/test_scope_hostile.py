@@ -246,7 +246,7 @@ def test_a_request_in_force_ends_at_once_inside_a_payload(scope: Scope, *, proac
         offers = tuple(logs)
         peer.host.todo.append(InterestsChanged(Interests(logs=logs), offers))
         number = peer.open_request(4, end=COUNT, starting_hash=hash_of(lipmaa(4)))
-        while b"marker 4" not in peer.engine.data_to_send(60):
+        while b"marker 4" not in b"".join(peer.engine.data_to_send(60)):
             peer.run()
         backlog = peer.engine._outbound._out_bytes
         peer.host.todo.append(InterestsChanged(Interests(logs=logs, scope=scope), offers))

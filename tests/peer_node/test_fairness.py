@@ -224,6 +224,25 @@ async def test_who_comes_alone_is_let_through_at_once() -> None:
         await trio.testing.wait_all_tasks_blocked()
 
 
+async def test_the_tasks_of_one_account_share_a_pass_where_nobody_else_waits() -> None:
+    turns, account, other = Turns(), Account(), Account()
+    order = list[str]()
+
+    async def work(who: Account, name: str) -> None:
+        await turns.take(who)
+        order.append(name)
+
+    await turns.take(account)
+    for name in ("reads", "writes"):
+        await work(account, name)
+    # The pass is still taken: somebody else waits for the next one, and so does who comes now.
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work, other, "other")
+        await trio.lowlevel.checkpoint()
+        nursery.start_soon(work, account, "again")
+    assert order == ["reads", "writes", "other", "again"]
+
+
 async def test_a_newcomer_waits_for_none_of_many_connections() -> None:
     turns, done = Turns(), []
     accounts = Accounts()
@@ -259,7 +278,7 @@ async def test_a_turn_that_nobody_takes_is_passed_on() -> None:
         told.set()
 
     async with trio.open_nursery() as nursery:
-        await turns.take(account)
+        await turns.take(Account())
         with trio.CancelScope() as scope:
             scope.cancel()
             await turns.take(account)
@@ -341,6 +360,7 @@ async def test_who_has_wasted_much_more_rests_while_somebody_else_is_busy(
             autojump_clock.jump(seconds)
             seat.account.charge(seconds, trio.current_time())
             spent[who] += seconds
+            await trio.lowlevel.checkpoint()
 
     with trio.fail_after(PATIENCE_S):
         # Alone, it has all of the loop.

@@ -153,9 +153,9 @@ class Watch:
             self._see_control(data)
             return data
 
-        def data(bytes_max: int) -> bytes:
+        def data(bytes_max: int) -> list[bytes | memoryview]:
             found = data_to_send(bytes_max)
-            self._see_data(found)
+            self._see_data(b"".join(found))
             return found
 
         engine.control_to_send = control  # type: ignore[method-assign]

@@ -382,7 +382,7 @@ class SplitEnd(End):
         room = min(self.credit, CAPACITY_BYTES - other.data.in_flight)
         if room <= 0:
             return self.credit > 0
-        data = self._engine.data_to_send(self._rng.randint(1, room))
+        data = b"".join(self._engine.data_to_send(self._rng.randint(1, room)))
         self.credit -= len(data)
         other.data.send(data)
         return bool(data)

@@ -1,11 +1,15 @@
 """Data packets (point2point.md 4)."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.strategies import CUTS, ENTRIES, U64, entry_bytes, pieces
 from wire import (
+    PIECE_BYTES_MAX,
     U64_MAX,
     Apology,
     DataDecoder,
@@ -88,10 +92,12 @@ def joined(packets: list[DataPacket]) -> list[DataPacket]:
     """The same packets, neighbouring payload bytes put together."""
     out: list[DataPacket] = []
     for packet in packets:
-        if isinstance(packet, PayloadBytes) and out and isinstance(out[-1], PayloadBytes):
-            out[-1] = PayloadBytes(out[-1].data + packet.data)
-        else:
+        if not isinstance(packet, PayloadBytes):
             out.append(packet)
+        elif out and isinstance(out[-1], PayloadBytes):
+            out[-1] = PayloadBytes(b"".join((out[-1].data, packet.data)))
+        else:
+            out.append(PayloadBytes(bytes(packet.data)))
     return out
 
 
@@ -99,8 +105,16 @@ def decoded(
     chunks: list[bytes], window: int = 65536, with_backlink: bool = False
 ) -> tuple[list[DataPacket], str | None]:
     """All packets in these pieces, and the violation that follows them, if any."""
+    found = decoded_of(chunks, window, with_backlink)
+    assert decoded_of([memoryview(each) for each in chunks], window, with_backlink) == found
+    return found
+
+
+def decoded_of(
+    chunks: Sequence[bytes | memoryview], window: int, with_backlink: bool
+) -> tuple[list[DataPacket], str | None]:
     decoder = DataDecoder(window)
-    packets = []
+    packets, compressed = list[DataPacket](), False
     fed = 0
     for chunk in chunks:
         decoder.feed(chunk)
@@ -108,7 +122,9 @@ def decoded(
         try:
             while (packet := decoder.next_packet(with_backlink)) is not None:
                 packets.append(packet)
-                assert not isinstance(packet, PayloadBytes) or 0 < len(packet.data) <= 65536
+                compressed = packet.compressed if isinstance(packet, PayloadStart) else compressed
+                if isinstance(packet, PayloadBytes):
+                    assert 0 < len(packet.data) <= (PIECE_BYTES_MAX if compressed else len(chunk))
                 assert decoder.consumed + decoder.buffered == fed
         except Violation as violation:
             return joined(packets), str(violation)
@@ -272,19 +288,36 @@ def test_the_window_holds_what_was_decompressed_and_nothing_raw() -> None:
     assert packets[-1] == PayloadBytes(b"abc")
 
 
-def test_a_payload_is_handed_on_in_bounded_pieces_as_it_arrives() -> None:
+def test_a_payload_is_handed_on_as_it_arrives() -> None:
     decoder = DataDecoder(0)
     decoder.feed(encode_payload_header(U64_MAX))
     assert decoder.next_packet(False) == PayloadStart(U64_MAX, False)
     assert decoder.next_packet(False) is None
     decoder.feed(bytes(150_000))
+    decoder.feed(bytes(70_000))
     sizes = []
     while (packet := decoder.next_packet(False)) is not None:
         assert isinstance(packet, PayloadBytes)
         sizes.append(len(packet.data))
-    assert sizes == [65536, 65536, 18928]
+    assert sizes == [150_000, 70_000]
     assert decoder.buffered == 0
-    assert decoder.consumed == 10 + 150_000
+    assert decoder.consumed == 10 + 220_000
+
+
+def test_of_a_raw_payload_nothing_is_copied() -> None:
+    """Not what stands in a view of what came, where the packet begins in it too."""
+    came = bytes(5) + encode_payload_header(150_000) + bytes(100_000)
+    more = bytes(50_000) + encode_payload_header(3) + b"abc"
+    decoder = DataDecoder(0)
+    decoder.feed(memoryview(came)[5:])
+    decoder.feed(memoryview(more))
+    packets = list(iter(partial(decoder.next_packet, False), None))
+    starts = [packet for packet in packets if isinstance(packet, PayloadStart)]
+    views = [packet.data for packet in packets if isinstance(packet, PayloadBytes)]
+    assert starts == [PayloadStart(150_000, False), PayloadStart(3, False)]
+    assert [view.obj for view in views if isinstance(view, memoryview)] == [came, more, more]
+    assert all(view.obj is came or view.obj is more for view in views if type(view) is memoryview)
+    assert bytes(views[-1]) == b"abc"
 
 
 def test_what_is_not_asked_for_stays_buffered() -> None:

@@ -49,7 +49,7 @@ class Sink(Struct, eq=False):
     source: str
     giver: bytes
     command: OpenPayload
-    waiting: deque[bytes] = field(default_factory=deque)
+    waiting: deque[bytes | memoryview] = field(default_factory=deque)
     queued: bool = False
     """Whether a `write` that will see what waits is under way to the thread."""
     checkpoint_queued: bool = False
@@ -177,7 +177,7 @@ class Sink(Struct, eq=False):
         Each write and each step of hashing lets go of the interpreter's lock, and the thread has to
         have it back from the event loop: for each piece as it came that took longer than both.
         """
-        parts: list[bytes] = []
+        parts: list[bytes | memoryview] = []
         size = 0
         while self.waiting and size < WRITE_BYTES_AT_ONCE:
             parts.append(self.waiting.popleft())

@@ -162,6 +162,7 @@ class Telling:
         while pile:
             await pile.seat.turn()
             self._tell(pile)
+            await trio.lowlevel.checkpoint()
         del self._piles[pile.seat.account.payer]
 
 

@@ -355,6 +355,7 @@ class Connection:
                 await self._inbox.arrived.park()
             await self._seat.turn()
             self._take_events(self._seat.events_max)
+            await trio.lowlevel.checkpoint()
 
     def _take_events(self, most: int | None) -> None:
         with self._seat.paid():
