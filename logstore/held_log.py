@@ -26,8 +26,18 @@ class HeldLog:
     Its methods raise StoreError as those of a store do.
     """
 
-    def __init__(self, database: "Database", row: LogRow, author: bytes, system: "System") -> None:
+    def __init__(
+        self,
+        database: "Database",
+        row: LogRow,
+        author: bytes,
+        system: "System",
+        *,
+        lacks_any: bool,
+    ) -> None:
+        """`lacks_any`: whether there are payloads of it that may be asked for."""
         self._database = database
+        self._lacks_any = lacks_any
         self._row = row
         self._author = author
         self._system = system
@@ -49,7 +59,7 @@ class HeldLog:
         self, from_seq: int = 1, *, sizes: tuple[int, int] = (0, U64_MAX), limit: int
     ) -> list[int]:
         """`Store.missing_payloads` of this log."""
-        if not self._row.newest:
+        if not (self._row.newest and self._lacks_any):
             return []
         now_us = self._system.now_us()
         with self._database.read() as db:

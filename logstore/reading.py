@@ -27,6 +27,9 @@ _SINCE: Final = "SELECT seq FROM entries WHERE log = ? AND seq BETWEEN ? AND ? A
 _COLUMNS: Final = "ingest, seq, received_at, payload_state, hash, encoded, payload"
 _AT_ONCE: Final = 64
 """Rows that are looked at together, if they have no more bytes than may be read."""
+_HASHES_AT_ONCE: Final = 16
+"""Entries of which one statement asks: each lets go of the interpreter's lock, and has to have it
+back from the event loop."""
 Partials = dict[LogKey, dict[int, int]]
 """How much is held of unfinished payloads, by log and number."""
 
@@ -196,17 +199,20 @@ def load_partials(db: "apsw.Connection", key: LogKey) -> dict[int, int]:
 def load_hashes(db: "apsw.Connection", row: LogRow, seqs: Iterable[int]) -> dict[int, bytes]:
     """The hashes of those entries that are held and may be served, each computed anew."""
     key, servable = row.key, row.servable
+    wanted = [pack_u64(seq) for seq in seqs if 0 < seq <= servable]
     hashes = {}
-    for seq in seqs:
-        if not 0 < seq <= servable:
-            continue
-        found = db.execute(
-            "SELECT hash, encoded FROM entries WHERE log = ? AND seq = ?", (row.id, pack_u64(seq))
-        ).fetchone()
-        if found is not None:
-            if yamf_hash(found[1]) != found[0] or not names_entry(found[1], key, seq):
+    for at in range(0, len(wanted), _HASHES_AT_ONCE):
+        some = wanted[at : at + _HASHES_AT_ONCE]
+        rows = db.execute(
+            "SELECT seq, hash, encoded FROM entries"  # noqa: S608 (marks)
+            f" WHERE log = ? AND seq IN ({', '.join('?' * len(some))})",
+            (row.id, *some),
+        )
+        for blob, hash_, encoded in rows:
+            seq = unpack_u64(blob)
+            if yamf_hash(encoded) != hash_ or not names_entry(encoded, key, seq):
                 raise damaged(key, seq, "the entry is damaged")
-            hashes[seq] = found[0]
+            hashes[seq] = hash_
     return hashes
 
 

@@ -161,6 +161,17 @@ def load_log(db: apsw.Connection, key: LogKey) -> LogRow | None:
     return None if row is None else _log_row(row)
 
 
+def load_log_and_lacks(db: apsw.Connection, key: LogKey) -> tuple[LogRow, bool] | None:
+    """The same, and whether any payload of it may be asked for: also one that was deleted."""
+    author, log_id = key
+    row = db.execute(
+        f"SELECT EXISTS (SELECT 1 FROM missing WHERE log = logs.id), {_LOG_COLUMNS}"  # noqa: S608 (constant)
+        " FROM logs WHERE author = ? AND log_id = ?",
+        (author, pack_u64(log_id)),
+    ).fetchone()
+    return None if row is None else (_log_row(row[1:]), bool(row[0]))
+
+
 def load_tails(
     db: apsw.Connection, author: bytes, log_ids: Sequence[int]
 ) -> Iterator[tuple[LogRow, int, bytes | None, bytes | None]]:

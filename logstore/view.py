@@ -44,7 +44,7 @@ from .records import (
     Statistics,
     StoredEntry,
 )
-from .rows import load_changed_logs, load_log, load_logs_after
+from .rows import load_changed_logs, load_log, load_log_and_lacks, load_logs_after
 from .shortfall import Holding, Shortfall, count_holding, count_shortfall
 from .subscriptions import Subscription
 from .with_payload import PAYLOAD_BYTES_MAX, EntryWithPayload, with_payload
@@ -151,8 +151,11 @@ class StoreView:
         """The same for whoever asks more of one log, inside of a `snapshot`."""
         key = self._log(key)
         with self._database.read() as db:
-            row = load_log(db, key)
-        return None if row is None else HeldLog(self._database, row, self.author, self._system)
+            found = load_log_and_lacks(db, key)
+        if found is None:
+            return None
+        row, lacks_any = found
+        return HeldLog(self._database, row, self.author, self._system, lacks_any=lacks_any)
 
     def logs(self, author: bytes | str | None = None) -> Iterator[LogInfo]:
         """All logs, or those of one author, in the order of author and log id."""

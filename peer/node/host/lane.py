@@ -7,6 +7,7 @@ not stay behind). Jobs of one account are done in order; whose are done first `f
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import perf_counter
 from typing import Final, TypeVar
@@ -55,12 +56,15 @@ class Lane:
         run_sync: RunSync | None = None,
         settled: Callable[[], None] | None = None,
         contested_max: int = JOBS_CONTESTED_MAX,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """`settled` is called in the event loop behind the outcomes of one hop. `contested_max`:
-        what goes over in one where several wait; more where all jobs are short."""
+        what goes over in one where several wait; more where all jobs are short. `around`: what the
+        thread does all jobs of a hop inside of; where it fails, those fail that were not done."""
         self._run_sync = run_sync or in_thread
         self._settled = settled
         self._contested_max = contested_max
+        self._around = around
         self._own = Account()
         """Of what the node does for itself: never charged, and before all others."""
         self._jobs = Line[Job](self._own)
@@ -188,7 +192,7 @@ class Lane:
         try:
             # Shielded: what was taken out of the queue is done, and its outcome is heard of.
             with trio.CancelScope(shield=True):
-                outcomes = await self._run_sync(partial(_do_all, jobs, seconds))
+                outcomes = await self._run_sync(partial(_do_all, self._around, jobs, seconds))
         finally:
             self._running = False
         now = trio.current_time()
@@ -216,14 +220,22 @@ def _ended() -> EndedError:
     return EndedError("the node has ended, and does nothing any more")
 
 
-def _do_all(jobs: list[Job], seconds: list[float]) -> list[Settle]:
+def _do_all(
+    around: Callable[[], AbstractContextManager[None]], jobs: list[Job], seconds: list[float]
+) -> list[Settle]:
     """What came of each, and into `seconds` how long it took."""
     outcomes: list[Settle] = []
-    for job in jobs:
-        began = perf_counter()
-        try:
-            outcomes.append(job.work())
-        except Exception as error:  # noqa: BLE001 - the job's owner judges it
-            outcomes.append(partial(job.failed, error))
-        seconds.append(perf_counter() - began)
+    try:
+        with around():
+            for job in jobs:
+                began = perf_counter()
+                try:
+                    outcomes.append(job.work())
+                except Exception as error:  # noqa: BLE001 - the job's owner judges it
+                    outcomes.append(partial(job.failed, error))
+                seconds.append(perf_counter() - began)
+    except Exception as error:  # noqa: BLE001 - as above
+        left = jobs[len(outcomes) :]
+        outcomes += [partial(job.failed, error) for job in left]
+        seconds += [0.0] * len(left)
     return outcomes

@@ -45,7 +45,10 @@ class Fresh(NamedTuple):
 
 
 def look_up(store: Store, command: LookUp, arriving: Arriving) -> LookedUp:
-    """What is held of a log, at one moment; a damaged entry counts as not held."""
+    """What is held of a log, at one moment; a damaged entry counts as not held.
+
+    Of several it may be the same moment: inside of a `snapshot` each takes half the time.
+    """
     with store.snapshot():
         return LookedUp(command.ticket, _view(store, command, arriving))
 
@@ -64,6 +67,13 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
     if command.arrived_after is not None:
         arrived = store.arrived(log, command.arrived_after, command.arrived_among)
     here = {seq for seq in missing if command.leave_arriving and (log, seq) in arriving}
+    named = _named_in_view(command, info.height)
+    if wanted is not None:
+        # Who answers a proposal asks for both of one entry, which was checked when it was read.
+        known = {wanted.seq: wanted.hash} if wanted.seq in named else {}
+        hashes = known | _hashes(held, named - known.keys())
+    else:
+        hashes = _hashes(held, named)
     tail_arriving = tail_partial_bytes is not None and (log, info.height) in arriving
     return LogView(
         log=log,
@@ -73,7 +83,7 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
         fork=info.fork_seq,
         fork_proof=None if proof is None else (proof.first, proof.second),
         invalid=info.invalid_seq,
-        hashes=_hashes(held, _named_in_view(command, info.height)),
+        hashes=hashes,
         entry=None if wanted is None else held_entry(wanted, arriving),
         behind=_behind(store, command),
         tail_partial_bytes=tail_partial_bytes,
