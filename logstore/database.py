@@ -93,14 +93,12 @@ class Transaction:
 
     __slots__ = ("_authored", "_changed", "_ingest", "changes_wishes", "db", "now_us")
 
-    def __init__(self, db: apsw.Connection, now_us: int) -> None:
+    def __init__(self, db: apsw.Connection, now_us: int, ingest: int, authored: int) -> None:
+        """`ingest`, `authored`: the counters as they are."""
         self.db = db
         self.now_us = now_us
-        row = db.execute("SELECT ingest, authored FROM counters WHERE id = ?", (FORMAT,)).fetchone()
-        if row is None:
-            raise apsw.CorruptError("no counters")
-        self._ingest: int = row[0]
-        self._authored: int = row[1]
+        self._ingest = ingest
+        self._authored = authored
         self._changed = False
         self.changes_wishes = False
         """Whether it changes what is followed, wanted or contested (`wishes_version`)."""
@@ -257,10 +255,7 @@ class Database:
             db = self._open_writer()
             try:
                 db.execute("BEGIN IMMEDIATE")
-                self._check_unchanged(db)
-                # Another process may have made it shorter (compacting.py).
-                self._pages = min(self._pages, _page_count(db))
-                transaction = Transaction(db, self._system.now_us())
+                transaction = self._begun(db)
                 yield transaction
                 transaction.finish()
                 pages = _page_count(db)
@@ -273,6 +268,21 @@ class Database:
             except BaseException as error:
                 self._give_up(db, error)
                 raise
+
+    def _begun(self, db: apsw.Connection) -> Transaction:
+        # All of it in one statement: each lets go of the interpreter's lock.
+        found = db.execute(
+            "SELECT ingest, authored, (SELECT page_count FROM pragma_page_count)"
+            " FROM counters, pragma_user_version WHERE id = ? AND user_version = ?",
+            (FORMAT, FORMAT),
+        ).fetchone()
+        if found is None:
+            self._check_unchanged(db)
+            raise apsw.CorruptError("no counters")
+        ingest, authored, pages = found
+        # Another process may have made it shorter (compacting.py).
+        self._pages = min(self._pages, pages)
+        return Transaction(db, self._system.now_us(), ingest, authored)
 
     @property
     def copy_due(self) -> bool:

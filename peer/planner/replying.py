@@ -84,6 +84,9 @@ class Answers:
         self._listener = listener
         self._bounded = bounded
         self._new_logs = new_logs
+        self._latest: tuple[LogKey, Interests, Wants] | None = None
+        """What was wanted of the log that was asked about last: of one that is answered, or has its
+        turn, that is asked five times."""
         self._taken_in: set[LogKey] = set()
         """Logs for which there was room, and of which perhaps nothing is held yet."""
         self._declined: dict[LogKey, int] = {}
@@ -96,6 +99,16 @@ class Answers:
 
     def wants_of(self, log: LogKey) -> Wants:
         """What of a log is wanted."""
+        interests, latest = self.interests, self._latest
+        if latest is not None and latest[0] is log and latest[1] is interests:
+            return latest[2]
+        wants = self._wants_of(log)
+        if interests.scope is None:
+            # What a scope allows may follow from what happens meanwhile.
+            self._latest = (log, interests, wants)
+        return wants
+
+    def _wants_of(self, log: LogKey) -> Wants:
         interests = self.interests
         if interests.scope is not None and not interests.may_take(log):
             return _LISTENS if interests.listens(log) else _wants_of(None)

@@ -152,10 +152,11 @@ def test_the_window_of_what_we_send_outlives_requests_and_cancels() -> None:
     assert bytes(opened.payload) == payload
     peer.number += 2
     peer.open_request(start=2, lower_info=2, end=2, starting_hash=held[1].hash)
-    part = b""
-    while len(part) < 300:
-        part += b"".join(peer.engine.data_to_send(300))
-        peer.run()
+    at_first = opened.compressed_packets
+    assert at_first
+    part = b"".join(peer.engine.data_to_send(300))
+    peer.run()
+    part += b"".join(peer.engine.data_to_send(300))
     peer.control(cancel(peer.number, CancelReason.NOT_WANTED))
     part += peer.sent()
     assert any(isinstance(packet, RequestCancelled) for packet in opened.read(part))
@@ -166,7 +167,7 @@ def test_the_window_of_what_we_send_outlives_requests_and_cancels() -> None:
     opened.read(again)
     assert bytes(opened.payload) == payload
     assert len(again) < len(first) / 8
-    assert opened.compressed_packets > 2
+    assert opened.compressed_packets > at_first
 
 
 def packet(encoder: LZFooEncoder, data: bytes) -> bytes:

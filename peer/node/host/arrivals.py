@@ -148,6 +148,11 @@ class Arrivals:
             arrival.right = True
             self._go_on(arrival)
 
+    def is_read(self, sink: Sink) -> bool:
+        """Whether somebody reads behind what a session receives."""
+        arrival = self._fed_by(sink)
+        return arrival is not None and bool(arrival.readings)
+
     def left(self, sink: Sink) -> None:
         """The session receives it no more; what came stays, and another one may go on."""
         arrival = self._fed_by(sink)

@@ -100,7 +100,9 @@ class PayloadHost:
                     self._put(port, sink, partial(self._take, port, sink))
             case FinishPayload():
                 sink = self._sinks.pop(place)
-                self._put(port, sink, partial(self._judge, port, sink))
+                # A hop more, for those only whom it is for.
+                finish = self._judge if self._arrivals.is_read(sink) else self._finish
+                self._put(port, sink, partial(finish, port, sink))
             case ClosePayload(discard=discard):
                 sink = self._sinks.pop(place)
                 self._put(port, sink, partial(self._close, sink, discard=discard))
@@ -226,7 +228,8 @@ class PayloadHost:
         return partial(self._was_dropped, port, sink) if dropped else _nothing
 
     def _judge(self, port: Port, sink: Sink) -> Settle:
-        """Those who read behind are told before the bytes are synced, which takes longer."""
+        """Those who read behind are told before the bytes are synced, which takes longer. Who
+        begins to read meanwhile is told with all others, behind that."""
         right = sink.is_right()
 
         def settle() -> None:
@@ -276,6 +279,7 @@ class PayloadHost:
             self._arrivals.spoiled(sink)
             port.deliver(PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail))
             return
+        self._arrivals.proved(sink)
         self._whole.setdefault(port.account, _Gathered()).sinks.append((port, sink, outcome))
         self._complete_soon(port.account)
 
