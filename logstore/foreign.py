@@ -46,7 +46,7 @@ from .payloads import (
 )
 from .proofs import load_fork, store_fork
 from .records import EntryRejectedInfo, ForkProof, NewEntry, PutResult
-from .rows import LogRow, create_log, entry_tag, load_log, pack_u64, save_log
+from .rows import LogRow, create_log, entry_tag, insert_entries, load_log, pack_u64, save_log
 from .runs import add_run, limit_log
 from .schema import PAYLOAD_INLINE, PAYLOAD_MISSING
 from .sharing import contest, load_shared, note_shared
@@ -387,9 +387,7 @@ class _Batch:
 
     def _flush(self) -> None:
         if self._rows:
-            self._db.executemany(
-                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._rows
-            )
+            insert_entries(self._db, self._rows)
             self._stored += len(self._rows)
             self._rows.clear()
             add_missing(self._db, self._missing)

@@ -14,7 +14,7 @@ from wire import U64_MAX, LogKey, lipmaa, yamf_hash
 from .errors import LogClosed, LogMoved, StoreDamaged
 from .files import Staged, attach_file
 from .records import Appended
-from .rows import LogRow, create_log, entry_tag, load_tails, pack_u64, save_logs
+from .rows import LogRow, create_log, entry_tag, insert_entries, load_tails, pack_u64, save_logs
 from .runs import add_run
 from .schema import PAYLOAD_FILE, PAYLOAD_INLINE
 
@@ -67,7 +67,7 @@ class Drafts:
         self._key = signing_key
         self._author = bytes(signing_key.verify_key)
         self._drafts: dict[int, _Draft] = {}
-        self._rows: list[tuple[object, ...]] = []
+        self._rows: list[tuple[apsw.SQLiteValue, ...]] = []
 
     def read(self, log_ids: Sequence[int]) -> None:
         """Reads logs that are to be appended to; those that there are not are made then."""
@@ -109,7 +109,7 @@ class Drafts:
         ingest = self._transaction.take_ingest(len(payloads))
         now = self._transaction.now_us
         appended = []
-        last = len(payloads) - 1
+        encoded_bytes, last = 0, len(payloads) - 1
         for index, payload in enumerate(payloads):
             seq += 1
             target = lipmaa(seq)
@@ -134,12 +134,9 @@ class Drafts:
                 (number, row.id, pack_u64(seq), now, state, tag, back, encoded, column)
             )
             appended.append(Appended(key, seq, back))
-            row.encoded_bytes += len(encoded)
-            row.payload_bytes += payload.payload_bytes
-            row.bytes += len(encoded) + payload.payload_bytes
+            encoded_bytes += len(encoded)
         draft.seq, draft.back = seq, back
-        row.entries += len(payloads)
-        row.payloads += len(payloads)
+        _count(row, payloads, encoded_bytes)
         row.changed = ingest + last
         add_run(db, row, appended[0].seq, seq)
         row.newest_at, row.newest_from = now, OWN_SOURCE
@@ -150,7 +147,7 @@ class Drafts:
     def write(self) -> None:
         """Inserts what was signed. Nothing may be appended behind it."""
         db = self._transaction.db
-        db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._rows)
+        insert_entries(db, self._rows)
         save_logs(db, [draft.row for draft in self._drafts.values()])
         self._transaction.count_authored(len(self._rows))
 
@@ -170,6 +167,15 @@ def append_entries(
     appended = drafts.append(log_id, payloads, end_of_log=end_of_log, expected_seq=expected_seq)
     drafts.write()
     return appended
+
+
+def _count(row: LogRow, payloads: Sequence[Staged], encoded_bytes: int) -> None:
+    payload_bytes = sum(payload.payload_bytes for payload in payloads)
+    row.encoded_bytes += encoded_bytes
+    row.payload_bytes += payload_bytes
+    row.bytes += encoded_bytes + payload_bytes
+    row.entries += len(payloads)
+    row.payloads += len(payloads)
 
 
 def _check_open(row: LogRow, count: int) -> None:

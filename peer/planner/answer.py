@@ -15,8 +15,6 @@ offered later. What could not be read if it came is refused at once. `take_over`
 is how two sides agree on who proposes (section 10): the credit for it goes back at once.
 """
 
-import dataclasses
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -191,7 +189,7 @@ def _listen_to(decision: Answer, proposal: Propose, view: LogView, coming: Range
 
 def only_told(confirm: Adjust) -> Adjust:
     """A confirmation that takes nothing of a range, and is told of it."""
-    return dataclasses.replace(confirm, eagerness=Eagerness.NOTIFY, eager_bytes=None)
+    return confirm._replace(eagerness=Eagerness.NOTIFY, eager_bytes=None)
 
 
 def obstacle(proposal: Propose, view: LogView) -> Cancel | None:
@@ -289,14 +287,17 @@ def _serve(
         return _refuse(proposal, take_over=wants.is_wanted, unserved=_asked(proposal))
     if last <= run_last or until or more or proposal.payloads_only:
         return _confirm(proposal, view, min(last, run_last))
-    return _confirm_tail(proposal, view, wants, run_last + 1, newest)
+    missing = _missing(proposal, view, wants, newest)
+    return _confirm_tail(proposal, view, wants, run_last + 1, newest, missing)
 
 
 def _confirm_tail(
-    proposal: Propose, view: LogView, wants: Wants, first: int, newest: int
+    proposal: Propose, view: LogView, wants: Wants, first: int, newest: int, missing: Ranges
 ) -> Answer:
-    """A range of which we hold nothing from `first` on, and nothing behind it."""
-    missing = _missing(proposal, view, wants, newest)
+    """A range of which we hold nothing from `first` on, and nothing behind it.
+
+    `missing`: what we want of it and do not hold.
+    """
     if missing and missing[0][0] == first:
         end = finite_end(min(missing[0][1], wants.alike_up_to(first, newest)))
         return _confirm(proposal, view, end, wants.settings(first, newest))
@@ -328,7 +329,7 @@ def _go_on_behind(
     # that (section 6, 128), and would hear nothing more.
     watches = wants.follows and view.newest == start - 1 and not wants.followed(newest)
     if watches or (missing and missing[0][0] == start):
-        return _confirm_tail(proposal, view, wants, start, newest)
+        return _confirm_tail(proposal, view, wants, start, newest, missing)
     return refusal
 
 

@@ -20,6 +20,9 @@ def entries(sequence: Sequence, end: int | None, last: int = OPEN_END) -> Ranges
     """The entries of a sequence up to `last`, its body cut at `end`."""
     body = () if sequence.path is not None else ((sequence.start, min(_or_open(end), last)),)
     members = (*sequence.lower, *(sequence.path or ()), *sequence.upper)
+    if not members and body:
+        # Most have no pools, and this is asked several times for each that is proposed.
+        return body if body[0][0] <= body[0][1] else ()
     return _some(((n, n) for n in members if n <= last), body)
 
 

@@ -26,7 +26,7 @@ from .ranges import EVERYTHING, meet, range_with
 from .rests import Kind, Outcome
 from .shared import Shared
 from .turns import Turns
-from .wanting import Settings, Wants
+from .wanting import ALL_OF_IT, Settings, Wants
 
 
 class Change(Struct, frozen=True):
@@ -60,6 +60,16 @@ def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Chang
         # what is followed from now on takes another request.
         follows = last == OPEN_END and meet(wants.followed(newest), ((at, last),))
         return CANCEL if follows else KEEP
+    return _narrowed(request, wants, newest, (at, last), serve=serve)
+
+
+def _narrowed(
+    request: Request, wants: Wants, newest: int, ahead: tuple[int, int], *, serve: bool
+) -> Change:
+    """What to do with one in which data comes. `ahead`: what of it is still to come."""
+    at, last = ahead
+    if wants.is_all:
+        return _settle(request, ALL_OF_IT, OPEN_END, last)
     wanted = meet(wants.ranges(newest), ((at, last),))
     if not wanted:
         # In a request of theirs they get what they asked for all the same.

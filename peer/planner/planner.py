@@ -20,7 +20,7 @@ from wire import Cancel, Eagerness, LogKey
 from .actions import Actions
 from .answer import Answer, goes_on, is_late_offer
 from .asks import is_whole, last_possible, plan
-from .coverage import coming, covers
+from .coverage import coming, covers, takes
 from .done import Done
 from .fitting import Changes
 from .outcomes import Outcomes
@@ -326,11 +326,22 @@ class Planner:
             # Its turn came while this was unanswered, and for more than what may be asked for.
             return True
         known.blocked = False
+        if self._brings_all(request, view):
+            return False
         peer = known.peer(coming(self._actions.requests_of(log)), self._actions.now)
         if plan(self._shared.wants_of(log), view, peer, runs_from=runs_from):
             return True
         # The view begins where the proposal does: it tells of no gap before that.
         return runs_from > 1 and view.height < view.newest
+
+    def _brings_all(self, request: Request, view: LogView) -> bool:
+        """Whether a request in force brings all that can be wanted of a log that is held whole.
+
+        So it is for nearly all of thousands in step, and a plan, which says the same, takes longer.
+        """
+        is_next = view.height == view.newest and request.proposal.start <= view.newest + 1
+        is_all = is_next and self._shared.wants_of(request.log).is_all
+        return is_all and takes(request) and covers(request)
 
     def _note_wanted(self, request: Request, view: LogView) -> None:
         """Who asks for what is held here wants such logs, and is offered others the faster.

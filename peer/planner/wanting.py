@@ -7,7 +7,7 @@ for changes (`Wants.alike_up_to`), and where that is follows from the newest ent
 
 from msgspec import Struct
 
-from logstore import PolicyKind, Subscription
+from logstore import FULL, PolicyKind, Subscription
 from peer.protocol.request import OPEN_END
 from wire import U64_MAX, Eagerness, lower_pool
 
@@ -68,6 +68,11 @@ class Wants(Struct, frozen=True):
     def is_planned(self) -> bool:
         """Whether there is something to propose of the log, though it were only to listen."""
         return self.is_wanted or self.listens
+
+    @property
+    def is_all(self) -> bool:
+        """Whether all of the log is wanted, just as it is: so it is for most logs."""
+        return self.subscription == FULL and not (self.fetches or self.listens)
 
     @property
     def is_sparse(self) -> bool:

@@ -242,6 +242,31 @@ def test_nothing_is_asked_for_behind_the_last_seqnum_there_can_be() -> None:
     assert (ask.start, ask.end) == (U64_MAX, None)
 
 
+@given(st.integers(0, 40), st.integers(0, 40), SETS, SETS, SETS, st.booleans())
+def test_of_a_log_held_whole_an_open_request_brings_all_there_is(
+    newest: int,
+    before: int,
+    offered: frozenset[int],
+    refused: frozenset[int],
+    in_step: frozenset[int],
+    has_ended: bool,
+) -> None:
+    """Whatever is known of the other side: no plan is made then (`Planner._brings_all`)."""
+    start = min(before, newest) + 1
+    view = view_of(set(range(1, newest + 1)), end=newest if has_ended and newest else None)
+    # As a look-up for that proposal says it.
+    view = replace(view, runs=view.runs if start <= newest else ())
+    peer = TheirPart(
+        newest=max(offered, default=None),
+        holds=ranges_of(offered | in_step),
+        refused=ranges_of(refused),
+        coming=((start, OPEN_END),),
+        offered=ranges_of(offered),
+        refused_before=ranges_of(refused),
+    )
+    assert plan(Wants(FULL), view, peer, runs_from=start) == []
+
+
 @pytest.mark.parametrize("fetches", [(), ((2, 3),)])
 def test_the_payload_of_the_last_entry_is_asked_for_once(fetches: Ranges) -> None:
     """No range follows that could begin with it, whether it is followed or fetched or both."""

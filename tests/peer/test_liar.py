@@ -132,7 +132,7 @@ CONTROL = st.one_of(
     polite_proposals(),
     proposals(),
     adjusts(),
-    st.builds(Adjust, NUMBERS, st.just(Eagerness.ALL)),
+    NUMBERS.map(lambda number: Adjust(number, Eagerness.ALL)),
     cancels(),
     st.builds(Grant, st.sampled_from([0, 1, 8, U64_MAX])),
 )
