@@ -62,8 +62,8 @@ LONGEST_WAITING_EVERY: Final = 8
 WANTED_S: Final = 0.05
 TURN_PACKETS: Final = 20
 """bymux packets of a turn that others wait for. Of a flood's packets each costs up to 100 us, of
-honest ones the same: but they carry 64 KiB. Whoever is let through first still waits for the end of
-the turn that is under way."""
+honest ones the same: but they carry up to 256 KiB. Whoever is let through first still waits for the
+end of the turn that is under way."""
 TURN_EVENTS: Final = 8
 """Replies of the store in such a turn; each may be a log to think about."""
 USEFUL_WEIGHT: Final = 0.1

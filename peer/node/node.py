@@ -134,8 +134,10 @@ async def running_node(
                     inner.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             # Tasks that wanted something of a lane may hear of its end before they are cancelled.
+            # Where there is nothing else it has ended as it was told to.
             _, causes = group.split(EndedError)
-            raise alone(causes or group) from None
+            if causes is not None:
+                raise alone(causes) from None
     if failure is not None:
         raise failure
 

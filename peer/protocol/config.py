@@ -10,9 +10,9 @@ MIB = 1024 * 1024
 DEFAULT_WINDOW_BYTES = 65_536
 
 WRITE_BYTES_MAX = 256 * 1024
-"""The largest bymux packet of data: as large as a piece of a payload may be. What comes of one such
-packet is handed on as it came, so that smaller ones cost both sides more work for each byte. A
-message of control waits for no more of it than for what the transport was given at once."""
+"""The largest bymux packet of data: what the transport is given at once. What comes of one is
+handed on as it came, so that smaller ones cost both sides more work for each byte. A message of
+control waits for no more of it than for what the transport has been given already."""
 
 WINDOW_BYTES_MAX = 16 * MIB
 """point2point.md 1: the largest compression window that may be asked for; each connection may have

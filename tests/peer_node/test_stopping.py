@@ -15,6 +15,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from logstore import PayloadState, Store
 from peer import SessionConfig
 from peer.api import CannotConnectError, MemoryStream, NodeConfig, Peer, memory_link
+from peer.node import running_node
+from peer.node.host.lane import EndedError
 from peer.node.node import STOP_TIMEOUT_S
 from wire import LogKey, SignatureLibraryError
 
@@ -225,3 +227,28 @@ async def run(ending: Ending, end: Callable[[], Awaitable[None]]) -> None:
         await wait_all_tasks_blocked(0.01)
         await node.host.wait_idle()
         await end()
+
+
+@pytest.mark.parametrize("other", [None, ValueError("a fault")])
+async def test_who_hears_of_the_end_of_a_thread_is_never_why_a_node_ends(
+    other: Exception | None,
+) -> None:
+    async def fails(error: Exception) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise error
+
+    async def run() -> None:
+        with Store.memory() as store:
+            async with running_node(store) as node:
+                for error in (EndedError("the node has ended"), *([other] if other else [])):
+                    node._nursery.start_soon(fails, error)
+                await wait_all_tasks_blocked()
+
+    with trio.fail_after(PATIENCE_S):
+        if other is None:
+            await run()
+        else:
+            with pytest.raises(ValueError, match="a fault"):
+                await run()
