@@ -7,6 +7,7 @@ trying, ever more of them. Whether the link is so fast that compressing holds it
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from peer.protocol.config import Compression
@@ -38,6 +39,15 @@ Packets = Sequence[bytes | memoryview]
 def packets(made: bytes) -> Packets:
     """What was made in one piece, if anything was."""
     return (made,) if made else ()
+
+
+def gathered(pieces: Packets) -> list[bytes | memoryview]:
+    """The same with small pieces put together: a request may send hundreds of packets at once."""
+    found: list[bytes | memoryview] = []
+    for is_large, some in groupby(pieces, lambda piece: len(piece) >= _ALONE_BYTES_MIN):
+        neighbours = list(some)
+        found += neighbours if is_large else (b"".join(neighbours),)
+    return found
 
 
 class Packer:

@@ -37,7 +37,7 @@ from wire import (
     has_distinct_lipmaalink,
 )
 
-from .packing import Packer, Packets, packets
+from .packing import Packer, Packets, gathered, packets
 from .read_ahead import ROW_BYTES, ReadAhead
 from .sending_payloads import PayloadSender, pass_over, payload_bytes, skip_packet
 
@@ -102,7 +102,7 @@ class Sender:
                 self._tracer.packets_made(request, *before, b"".join(made))
             parts += made
             size += sum(map(len, made))
-        return parts
+        return parts if len(parts) < 2 else gathered(parts)
 
     def _step(self, request: Request, bytes_max: int) -> Packets:
         base, outgoing = _base(request), request.outgoing

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peer.data.packing import PACKET_BYTES_MAX, SMALL_BYTES, Packer
+from peer.data.packing import PACKET_BYTES_MAX, SMALL_BYTES, Packer, gathered
 from peer.protocol.config import WINDOW_BYTES_MAX, Compression, SessionConfig
 from peer.protocol.request import Trial
 from tests.records import replace
@@ -98,3 +98,11 @@ def test_windows_above_the_limit_are_refused() -> None:
     for wrong in (replace(setup, send_window=above), replace(setup, receive_window=above)):
         with pytest.raises(ValueError, match="are allowed at most"):
             SessionConfig(setup=wrong)
+
+
+def test_small_pieces_go_together_and_large_ones_as_they_are() -> None:
+    large = memoryview(bytes(1 << 16))
+    pieces: list[bytes | memoryview] = [b"a", memoryview(b"bc"), large, b"d", b"", large, large]
+    found = gathered(pieces)
+    assert found == [b"abc", large, b"d", large, large]
+    assert [piece is large for piece in found] == [False, True, False, True, True]
