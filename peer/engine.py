@@ -232,12 +232,12 @@ class Engine:
 
     def data_to_send(self, bytes_max: int) -> list[bytes | memoryview]:
         """At most `bytes_max` bytes, which count as sent, in pieces that are as they were made."""
-        data = self._outbound.take(bytes_max)
+        pieces = self._outbound.take(bytes_max)
         if self._released or self._withholding.is_due:
             # Our packet 32 was the last of four messages: what is next may be due at once. Or
             # something would be sent, were it known that it contradicts nothing over there.
             self._settle()
-        return data
+        return pieces
 
     def data_pulled(self, pull: Pull) -> None:
         """How the transport takes what `data_to_send` gave: see `LinkSpeed`."""

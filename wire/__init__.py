@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .control_codec import ControlDecoder, encode_control
     from .data import (
         PIECE_BYTES_MAX,
+        RAW_PAYLOAD,
         Apology,
         DataPacket,
         Metadata,
@@ -96,6 +97,7 @@ __all__ = [
     "NATIVE",
     "NATIVE_STATE",
     "PIECE_BYTES_MAX",
+    "RAW_PAYLOAD",
     "SIGNATURE_BYTES",
     "U64_MAX",
     "VARU64_BYTES_MAX",
@@ -205,6 +207,7 @@ if not TYPE_CHECKING:
             ),
             "data": (
                 "PIECE_BYTES_MAX",
+                "RAW_PAYLOAD",
                 "Apology",
                 "DataPacket",
                 "Metadata",

@@ -10,6 +10,8 @@ from .varu64 import encode_varu64
 from .yamf import HASH_BYTES
 
 RULE: Final = "point2point.md 4"
+RAW_PAYLOAD: Final = 8
+"""First byte of a raw payload packet."""
 PIECE_BYTES_MAX: Final = 65536
 """Payload bytes in one `PayloadBytes` at most, if they came compressed."""
 

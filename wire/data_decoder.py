@@ -11,6 +11,7 @@ from typing import Final
 from .bulk import Run, parse_payloads, parse_run
 from .data import (
     PIECE_BYTES_MAX,
+    RAW_PAYLOAD,
     RULE,
     Apology,
     DataPacket,
@@ -45,9 +46,6 @@ _WITH_NUMBER: Final[dict[int, Callable[[int], DataPacket]]] = {
     32: RequestCancelled,
 }
 
-
-_RAW_PAYLOAD: Final = 8
-"""First byte of a raw payload packet."""
 
 _PIECE_BYTES_LEAST: Final = 4096
 """What comes in smaller pieces is gathered."""
@@ -222,13 +220,16 @@ class DataDecoder:
         """The beginning of a raw payload packet in a large piece: what follows it needs no copy."""
         self._go_on()
         data, offset = self._data, self._offset
-        if type(data) is bytes or offset >= len(data) or data[offset] != _RAW_PAYLOAD:
+        if type(data) is bytes or offset >= len(data) or data[offset] != RAW_PAYLOAD:
             return None
         try:
-            self._raw_left, self._offset = decode_varu64(data, offset + 1)
+            return self._begin_raw(data, offset + 1)
         except NeedMore:
             # The rest of it is in the next piece.
             return None
+
+    def _begin_raw(self, data: bytes | memoryview, offset: int) -> PayloadStart:
+        self._raw_left, self._offset = decode_varu64(data, offset)
         return PayloadStart(self._raw_left, compressed=False)
 
     def _take(self, n: int) -> bytes | memoryview:
@@ -266,11 +267,10 @@ class DataDecoder:
         if offset >= len(data):
             raise NeedMore("packet")
         first = data[offset]
-        if first == _RAW_PAYLOAD:
-            self._raw_left, self._offset = decode_varu64(data, offset + 1)
-            return PayloadStart(self._raw_left, compressed=False)
+        if first == RAW_PAYLOAD:
+            return self._begin_raw(data, offset + 1)
         if first >> 1 == 64:
-            return self._metadata(first & 1, offset + 1, with_backlink)
+            return self._metadata(first & 1, data, offset + 1, with_backlink)
         bare = _WITHOUT_BODY.get(first)
         if bare is not None:
             self._offset = offset + 1
@@ -280,13 +280,12 @@ class DataDecoder:
             number, self._offset = decode_varu64(data, offset + 1)
             return kind(number)
         if first == 9:
-            return self._compressed_start(offset + 1)
+            return self._compressed_start(data, offset + 1)
         raise Violation(RULE, f"unused first byte {first} of a data packet")
 
-    def _compressed_start(self, offset: int) -> PayloadStart:
+    def _compressed_start(self, data: bytes, offset: int) -> PayloadStart:
         if self._window == 0:
             raise Violation(RULE, "a compressed packet (first byte 9) with window 0")
-        data = self._join()
         length, offset = decode_varu64(data, offset)
         compressed_bytes, offset = decode_varu64(data, offset)
         self._lzfoo.start(length, compressed_bytes)
@@ -295,8 +294,7 @@ class DataDecoder:
         return PayloadStart(length, compressed=True)
 
     # 128 or 129 | [backlink, 66] | size, canonical V | payload hash, 66 | signature, 64
-    def _metadata(self, tag: int, offset: int, with_backlink: bool) -> Metadata:
-        data = self._join()
+    def _metadata(self, tag: int, data: bytes, offset: int, with_backlink: bool) -> Metadata:
         backlink = None
         if with_backlink:
             backlink, offset = decode_yamf(data, offset, "backlink")

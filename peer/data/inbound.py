@@ -24,6 +24,7 @@ from peer.protocol.table import RequestTable
 from peer.protocol.tracing import Tracer
 from wire import (
     PIECE_BYTES_MAX,
+    RAW_PAYLOAD,
     U64_MAX,
     Apology,
     DataDecoder,
@@ -66,9 +67,6 @@ is found are bounded by whoever looks."""
 
 _METADATA_BYTES = (128, 129)
 """First bytes of metadata packets."""
-
-_RAW_PAYLOAD = 8
-"""First byte of a raw payload packet."""
 
 _READ_WHILE_HELD = (0, 32)
 """First bytes of a switch and of the end of a request: nothing holds them up (section 8)."""
@@ -375,7 +373,7 @@ class Inbound:
         first, since what else may come is a byte each, and takes less than to find out the rest.
         """
         metadata = first in _METADATA_BYTES
-        if not (metadata or (first == _RAW_PAYLOAD and self._ahead)):
+        if not (metadata or (first == RAW_PAYLOAD and self._ahead)):
             return False
         request = self._current
         if request is None or request.base is None or self._tracer is not None:

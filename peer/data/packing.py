@@ -111,15 +111,13 @@ class Packer:
         tried = self.compressing and (self._always or payload_bytes >= SMALL_BYTES)
         if encoder is None or not data or not tried:
             return self._raw(data, trial)
-        packets: list[bytes | memoryview] = []
+        made: list[bytes | memoryview] = []
         while data:
             # What goes raw now goes on so until it is tried again.
-            size = (
-                PACKET_BYTES_MAX if not trial.raw_bytes else max(trial.raw_bytes, PACKET_BYTES_MAX)
-            )
-            packets += self._packet(encoder, data[:size], trial)
+            size = max(trial.raw_bytes, PACKET_BYTES_MAX)
+            made += self._packet(encoder, data[:size], trial)
             data = data[size:]
-        return packets
+        return made
 
     def _packet(self, encoder: LZFooEncoder, data: bytes | memoryview, trial: Trial) -> Packets:
         if trial.raw_bytes:
@@ -141,5 +139,4 @@ class Packer:
 
     def _raw(self, data: bytes | memoryview, trial: Trial) -> Packets:
         self.went_raw(len(data), trial)
-        header = encode_payload_header(len(data))
-        return (header + data,) if len(data) < _ALONE_BYTES_MIN else (header, data)
+        return encode_payload_header(len(data)), data

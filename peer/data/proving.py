@@ -232,10 +232,9 @@ class Prover:
     def _flush_sink(self, ident: int) -> None:
         sink = self._unwritten.pop(ident, None)
         if sink is not None:
-            alone = sink.unwritten[0] if len(sink.unwritten) == 1 else None
-            data = b"".join(sink.unwritten) if alone is None else alone
+            pieces, sink.unwritten = sink.unwritten, []
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             self._commands.append(WritePayload(ident, data))
-            sink.unwritten.clear()
             sink.unwritten_bytes = 0
 
     def ingested(self, event: Ingested) -> Request | None:

@@ -88,7 +88,7 @@ class Sender:
     def pieces(self, request: Request, bytes_max: int) -> list[bytes | memoryview]:
         """The next packets of an active request, about `bytes_max` bytes; the cursor moves.
 
-        None if there is nothing to send, if rows have to be read first, or if the request is
+        Empty if there is nothing to send, if rows have to be read first, or if the request is
         complete or has to be cancelled.
         """
         parts: list[bytes | memoryview] = []
@@ -102,7 +102,7 @@ class Sender:
                 self._tracer.packets_made(request, *before, b"".join(made))
             parts += made
             size += sum(map(len, made))
-        return parts if len(parts) < 2 else gathered(parts)
+        return gathered(parts)
 
     def _step(self, request: Request, bytes_max: int) -> Packets:
         base, outgoing = _base(request), request.outgoing

@@ -228,8 +228,7 @@ class PayloadHost:
         return partial(self._was_dropped, port, sink) if dropped else _nothing
 
     def _judge(self, port: Port, sink: Sink) -> Settle:
-        """Those who read behind are told before the bytes are synced, which takes longer. Who
-        begins to read meanwhile is told with all others, behind that."""
+        """Those who read behind are told before the bytes are synced, which takes longer."""
         right = sink.is_right()
 
         def settle() -> None:
@@ -279,6 +278,7 @@ class PayloadHost:
             self._arrivals.spoiled(sink)
             port.deliver(PayloadFinished(sink.command.sink, outcome.verdict, outcome.detail))
             return
+        # For who has begun to read since it was asked whether somebody does.
         self._arrivals.proved(sink)
         self._whole.setdefault(port.account, _Gathered()).sinks.append((port, sink, outcome))
         self._complete_soon(port.account)

@@ -68,12 +68,8 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
         arrived = store.arrived(log, command.arrived_after, command.arrived_among)
     here = {seq for seq in missing if command.leave_arriving and (log, seq) in arriving}
     named = _named_in_view(command, info.height)
-    if wanted is not None:
-        # Who answers a proposal asks for both of one entry, which was checked when it was read.
-        known = {wanted.seq: wanted.hash} if wanted.seq in named else {}
-        hashes = known | _hashes(held, named - known.keys())
-    else:
-        hashes = _hashes(held, named)
+    # Who answers a proposal asks for both of one entry, which was checked when it was read.
+    known = {wanted.seq: wanted.hash} if wanted is not None and wanted.seq in named else {}
     tail_arriving = tail_partial_bytes is not None and (log, info.height) in arriving
     return LogView(
         log=log,
@@ -83,7 +79,7 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
         fork=info.fork_seq,
         fork_proof=None if proof is None else (proof.first, proof.second),
         invalid=info.invalid_seq,
-        hashes=hashes,
+        hashes=known | _hashes(held, named - known.keys()),
         entry=None if wanted is None else held_entry(wanted, arriving),
         behind=_behind(store, command),
         tail_partial_bytes=tail_partial_bytes,
