@@ -154,7 +154,7 @@ class Account:
             busy[self] = None
         # Most have not wasted so much that anybody else would have to be looked at, and most of
         # those that have are alone.
-        is_alone = len(busy) == (self in busy)
+        is_alone = busy.keys() <= {self}
         has_wasted = self._wasted_s > MUCH_MORE_S and not is_alone
         if has_wasted and any(
             self.has_wasted_much_more(each, now) for each in busy if each.is_busy(now)
