@@ -99,7 +99,8 @@ class Client:
         self._told.unpark_all()
 
     def submit(self, *commands: Command) -> None:
-        self._host.submit(self.port, commands)
+        if answers := self._host.submit(self.port, commands):
+            self._deliver(answers)
 
     async def wait_for(self, kind: type[E], count: int = 1) -> E:
         """The latest event of a kind once there are so many."""

@@ -1,6 +1,6 @@
 """Received entries: in order within a session, turns between sessions, groups for the disk."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -39,12 +39,16 @@ class Disk:
 
     def __init__(self) -> None:
         self.commits: list[list[tuple[str, int]]] = []
-        self.allowed = trio.Semaphore(0)
+        self._stored: list[Callable[[], None]] = []
 
-    async def __call__(self, groups: list[Group]) -> None:
+    def __call__(self, groups: list[Group], stored: Callable[[], None]) -> None:
         rows = [(group.handed.port.source, item.seq) for group in groups for item in group.items]
         self.commits.append(rows)
-        await self.allowed.acquire()
+        self._stored.append(stored)
+
+    def allow(self) -> None:
+        """Ends the transaction that is under way."""
+        self._stored.pop()()
 
     def seqs(self, index: int) -> list[int]:
         return [seq for _, seq in self.commits[index]]
@@ -65,13 +69,8 @@ async def running() -> AsyncIterator[Bench]:
     bench = Bench()
     async with trio.open_nursery() as nursery:
         await nursery.start(bench.ingestion.run)
-        try:
-            yield bench
-        finally:
-            # A commit is never left half way: one that is under way would outlast a failed test.
-            for _ in range(100):
-                bench.disk.allowed.release()
-            nursery.cancel_scope.cancel()
+        yield bench
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.usefixtures("mock_clock")
@@ -94,6 +93,17 @@ async def test_a_lone_entry_waits_for_nothing(mock_clock: MockClock) -> None:
         await wait_all_tasks_blocked()
         assert bench.disk.seqs(0) == [1]
         assert mock_clock.rate == 0
+
+
+async def test_what_is_checked_on_the_spot_is_on_its_way_to_the_disk_at_once() -> None:
+    async with running() as bench:
+        bench.ingestion._verifier = Verifier(0)
+        bench.ingestion.submit(bench.port("p"), Author().items(1, 3))
+        assert bench.disk.seqs(0) == [1, 2, 3]
+        bench.ingestion.submit(bench.port("q"), Author(2).items(1, 2))
+        assert len(bench.disk.commits) == 1, "one transaction at a time"
+        bench.disk.allow()
+        assert bench.disk.seqs(1) == [1, 2]
 
 
 async def test_the_entries_of_who_rests_are_not_checked_before(
@@ -143,7 +153,7 @@ async def test_the_next_batches_are_checked_while_a_group_is_committed() -> None
         bench.verifier.finish(1)
         await wait_all_tasks_blocked()
         assert len(bench.disk.commits) == 1
-        bench.disk.allowed.release()
+        bench.disk.allow()
         await wait_all_tasks_blocked()
         assert bench.disk.seqs(1) == [2, 3]
 
@@ -183,7 +193,7 @@ async def test_idle_means_that_nothing_is_on_its_way() -> None:
         await wait_all_tasks_blocked()
         seen.append(bench.ingestion.idle)
         assert seen == [True, False, False]
-        bench.disk.allowed.release()
+        bench.disk.allow()
         with trio.fail_after(30):
             await bench.ingestion.wait_idle()
 
@@ -199,8 +209,9 @@ async def test_where_only_a_payload_comes_no_signature_is_checked_again(
         items = [replace(first, is_new=True), replace(second, is_new=False), third, payload_alone]
         groups: list[Group] = []
 
-        async def commit(some: list[Group]) -> None:
+        def commit(some: list[Group], stored: Callable[[], None]) -> None:
             groups.extend(some)
+            stored()
 
         bench.ingestion._commit = commit
         bench.ingestion.submit(bench.port("p"), items)

@@ -3,26 +3,35 @@
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
 
 import pytest
 import trio
+from outcome import Outcome, Value
 from trio.testing import wait_all_tasks_blocked
 
 from peer.node.host.lane import JOBS_MAX, Job, Lane, Settle
 
+from .support import PATIENCE_S
+
+WHO: ContextVar[str] = ContextVar("who", default="nobody")
+
 
 class Hops:
-    """Stands in for threads: runs at once, and counts."""
+    """Stands in for threads: runs at once, tells of it in a later pass, and counts."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    async def __call__(self, work: Callable[[], list[Settle]]) -> list[Settle]:
-        await trio.lowlevel.checkpoint()
+    def __call__(
+        self,
+        work: Callable[[], list[Settle]],
+        came: Callable[[Outcome[list[Settle]]], object],
+    ) -> None:
         outcomes = work()
         self.sizes.append(len(outcomes))
-        return outcomes
+        trio.lowlevel.current_trio_token().run_sync_soon(came, Value(outcomes))
 
 
 @asynccontextmanager
@@ -31,6 +40,14 @@ async def running(lane: Lane) -> AsyncIterator[Lane]:
         await nursery.start(lane.run)
         yield lane
         nursery.cancel_scope.cancel()
+
+
+async def run_until_it_ends(lane: Lane, last: Job) -> None:
+    with trio.fail_after(PATIENCE_S):
+        async with running(lane):
+            lane.put(last)
+            lane.begin()
+            await trio.sleep_forever()
 
 
 def job(done: list[int], number: int) -> Job:
@@ -48,11 +65,62 @@ async def test_jobs_are_settled_in_the_order_in_which_they_were_put() -> None:
 
 async def test_what_waits_goes_over_in_one_hop_up_to_a_limit() -> None:
     hops, done = Hops(), list[int]()
-    async with running(Lane(run_sync=hops)) as lane:
+    async with running(Lane(start=hops)) as lane:
         for number in range(JOBS_MAX + 10):
             lane.put(job(done, number))
         await lane.wait_idle()
     assert hops.sizes == [JOBS_MAX, 10]
+
+
+async def test_what_has_begun_at_once_waits_for_no_other_task() -> None:
+    hops, done = Hops(), list[int]()
+    async with running(Lane(start=hops)) as lane:
+        lane.put(job(done, 1))
+        lane.put(job(done, 2))
+        assert hops.sizes == []
+        lane.begin()
+        assert hops.sizes == [2]
+        lane.put(job(done, 3))
+        lane.begin()
+        assert hops.sizes == [2], "one hop at a time"
+        await lane.wait_idle()
+    assert done == [1, 2, 3]
+    assert hops.sizes == [2, 1]
+
+
+async def test_outcomes_are_settled_in_the_context_of_who_runs_the_lane() -> None:
+    seen: list[str] = []
+    WHO.set("who runs it")
+    async with running(Lane()) as lane:
+        WHO.set("who puts the job")
+        lane.put(Job(lambda: lambda: seen.append(WHO.get()), lambda error: None))
+        await lane.wait_idle()
+    assert seen == ["who runs it"]
+
+
+@pytest.mark.parametrize("fault", [ZeroDivisionError(), SystemExit(3)])
+async def test_what_an_outcome_raises_ends_the_lane(fault: BaseException) -> None:
+    done: list[int] = []
+
+    def settle() -> None:
+        raise fault
+
+    lane = Lane()
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await run_until_it_ends(lane, Job(lambda: settle, lambda error: None))
+    assert raised.value.exceptions == (fault,)
+    lane.put(job(done, 1))
+    await lane.finish()
+    assert done == [1]
+
+
+async def test_without_a_thread_to_have_the_lane_ends() -> None:
+    def none_left(work: object, came: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await run_until_it_ends(Lane(start=none_left), job([], 1))
+    assert [str(error) for error in raised.value.exceptions] == ["can't start new thread"]
 
 
 async def test_a_job_that_raises_is_told_so_and_the_others_are_done() -> None:
@@ -111,7 +179,7 @@ async def test_a_lane_that_is_cancelled_waits_for_the_job_that_runs() -> None:
 
 
 async def test_a_call_after_the_end_says_so() -> None:
-    async with running(Lane(run_sync=Hops())) as lane:
+    async with running(Lane(start=Hops())) as lane:
         assert await lane.call(lambda: 7) == 7
     with pytest.raises(RuntimeError, match="has ended"):
         await lane.call(lambda: 7)
@@ -119,7 +187,7 @@ async def test_a_call_after_the_end_says_so() -> None:
 
 async def test_who_is_cancelled_with_the_lane_is_cancelled() -> None:
     for _ in range(50):
-        lane = Lane(run_sync=Hops())
+        lane = Lane(start=Hops())
         async with trio.open_nursery() as nursery:
             await nursery.start(lane.run)
             for _ in range(3):
@@ -138,7 +206,7 @@ async def test_results_are_heeded_in_order_though_who_called_has_gone() -> None:
         with gone:
             await call(lane, 1)
 
-    lane = Lane(run_sync=hops)
+    lane = Lane(start=hops)
     async with trio.open_nursery() as nursery:
         for begin in (partial(call, lane, 0), partial(leave, lane), partial(call, lane, 2)):
             nursery.start_soon(begin)

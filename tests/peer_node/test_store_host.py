@@ -214,6 +214,23 @@ async def test_entries_are_read_up_to_the_first_that_is_not_held() -> None:
             assert [(entry.seq, entry.payload) for entry in found.entries] == [(1, None)]
 
 
+async def test_what_was_stored_just_now_is_answered_at_once() -> None:
+    author = Author()
+    with Store.memory() as store:
+        async with running_host(store) as host:
+            client = Client(host)
+            author.items(1, 20)
+            client.submit(Ingest([author.item(seq) for seq in range(1, 19)]))
+            await client.wait_for(Ingested)
+            assert host.submit(client.port, [read(author, 18, 20)]) == [], "more than a few"
+            client.submit(Ingest([author.item(seq) for seq in (19, 20)]))
+            await client.wait_for(Ingested, 2)
+            [answer] = host.submit(client.port, [read(author, 19, 20)])
+            assert isinstance(answer, EntriesRead)
+            assert [entry.seq for entry in answer.entries] == [19, 20]
+            assert host.submit(client.port, [read(author, 1, 20)]) == [], "it begins before them"
+
+
 async def test_a_payload_is_read_in_pieces_and_reads_as_nothing_once_it_is_gone() -> None:
     author = Author()
     payload = bytes(range(256)) * 1024

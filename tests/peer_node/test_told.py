@@ -1,10 +1,12 @@
 """What a call of a peer has returned, every later call of it knows of."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import trio
 import trio.lowlevel
+from outcome import Outcome
 from trio.testing import wait_all_tasks_blocked
 
 from logstore import LogClosed, Store
@@ -23,14 +25,29 @@ class LateWriter:
 
     def __init__(self, peer: Peer) -> None:
         lane = peer.node.host._writer
-        self._run_sync = lane._run_sync
-        self.let = trio.Event()
-        lane._run_sync = self._run
+        self._start = lane._start
+        self._late: list[Callable[[], object]] = []
+        self._lets = False
+        lane._start = self._start_late
 
-    async def _run(self, work: Callable[[], list[Settle]]) -> list[Settle]:
-        outcomes = await self._run_sync(work)
-        await self.let.wait()
-        return outcomes
+    def let(self) -> None:
+        """From now on outcomes are told of when they come; those that have come are."""
+        self._lets = True
+        for tell in self._late:
+            tell()
+
+    def _start_late(
+        self,
+        work: Callable[[], list[Settle]],
+        came: Callable[[Outcome[list[Settle]]], object],
+    ) -> None:
+        def came_late(result: Outcome[list[Settle]]) -> None:
+            if self._lets:
+                came(result)
+            else:
+                self._late.append(partial(came, result))
+
+        self._start(work, came_late)
 
 
 async def heights(peer: Peer) -> list[object]:
@@ -78,7 +95,7 @@ async def test_a_call_returns_what_the_status_knows_of(
             # It may read the store already, and nobody else was told of what is there.
             await wait_all_tasks_blocked(0.05)
             too_early = list(known)
-            writer.let.set()
+            writer.let()
             await client.wait_for(Ingested)
         assert too_early == []
         assert known == [[]]
@@ -91,4 +108,4 @@ async def test_what_was_told_of_is_not_waited_for() -> None:
             writer = LateWriter(peer)
             with trio.fail_after(PATIENCE_S):
                 await yielded(peer, LogKey(store.author, 0))
-            writer.let.set()
+            writer.let()

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Generic, TypeVar, cast
 
 from logstore import Store, StoreError
+from peer import Command, Event
 from peer.node.fairness import Account, Turns
 from peer.node.host.changes import News
-from peer.node.host.groups import Group, grouped
-from peer.node.host.ingestion import GROUP_ENTRIES_MAX, Ingestion, Pending
+from peer.node.host.groups import Group
+from peer.node.host.ingestion import Ingestion
 from peer.node.host.lane import Job, Lane, Settle
 from peer.node.host.port import Port
 from peer.node.host.store_host import StoreHost, makers
@@ -118,45 +119,27 @@ class SimIngestion(Ingestion):
 
     def __init__(self, pace: Pace, commit: Callable[[list[Group], Settle], None]) -> None:
         verifier = cast(Verifier, _SimVerifier(pace, self))
-        super().__init__(verifier, self._unused, lambda: pace.clock.now)
-        self._commit_soon = commit
+        super().__init__(verifier, commit, lambda: pace.clock.now)
         self._pace = pace
-        self._storing = False
-
-    async def _unused(self, groups: list[Group]) -> None:
-        raise AssertionError("the tasks of the product do not run here")
-
-    def _begin_checking(self, entries: list[Pending]) -> Ticket:
-        ticket = super()._begin_checking(entries)
-        if ticket.done.is_set():
-            self._pace.soon(self.collect)
-        return ticket
+        self._waits = False
 
     def collect(self) -> None:
-        """Takes the verdicts that are there, in the order of the batches."""
-        while self._batches and self._batches[0].ticket.done.is_set():
-            self._take_verdicts(self._batches.popleft())
-        self._dispatch()
-        self._store_soon()
+        """Takes the verdicts that are there, and begins what waits for that."""
+        self._go_on()
 
-    def _store_soon(self) -> None:
-        if self._checked and not self._storing:
-            self._storing = True
-            self._pace.soon(self._store_group)
+    def _is_due(self) -> bool:
+        """Whether it is due by now, whatever else is being checked; first a while has to pass."""
+        if self._committing or not self._checked or self._waits:
+            return False
+        self._waits = True
+        self._pace.soon(self._now_due)
+        return False
 
-    def _store_group(self) -> None:
-        count = min(len(self._checked), GROUP_ENTRIES_MAX)
-        groups = grouped(self._checked.popleft() for _ in range(count))
-        self._committing = True
-        if groups:
-            self._commit_soon(groups, self._stored)
-        else:
-            self._stored()
-
-    def _stored(self) -> None:
-        self._committing = self._storing = False
-        self._dispatch()
-        self._store_soon()
+    def _now_due(self) -> None:
+        self._waits = False
+        if not self._committing and self._checked:
+            self._begin_transaction()
+        self._go_on()
 
 
 class _SimVerifier:
@@ -230,8 +213,16 @@ class SimHost(StoreHost):
         self._writer = SimLane(pace)
         self._payloads.lanes = [SimLane(pace) for _ in self._payloads.lanes]
         self._reads.lanes = [SimLane(pace, self._reads.deliver) for _ in self._reads.lanes]
-        self._reads.soon = pace.soon
         self._ingestion = SimIngestion(pace, self._commit_groups)
+
+    def submit(
+        self, port: Port, commands: Iterable[Command], payer: Account | None = None
+    ) -> list[Event]:
+        """What is answered at once comes a little later all the same: a session that is told so
+        behind what it does has to bear it."""
+        if answers := super().submit(port, commands, payer):
+            self.pace.soon(partial(port.deliver, *answers))
+        return []
 
     def write(
         self,

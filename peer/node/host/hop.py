@@ -5,34 +5,31 @@ call back, and names the thread for whoever looks at it, before the work and beh
 is a call that lets go of the interpreter's lock, and the thread has to have it back from the event
 loop twice more than it needs to. A lane has one job under way at a time, calls nothing back and is
 never abandoned.
+
+Nor does a task wait for the outcome. It would begin a pass of the event loop after somebody had
+asked for the work, and go on a pass after the outcome was there: of the 6 ms that a live entry was
+on its way, 0.6 were such passes, and what other tasks did in them.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 if TYPE_CHECKING:
-    import outcome
+    from outcome import Outcome
 
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """Runs `work` in a thread; returns what it returns, raises what it raises.
+def in_thread(work: Callable[[], T], came: "Callable[[Outcome[T]], object]") -> None:
+    """Begins to run `work` in a thread; `came` is called in the event loop with what came of it.
 
-    Not to be cancelled: that is delivered at the next checkpoint behind the work.
+    The event loop has to run until then. Raises RuntimeError if the system has no thread to give.
     """
-    task, token = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()
+    token = trio.lowlevel.current_trio_token()
 
-    def deliver(result: "outcome.Outcome[T]") -> None:
-        # The run cannot be over: the task is in it, and waits.
-        token.run_sync_soon(trio.lowlevel.reschedule, task, result)
-
-    def abort(_: object) -> trio.lowlevel.Abort:
-        return trio.lowlevel.Abort.FAILED
+    def deliver(result: "Outcome[T]") -> None:
+        token.run_sync_soon(came, result)
 
     trio.lowlevel.start_thread_soon(work, deliver)
-    result: Any = await trio.lowlevel.wait_task_rescheduled(abort)
-    done: T = result
-    return done

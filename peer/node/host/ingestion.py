@@ -7,11 +7,14 @@ Within a session everything stays in order: what an entry links to is held, or c
 same session. While one group is being committed the next batches are being checked.
 
 A transaction begins as soon as nothing is being checked that could join it; otherwise when it has
-256 entries, or 20 ms after its first. So a lone live append waits for nothing.
+256 entries, or 20 ms after its first. So a lone live append waits for nothing, and for no task
+either: where its signature is checked on the spot, its transaction is on its way to the writing
+thread before the session that handed it in goes on. Tasks only wait for other verdicts, and for
+the time.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -36,8 +39,9 @@ ENTRY_S: Final = 30e-6
 """What an entry costs, signature and row, as it is charged. Seconds; only its proportion to what is
 measured elsewhere matters, and that little."""
 
-Commit = Callable[[list[Group]], Awaitable[None]]
-"""Stores groups durably, tells their sessions, and tells all sessions what changed."""
+Commit = Callable[[list[Group], Callable[[], None]], None]
+"""Begins to store groups durably, to tell their sessions, and all sessions what changed; calls what
+it was given once that is done."""
 
 Pending = tuple[Handed, IngestItem]
 _request_of = attrgetter("request")
@@ -67,7 +71,6 @@ class Ingestion:
         self._timer = trio.CancelScope()
         self._committing = False
         self._batch_started = trio.lowlevel.ParkingLot()
-        self._batch_checked = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
 
     @property
@@ -88,23 +91,46 @@ class Ingestion:
             handed = port.handed(request, some[0].log)
             handed.items += len(some)
             self._line.put(port.account, *((handed, item) for item in some))
-        self._dispatch()
+        self._go_on()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Collects verdicts and commits until cancelled."""
+        """Waits for verdicts, and for the time, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._collect)
-            nursery.start_soon(self._store)
-            nursery.start_soon(self._go_on)
+            nursery.start_soon(self._keep_time)
             task_status.started()
+
+    def _go_on(self) -> None:
+        """Begins what may begin now: batches, and a transaction."""
+        self._begin_batches()
+        while self._is_due():
+            self._begin_transaction()
+            self._begin_batches()
+        if self.idle:
+            self._drained.unpark_all()
+
+    def _stored(self) -> None:
+        self._committing = False
+        self._go_on()
+
+    async def _keep_time(self) -> None:
+        """Goes on when who rests may, or a transaction has waited long enough."""
+        while True:
+            with trio.CancelScope() as self._timer:
+                self._go_on()
+                await trio.sleep_forever()
+
+    def _wake_at(self, until_s: float) -> None:
+        self._timer.deadline = min(self._timer.deadline, until_s)
 
     # To the verifier
 
-    def _dispatch(self) -> None:
+    def _begin_batches(self) -> None:
         """Starts batches as long as workers could be idle and the disk keeps up.
 
         Of those who rest nothing is begun: what was checked is stored, and everybody told of it.
         """
+        self._take_answered()
         while (
             self._may_begin()
             and len(self._batches) < self._verifier.in_flight_max
@@ -113,7 +139,9 @@ class Ingestion:
             entries = self._next_batch()
             if entries:
                 self._batches.append(_Batch(entries, self._begin_checking(entries)))
-                self._batch_started.unpark()
+                self._take_answered()
+        if self._batches:
+            self._batch_started.unpark()
 
     def _begin_checking(self, entries: list[Pending]) -> Ticket:
         # Where only a payload comes, its entry is held, or stands before it in the same request:
@@ -126,21 +154,14 @@ class Ingestion:
         return nothing
 
     def _may_begin(self) -> bool:
-        """Whether something waits whose turn it may be; else `_go_on` asks when that is so."""
+        """Whether something waits whose turn it may be; else it is asked again when that is so."""
         if not self._line:
             return False
         now = self._now()
         if (until_s := self._line.rests_until_s(now)) > now:
-            self._timer.deadline = until_s
+            self._wake_at(until_s)
             return False
         return True
-
-    async def _go_on(self) -> None:
-        """Begins what had to rest."""
-        while True:
-            with trio.CancelScope() as self._timer:
-                self._dispatch()
-                await trio.sleep_forever()
 
     def _next_batch(self) -> list[Pending]:
         entries: list[Pending] = []
@@ -157,18 +178,19 @@ class Ingestion:
         return entries
 
     async def _collect(self) -> None:
-        """Takes the verdicts in the order of the batches."""
+        """Goes on whenever the batch has been checked whose turn it is."""
         while True:
             while not self._batches:
                 await self._batch_started.park()
-            batch = self._batches[0]
-            await batch.ticket.done.wait()
+            await self._batches[0].ticket.done.wait()
+            self._go_on()
+
+    def _take_answered(self) -> None:
+        """Takes the verdicts that are there, in the order of the batches."""
+        while self._batches and self._batches[0].ticket.done.is_set():
             if not self._checked:
-                self._checked_at = trio.current_time()
-            self._take_verdicts(batch)
-            self._batches.popleft()
-            self._dispatch()
-            self._batch_checked.unpark()
+                self._checked_at = self._now()
+            self._take_verdicts(self._batches.popleft())
 
     def _take_verdicts(self, batch: _Batch) -> None:
         ticket = batch.ticket
@@ -180,29 +202,21 @@ class Ingestion:
 
     # To the disk
 
-    async def _store(self) -> None:
-        while True:
-            await self._wait_for_group()
-            count = min(len(self._checked), GROUP_ENTRIES_MAX)
-            groups = grouped(self._checked.popleft() for _ in range(count))
-            self._committing = True
-            try:
-                if groups:
-                    # A commit is never left half way, and its sessions hear of it.
-                    with trio.CancelScope(shield=True):
-                        await self._commit(groups)
-            finally:
-                self._committing = False
-            self._dispatch()
-            if self.idle:
-                self._drained.unpark_all()
+    def _is_due(self) -> bool:
+        """Whether a transaction is to begin; if it is only to wait, it is asked again in time."""
+        if self._committing or not self._checked:
+            return False
+        if len(self._checked) >= GROUP_ENTRIES or not self._batches:
+            return True
+        until_s = self._checked_at + GROUP_WAIT_S
+        if until_s <= self._now():
+            return True
+        self._wake_at(until_s)
+        return False
 
-    async def _wait_for_group(self) -> None:
-        while len(self._checked) < GROUP_ENTRIES:
-            wait_s = float("inf")
-            if self._checked:
-                wait_s = self._checked_at + GROUP_WAIT_S - trio.current_time()
-                if not self._batches or wait_s <= 0:
-                    break
-            with trio.move_on_after(wait_s):
-                await self._batch_checked.park()
+    def _begin_transaction(self) -> None:
+        count = min(len(self._checked), GROUP_ENTRIES_MAX)
+        # There are none if one was refused meanwhile, and all the others come behind it.
+        if groups := grouped(self._checked.popleft() for _ in range(count)):
+            self._committing = True
+            self._commit(groups, self._stored)

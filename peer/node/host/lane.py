@@ -4,13 +4,19 @@ Way and return cost about 100 microseconds, so a lane takes all jobs that are th
 `JOBS_MAX`) at once, runs them in order in one thread, and hands the outcomes back in order. A job
 that has begun is never abandoned: cancelling a lane waits for the thread (half a transaction must
 not stay behind). Jobs of one account are done in order; whose are done first `fairness.py` says.
+
+What is put into a lane at rest goes over in the next pass of the event loop, together with what
+else is put in this one; or at once, when whoever has put it has put all and calls `begin`. What
+comes while a hop is under way waits for its end. No task of the lane is needed for either: it only
+begins what nobody has begun, watches the time, and raises what has gone wrong.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context, copy_context
 from functools import partial
 from time import perf_counter
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 from msgspec import Struct
@@ -18,6 +24,9 @@ from msgspec import Struct
 from peer.node.fairness import Account, Line
 
 from .hop import in_thread
+
+if TYPE_CHECKING:
+    from outcome import Outcome
 
 T = TypeVar("T")
 
@@ -33,8 +42,9 @@ JOBS_CONTESTED_MAX: Final = 4
 
 
 Settle = Callable[[], None]
-RunSync = Callable[[Callable[[], list[Settle]]], Awaitable[list[Settle]]]
-"""Runs a blocking function where it blocks nobody: a thread, or, in a test, on the spot."""
+Start = Callable[[Callable[[], list[Settle]], Callable[["Outcome[list[Settle]]"], object]], None]
+"""Begins to run a blocking function where it blocks nobody: in a thread, or, in a test, in a later
+pass of the event loop. The other one is called there with the outcome."""
 
 
 class Job(Struct, frozen=True):
@@ -53,7 +63,7 @@ class Lane:
     def __init__(
         self,
         *,
-        run_sync: RunSync | None = None,
+        start: Start = in_thread,
         settled: Callable[[], None] | None = None,
         contested_max: int = JOBS_CONTESTED_MAX,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -61,16 +71,25 @@ class Lane:
         """`settled` is called in the event loop behind the outcomes of one hop. `contested_max`:
         what goes over in one where several wait; more where all jobs are short. `around`: what the
         thread does all jobs of a hop inside of; where it fails, those fail that were not done."""
-        self._run_sync = run_sync or in_thread
+        self._start = start
         self._settled = settled
         self._contested_max = contested_max
         self._around = around
         self._own = Account()
         """Of what the node does for itself: never charged, and before all others."""
         self._jobs = Line[Job](self._own)
-        self._waiting = trio.lowlevel.ParkingLot()
+        self._context = Context()
+        """Of who runs the lane: what he has set in it is so for whoever hears of an outcome."""
+        self._wakes = trio.lowlevel.ParkingLot()
+        self._timer = trio.CancelScope()
         self._drained = trio.lowlevel.ParkingLot()
+        self._came_back = trio.lowlevel.ParkingLot()
+        self._runs = False
+        """Whether it may begin anything by itself."""
         self._running = False
+        """Whether a hop is under way."""
+        self._fault: BaseException | None = None
+        """What ends the lane."""
         self._callers: set[Callable[[Exception], None]] = set()
         """Who waits for the outcome of a call."""
         self._is_over = False
@@ -83,7 +102,19 @@ class Lane:
     def put(self, job: Job, account: Account | None = None) -> None:
         """Queues a job, for an account or for the node itself."""
         self._jobs.put(account or self._own, job)
-        self._waiting.unpark()
+        if not self._running:
+            self._wakes.unpark()
+
+    def begin(self) -> None:
+        """Takes what waits over now, if nothing is under way; else it goes behind that."""
+        if self._running or not self._runs or not self._jobs:
+            return
+        now = trio.current_time()
+        if (until_s := self._jobs.rests_until_s(now)) > now:
+            # Whoever has something to be done meanwhile does not wait for that.
+            self._timer.deadline = until_s
+        else:
+            self._hop(now)
 
     def when_done(self, then: Callable[[], None]) -> None:
         """Calls `then`, in the event loop, once all that was queued until now is done."""
@@ -131,6 +162,7 @@ class Lane:
 
         self._callers.add(fail)
         self.put(Job(tell, fail))
+        self.begin()
         try:
             await finished.wait()
         finally:
@@ -149,38 +181,52 @@ class Lane:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the lane until cancelled."""
-        task_status.started()
+        self._context = copy_context()
+        self._runs = True
         try:
-            await self._run()
+            task_status.started()
+            await self._watch()
         finally:
-            self._is_over = True
-            for fail in list(self._callers):
-                fail(_ended())
+            self._runs = False
+            try:
+                await self._until_settled()
+            finally:
+                self._is_over = True
+                for fail in list(self._callers):
+                    fail(_ended())
 
     async def finish(self) -> None:
         """Does what a lane that has ended was still given, before or behind its end."""
+        self._context = copy_context()
         while self._jobs:
-            await self._do_some()
+            self._hop(trio.current_time())
+            await self._until_settled()
 
-    async def _run(self) -> None:
+    async def _watch(self) -> None:
+        """Begins what nobody has begun, and what had to rest."""
         while True:
-            while not self._jobs:
-                await self._waiting.park()
-            now = trio.current_time()
-            if (until_s := self._jobs.rests_until_s(now)) > now:
-                # Whoever has something to be done meanwhile does not wait for that.
-                with trio.move_on_at(until_s):
-                    await self._waiting.park()
-                continue
-            await self._do_some()
-            if self.idle:
-                self._drained.unpark_all()
+            with trio.CancelScope() as self._timer:
+                self._raise_fault()
+                self.begin()
+                await self._wakes.park()
 
-    async def _do_some(self) -> None:
+    async def _until_settled(self) -> None:
+        """Shielded: what was taken out of the queue is done, and its outcome is heard of."""
+        with trio.CancelScope(shield=True):
+            while self._running:
+                await self._came_back.park()
+        self._raise_fault()
+
+    def _raise_fault(self) -> None:
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+
+    def _hop(self, now: float) -> None:
+        """Takes some of what waits over to the thread."""
         most = JOBS_MAX if self._jobs.accounts == 1 else self._contested_max
         jobs: list[Job] = []
         accounts: list[Account] = []
-        now = trio.current_time()
         while self._jobs and len(jobs) < most:
             if jobs and self._jobs.rests(now):
                 break
@@ -188,22 +234,45 @@ class Lane:
             jobs += taken
             accounts += [account] * len(taken)
         seconds: list[float] = []
+
+        def came(result: "Outcome[list[Settle]]") -> None:
+            self._context.run(self._came, accounts, seconds, result)
+
         self._running = True
         try:
-            # Shielded: what was taken out of the queue is done, and its outcome is heard of.
-            with trio.CancelScope(shield=True):
-                outcomes = await self._run_sync(partial(_do_all, self._around, jobs, seconds))
-        finally:
+            self._start(partial(_do_all, self._around, jobs, seconds), came)
+        except Exception as error:  # noqa: BLE001 - it ends the lane, and not who asked for a job
             self._running = False
+            self._fault = error
+            self._wakes.unpark()
+
+    def _came(
+        self, accounts: list[Account], seconds: list[float], result: "Outcome[list[Settle]]"
+    ) -> None:
+        """What has come of a hop; goes on to what has been queued meanwhile."""
+        try:
+            outcomes = result.unwrap()
+            self._charge(accounts, seconds)
+            self._settle(outcomes)
+        except BaseException as error:  # noqa: BLE001 - the task raises it: here it would end Trio
+            self._fault = error
+            self._wakes.unpark()
+        self._running = False
+        self._came_back.unpark_all()
+        if self._fault is None:
+            self.begin()
+        if self.idle:
+            self._drained.unpark_all()
+
+    def _charge(self, accounts: list[Account], seconds: list[float]) -> None:
+        """Each once: most hops are of one account, and a charge costs as much as a small job."""
         now = trio.current_time()
-        # Once for each account: most hops are of one, and a charge costs as much as a small job.
         costs: dict[Account, float] = {}
         for account, cost in zip(accounts, seconds, strict=True):
             costs[account] = costs.get(account, 0.0) + cost
         costs.pop(self._own, None)
         for account, cost in costs.items():
             account.charge(cost, now)
-        self._settle(outcomes)
 
     def _settle(self, outcomes: list[Settle]) -> None:
         for settle in outcomes:

@@ -13,6 +13,7 @@ import trio
 
 from logstore import PayloadReader, Store, StoreDamaged, StoreError
 from peer import (
+    EntriesRead,
     Event,
     LogChanged,
     LookUp,
@@ -25,7 +26,7 @@ from peer import (
 from peer.node.fairness import Account
 
 from .arrivals import Arrivals, Reading
-from .lane import JOBS_MAX, Job, Lane, RunSync, Settle
+from .lane import JOBS_MAX, Job, Lane, Settle, Start
 from .port import Port, Replies
 from .reading import Fresh, from_fresh, look_up, read_entries, read_payload
 
@@ -40,17 +41,13 @@ LANES: Final = 3
 Read = LookUp | ReadEntries | ReadPayload | StopReading
 
 
-def _in_the_next_turn(do: Callable[[], None]) -> None:
-    trio.lowlevel.current_trio_token().run_sync_soon(do, idempotent=True)
-
-
 class ReadHost:
     """Carries out the commands that read."""
 
-    def __init__(self, store: Store, arrivals: Arrivals, *, run_sync: RunSync | None) -> None:
+    def __init__(self, store: Store, arrivals: Arrivals, *, start: Start) -> None:
         # A look-up takes 50 microseconds, half of what a hop costs: with four in one, fifty peers
         # that are offered ten thousand logs wait for hops. Reads may take milliseconds each.
-        lanes = partial(Lane, run_sync=run_sync, settled=self.deliver)
+        lanes = partial(Lane, start=start, settled=self.deliver)
         # All look-ups of a hop are of one moment, and none of them is older than the hop: a
         # transaction for each took half of the time of answering a proposal.
         look_ups = lanes(contested_max=JOBS_MAX, around=store.snapshot)
@@ -64,45 +61,42 @@ class ReadHost:
         self._under_way = 0
         self._number = 0
         self._news: dict[LogKey, tuple[int, LogChanged]] = {}
-        self.soon: Callable[[Callable[[], None]], None] = _in_the_next_turn
-        """Calls something from the event loop, behind what it does now."""
         self._fresh: Fresh | None = None
         """What the latest news are about. Whatever has changed since is in the next ones."""
         self._fresh_at = 0.0
 
-    def submit(self, port: Port, command: Read, payer: Account | None = None) -> None:
-        """Begins a read for a session. `payer`: who pays for a look-up, if not the session."""
+    def submit(self, port: Port, command: Read, payer: Account | None = None) -> EntriesRead | None:
+        """Begins a read for a session. `payer`: who pays for a look-up, if not the session.
+
+        Returns the answer if there is no need to read: what is asked for was stored just now.
+        """
         work: Callable[[], Settle]
         if isinstance(command, LookUp):
             work = partial(self._look_up, port, command, self._number)
             self._put(0, port, work, payer or port.account)
-            return
+            return None
         if isinstance(command, ReadEntries):
-            if self._answer_from_fresh(port, command):
-                return
+            if (answer := self._from_fresh(command)) is not None:
+                return answer
             work = partial(self._read_entries, port, command)
         elif isinstance(command, StopReading):
             self._stop(port, command.request)
-            return
+            return None
         elif self._arrivals.join(port, command):
-            return
+            return None
         else:
             place = (port, command.request)
             reader = self._readers.get(place)
             self._readers[place] = None
             work = partial(self._read_payload, port, command, reader)
         self._read(port, work)
+        return None
 
-    def _answer_from_fresh(self, port: Port, command: ReadEntries) -> bool:
-        """Answers at the next turn of the event loop, if that was stored just now."""
+    def _from_fresh(self, command: ReadEntries) -> EntriesRead | None:
+        """What was stored just now, if that is asked for."""
         if self._fresh is None or trio.current_time() - self._fresh_at > FRESH_S:
-            return False
-        event = from_fresh(command, self._fresh, self._arrivals)
-        if event is None:
-            return False
-        self._replies.setdefault(port, []).append(event)
-        self.soon(self.deliver)
-        return True
+            return None
+        return from_fresh(command, self._fresh, self._arrivals)
 
     def read_behind(self, reading: Reading, command: ReadPayload, count: int) -> None:
         """Begins to read bytes of a payload that is arriving; `Arrivals` asks for it."""

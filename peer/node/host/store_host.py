@@ -20,6 +20,7 @@ from peer import (
     ArrivalChanged,
     CheckEvidence,
     Command,
+    Event,
     Ingest,
     LogChanged,
     LookUp,
@@ -37,8 +38,9 @@ from .changes import ChangeFeed, News
 from .commits import SELDOM_S, Commits
 from .faults import Faults
 from .groups import Group, replies
+from .hop import in_thread
 from .ingestion import Ingestion
-from .lane import Job, Lane, RunSync, Settle
+from .lane import Job, Lane, Settle, Start
 from .payload_host import PayloadHost
 from .port import Deliver, Fail, Port, Replies
 from .read_host import ReadHost
@@ -77,7 +79,7 @@ class _EvidenceLeft(Struct):
 class StoreHost:
     """The store as sessions see it. `run` has to be running; it ends by being cancelled.
 
-    `run_sync` stands in for threads in tests. `poll_s`: how often commits of other processes are
+    `start` stands in for threads in tests. `poll_s`: how often commits of other processes are
     looked for, in seconds.
     """
 
@@ -87,7 +89,7 @@ class StoreHost:
         verifier: Verifier,
         *,
         poll_s: float = POLL_S,
-        run_sync: RunSync | None = None,
+        start: Start = in_thread,
     ) -> None:
         self.store = store
         self.ports: set[Port] = set()
@@ -108,14 +110,14 @@ class StoreHost:
         """What all watchers have been told of, as an ingest number; in the event loop."""
         self._fresh: Fresh | None = None
         self._evidence = _EvidenceLeft()
-        self._writer = Lane(run_sync=run_sync)
+        self._writer = Lane(start=start)
         self._ingestion = Ingestion(verifier, self._commit)
         self.arrivals = Arrivals(self._read_behind, self._arrival_changed)
         self._payloads = PayloadHost(
-            store, self._write_soon, self.arrivals, self._tell_over_quota, run_sync=run_sync
+            store, self._write_soon, self.arrivals, self._tell_over_quota, start=start
         )
-        self._reads = ReadHost(store, self.arrivals, run_sync=run_sync)
-        self._copier = Lane(run_sync=run_sync)
+        self._reads = ReadHost(store, self.arrivals, start=start)
+        self._copier = Lane(start=start)
         """Copies the store's write-ahead log: nobody waits for it."""
 
     @property
@@ -155,19 +157,30 @@ class StoreHost:
         self._reads.forget(port)
         self._payloads.suspend(port)
 
-    def submit(self, port: Port, commands: Iterable[Command], payer: Account | None = None) -> None:
-        """Begins to carry out a session's commands. `payer`: who pays for its look-ups instead."""
+    def submit(
+        self, port: Port, commands: Iterable[Command], payer: Account | None = None
+    ) -> list[Event]:
+        """Begins to carry out a session's commands. `payer`: who pays for its look-ups instead.
+
+        Returns what is answered at once. The caller hands it to the session behind what that does
+        now: called back, a live entry came two passes of the event loop later.
+        """
+        answers: list[Event] = []
         for command in commands:
             match command:
                 case Ingest(items=items):
                     self._ingestion.submit(port, items)
                 case LookUp() | ReadEntries() | ReadPayload() | StopReading():
-                    self._reads.submit(port, command, payer)
+                    if (answer := self._reads.submit(port, command, payer)) is not None:
+                        answers.append(answer)
                 case CheckEvidence():
                     work = partial(self._check_evidence, command, port.source)
                     self._write_soon(work, port.account)
                 case _:
                     self._payloads.submit(port, command)
+        for lane in self._lanes:
+            lane.begin()
+        return answers
 
     def when_payloads_kept(self, then: Callable[[], None]) -> None:
         """Calls `then` once what sessions have received of payloads until now is kept."""
@@ -256,20 +269,23 @@ class StoreHost:
 
     # The writing thread
 
-    async def _commit(self, groups: list[Group]) -> None:
+    def _commit(self, groups: list[Group], stored: Callable[[], None]) -> None:
         work = partial(self._store_groups, groups)
 
-        def timed() -> tuple[Callable[[], Replies], News, float]:
+        def do() -> Settle:
             began = perf_counter()
             settle, news = self._with_news(work)
-            return settle, news, perf_counter() - began
+            seconds = perf_counter() - began
 
-        def heed(stored: tuple[Callable[[], Replies], News, float]) -> None:
-            settle, news, seconds = stored
-            charge(groups, seconds)
-            self._publish(news, settle(), makers(groups))
+            def heed() -> None:
+                charge(groups, seconds)
+                self._publish(news, settle(), makers(groups))
+                stored()
 
-        await self._writer.call(timed, heed)
+            return heed
+
+        self._writer.put(Job(do, _raise))
+        self._writer.begin()
 
     def _write_soon(self, work: Work, account: Account | None = None) -> None:
         def do() -> Settle:
@@ -442,6 +458,11 @@ class StoreHost:
         """In the writing thread. Adds the logs of which evidence is kept at last."""
         for command, source in list(self._evidence.left.values()):
             self._check_evidence(command, source, also)
+
+
+def _raise(error: Exception) -> None:
+    """A bug: whoever handed in entries would wait for ever. So the node ends with it."""
+    raise error
 
 
 def makers(groups: Iterable[Group]) -> dict[LogKey, Account]:

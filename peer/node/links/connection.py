@@ -288,7 +288,11 @@ class Connection:
                 now = trio.current_time()
                 data = session.bytes_to_send(self._send_bytes, now, waited_s=waited_s)
                 # Looking for something to send may be what asks the store for it.
-                self._pass_on()
+                is_answered = self._pass_on()
+                if is_answered and not data:
+                    # What was stored just now is there at once.
+                    data = session.bytes_to_send(self._send_bytes)
+                    is_answered = self._pass_on()
             waited_s = 0.0
             if data:
                 given_at = trio.current_time()
@@ -297,6 +301,10 @@ class Connection:
             elif session.closed:
                 await self._say_goodbye()
                 return
+            elif is_answered:
+                # Nobody else would wake this task for it; but a session that asks for ever, and
+                # says nothing, would keep the loop.
+                await trio.lowlevel.checkpoint()
             else:
                 await self._writer.park()
             # Not before the setup, which tells a stranger that this is no place for him.
@@ -391,11 +399,12 @@ class Connection:
         self._pass_on(payer)
         self._writer.unpark_all()
 
-    def _pass_on(self, payer: Account | None = None) -> None:
-        """Passes on what the session has asked for or found out."""
+    def _pass_on(self, payer: Account | None = None) -> bool:
+        """Passes on what the session has asked for or found out; whether it was answered."""
         session = self.session
+        answers: list[Event] = []
         if self._port is not None and (commands := session.commands()):
-            self._host.submit(self._port, commands, payer)
+            answers = self._host.submit(self._port, commands, payer)
         for notice in session.notices():
             self._seat.earn(notice, self._interests)
             self._noticed(notice)
@@ -406,6 +415,10 @@ class Connection:
         elif session.closed:
             # What could still be said is for nobody who listens.
             self._end(EndKind.CLOSED, _CLOSED_ALONE)
+        if answers:
+            # Of this turn, whoever has it; behind what came before, if that still waits.
+            self._deliver(answers, payer or self._seat.account)
+        return bool(answers)
 
     def _set_timer(self) -> None:
         deadline = self.session.next_deadline()
