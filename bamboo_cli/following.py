@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from local_api import target_fields, target_name
-from logstore import ALL, FULL, Follow
+from logstore import ALL, FULL, Follow, Subscription
 
 from .errors import DONE, Problem, WrongUsage
 from .naming import follow_target
@@ -52,13 +52,21 @@ def _follow(args: "Namespace", terminal: "Terminal") -> int:
         before = store.subscriptions()
         for target in targets:
             store.follow(target, wanted)
-            was = before.get(target)
-            if wanted is not None and was is not None and was != wanted:
-                terminal.note(
-                    f"{target_name(target)}: {described(wanted)} from now on, no longer"
-                    f" {described(was)}"
-                )
+            _note_policy(terminal, target, before.get(target), wanted)
     return DONE
+
+
+def _note_policy(
+    terminal: "Terminal", target: Follow, was: Subscription | None, wanted: Subscription | None
+) -> None:
+    """Says what may be a surprise: that less is wanted than before, or still no more."""
+    if was is None or was == wanted:
+        return
+    name = target_name(target)
+    if wanted is not None:
+        terminal.note(f"{name}: {described(wanted)} from now on, no longer {described(was)}")
+    elif was != FULL:
+        terminal.note(f"{name}: {described(was)}, as before (`--policy full` takes in all of it)")
 
 
 def _unfollow(args: "Namespace", _: "Terminal") -> int:

@@ -59,7 +59,9 @@ def test_what_is_wanted_is_remembered_shown_and_changed_by_following_again(
         "max_payload": 4 << 20,
         "eager": 10 << 10,
     }
-    own("follow", AUTHOR)
+    assert own("follow", AUTHOR).err == (
+        f"{AUTHOR}: {said}, as before (`--policy full` takes in all of it)\n"
+    )
     assert own("follows").lines == [f"{AUTHOR}  {said}"]
     assert own("follow", AUTHOR, "--max-payload", "1G").err == (
         f"{AUTHOR}: full, payloads up to 1.0 GiB from now on, no longer {said}\n"
@@ -68,6 +70,7 @@ def test_what_is_wanted_is_remembered_shown_and_changed_by_following_again(
     assert own("follows").lines == [f"{AUTHOR}  full, payloads up to 1.0 GiB"]
     own("follow", AUTHOR, "--policy", "full")
     assert own("follows").lines == [AUTHOR]
+    assert own("follow", AUTHOR).err == ""
 
 
 @pytest.mark.parametrize(
