@@ -75,7 +75,8 @@ if TYPE_CHECKING:
     from peer.protocol.scope import Scope
     from peer.protocol.tracing import Tracer
 
-    from .session import Allowances, Session, SessionStatistics
+    from .figures import Allowances, SessionStatistics
+    from .session import Session
 
 __all__ = [
     "Allowances",
@@ -221,6 +222,7 @@ if not TYPE_CHECKING:
             "protocol.refunds": ("RefundBucket",),
             "protocol.scope": ("Scope",),
             "protocol.tracing": ("Tracer",),
-            "session": ("Allowances", "Session", "SessionStatistics"),
+            "figures": ("Allowances", "SessionStatistics"),
+            "session": ("Session",),
         },
     )

@@ -10,8 +10,6 @@ from functools import wraps
 from itertools import groupby
 from typing import Concatenate, ParamSpec
 
-from msgspec import Struct
-
 import bymux
 from bymux import CloseReceived, Connection, DataReceived, InitialStream, PongReceived, Role
 from peer.data.link_speed import Pull
@@ -26,6 +24,7 @@ from peer.protocol.tracing import Tracer
 from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
 from .engine import Engine, opening
+from .figures import Allowances, SessionStatistics
 from .goodbye import PIECE_BYTES, Goodbye
 from .pings import Ping, Pings
 
@@ -40,38 +39,6 @@ _QUEUED_BYTES_MIN = 64 * 1024
 
 P = ParamSpec("P")
 _Input = Callable[Concatenate["Session", P], None]
-
-
-class SessionStatistics(Struct, frozen=True):
-    """Counters of one session. Bytes are those of the transport; payload bytes are uncompressed."""
-
-    bytes_received: int
-    bytes_sent: int
-    entries_received: int
-    entries_sent: int
-    payload_bytes_received: int
-    payload_bytes_sent: int
-    saved_bytes_received: int
-    """By how much compression made the payload bytes fewer."""
-    saved_bytes_sent: int
-    requests: int
-
-
-class Allowances(Struct, frozen=True):
-    """How much of what the two sides allow each other is used."""
-
-    proposals_left: int
-    """That the other side takes from us now."""
-    incoming_bytes: int
-    """Of the data channel: here, and not yet stored or thrown away..."""
-    incoming_bytes_max: int
-    """... of so many that the other side may send ahead."""
-    outgoing_bytes: int
-    """Of the data channel: sent, and not given back by the other side's credit..."""
-    outgoing_bytes_max: int | None
-    """... of so many that it takes ahead; None: without limit."""
-    outgoing_waits: bool
-    """Whether nothing more may be sent until the other side is done with some of it."""
 
 
 def _is_data(event: bymux.Event) -> bool:
@@ -406,6 +373,9 @@ class Session:
         """Has all that there is to say handed to bymux."""
         self._hand_over()
         self._fill(bytes_max, waited_s)
+        if not self._queued:
+            # Else this is called again, and it is dear: what pings wait for half the engine knows.
+            self._hand_over()
         if self._goodbye is not None and not self._goodbye.is_asked:
             left = [stream for stream in (CONTROL, DATA) if self._mux.is_active(stream)]
             if left and not any(map(self._mux.owes, left)):
@@ -413,22 +383,28 @@ class Session:
                 self._goodbye.is_asked = True
                 self._ping(Ping.GOODBYE)
 
-    def _hand_over(self) -> None:
+    def _pass_control(self) -> None:
         """Control bytes have infinite credit and go to bymux at once."""
         if self._engine is None:
             return
         control = self._engine.control_to_send()
         if control and self._mux.sendable(CONTROL):
             self._mux.send(CONTROL, control)
+
+    def _hand_over(self) -> None:
+        """The same, and what comes behind it."""
+        self._pass_control()
+        if self._engine is None:
+            return
         self._engine.unread(self._mux.queued(CONTROL))
         if self._mux.queued(CONTROL):
             # A ping would pass it, and its answer say nothing of it.
             return
-        if self._engine.wants_receipt and Ping.RECEIPT not in self._pings:
+        if Ping.RECEIPT not in self._pings and self._engine.wants_receipt:
             self._engine.receipt_asked()
             self._ping(Ping.RECEIPT)
         left = Ping.SYNC not in self._pings and not self._mux.queued(DATA)
-        if self._engine.wants_pong and left:
+        if left and self._engine.wants_pong:
             self._engine.ping_sent()
             self._ping(Ping.SYNC)
 
@@ -453,7 +429,7 @@ class Session:
                 blocked = True
                 break
             pieces = self._engine.data_to_send(room)
-            self._hand_over()
+            self._pass_control()
             if dry := not pieces:
                 break
             for data in pieces:

@@ -293,6 +293,7 @@ class Connection:
                     # What was stored just now is there at once.
                     data = session.bytes_to_send(self._send_bytes)
                     is_answered = self._pass_on()
+                self._set_timer()
             waited_s = 0.0
             if data:
                 given_at = trio.current_time()
@@ -397,7 +398,10 @@ class Connection:
     def _turn(self, payer: Account | None = None) -> None:
         """After any input: passes on what follows from it, and looks for something to send."""
         self._pass_on(payer)
-        self._writer.unpark_all()
+        if not self._writer.unpark_all():
+            # Else the task that writes does so, behind what it finds to send: to ask all that may
+            # be due costs as much as to read a packet.
+            self._set_timer()
 
     def _pass_on(self, payer: Account | None = None) -> bool:
         """Passes on what the session has asked for or found out; whether it was answered."""
@@ -408,7 +412,6 @@ class Connection:
         for notice in session.notices():
             self._seat.earn(notice, self._interests)
             self._noticed(notice)
-        self._set_timer()
         if session.both_closed:
             deadline = trio.current_time() + CLOSE_TIMEOUT_S
             self._scope.deadline = min(self._scope.deadline, deadline)
