@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 from nacl.signing import SigningKey
-from outcome import Outcome, capture
+from outcome import capture
 from trio.testing import MockClock
 
 from fuzz.harness import main
@@ -23,7 +23,7 @@ from logstore import ALL, Store
 from peer import SessionConfig
 from peer.node import Direction, MemoryStream, memory_link
 from peer.node.doors.admission import Admission, Doors
-from peer.node.host.lane import Settle
+from peer.node.host.lane import Came, Settle
 from peer.node.host.store_host import StoreHost
 from peer.node.host.verifier import Verifier
 from peer.node.interests import InterestBook
@@ -40,9 +40,7 @@ _TALK_S: Final = 0.5
 """How long a conversation is recorded, without its good end."""
 
 
-def _at_once(
-    work: Callable[[], list[Settle]], came: Callable[[Outcome[list[Settle]]], object]
-) -> None:
+def _at_once(work: Callable[[], list[Settle]], came: Came) -> None:
     """Stands in for threads, beside which the clock must not jump."""
     trio.lowlevel.current_trio_token().run_sync_soon(came, capture(work))
 

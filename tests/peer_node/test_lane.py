@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 import trio
-from outcome import Outcome, Value
+from outcome import Value
 from trio.testing import wait_all_tasks_blocked
 
-from peer.node.host.lane import JOBS_MAX, Job, Lane, Settle
+from peer.node.host.lane import JOBS_MAX, Came, Job, Lane, Settle
 
 from .support import PATIENCE_S
 
@@ -24,11 +24,7 @@ class Hops:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    def __call__(
-        self,
-        work: Callable[[], list[Settle]],
-        came: Callable[[Outcome[list[Settle]]], object],
-    ) -> None:
+    def __call__(self, work: Callable[[], list[Settle]], came: Came) -> None:
         outcomes = work()
         self.sizes.append(len(outcomes))
         trio.lowlevel.current_trio_token().run_sync_soon(came, Value(outcomes))
@@ -46,6 +42,7 @@ async def run_until_it_ends(lane: Lane, last: Job) -> None:
     with trio.fail_after(PATIENCE_S):
         async with running(lane):
             lane.put(last)
+            lane.begin()
             lane.begin()
             await trio.sleep_forever()
 
@@ -115,12 +112,19 @@ async def test_what_an_outcome_raises_ends_the_lane(fault: BaseException) -> Non
 
 
 async def test_without_a_thread_to_have_the_lane_ends() -> None:
+    tried: list[int] = []
+
     def none_left(work: object, came: object) -> None:
+        tried.append(1)
         raise RuntimeError("can't start new thread")
 
+    lane = Lane(start=none_left)
+    for number in range(JOBS_MAX):
+        lane.put(job([], number))
     with pytest.raises(BaseExceptionGroup) as raised:
-        await run_until_it_ends(Lane(start=none_left), job([], 1))
+        await run_until_it_ends(lane, job([], JOBS_MAX))
     assert [str(error) for error in raised.value.exceptions] == ["can't start new thread"]
+    assert tried == [1], "nothing is begun behind what ends it"
 
 
 async def test_a_job_that_raises_is_told_so_and_the_others_are_done() -> None:

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from logstore import LogClosed, Store
 from peer import Ingest, Ingested
 from peer.api import NodeConfig, Peer
-from peer.node.host.lane import Settle
+from peer.node.host.lane import Came, Settle
 from wire import LogKey
 
 from .support import PATIENCE_S, Author, Client
@@ -36,11 +36,7 @@ class LateWriter:
         for tell in self._late:
             tell()
 
-    def _start_late(
-        self,
-        work: Callable[[], list[Settle]],
-        came: Callable[[Outcome[list[Settle]]], object],
-    ) -> None:
+    def _start_late(self, work: Callable[[], list[Settle]], came: Came) -> None:
         def came_late(result: Outcome[list[Settle]]) -> None:
             if self._lets:
                 came(result)

@@ -7,8 +7,7 @@ loop twice more than it needs to. A lane has one job under way at a time, calls 
 never abandoned.
 
 Nor does a task wait for the outcome. It would begin a pass of the event loop after somebody had
-asked for the work, and go on a pass after the outcome was there: of the 6 ms that a live entry was
-on its way, 0.6 were such passes, and what other tasks did in them.
+asked for the work, and go on a pass after the outcome was there, each time behind other tasks.
 """
 
 from collections.abc import Callable

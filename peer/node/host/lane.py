@@ -42,9 +42,11 @@ JOBS_CONTESTED_MAX: Final = 4
 
 
 Settle = Callable[[], None]
-Start = Callable[[Callable[[], list[Settle]], Callable[["Outcome[list[Settle]]"], object]], None]
-"""Begins to run a blocking function where it blocks nobody: in a thread, or, in a test, in a later
-pass of the event loop. The other one is called there with the outcome."""
+Came = Callable[["Outcome[list[Settle]]"], object]
+"""Called in the event loop with what has come of a hop."""
+Start = Callable[[Callable[[], list[Settle]], Came], None]
+"""Begins to run a blocking function where it blocks nobody: in a thread, or in a test on the spot.
+The outcome is told in a later pass of the event loop."""
 
 
 class Job(Struct, frozen=True):
@@ -107,7 +109,7 @@ class Lane:
 
     def begin(self) -> None:
         """Takes what waits over now, if nothing is under way; else it goes behind that."""
-        if self._running or not self._runs or not self._jobs:
+        if self._running or not self._runs or not self._jobs or self._fault is not None:
             return
         now = trio.current_time()
         if (until_s := self._jobs.rests_until_s(now)) > now:
@@ -259,8 +261,7 @@ class Lane:
             self._wakes.unpark()
         self._running = False
         self._came_back.unpark_all()
-        if self._fault is None:
-            self.begin()
+        self.begin()
         if self.idle:
             self._drained.unpark_all()
 
