@@ -1,6 +1,6 @@
 """What the tests of this folder share: an author who signs, and a session's end of a store host."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -8,7 +8,16 @@ import trio
 from nacl.signing import SigningKey
 
 from logstore import Store
-from peer import Command, Event, Ingest, Ingested, IngestItem, OpenPayload, SessionConfig
+from peer import (
+    Command,
+    Event,
+    Ingest,
+    Ingested,
+    IngestItem,
+    LogChanged,
+    OpenPayload,
+    SessionConfig,
+)
 from peer.api import NodeConfig, Peer, SyncError, memory_link
 from peer.node.fairness import Account
 from peer.node.host.port import Port
@@ -108,6 +117,13 @@ class Client:
             while len(found := self.of(kind)) < count:
                 await self._told.park()
         return found[-1]
+
+    async def hear(self, fits: Callable[[LogChanged], bool]) -> None:
+        """Returns once news have come that fit. They come behind the replies: in a turn that others
+        may have before, and where a log has changed again, as the later ones alone."""
+        with trio.fail_after(PATIENCE_S):
+            while not any(map(fits, self.of(LogChanged))):
+                await self._told.park()
 
     def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
