@@ -19,6 +19,7 @@ from pathlib import Path
 import apsw
 from nacl.signing import SigningKey
 
+from bench.limits import sign_per_s
 from bench.support.logs import signed_log
 from bench.support.output import report
 from logstore import NewEntry, Store
@@ -67,13 +68,6 @@ def yardstick_insert(entries: list[NewEntry], batch: int) -> float:
         result = rate(len(entries), work)
         db.close()
         return result
-
-
-def yardstick_sign(count: int) -> float:
-    """Signing as many messages of an entry's size and nothing else."""
-    key = SigningKey.generate()
-    message = os.urandom(250)
-    return rate(count, lambda: [key.sign(message) for _ in range(count)])
 
 
 def bench_put(count: int) -> None:
@@ -127,7 +121,7 @@ def bench_read(store: Store, key: LogKey, count: int) -> None:
 
 def bench_append(count: int) -> None:
     """Own entries, one at a time and 1,000 as one operation."""
-    sign = yardstick_sign(20_000)
+    sign = sign_per_s(20_000)
     report("sign alone", sign, "entries/s")
     payloads = [os.urandom(PAYLOAD_BYTES) for _ in range(1000)]
     with folder() as path, Store.create(path / "s") as store:

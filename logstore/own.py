@@ -7,9 +7,10 @@ twice. The entries reach the caller only after the commit has been synced.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from wire import U64_MAX, LogKey, lipmaa, yamf_hash
+from wire import U64_MAX, LogKey, yamf_hash
 
 from .errors import LogClosed, LogMoved, StoreDamaged
 from .files import Staged, attach_file
@@ -64,7 +65,10 @@ class Drafts:
 
     def __init__(self, transaction: "Transaction", signing_key: "SigningKey") -> None:
         self._transaction = transaction
-        self._key = signing_key
+        # It needs libsodium, which nobody loads who only reads.
+        from wire import Signer
+
+        self._signer = Signer(signing_key)
         self._author = bytes(signing_key.verify_key)
         self._drafts: dict[int, _Draft] = {}
         self._rows: list[tuple[apsw.SQLiteValue, ...]] = []
@@ -96,34 +100,28 @@ class Drafts:
         row = draft.row
         _check_open(row, len(payloads))
         draft.check()
-        seq, back, hashes = draft.seq, draft.back, draft.hashes
-        if expected_seq is not None and expected_seq != seq + 1:
+        first = draft.seq + 1
+        if expected_seq is not None and expected_seq != first:
             raise LogMoved(
-                f"the log holds {seq} entries, and {expected_seq - 1} were expected",
+                f"the log holds {draft.seq} entries, and {expected_seq - 1} were expected",
                 str(key),
                 "read what was appended meanwhile, then append again",
             )
-        # It needs libsodium, which nobody loads who only reads.
-        from wire import sign_entry
-
+        signed = self._signer.sign_run(
+            log_id,
+            first,
+            draft.back,
+            payloads,
+            partial(_link, db, row, draft.hashes),
+            is_end=end_of_log,
+        )
         ingest = self._transaction.take_ingest(len(payloads))
         now = self._transaction.now_us
         appended = []
-        encoded_bytes, last = 0, len(payloads) - 1
-        for index, payload in enumerate(payloads):
-            seq += 1
-            target = lipmaa(seq)
-            encoded = sign_entry(
-                self._key,
-                log_id=log_id,
-                seq=seq,
-                is_end=end_of_log and index == last,
-                lipmaalink=_link(db, row, hashes, target) if target and target != seq - 1 else None,
-                backlink=back,
-                payload_bytes=payload.payload_bytes,
-                payload_hash=payload.payload_hash,
-            )
-            hashes[seq] = back = yamf_hash(encoded)
+        encoded_bytes = 0
+        for index, (payload, (encoded, hash_)) in enumerate(zip(payloads, signed, strict=True)):
+            seq = first + index
+            draft.hashes[seq] = hash_
             state, column = PAYLOAD_INLINE, payload.inline
             if column is None:
                 state, column = PAYLOAD_FILE, payload.id
@@ -131,17 +129,17 @@ class Drafts:
             number = ingest + index
             tag = entry_tag(number, row.id, now, state)
             self._rows.append(
-                (number, row.id, pack_u64(seq), now, state, tag, back, encoded, column)
+                (number, row.id, pack_u64(seq), now, state, tag, hash_, encoded, column)
             )
-            appended.append(Appended(key, seq, back))
+            appended.append(Appended(key, seq, hash_))
             encoded_bytes += len(encoded)
-        draft.seq, draft.back = seq, back
+        draft.seq, draft.back = appended[-1].seq, appended[-1].hash
         _count(row, payloads, encoded_bytes)
-        row.changed = ingest + last
-        add_run(db, row, appended[0].seq, seq)
+        row.changed = ingest + len(payloads) - 1
+        add_run(db, row, first, draft.seq)
         row.newest_at, row.newest_from = now, OWN_SOURCE
         if end_of_log:
-            row.end_seq = seq
+            row.end_seq = draft.seq
         return appended
 
     def write(self) -> None:

@@ -76,11 +76,11 @@ if TYPE_CHECKING:
     from .setup import Negotiated, Setup, decode_setup, encode_setup, negotiate
     from .signature import (
         python_signature_is_valid,
-        sign_entry,
         signature_is_valid,
         signature_self_test,
         signatures_are_valid,
     )
+    from .signing import Signer, sign_entry
     from .varu64 import (
         U64_MAX,
         VARU64_BYTES_MAX,
@@ -132,6 +132,7 @@ __all__ = [
     "RunEntry",
     "Setup",
     "SignatureLibraryError",
+    "Signer",
     "SkipAbove",
     "SkipBelow",
     "SkipBytes",
@@ -281,10 +282,13 @@ if not TYPE_CHECKING:
             ),
             "signature": (
                 "python_signature_is_valid",
-                "sign_entry",
                 "signature_is_valid",
                 "signature_self_test",
                 "signatures_are_valid",
+            ),
+            "signing": (
+                "Signer",
+                "sign_entry",
             ),
             "varu64": (
                 "U64_MAX",

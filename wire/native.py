@@ -17,8 +17,16 @@ from .speccheck import SPECCHECK, VALID_VECTOR
 
 log = logging.getLogger(__name__)
 
-INTERFACE: Final = 5
+INTERFACE: Final = 6
 """Which core this is written for; raised with every change of a function's arguments or result."""
+
+# RFC 8032 7.1, test 2.
+_SEED: Final = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")
+_MESSAGE: Final = b"\x72"
+_SIGNATURE: Final = bytes.fromhex(
+    "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
+    "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"
+)
 
 
 class NativePayloadHasher(Protocol):
@@ -38,6 +46,25 @@ class NativeLZFooDecoder(Protocol):
     def start(self, uncompressed_bytes: int, compressed_bytes: int) -> None: ...
     def feed(self, data: bytes) -> None: ...
     def read(self) -> bytes: ...
+
+
+class NativeSigner(Protocol):
+    """What signs with one key."""
+
+    def sign(self, message: bytes) -> bytes:
+        """`SigningKey.sign`: 64 bytes."""
+
+    def sign_run(
+        self,
+        log_id: int,
+        seq: int,
+        is_end: bool,
+        backlink: bytes | None,
+        link_of: Callable[[int], bytes],
+        payloads: list[Any],
+        /,
+    ) -> list[tuple[bytes, bytes]] | None:
+        """`python_sign_run`; None where anything is wrong, for that one to say what."""
 
 
 class VerifyPool(Protocol):
@@ -67,6 +94,8 @@ class NativeCore(Protocol):
 
     PayloadHasher: Callable[[], NativePayloadHasher]
     LZFooDecoder: Callable[[int, type[Exception]], NativeLZFooDecoder]
+    Signer: Callable[[bytes], NativeSigner]
+    """With a key's seed, 32 bytes."""
     Pool: Callable[[int], VerifyPool]
     """With so many threads at most; OSError where there are no file descriptors left."""
 
@@ -188,13 +217,15 @@ def _found() -> tuple[NativeCore | None, str]:
 
 
 def fault_of(core: NativeCore) -> str | None:
-    """Why a core cannot be used: it is another one, or judges signatures by another rule."""
+    """Why a core cannot be used: it is another one, or judges or makes other signatures."""
     if core.INTERFACE != INTERFACE:
         return f"its interface is {core.INTERFACE}, not {INTERFACE}: install it anew"
     for verify in (core.verify, core.verify_with_tables):
         accepted = [i for i, vector in enumerate(SPECCHECK) if verify(*vector)]
         if accepted != [VALID_VECTOR]:
             return f"of the 12 test signatures it accepts {accepted}, not [{VALID_VECTOR}]"
+    if core.Signer(_SEED).sign(_MESSAGE) != _SIGNATURE:
+        return "it does not sign as RFC 8032 says"
     return None
 
 

@@ -10,39 +10,13 @@ from collections.abc import Callable, Sequence
 
 from nacl.bindings import crypto_sign_open
 from nacl.exceptions import BadSignatureError
-from nacl.signing import SigningKey
 
-from .entry import AUTHOR_BYTES, SIGNATURE_BYTES, encode_unsigned
+from .entry import AUTHOR_BYTES, SIGNATURE_BYTES
 from .errors import SignatureLibraryError
 from .native import NATIVE
 from .speccheck import SPECCHECK, VALID_VECTOR
 
 _SIGNED_BYTES_MIN = 1 + AUTHOR_BYTES + SIGNATURE_BYTES
-
-
-def sign_entry(
-    signing_key: SigningKey,
-    *,
-    log_id: int,
-    seq: int,
-    is_end: bool,
-    lipmaalink: bytes | None,
-    backlink: bytes | None,
-    payload_bytes: int,
-    payload_hash: bytes,
-) -> bytes:
-    """The encoding of a new entry by the owner of `signing_key`; EntryError as `encode_entry`."""
-    unsigned = encode_unsigned(
-        bytes(signing_key.verify_key),
-        log_id=log_id,
-        seq=seq,
-        is_end=is_end,
-        lipmaalink=lipmaalink,
-        backlink=backlink,
-        payload_bytes=payload_bytes,
-        payload_hash=payload_hash,
-    )
-    return unsigned + signing_key.sign(unsigned).signature
 
 
 def signature_is_valid(encoded: bytes) -> bool:

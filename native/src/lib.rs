@@ -19,6 +19,7 @@ mod pool;
 mod rows;
 mod runs;
 mod signature;
+mod signing;
 mod varu64;
 
 /// What Python sees; `wire/native.py` has the types.
@@ -45,11 +46,14 @@ mod bamboo_native {
     #[pymodule_export]
     use crate::signature::{signature_is_valid, signatures_are_valid, verify, verify_with_tables};
 
+    #[pymodule_export]
+    use crate::signing::Signer;
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         // Raised whenever a function takes or returns something else than before: `wire/native.py`
         // takes no core with another number.
-        module.add("INTERFACE", 5)?;
+        module.add("INTERFACE", 6)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

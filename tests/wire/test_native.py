@@ -6,6 +6,7 @@ import sys
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ from wire import (
 )
 from wire.environment import Wanted, native_wanted
 from wire.lzfoo_encoder import python_lz4_to_lzfoo
-from wire.native import INTERFACE, NativeCore, fault_of
+from wire.native import INTERFACE, NativeCore, NativeSigner, fault_of
 from wire.yamf import PythonPayloadHasher
 
 TOP = Path(__file__).resolve().parents[2]
@@ -308,6 +309,20 @@ def test_a_core_with_other_verdicts_is_not_used_and_there_is_a_warning(
     assert state.startswith("no (of the 12 test signatures it accepts [")
     assert warnings.startswith("the native core is not used: of the 12 test signatures")
     assert status == 0
+
+
+@needs_core
+def test_a_core_that_makes_other_signatures_is_not_used() -> None:
+    real = core()
+
+    class Other:
+        INTERFACE, verify, verify_with_tables = INTERFACE, real.verify, real.verify_with_tables
+
+        @staticmethod
+        def Signer(_: bytes) -> NativeSigner:  # noqa: N802 (the core's name)
+            return real.Signer(bytes(32))
+
+    assert fault_of(cast(NativeCore, Other)) == "it does not sign as RFC 8032 says"
 
 
 @pytest.mark.parametrize(
