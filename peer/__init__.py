@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from peer.planner.sourcing import claim_all
     from peer.protocol.buckets import Buckets, LogBucket
     from peer.protocol.commands import (
+        INGEST_ENTRIES_MAX,
         CheckEvidence,
         ClosePayload,
         Command,
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 __all__ = [
+    "INGEST_ENTRIES_MAX",
     "Allowances",
     "ArrivalChanged",
     "Arriving",
@@ -164,6 +166,7 @@ if not TYPE_CHECKING:
             "planner.sourcing": ("claim_all",),
             "protocol.buckets": ("Buckets", "LogBucket"),
             "protocol.commands": (
+                "INGEST_ENTRIES_MAX",
                 "CheckEvidence",
                 "ClosePayload",
                 "Command",

@@ -79,7 +79,7 @@ class Apologies:
         if incoming.invalid is not None and incoming.invalid[0] == begin:
             return True
         if incoming.entry is not None:
-            self._prover.keep_entry(request, incoming.entry, incoming.position)
+            self._prover.keep_entry(request, incoming.entry)
         if incoming.verified > begin:
             finding = "apology for valid data"
             if is_counted(request) and not is_pinned(request, begin):

@@ -456,7 +456,7 @@ class Inbound:
             wrong, position = run.entries[-1], incoming.position
             incoming.position += 2
             row = (wrong.seq, wrong.encoded, wrong.entry_hash, None)
-            self._prover.ingest_whole(request, position, position + 1, row)
+            self._prover.ingest_whole(request, position, row)
             self._receiver.sent_wrong_payload(request, position, wrong)
         incoming.last_was_sent = incoming.last_was_checked = True
         incoming.metadata_at = incoming.position - 2

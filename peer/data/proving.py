@@ -20,12 +20,14 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, field
 
 from peer.protocol.commands import (
+    INGEST_ENTRIES_MAX,
     ClosePayload,
     Command,
     FinishPayload,
     Ingest,
     IngestItem,
     OpenPayload,
+    Received,
     WritePayload,
 )
 from peer.protocol.config import SessionConfig
@@ -51,14 +53,28 @@ _SAID_AT_ONCE = frozenset((Verdict.DROPPED, Verdict.NO_ROOM))
 
 
 class _Sent(Struct):
-    """An entry that was handed to the host."""
+    """Entries that were handed to the host, one behind the other."""
 
     begin: int
+    """The position of the first,"""
+    step: int
+    """and from one to the next."""
+    entries: Sequence[Received]
     memory_bytes: int
-    seq: int
     payload_bytes: int
     is_new: bool
-    """Or only its payload is."""
+    """Or only their payloads are."""
+
+    def part(self, start: int, end: int) -> "_Sent":
+        """Some of them."""
+        begin = self.begin + start * self.step
+        return _sent(begin, self.step, self.entries[start:end], is_new=self.is_new)
+
+
+def _sent(begin: int, step: int, entries: Sequence[Received], *, is_new: bool) -> _Sent:
+    payload_bytes = sum([len(payload) for *_, payload in entries if payload is not None])
+    memory = payload_bytes + sum([len(encoded) for _, encoded, _, _ in entries])
+    return _Sent(begin, step, entries, memory, payload_bytes, is_new)
 
 
 class _Sink(Struct):
@@ -139,64 +155,29 @@ class Prover:
         request: Request,
         entry: OpenEntry,
         payload: bytes | None,
-        end: int,
         *,
         is_due: bool = False,
     ) -> None:
-        """Hand over an entry; `end` is the position behind what it proves.
-
-        `is_due`: its payload is to come next, and not with it.
-        """
+        """Hand over an entry. `is_due`: its payload is to come next, and not with it."""
         entry.ingested = True
         row = (entry.seq, entry.encoded, entry.hash, payload)
         due_bytes = entry.payload_bytes if is_due else 0
-        self.ingest_whole(request, entry.begin, end, row, due_bytes)
+        self.ingest_whole(request, entry.begin, row, due_bytes)
 
     def ingest_payload(
         self, request: Request, entry: OpenEntry, payload: bytes, position: int
     ) -> None:
         """Hand over the payload at a position, of an entry that is stored or was handed over."""
         row = (entry.seq, entry.encoded, entry.hash, payload)
-        self.ingest_whole(request, position, position + 1, row, is_new=False)
+        self._hand_over(request, _sent(position, 1, [row], is_new=False))
 
-    def ingest_whole(
-        self,
-        request: Request,
-        begin: int,
-        end: int,
-        row: tuple[int, bytes, bytes, bytes | None],
-        due_bytes: int = 0,
-        *,
-        is_new: bool = True,
-    ) -> None:
-        """Hand over (seq, encoding, hash, payload or None) that begins at position `begin`."""
-        seq, encoded, entry_hash, payload = row
-        payload_bytes = 0 if payload is None else len(payload)
-        memory = len(encoded) + payload_bytes
-        request.incoming.pending[begin] = None
-        self._booked(request).append(_Sent(begin, memory, seq, payload_bytes, is_new))
-        self.in_flight_bytes += memory
-        item = IngestItem(
-            request.ident, end, request.log, seq, encoded, entry_hash, payload, due_bytes, is_new
-        )
-        self._batch.append(item)
+    def ingest_whole(self, request: Request, begin: int, row: Received, due_bytes: int = 0) -> None:
+        """Hand over an entry that begins at position `begin`."""
+        self._hand_over(request, _sent(begin, 2, [row], is_new=True), due_bytes)
 
     def ingest_run(self, request: Request, entries: Sequence[RunEntry]) -> None:
-        """Hand over entries with their payloads, the first of which begins at our cursor.
-
-        As `ingest_whole` of each: here go by most of all entries that there are.
-        """
-        ident, log, pending = request.ident, request.log, request.incoming.pending
-        begin = request.incoming.position
-        booked, batch = self._booked(request), self._batch
-        for seq, encoded, entry_hash, payload in entries:
-            payload_bytes = len(payload)
-            memory = len(encoded) + payload_bytes
-            pending[begin] = None
-            booked.append(_Sent(begin, memory, seq, payload_bytes, is_new=True))
-            self.in_flight_bytes += memory
-            begin += 2
-            batch.append(IngestItem(ident, begin, log, seq, encoded, entry_hash, payload))
+        """Hand over entries with their payloads, the first of which begins at our cursor."""
+        self._hand_over_run(request, 2, entries, is_new=True)
 
     def ingest_payloads(
         self, request: Request, held: Sequence[HeldEntry], payloads: Sequence[bytes]
@@ -205,21 +186,36 @@ class Prover:
 
         As `ingest_payload` of each; `held` may go on behind them.
         """
-        pairs = zip(held, payloads, strict=False)
-        for position, (entry, payload) in enumerate(pairs, request.incoming.position):
-            row = (entry.seq, entry.encoded, entry.hash, payload)
-            self.ingest_whole(request, position, position + 1, row, is_new=False)
+        rows = [
+            (entry.seq, entry.encoded, entry.hash, payload)
+            for entry, payload in zip(held, payloads, strict=False)
+        ]
+        self._hand_over_run(request, 1, rows, is_new=False)
 
-    def _booked(self, request: Request) -> deque[_Sent]:
+    def _hand_over_run(
+        self, request: Request, step: int, entries: Sequence[Received], *, is_new: bool
+    ) -> None:
+        """Those that begin at our cursor, in pieces."""
+        begin = request.incoming.position
+        for start in range(0, len(entries), INGEST_ENTRIES_MAX):
+            some = entries[start : start + INGEST_ENTRIES_MAX]
+            self._hand_over(request, _sent(begin + start * step, step, some, is_new=is_new))
+
+    def _hand_over(self, request: Request, sent: _Sent, due_bytes: int = 0) -> None:
         booked = self._sent.get(request.ident)
         if booked is None:
             booked = self._sent[request.ident] = (request, deque())
-        return booked[1]
+        booked[1].append(sent)
+        request.incoming.pending[sent.begin] = None
+        self.in_flight_bytes += sent.memory_bytes
+        self._batch.append(
+            IngestItem(request.ident, request.log, sent.entries, due_bytes, sent.is_new)
+        )
 
-    def keep_entry(self, request: Request, entry: OpenEntry, end: int) -> None:
+    def keep_entry(self, request: Request, entry: OpenEntry) -> None:
         """The entry goes on without its payload, if it has not done so already."""
         if not entry.ingested:
-            self.ingest(request, entry, None, end)
+            self.ingest(request, entry, None)
 
     def flush(self) -> None:
         """Emit what was gathered: entries as one command, payload bytes as one for each sink."""
@@ -239,7 +235,7 @@ class Prover:
 
     def ingested(self, event: Ingested) -> Request | None:
         """Some entries are durable; returns their request."""
-        return self._settle(event.request, event.items, proved=True)
+        return self._settle(event.request, event.entries, proved=True)
 
     def sender_of(self, ident: int) -> Request | None:
         """The request in which entries came that are not all stored or refused."""
@@ -258,7 +254,7 @@ class Prover:
         # Before its rows are gone: `begin` says where what is refused begins. The host has not
         # stored what is behind it in the log either, so that all of that goes.
         begin = sent[0].begin
-        self._settle(event.request, event.items, proved=False)
+        self._settle(event.request, event.entries, proved=False)
         self._close_refused(request, begin)
         if event.refusal is not Refusal.INVALID:
             return request
@@ -272,28 +268,28 @@ class Prover:
             if sink.complete and not sink.finishing and sink.entry.begin >= begin:
                 self.close_sink(ident, discard=False)
 
-    def _settle(self, ident: int, items: int, *, proved: bool) -> Request | None:
+    def _settle(self, ident: int, entries: int, *, proved: bool) -> Request | None:
         booked = self._sent.get(ident)
         if booked is None:
             return None
         request, sent = booked
         pending = request.incoming.pending
-        done = [sent.popleft() for _ in range(min(items, len(sent)))]
-        for item in done:
-            self.in_flight_bytes -= item.memory_bytes
+        done = _take_first(request, sent, entries)
+        for each in done:
+            self.in_flight_bytes -= each.memory_bytes
             if proved:
-                pending.pop(item.begin, None)
+                pending.pop(each.begin, None)
         if not sent:
             del self._sent[ident]
         if proved and done:
-            new = [item for item in done if item.is_new]
-            behind = [item for item in done if not item.is_new]
+            new = [each for each in done if each.is_new]
+            behind = [each for each in done if not each.is_new]
             if new:
-                total = sum(item.payload_bytes for item in new)
-                self._notices.append(EntriesReceived(request.log, new[-1].seq, len(new), total))
+                count, total = sum(len(each.entries) for each in new), _payload_bytes(new)
+                self._notices.append(EntriesReceived(request.log, _last_seq(new), count, total))
             if behind:
-                total = sum(item.payload_bytes for item in behind)
-                self._notices.append(PayloadsReceived(request.log, behind[-1].seq, total))
+                total = _payload_bytes(behind)
+                self._notices.append(PayloadsReceived(request.log, _last_seq(behind), total))
             self._finish_ready(request)
         return request
 
@@ -471,3 +467,31 @@ class Prover:
                 if sink.request.incoming.sink == ident:
                     sink.request.incoming.sink = None
                 self.close_sink(ident, discard=False)
+
+
+def _take_first(request: Request, sent: deque[_Sent], entries: int) -> list[_Sent]:
+    """Takes so many entries, or all that there are, out of what was handed over."""
+    done: list[_Sent] = []
+    while entries and sent:
+        first = sent.popleft()
+        if (count := len(first.entries)) > entries:
+            # Only where something is refused, and where that begins is then asked for.
+            rest = first.part(entries, count)
+            sent.appendleft(rest)
+            incoming = request.incoming
+            for begin in list(incoming.pending):
+                # All anew: they stand in the order of their positions.
+                del incoming.pending[begin]
+                incoming.pending[rest.begin if begin == first.begin else begin] = None
+            first, count = first.part(0, entries), entries
+        done.append(first)
+        entries -= count
+    return done
+
+
+def _payload_bytes(sent: Sequence[_Sent]) -> int:
+    return sum(each.payload_bytes for each in sent)
+
+
+def _last_seq(sent: Sequence[_Sent]) -> int:
+    return sent[-1].entries[-1][0]

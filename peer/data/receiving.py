@@ -128,7 +128,7 @@ class Receiver:
         payload_follows = not _past_end(request, 1) and _next_kind(request) is PAYLOAD
         if not payload_follows or payload_bytes > self._config.small_payload_bytes_max:
             is_due = payload_follows and request.our_interest.takes_payload(payload_bytes)
-            self._prover.ingest(request, entry, None, incoming.position, is_due=is_due)
+            self._prover.ingest(request, entry, None, is_due=is_due)
 
     # Payloads
 
@@ -224,7 +224,7 @@ class Receiver:
 
     def _to_sink(self, request: Request, entry: OpenEntry, offset: int) -> None:
         if not entry.ingested:
-            self._prover.ingest(request, entry, None, request.incoming.position, is_due=True)
+            self._prover.ingest(request, entry, None, is_due=True)
         if not self._prover.open_sink(request, entry, offset):
             raise CannotTakeIn("too many payloads under way in pieces")
 
@@ -249,7 +249,7 @@ class Receiver:
             self._prover.complete(sink)
         elif incoming.held_already:
             incoming.held_already = False
-            self._prover.keep_entry(request, entry, position)
+            self._prover.keep_entry(request, entry)
         elif not incoming.discarding:
             self._small_payload_whole(request, entry, position, is_right=is_right)
 
@@ -263,9 +263,9 @@ class Receiver:
             if entry.ingested:
                 self._prover.ingest_payload(request, entry, payload, position)
             else:
-                self._prover.ingest(request, entry, payload, incoming.position)
+                self._prover.ingest(request, entry, payload)
             return
-        self._prover.keep_entry(request, entry, position)
+        self._prover.keep_entry(request, entry)
         self._prover.wrong_payload(request, position, entry.seq)
 
     def passed_payloads(self, request: Request, seq: int, count: int) -> None:
@@ -305,7 +305,7 @@ class Receiver:
             self.put_aside(request)
             return
         if not incoming.in_piece or incoming.held_already:
-            self._prover.keep_entry(request, entry, incoming.position)
+            self._prover.keep_entry(request, entry)
             return
         self._begin_sink(request, entry)
 
@@ -329,7 +329,7 @@ class Receiver:
         if incoming.sink is not None and data:
             self._prover.write(incoming.sink, data)
         elif incoming.entry is not None and not incoming.discarding:
-            self._prover.keep_entry(request, incoming.entry, incoming.position)
+            self._prover.keep_entry(request, incoming.entry)
 
     # Passing over
 
@@ -451,7 +451,7 @@ class Receiver:
         judge_next_piece(request)
         self._prover.drop_partial(request, discard=False)
         if incoming.entry is not None:
-            self._prover.keep_entry(request, incoming.entry, incoming.position)
+            self._prover.keep_entry(request, incoming.entry)
         incoming.held_already = False
         incoming.entry = incoming.last_entry = None
         incoming.position += count

@@ -272,16 +272,25 @@ class Line(Generic[T]):
         """Whether all whose things wait rest."""
         return self.rests_until_s(now) > now
 
-    def take(self, now: float, count: int = 1) -> tuple[Account, list[T]]:
+    def take(
+        self, now: float, count: int = 1, size: Callable[[T], int] | None = None
+    ) -> tuple[Account, list[T]]:
         """Up to `count` of what waits of one account. There has to be something that waits.
 
-        Those who rest come behind all others.
+        With `size`: as many as have that size together, and one at least. Those who rest come
+        behind all others.
         """
         account = self._next(now)
         # Out, and in again at the end if more of it waits: so those on one level take turns.
         below = self._waiting.pop(account.payer)
         items = below.pop(account)
-        taken = [items.popleft()[1] for _ in range(min(count, len(items)))]
+        if size is None:
+            taken = [items.popleft()[1] for _ in range(min(count, len(items)))]
+        else:
+            taken = [items.popleft()[1]]
+            left = count - size(taken[0])
+            while items and (left := left - size(items[0][1])) >= 0:
+                taken.append(items.popleft()[1])
         self._count -= len(taken)
         if items:
             below[account] = items

@@ -7,6 +7,7 @@ and answered in the order given (`Ingest`, and the commands about payloads among
 so are the reads of one request.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -96,23 +97,31 @@ class StopReading(Struct, frozen=True):
     request: int
 
 
-class IngestItem(Struct, frozen=True):
-    """One received entry. Its links name entries that are held or came before it.
+Received = tuple[int, bytes, bytes, bytes | None]
+"""A received entry: seqnum, canonical encoding, the yamf hash of that, and its payload.
 
-    `payload` is the whole payload when it came with the entry and is small, already checked
-    against the entry's payload hash; None when it comes later, through a sink, or not at all.
-    `position` is the position in the request's sequence just behind what this item proves.
-    `due_bytes`: of a payload that is to come next and goes through a sink, or 0. `is_new`: whether
-    the entry came too, or only its payload, for an entry that is held or came before it.
+That is the whole payload when it came with the entry and is small, already checked against the
+entry's payload hash; None when it comes later, through a sink, or not at all.
+"""
+
+INGEST_ENTRIES_MAX: Final = 32
+"""Received entries of one item: what goes by in one piece, and so what anybody waits for."""
+
+
+class IngestItem(Struct, frozen=True):
+    """Received entries of one request, one behind the other, up to `INGEST_ENTRIES_MAX`.
+
+    Their links name entries that are held or came before them. `due_bytes`: of a payload that is to
+    come next and goes through a sink, or 0. `is_new`: whether the entries came too, or only their
+    payloads, for entries that are held or came before.
+
+    Nearly all that is replicated goes by in runs. With an item for each entry, and a row for it in
+    every book on the way, that took more than to parse them.
     """
 
     request: int
-    position: int
     log: LogKey
-    seq: int
-    encoded: bytes
-    hash: bytes
-    payload: bytes | None
+    entries: Sequence[Received]
     due_bytes: int = 0
     is_new: bool = True
 

@@ -134,11 +134,10 @@ class PayloadWithdrawn(Struct, frozen=True):
 
 
 class Ingested(Struct, frozen=True):
-    """Everything of this request before `position` is verified and durable; `items` were done."""
+    """So many more entries of this request, in the order given, are verified and durable."""
 
     request: int
-    position: int
-    items: int
+    entries: int
 
 
 class Refusal(Enum):
@@ -155,14 +154,13 @@ class Refusal(Enum):
 
 
 class IngestFailed(Struct, frozen=True):
-    """The item of this request that ends at `position` was refused, and all behind it."""
+    """This entry of this request was refused, and all behind it: so many in all."""
 
     request: int
-    position: int
     seq: int
     refusal: Refusal
     detail: str
-    items: int
+    entries: int
 
 
 class PayloadWritten(Struct, frozen=True):

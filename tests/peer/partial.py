@@ -56,9 +56,10 @@ class Counting(Host):
 
     def _replies(self, item: Command | Event) -> list[Event]:
         if isinstance(item, Ingest):
-            for entry in item.items:
-                self.entries[entry.seq] += entry.is_new
-                self.payloads[entry.seq] += entry.payload is not None
+            for part in item.items:
+                for seq, _, _, payload in part.entries:
+                    self.entries[seq] += part.is_new
+                    self.payloads[seq] += payload is not None
         elif isinstance(item, FinishPayload):
             self.payloads[self.sinks[item.sink].command.seq] += 1
         return super()._replies(item)

@@ -4,7 +4,7 @@ Nothing happens by itself. A test (or Hypothesis) chooses which channel delivers
 which command of which host is carried out next.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 from nacl.signing import SigningKey
@@ -344,21 +344,20 @@ class Host:
     def _ingest(self, item: Ingest) -> list[Event]:
         replies: list[Event] = []
         failed: set[int] = set()
-        for entry in item.items:
-            if entry.request in failed:
+        handed = [(part, entry) for part in item.items for entry in part.entries]
+        left = Counter(part.request for part, _ in handed)
+        for part, (seq, encoded, _, payload) in handed:
+            if part.request in failed:
                 continue
-            refusal = self._put(entry.log, entry.seq, entry.encoded, entry.payload)
+            refusal = self._put(part.log, seq, encoded, payload)
             if refusal is None:
-                replies.append(Ingested(entry.request, entry.position, 1))
+                # One by one, so that runs are proved in parts.
+                replies.append(Ingested(part.request, 1))
+                left[part.request] -= 1
             else:
-                failed.add(entry.request)
-                left = [other for other in item.items if other.request == entry.request]
-                count = len(left) - left.index(entry)
-                replies.append(
-                    IngestFailed(
-                        entry.request, entry.position, entry.seq, refusal, "refused", count
-                    )
-                )
+                failed.add(part.request)
+                rest = left[part.request]
+                replies.append(IngestFailed(part.request, seq, refusal, "refused", rest))
         return replies
 
     def _put(self, log: LogKey, seq: int, encoded: bytes, payload: bytes | None) -> Refusal | None:

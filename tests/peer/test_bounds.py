@@ -180,10 +180,15 @@ def test_credit_comes_back_when_what_came_is_durable() -> None:
     peer.engine.receive_data(sent)
     assert peer.engine.data_credit_to_release() < len(sent) / 2
     [ingest] = [c for c in peer.engine.commands() if isinstance(c, Ingest)]
-    assert len(ingest.items) == 20
+    assert sum(len(item.entries) for item in ingest.items) == 20
     host = Host(peer.store)
-    for event in host._ingest(ingest):
+    request = peer.engine._table.get(0)
+    assert request is not None
+    for before, event in enumerate(host._ingest(ingest)):
+        # They came as one, and are stored one by one.
+        assert request.incoming.verified == 2 * before
         peer.engine.handle(event)
+    assert request.incoming.verified == request.incoming.position == 40
     peer.engine.data_credit_to_release()
     assert peer.engine._prover.in_flight_bytes == 0
     assert peer.engine._inbound._credit_released == len(sent)

@@ -134,7 +134,8 @@ def test_the_host_is_told_of_a_payload_that_is_to_come(eager_bytes: int | None, 
     follows = Interests(logs=frozenset((LOG,)), subscriptions={LOG: wish})
     pair.connect((follows, follows))
     pair.run(advance_s=1.0)
-    assert [(each.seq, each.due_bytes) for each in items] == [(1, due), (2, 0)]
+    found = [(seq, each.due_bytes) for each in items for seq, *_ in each.entries]
+    assert found == [(1, due), (2, 0)]
 
 
 def test_a_one_time_sync_does_not_wait_for_room() -> None:
@@ -156,17 +157,15 @@ def test_entries_that_there_is_no_room_for_are_refused_and_left_alone(seq: int) 
         nonlocal asked
         if not isinstance(item, Ingest):
             return usual(item)
-        fits = [each for each in item.items if each.seq < seq]
-        rest = item.items[len(fits) :]
-        answers = usual(Ingest(fits)) if fits else []
+        [part] = item.items
+        fits = [each for each in part.entries if each[0] < seq]
+        rest = part.entries[len(fits) :]
+        answers = usual(Ingest([replace(part, entries=fits)])) if fits else []
         if rest:
             asked += 1
-            first = rest[0]
-            answers.append(
-                IngestFailed(
-                    first.request, first.position, first.seq, Refusal.NO_ROOM, "full", len(rest)
-                )
-            )
+            first = rest[0][0]
+            failed = IngestFailed(part.request, first, Refusal.NO_ROOM, "full", len(rest))
+            answers.append(failed)
         return answers
 
     here._replies = replies  # type: ignore[method-assign]

@@ -23,6 +23,7 @@ from peer.node.fairness import Account
 from peer.node.host.port import Port
 from peer.node.host.store_host import StoreHost
 from peer.node.host.verifier import Verifier
+from tests.records import replace
 from wire import LogKey, has_distinct_lipmaalink, lipmaa, sign_entry, yamf_hash
 
 PATIENCE_S = 30
@@ -66,15 +67,8 @@ class Author:
     def item(self, seq: int, *, request: int = 1, payload: bool = True) -> IngestItem:
         if seq not in self.encoded:
             self.sign(seq, b"payload %d" % seq)
-        return IngestItem(
-            request,
-            2 * seq,
-            self.log,
-            seq,
-            self.encoded[seq],
-            self.hash(seq),
-            self.payloads[seq] if payload else None,
-        )
+        held = self.payloads[seq] if payload else None
+        return IngestItem(request, self.log, [(seq, self.encoded[seq], self.hash(seq), held)])
 
     def open_payload(self, seq: int = 1, sink: int = 1, offset: int = 0) -> OpenPayload:
         """A session begins to bring the payload of an entry."""
@@ -83,11 +77,15 @@ class Author:
 
 
 def spoiled(item: IngestItem) -> IngestItem:
-    """The item with a wrong signature, and the hash that goes with it."""
-    encoded = item.encoded[:-1] + bytes([item.encoded[-1] ^ 1])
-    return IngestItem(
-        item.request, item.position, item.log, item.seq, encoded, yamf_hash(encoded), item.payload
-    )
+    """The item, of one entry, with a wrong signature, and the hash that goes with it."""
+    [(seq, encoded, _, payload)] = item.entries
+    encoded = encoded[:-1] + bytes([encoded[-1] ^ 1])
+    return replace(item, entries=[(seq, encoded, yamf_hash(encoded), payload)])
+
+
+def run_of(items: Sequence[IngestItem]) -> IngestItem:
+    """Items as a session hands in what has come together: as one."""
+    return replace(items[0], entries=[entry for item in items for entry in item.entries])
 
 
 class Client:

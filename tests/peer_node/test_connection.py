@@ -228,9 +228,9 @@ async def test_what_a_deadline_brings_about_takes_a_turn_and_is_paid_for(
 @pytest.mark.parametrize(
     ("verdict", "waits"),
     [
-        (IngestFailed(4, 1, 1, Refusal.INVALID, "the signature is wrong", 1), False),
+        (IngestFailed(4, 1, Refusal.INVALID, "the signature is wrong", 1), False),
         (PayloadFinished(1, Verdict.INVALID), False),
-        (IngestFailed(4, 1, 1, Refusal.NO_ROOM, "no room", 1), True),
+        (IngestFailed(4, 1, Refusal.NO_ROOM, "no room", 1), True),
         (PayloadFinished(1, Verdict.VALID), True),
     ],
 )

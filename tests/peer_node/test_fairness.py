@@ -333,7 +333,7 @@ async def test_the_entries_of_a_newcomer_are_checked_before_a_backlog() -> None:
             flood.submit(Ingest([author.item(seq) for seq in range(1, 2001)]))
             newcomer.submit(Ingest([other.item(1)]))
             await newcomer.wait_for(Ingested)
-            stored = sum(event.items for event in flood.of(Ingested))
+            stored = sum(event.entries for event in flood.of(Ingested))
             assert stored < 2000
             await host.wait_idle()
             assert (

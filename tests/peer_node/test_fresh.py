@@ -86,7 +86,7 @@ async def test_a_session_gets_it_without_a_thread_unless_it_is_old(age_s: float)
             assert all(lane.idle for lane in host._reads.lanes) is not bool(age_s)
             read = await client.wait_for(EntriesRead)
             assert [entry.seq for entry in read.entries] == [2, 3]
-            assert read.entries[1].encoded == author.item(3).encoded
+            assert read.entries[1].encoded == author.encoded[3]
 
 
 async def test_what_was_dropped_since_is_not_handed_out() -> None:

@@ -8,13 +8,14 @@ import trio
 from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from peer import INGEST_ENTRIES_MAX
 from peer.node.host.groups import Group
 from peer.node.host.ingestion import GROUP_ENTRIES, GROUP_ENTRIES_MAX, GROUP_WAIT_S, Ingestion
 from peer.node.host.port import Port
 from peer.node.host.verifier import BATCH_ENTRIES_MAX, Verifier
 from peer.node.host.worker_process import Ticket
 
-from .support import Author
+from .support import Author, run_of
 
 
 class SlowVerifier(Verifier):
@@ -42,7 +43,9 @@ class Disk:
         self._stored: list[Callable[[], None]] = []
 
     def __call__(self, groups: list[Group], stored: Callable[[], None]) -> None:
-        rows = [(group.handed.port.source, item.seq) for group in groups for item in group.items]
+        rows = [
+            (group.handed.port.source, entry.seq) for group in groups for entry in group.entries
+        ]
         self.commits.append(rows)
         self._stored.append(stored)
 
@@ -84,6 +87,37 @@ async def test_batches_are_taken_in_order_whichever_is_checked_first() -> None:
         bench.verifier.finish(0)
         await wait_all_tasks_blocked()
         assert bench.disk.seqs(0) == list(range(1, 2 * BATCH_ENTRIES_MAX + 1))
+
+
+@pytest.mark.usefixtures("mock_clock")
+async def test_runs_are_taken_whole_and_batches_have_room_for_them() -> None:
+    async with running() as bench:
+        author, cut = Author(), INGEST_ENTRIES_MAX
+        runs = [run_of(author.items(at + 1, at + cut)) for at in range(0, 10 * cut, cut)]
+        # One that is not full before them: with the last of a batch it would be too many.
+        items = [author.item(1), *runs]
+        bench.ingestion.submit(bench.port("p"), items)
+        sizes = [len(ticket.entries) for ticket in bench.verifier.tickets]
+        assert sizes == [BATCH_ENTRIES_MAX - cut + 1, BATCH_ENTRIES_MAX, 3 * cut]
+        for index in range(3):
+            bench.verifier.finish(index)
+        await wait_all_tasks_blocked()
+        assert bench.disk.seqs(0) == [1, *range(1, 10 * cut + 1)]
+
+
+async def test_those_who_wait_take_turns_however_their_entries_are_cut() -> None:
+    async with running() as bench:
+        bench.ingestion.submit(bench.port("busy"), Author(3).items(1, 5 * BATCH_ENTRIES_MAX))
+        author, other = Author(), Author(2)
+        bench.ingestion.submit(bench.port("p"), author.items(1, 2 * INGEST_ENTRIES_MAX))
+        cut = run_of(other.items(1, INGEST_ENTRIES_MAX))
+        bench.ingestion.submit(bench.port("q"), [cut, cut])
+        bench.verifier.finish(0)
+        await wait_all_tasks_blocked()
+        authors = [encoded[1:33] for encoded in bench.verifier.tickets[5].entries]
+        one = [author.log.author] * INGEST_ENTRIES_MAX
+        two = [other.log.author] * INGEST_ENTRIES_MAX
+        assert authors == [*one, *two, *one, *two]
 
 
 async def test_a_lone_entry_waits_for_nothing(mock_clock: MockClock) -> None:
@@ -168,7 +202,7 @@ async def test_a_backlog_of_one_session_does_not_hold_up_another() -> None:
         bench.verifier.finish(0)
         await wait_all_tasks_blocked()
         newest = bench.verifier.tickets[started].entries
-        assert Author(2).items(1, 1)[0].encoded in newest
+        assert Author(2).items(1, 1)[0].entries[0][1] in newest
 
 
 async def test_a_slow_disk_stops_the_checking() -> None:
@@ -216,8 +250,8 @@ async def test_where_only_a_payload_comes_no_signature_is_checked_again(
         bench.ingestion._commit = commit
         bench.ingestion.submit(bench.port("p"), items)
         (ticket,) = bench.verifier.tickets
-        assert ticket.entries == [first.encoded, third.encoded]
+        assert ticket.entries == [first.entries[0][1], third.entries[0][1]]
         ticket.resolve(bytes((first_is_valid, 1)))
         await wait_all_tasks_blocked()
         # What the entry before it is refused for goes for the payload too.
-        assert [item.seq for group in groups for item in group.items[: group.good]] == stored
+        assert [entry.seq for group in groups for entry in group.new_entries()] == stored

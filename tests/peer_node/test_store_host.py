@@ -74,10 +74,10 @@ async def test_entries_are_stored_and_answered_before_everybody_hears_of_them() 
         async with running_host(store) as host:
             one, other = Client(host, "one"), Client(host, "other")
             one.submit(Ingest(author.items(1, 3)))
-            assert await one.wait_for(Ingested) == Ingested(1, 6, 3)
+            assert await one.wait_for(Ingested) == Ingested(1, 3)
             news = LogChanged(author.log, 3, 3)
             assert await one.wait_for(LogChanged) == news
-            assert one.events == [Ingested(1, 6, 3), news]
+            assert one.events == [Ingested(1, 3), news]
             assert other.events == [news]
         info = store.log(author.log)
         assert info is not None
@@ -93,8 +93,8 @@ async def test_a_wrong_signature_is_refused_and_what_came_before_it_is_kept() ->
             client = Client(host)
             client.submit(Ingest(items))
             failed = await client.wait_for(IngestFailed)
-            assert client.of(Ingested) == [Ingested(1, 4, 2)]
-            assert (failed.seq, failed.items, failed.refusal) == (3, 2, Refusal.INVALID)
+            assert client.of(Ingested) == [Ingested(1, 2)]
+            assert (failed.seq, failed.entries, failed.refusal) == (3, 2, Refusal.INVALID)
         info = store.log(author.log)
         assert info is not None
         assert info.newest == 2
@@ -131,7 +131,7 @@ async def test_a_full_disk_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> 
             client = Client(host)
             client.submit(Ingest(author.items(1, 2)))
             failed = await client.wait_for(IngestFailed)
-            assert (failed.seq, failed.items, failed.refusal) == (1, 2, Refusal.STORAGE)
+            assert (failed.seq, failed.entries, failed.refusal) == (1, 2, Refusal.STORAGE)
             assert failed.detail == "the disk is full: here; free space"
 
 
@@ -343,8 +343,8 @@ async def test_evidence_of_a_fork_is_checked_and_kept() -> None:
             for entries in (
                 (honest.encoded[1],),
                 (honest.encoded[1], honest.encoded[1]),
-                (stranger.item(1).encoded,),
-                (spoiled(forger.item(1)).encoded,),
+                (stranger.item(1).entries[0][1],),
+                (spoiled(forger.item(1)).entries[0][1],),
                 (b"no entry",),
             ):
                 client.submit(CheckEvidence(honest.log, entries))

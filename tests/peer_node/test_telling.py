@@ -188,7 +188,7 @@ def test_of_news_of_one_log_an_inbox_keeps_the_latest_behind_all_else() -> None:
     inbox = Inbox()
     one, other = LOGS[:2]
     first, between, second = (LogChanged(one, 1, 1), LogChanged(other, 1, 1), LogChanged(one, 2, 2))
-    replies = [Ingested(1, 1, 1), Ingested(1, 1, 1)]
+    replies = [Ingested(1, 1), Ingested(1, 1)]
     inbox.put([replies[0], first, between, replies[1]])
     inbox.put([second])
     assert len(inbox) == 4

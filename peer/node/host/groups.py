@@ -5,6 +5,7 @@ many of its entries are on disk, and why the next one is not.
 """
 
 from collections.abc import Iterable
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Checked(Struct, frozen=True):
-    """A received entry and the verdict on its signature."""
+    """Received entries, and how many of them, from the first on, have the right signature."""
 
     handed: Handed
     item: IngestItem
-    valid: bool
+    valid: int
 
 
 class Group(Struct):
     """Entries of one request, `good` of which are stored, or to be stored."""
 
     handed: Handed
-    items: list[IngestItem]
+    entries: list[NewEntry]
     good: int
     refusal: Refusal = Refusal.INVALID
     detail: str = ""
@@ -39,15 +40,12 @@ class Group(Struct):
 
     def new_entries(self) -> list[NewEntry]:
         """What the store is given."""
-        return [
-            NewEntry(i.seq, i.encoded, i.hash, i.payload, i.due_bytes)
-            for i in self.items[: self.good]
-        ]
+        return self.entries[: self.good]
 
     def refuse_from(self, seq: int, refusal: Refusal, detail: str) -> None:
         """The entry with this number, and what is behind it, was not stored."""
-        for index, item in enumerate(self.items[: self.good]):
-            if item.seq >= seq:
+        for index, entry in enumerate(self.entries[: self.good]):
+            if entry.seq >= seq:
                 self.good = index
                 self.refusal = refusal
                 self.detail = detail
@@ -78,13 +76,13 @@ class Group(Struct):
             self.refuse_from(result.fork.seq, Refusal.FORKED, f"forked at {result.fork.seq}")
 
 
-def grouped(entries: Iterable[Checked]) -> list[Group]:
+def grouped(checked: Iterable[Checked]) -> list[Group]:
     """Entries by request. Groups of the same log stand in the order in which the entries came."""
     groups: list[Group] = []
     latest: dict[tuple[Port, LogKey], Group] = {}
     group: Group | None = None
-    for entry in entries:
-        handed = entry.handed
+    for each in checked:
+        handed, item = each.handed, each.item
         if handed.refused:
             continue
         if group is None or group.handed is not handed:
@@ -93,15 +91,19 @@ def grouped(entries: Iterable[Checked]) -> list[Group]:
             if group is None or group.handed is not handed:
                 group = latest[place] = Group(handed, [], 0)
                 groups.append(group)
-        group.items.append(entry.item)
-        if entry.valid and handed.doomed is None:
-            group.good += 1
-            continue
+        if item.due_bytes:
+            group.entries += [NewEntry(*entry, item.due_bytes) for entry in item.entries]
+        else:
+            group.entries += starmap(NewEntry, item.entries)
+        if handed.doomed is None:
+            group.good += each.valid
+            if each.valid == len(item.entries):
+                continue
         handed.refused = True
-        if not entry.valid:
-            group.detail = "the signature is wrong"
-        elif handed.doomed is not None:
+        if handed.doomed is not None and each.valid:
             group.refusal, group.detail = handed.doomed
+        else:
+            group.detail = "the signature is wrong"
     return groups
 
 
@@ -112,22 +114,19 @@ def replies(groups: Iterable[Group]) -> Replies:
         handed = group.handed
         answers = events.setdefault(handed.port, [])
         if group.good:
-            handed.items -= group.good
-            position = group.items[group.good - 1].position
-            answers.append(Ingested(handed.request, position, group.good))
-        if group.good < len(group.items):
+            handed.entries -= group.good
+            answers.append(Ingested(handed.request, group.good))
+        if group.good < len(group.entries):
             answers.append(_refuse(group))
-        if handed.refused or not handed.items:
+        if handed.refused or not handed.entries:
             handed.port.handed_in.pop(handed.request, None)
     return events
 
 
 def _refuse(group: Group) -> IngestFailed:
-    handed, item = group.handed, group.items[group.good]
+    handed, entry = group.handed, group.entries[group.good]
     handed.refused = True
     for other in handed.port.handed_in.values():
         if other is not handed and other.log == handed.log and other.doomed is None:
             other.doomed = (group.refusal, group.detail)
-    return IngestFailed(
-        handed.request, item.position, item.seq, group.refusal, group.detail, handed.items
-    )
+    return IngestFailed(handed.request, entry.seq, group.refusal, group.detail, handed.entries)

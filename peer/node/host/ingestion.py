@@ -22,7 +22,7 @@ from typing import Final
 import trio
 from msgspec import Struct
 
-from peer import IngestItem
+from peer import INGEST_ENTRIES_MAX, IngestItem
 from peer.node.fairness import Line
 
 from .groups import Checked, Group, grouped
@@ -67,6 +67,7 @@ class Ingestion:
         self._line = Line[Pending]()
         self._batches: deque[_Batch] = deque()
         self._checked: deque[Checked] = deque()
+        self._checked_entries = 0
         self._checked_at = 0.0
         self._timer = trio.CancelScope()
         self._committing = False
@@ -89,7 +90,7 @@ class Ingestion:
         for request, of_request in groupby(items, _request_of):
             some = list(of_request)
             handed = port.handed(request, some[0].log)
-            handed.items += len(some)
+            handed.entries += sum(map(_entries_in, some))
             self._line.put(port.account, *((handed, item) for item in some))
         self._go_on()
 
@@ -134,7 +135,7 @@ class Ingestion:
         while (
             self._may_begin()
             and len(self._batches) < self._verifier.in_flight_max
-            and len(self._checked) < GROUP_ENTRIES_MAX
+            and self._checked_entries < GROUP_ENTRIES_MAX
         ):
             entries = self._next_batch()
             if entries:
@@ -146,7 +147,7 @@ class Ingestion:
     def _begin_checking(self, entries: list[Pending]) -> Ticket:
         # Where only a payload comes, its entry is held, or stands before it in the same request:
         # its signature was checked then, or is, and what it is refused for goes for the payload.
-        new = [item.encoded for _, item in entries if item.is_new]
+        new = [entry[1] for _, item in entries if item.is_new for entry in item.entries]
         if new:
             return self._verifier.start(new)
         nothing = Ticket(new)
@@ -164,18 +165,19 @@ class Ingestion:
         return True
 
     def _next_batch(self) -> list[Pending]:
-        entries: list[Pending] = []
-        now = self._now()
-        while self._line and len(entries) < BATCH_ENTRIES_MAX:
-            if entries and self._line.rests(now):
+        batch: list[Pending] = []
+        now, room = self._now(), BATCH_ENTRIES_MAX
+        while self._line and room >= INGEST_ENTRIES_MAX:
+            if batch and self._line.rests(now):
                 break
-            room = BATCH_ENTRIES_MAX - len(entries)
             share = min(room, TURN_ENTRIES) if self._line.accounts > 1 else room
-            account, waiting = self._line.take(now, share)
+            account, waiting = self._line.take(now, share, _size)
             wanted = [pending for pending in waiting if not pending[0].refused]
-            account.charge(len(wanted) * ENTRY_S, now)
-            entries += wanted
-        return entries
+            entries = sum(map(_size, wanted))
+            account.charge(entries * ENTRY_S, now)
+            batch += wanted
+            room -= entries
+        return batch
 
     async def _collect(self) -> None:
         """Goes on whenever the batch has been checked whose turn it is."""
@@ -196,9 +198,15 @@ class Ingestion:
         ticket = batch.ticket
         if len(ticket.verdicts) != len(ticket.entries):
             raise ValueError(f"{len(ticket.verdicts)} verdicts on {len(ticket.entries)} entries")
-        verdicts = iter(ticket.verdicts)
+        at = 0
         for handed, item in batch.entries:
-            self._checked.append(Checked(handed, item, not item.is_new or bool(next(verdicts))))
+            valid = count = len(item.entries)
+            if item.is_new:
+                wrong = ticket.verdicts.find(0, at, at + count)
+                valid = count if wrong < 0 else wrong - at
+                at += count
+            self._checked.append(Checked(handed, item, valid))
+            self._checked_entries += count
 
     # To the disk
 
@@ -206,7 +214,7 @@ class Ingestion:
         """Whether a transaction is to begin; if it is only to wait, it is asked again in time."""
         if self._committing or not self._checked:
             return False
-        if len(self._checked) >= GROUP_ENTRIES or not self._batches:
+        if self._checked_entries >= GROUP_ENTRIES or not self._batches:
             return True
         until_s = self._checked_at + GROUP_WAIT_S
         if until_s <= self._now():
@@ -215,8 +223,21 @@ class Ingestion:
         return False
 
     def _begin_transaction(self) -> None:
-        count = min(len(self._checked), GROUP_ENTRIES_MAX)
+        checked: list[Checked] = []
+        room = GROUP_ENTRIES_MAX
+        while self._checked and room >= INGEST_ENTRIES_MAX:
+            checked.append(self._checked.popleft())
+            room -= len(checked[-1].item.entries)
+        self._checked_entries -= GROUP_ENTRIES_MAX - room
         # There are none if one was refused meanwhile, and all the others come behind it.
-        if groups := grouped(self._checked.popleft() for _ in range(count)):
+        if groups := grouped(checked):
             self._committing = True
             self._commit(groups, self._stored)
+
+
+def _entries_in(item: IngestItem) -> int:
+    return len(item.entries)
+
+
+def _size(pending: Pending) -> int:
+    return len(pending[1].entries)

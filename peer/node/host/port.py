@@ -16,7 +16,7 @@ Replies = dict["Port", list[Event]]
 
 
 class Handed(Struct, eq=False):
-    """The entries of one request that were handed in and not answered yet.
+    """The entries of one request that were handed in and not answered yet: how many.
 
     Once one of them is refused the rest of them is as well; what the session hands in later is
     booked anew. `doomed`: why the next one is refused, if something it may link to was.
@@ -25,7 +25,7 @@ class Handed(Struct, eq=False):
     port: "Port"
     request: int
     log: LogKey
-    items: int = 0
+    entries: int = 0
     refused: bool = False
     doomed: tuple[Refusal, str] | None = None
 

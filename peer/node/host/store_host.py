@@ -472,9 +472,9 @@ def makers(groups: Iterable[Group]) -> dict[LogKey, Account]:
 
 def charge(groups: Sequence[Group], seconds: float) -> None:
     """Those whose entries were in a transaction pay for it by how many there were."""
-    now, entries = trio.current_time(), sum(len(group.items) for group in groups)
+    now, entries = trio.current_time(), sum(len(group.entries) for group in groups)
     for group in groups:
-        group.handed.port.account.charge(seconds * len(group.items) / entries, now)
+        group.handed.port.account.charge(seconds * len(group.entries) / entries, now)
 
 
 def refuse_all(groups: Iterable[Group], detail: str) -> None:
