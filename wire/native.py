@@ -64,7 +64,7 @@ class NativeSigner(Protocol):
         payloads: list[Any],
         /,
     ) -> list[tuple[bytes, bytes]] | None:
-        """`python_sign_run`; None where anything is wrong, for that one to say what."""
+        """`Signer.sign_run`; None where anything is wrong, for Python to say what."""
 
 
 class VerifyPool(Protocol):

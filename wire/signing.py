@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from nacl.signing import SigningKey
 
 from .entry import encode_unsigned
-from .native import NATIVE
+from .native import NATIVE, NativeCore
 from .pools import has_distinct_lipmaalink, lipmaa
 from .yamf import yamf_hash
 
@@ -51,11 +51,12 @@ def sign_entry(
 
 
 class Signer:
-    """Signs runs of entries with one key: for a while, as it may have a copy of it."""
+    """Signs runs of entries with one key: for a while, as the native core has a copy of it."""
 
-    def __init__(self, signing_key: SigningKey) -> None:
+    def __init__(self, signing_key: SigningKey, native: NativeCore | None = NATIVE) -> None:
+        """`native`: a test takes None, and Python and libsodium do the work."""
         self._key = signing_key
-        self._native = None if NATIVE is None else NATIVE.Signer(bytes(signing_key))
+        self._native = None if native is None else native.Signer(bytes(signing_key))
 
     def sign_run(
         self,
@@ -74,40 +75,26 @@ class Signer:
         `is_end`: the last one ends the log. Raises EntryError as `encode_entry`.
         """
         if self._native is not None:
-            signed = self._native.sign_run(log_id, seq, is_end, backlink, link_of, [*payloads])
-            if signed is not None:
-                return signed
-        return python_sign_run(self._key, log_id, seq, backlink, payloads, link_of, is_end=is_end)
-
-
-def python_sign_run(
-    signing_key: SigningKey,
-    log_id: int,
-    seq: int,
-    backlink: bytes | None,
-    payloads: Sequence[Payload],
-    link_of: Callable[[int], bytes],
-    *,
-    is_end: bool = False,
-) -> list[Signed]:
-    """`Signer.sign_run` without the native core."""
-    hashes = {} if backlink is None else {seq - 1: backlink}
-    signed = []
-    for number, (payload_bytes, payload_hash, *_) in enumerate(payloads, seq):
-        link = None
-        if has_distinct_lipmaalink(number):
-            target = lipmaa(number)
-            link = hashes.get(target) or link_of(target)
-        encoded = sign_entry(
-            signing_key,
-            log_id=log_id,
-            seq=number,
-            is_end=is_end and number == seq + len(payloads) - 1,
-            lipmaalink=link,
-            backlink=hashes.get(number - 1),
-            payload_bytes=payload_bytes,
-            payload_hash=payload_hash,
-        )
-        hashes[number] = yamf_hash(encoded)
-        signed.append((encoded, hashes[number]))
-    return signed
+            made = self._native.sign_run(log_id, seq, is_end, backlink, link_of, [*payloads])
+            if made is not None:
+                return made
+        hashes = {} if backlink is None else {seq - 1: backlink}
+        signed = []
+        for number, (payload_bytes, payload_hash, *_) in enumerate(payloads, seq):
+            link = None
+            if has_distinct_lipmaalink(number):
+                target = lipmaa(number)
+                link = hashes.get(target) or link_of(target)
+            encoded = sign_entry(
+                self._key,
+                log_id=log_id,
+                seq=number,
+                is_end=is_end and number == seq + len(payloads) - 1,
+                lipmaalink=link,
+                backlink=hashes.get(number - 1),
+                payload_bytes=payload_bytes,
+                payload_hash=payload_hash,
+            )
+            hashes[number] = yamf_hash(encoded)
+            signed.append((encoded, hashes[number]))
+        return signed

@@ -19,6 +19,11 @@ pub fn yamf(data: &[u8]) -> Yamf {
     with_prefix(blake2b(data).as_array())
 }
 
+/// The yamf hash that `bytes` are, if they are one of the type that there is.
+pub fn parsed(bytes: &[u8]) -> Option<Yamf> {
+    bytes.try_into().ok().filter(|hash: &Yamf| hash[..2] == PREFIX)
+}
+
 fn with_prefix(digest: &[u8; 64]) -> Yamf {
     let mut hash = [0; HASH_BYTES];
     hash[..2].copy_from_slice(&PREFIX);

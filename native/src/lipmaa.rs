@@ -1,4 +1,22 @@
-//! Lipmaalinks (bamboo.md); `wire/pools.py` has the theory.
+//! Lipmaalinks (bamboo.md); `wire/pools.py` has the theory. And links of runs that are being made.
+
+use crate::hashing::Yamf;
+
+/// What an entry of a run links to: a hash that is known, or that of an entry of the same run.
+pub enum Link {
+    Known(Yamf),
+    Earlier(usize),
+}
+
+impl Link {
+    /// The hash; `earlier` tells those of the run, by index.
+    pub fn hash(&self, earlier: impl Fn(usize) -> Yamf) -> Yamf {
+        match self {
+            Link::Known(hash) => *hash,
+            Link::Earlier(index) => earlier(*index),
+        }
+    }
+}
 
 /// The spine numbers (3^k - 1) / 2 below 2^64, from k = 0 on.
 const SPINE: [u64; 42] = spine();

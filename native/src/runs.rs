@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::guard::guarded;
-use crate::hashing::{HASH_BYTES, PREFIX, Yamf, unlocked, yamf};
-use crate::lipmaa::{link_count, lipmaa};
+use crate::hashing::{HASH_BYTES, PREFIX, Yamf, parsed, unlocked, yamf};
+use crate::lipmaa::{Link, link_count, lipmaa};
 use crate::varu64;
 
 const AUTHOR_BYTES: usize = 32;
@@ -38,12 +38,6 @@ struct Linked {
     place: Place,
     lipmaalink: Option<Link>,
     backlink: Option<Link>,
-}
-
-/// A hash that is known, or that of an entry of the same run.
-enum Link {
-    Known(Yamf),
-    Earlier(usize),
 }
 
 /// What `parse_run` needs to know of a log and its peer.
@@ -76,11 +70,7 @@ fn place(request: &Request<'_>, offset: usize, with_backlink: bool) -> Option<Pl
     let mut size_at = offset + 1;
     let mut backlink = None;
     if with_backlink {
-        let given: Yamf = data.get(size_at..size_at + HASH_BYTES)?.try_into().ok()?;
-        if given[..2] != PREFIX {
-            return None;
-        }
-        backlink = Some(given);
+        backlink = Some(parsed(data.get(size_at..size_at + HASH_BYTES)?)?);
         size_at += HASH_BYTES;
     }
     let (n, hash_at) = canonical(data, size_at)?;
@@ -189,10 +179,7 @@ fn rebuilt(request: &Request<'_>, entries: &[Linked]) -> Rebuilt {
         made.encodings.extend_from_slice(&log);
         varu64::put(&mut made.encodings, entry.seq);
         for link in [&entry.lipmaalink, &entry.backlink].into_iter().flatten() {
-            match link {
-                Link::Known(hash) => made.encodings.extend_from_slice(hash),
-                Link::Earlier(index) => made.encodings.extend_from_slice(&made.hashes[*index]),
-            }
+            made.encodings.extend_from_slice(&link.hash(|index| made.hashes[index]));
         }
         made.encodings.extend_from_slice(&request.data[place.size_at..place.tail_end]);
         made.ends.push(made.encodings.len());

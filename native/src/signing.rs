@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::guard::guarded;
-use crate::hashing::{PREFIX, Yamf, yamf};
-use crate::lipmaa::lipmaa;
+use crate::hashing::{Yamf, parsed, yamf};
+use crate::lipmaa::{Link, lipmaa};
 use crate::varu64;
 
 /// What is to be signed of one entry: its links, but for the backlink, and its payload.
@@ -15,12 +15,6 @@ struct Draft {
     lipmaalink: Option<Link>,
     payload_bytes: u64,
     payload_hash: Yamf,
-}
-
-/// A hash that is known, or that of an entry of the same run.
-enum Link {
-    Known(Yamf),
-    Earlier(usize),
 }
 
 /// Where the run stands in its log.
@@ -36,7 +30,7 @@ struct Place {
 /// An encoding and its hash.
 type Objects<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
-/// Signs as `wire.signing.python_sign_run` does, with one key. The copy of it is overwritten when
+/// Signs as `wire.signing.Signer` does without it, with one key. The copy of it is overwritten when
 /// this goes away.
 #[pyclass(frozen)]
 pub struct Signer {
@@ -56,7 +50,7 @@ impl Signer {
         guarded(|| Ok(PyBytes::new(py, &self.key.sign(message).to_bytes())))
     }
 
-    /// Equals `python_sign_run`; None where anything is not as it has to be, for Python to say what.
+    /// Equals `Signer.sign_run`; None where anything is not as it has to be, for Python to say what.
     #[allow(clippy::too_many_arguments)]
     fn sign_run<'py>(
         &self,
@@ -70,7 +64,7 @@ impl Signer {
     ) -> PyResult<Option<Vec<Objects<'py>>>> {
         guarded(|| {
             let (Ok(log_id), Ok(seq)) = (log_id.extract(), seq.extract()) else { return Ok(None) };
-            let known = backlink.and_then(hash);
+            let known = backlink.and_then(parsed);
             let place = Place { log_id, seq, backlink: known, is_end };
             // Entry 1 has no backlink, and each other one has.
             if seq == 0 || (seq > 1) != known.is_some() || known.is_some() != backlink.is_some() {
@@ -87,11 +81,6 @@ impl Signer {
     }
 }
 
-/// A yamf hash of the type that there is.
-fn hash(bytes: &[u8]) -> Option<Yamf> {
-    bytes.try_into().ok().filter(|hash: &Yamf| hash[..2] == PREFIX)
-}
-
 /// What is to be signed, as Python gave it.
 fn drafts<'py>(
     place: &Place,
@@ -104,7 +93,7 @@ fn drafts<'py>(
         let Some(seq) = next else { return Ok(None) };
         let payload = payload.cast::<PyTuple>()?;
         let Ok(payload_bytes) = payload.get_item(0)?.extract() else { return Ok(None) };
-        let Some(payload_hash) = hash(payload.get_item(1)?.extract()?) else { return Ok(None) };
+        let Some(payload_hash) = parsed(payload.get_item(1)?.extract()?) else { return Ok(None) };
         let far = lipmaa(seq);
         let lipmaalink = if seq == 1 || far == seq - 1 {
             None
@@ -113,7 +102,7 @@ fn drafts<'py>(
         } else if let (true, Some(known)) = (far == place.seq - 1, place.backlink) {
             Some(Link::Known(known))
         } else {
-            let Some(known) = hash(link_of.call1((far,))?.extract()?) else { return Ok(None) };
+            let Some(known) = parsed(link_of.call1((far,))?.extract()?) else { return Ok(None) };
             Some(Link::Known(known))
         };
         made.push(Draft { lipmaalink, payload_bytes, payload_hash });
@@ -133,10 +122,8 @@ fn sign_all(key: &SigningKey, place: &Place, drafts: &[Draft]) -> Vec<(Vec<u8>, 
         encoded.extend_from_slice(&author);
         varu64::put(&mut encoded, place.log_id);
         varu64::put(&mut encoded, place.seq + index as u64);
-        match &draft.lipmaalink {
-            Some(Link::Known(hash)) => encoded.extend_from_slice(hash),
-            Some(Link::Earlier(index)) => encoded.extend_from_slice(&signed[*index].1),
-            None => {}
+        if let Some(link) = &draft.lipmaalink {
+            encoded.extend_from_slice(&link.hash(|index| signed[index].1));
         }
         if let Some(hash) = signed.last().map(|(_, hash)| hash).or(place.backlink.as_ref()) {
             encoded.extend_from_slice(hash);

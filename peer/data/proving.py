@@ -68,10 +68,11 @@ class _Sent(Struct):
     def part(self, start: int, end: int) -> "_Sent":
         """Some of them."""
         begin = self.begin + start * self.step
-        return _sent(begin, self.step, self.entries[start:end], is_new=self.is_new)
+        return _counted(begin, self.step, self.entries[start:end], is_new=self.is_new)
 
 
-def _sent(begin: int, step: int, entries: Sequence[Received], *, is_new: bool) -> _Sent:
+def _counted(begin: int, step: int, entries: Sequence[Received], *, is_new: bool) -> _Sent:
+    """Such entries, with what they take counted."""
     payload_bytes = sum([len(payload) for *_, payload in entries if payload is not None])
     memory = payload_bytes + sum([len(encoded) for _, encoded, _, _ in entries])
     return _Sent(begin, step, entries, memory, payload_bytes, is_new)
@@ -169,11 +170,11 @@ class Prover:
     ) -> None:
         """Hand over the payload at a position, of an entry that is stored or was handed over."""
         row = (entry.seq, entry.encoded, entry.hash, payload)
-        self._hand_over(request, _sent(position, 1, [row], is_new=False))
+        self._hand_over(request, _counted(position, 1, [row], is_new=False))
 
     def ingest_whole(self, request: Request, begin: int, row: Received, due_bytes: int = 0) -> None:
         """Hand over an entry that begins at position `begin`."""
-        self._hand_over(request, _sent(begin, 2, [row], is_new=True), due_bytes)
+        self._hand_over(request, _counted(begin, 2, [row], is_new=True), due_bytes)
 
     def ingest_run(self, request: Request, entries: Sequence[RunEntry]) -> None:
         """Hand over entries with their payloads, the first of which begins at our cursor."""
@@ -199,7 +200,7 @@ class Prover:
         begin = request.incoming.position
         for start in range(0, len(entries), INGEST_ENTRIES_MAX):
             some = entries[start : start + INGEST_ENTRIES_MAX]
-            self._hand_over(request, _sent(begin + start * step, step, some, is_new=is_new))
+            self._hand_over(request, _counted(begin + start * step, step, some, is_new=is_new))
 
     def _hand_over(self, request: Request, sent: _Sent, due_bytes: int = 0) -> None:
         booked = self._sent.get(request.ident)
@@ -273,8 +274,8 @@ class Prover:
         if booked is None:
             return None
         request, sent = booked
-        pending = request.incoming.pending
         done = _take_first(request, sent, entries)
+        pending = request.incoming.pending
         for each in done:
             self.in_flight_bytes -= each.memory_bytes
             if proved:
@@ -479,10 +480,10 @@ def _take_first(request: Request, sent: deque[_Sent], entries: int) -> list[_Sen
             rest = first.part(entries, count)
             sent.appendleft(rest)
             incoming = request.incoming
-            for begin in list(incoming.pending):
-                # All anew: they stand in the order of their positions.
-                del incoming.pending[begin]
-                incoming.pending[rest.begin if begin == first.begin else begin] = None
+            # All anew: they stand in the order of their positions.
+            incoming.pending = {
+                rest.begin if begin == first.begin else begin: None for begin in incoming.pending
+            }
             first, count = first.part(0, entries), entries
         done.append(first)
         entries -= count

@@ -1,7 +1,6 @@
 """Own entries, signed in runs, with the native core and without it."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import chain, pairwise
 
 import pytest
@@ -22,13 +21,13 @@ from wire import (
     verify_links,
     yamf_hash,
 )
-from wire.signing import Payload, Signed, python_sign_run
+from wire.signing import Payload, Signed
 
 KEY = SigningKey(b"k" * 32)
 EMPTY = (0, yamf_hash(b""))
 
 SignRun = Callable[..., list[Signed]]
-WAYS = [pytest.param(partial(python_sign_run, KEY), id="python")]
+WAYS = [pytest.param(Signer(KEY, None).sign_run, id="python")]
 if NATIVE is not None:
     WAYS.append(pytest.param(Signer(KEY).sign_run, id="native"))
 
@@ -100,8 +99,8 @@ def test_the_native_core_signs_as_libsodium_does(
     # What follows the two is nobody's business.
     hashed: list[Payload] = [(size, yamf_hash(data), data, None) for size, data in payloads]
     ours, python = (
-        sign(log_id, seq, backlink(seq), hashed, hash_of, is_end=is_end)
-        for sign in (Signer(key).sign_run, partial(python_sign_run, key))
+        signer.sign_run(log_id, seq, backlink(seq), hashed, hash_of, is_end=is_end)
+        for signer in (Signer(key), Signer(key, None))
     )
     assert ours == python
 

@@ -33,7 +33,7 @@ from .worker_process import Ticket
 GROUP_ENTRIES: Final = 256
 GROUP_ENTRIES_MAX: Final = 1024
 GROUP_WAIT_S: Final = 0.02
-TURN_ENTRIES: Final = 32
+TURN_ENTRIES: Final = INGEST_ENTRIES_MAX
 """What a session may put into a batch before it is the next one's turn."""
 ENTRY_S: Final = 30e-6
 """What an entry costs, signature and row, as it is charged. Seconds; only its proportion to what is
@@ -90,7 +90,7 @@ class Ingestion:
         for request, of_request in groupby(items, _request_of):
             some = list(of_request)
             handed = port.handed(request, some[0].log)
-            handed.entries += sum(map(_entries_in, some))
+            handed.entries += sum(len(item.entries) for item in some)
             self._line.put(port.account, *((handed, item) for item in some))
         self._go_on()
 
@@ -233,10 +233,6 @@ class Ingestion:
         if groups := grouped(checked):
             self._committing = True
             self._commit(groups, self._stored)
-
-
-def _entries_in(item: IngestItem) -> int:
-    return len(item.entries)
 
 
 def _size(pending: Pending) -> int:
