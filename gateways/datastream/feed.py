@@ -124,9 +124,10 @@ class Feed:
             (_, lowest), (later, _), *rest = self._cuts
             self._cuts = [(later, lowest), *rest]
 
-    async def wait(self) -> None:
-        """Returns once the stream has changed."""
-        await self._changed.park()
+    async def wait_behind(self, state: State | None) -> None:
+        """Returns once the stream is in another state than this one, which it may be by now."""
+        while self.state == state:
+            await self._changed.park()
 
     def check(self, cuts: int, number: int) -> int:
         """Raises WentBack if the stream went behind `number` since `cuts`; the cuts now."""

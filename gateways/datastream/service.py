@@ -115,7 +115,8 @@ class DataStreamServer(Running):
             if not said and state is not None:
                 said = True
                 self._observer({"event": "waiting", "reason": await self._why_waiting(feed, state)})
-            await feed.wait()
+            # It may have come while that was asked.
+            await feed.wait_behind(state)
 
     async def _why_waiting(self, feed: Feed, state: State) -> str:
         try:
@@ -141,8 +142,7 @@ class DataStreamServer(Running):
                 log.warning("%s is broken: %s", self._key, state.why_broken)
                 self._observer({"event": "broken", "reason": state.why_broken})
             await trio.sleep(POSITION_EVERY_S)
-            while feed.state == state:
-                await feed.wait()
+            await feed.wait_behind(state)
 
     def _converse(self, stream: trio.SocketStream, _: str) -> "_Conversation":
         return _Conversation(self.feed, stream, self._write_timeout_s, self._inactivity_timeout_s)

@@ -8,6 +8,8 @@ import pytest
 import trio
 
 from gateways.datastream import DataStreamServer, NotAStream
+from gateways.datastream.feed import Feed
+from gateways.datastream.logs import State
 from logstore import Store
 
 from .streams import VECTORS, Model, data_of, declare, raw
@@ -235,6 +237,25 @@ async def test_who_is_silent_or_does_not_finish_is_let_go(sent: bytes) -> None:
             assert await is_closed(silent)
             await trio.to_thread.run_sync(store.append, [raw(3, 1, b"later")])
             assert await receive(streaming, 33) == OK + raw(3, 1, b"later")
+
+
+async def test_a_declaration_that_comes_while_it_is_asked_why_there_is_none_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask = DataStreamServer._why_waiting
+
+    async def ask_long(server: DataStreamServer, feed: Feed, state: State) -> str:
+        reason = await ask(server, feed, state)
+        declare(store)
+        await feed.refresh()
+        return reason
+
+    monkeypatch.setattr(DataStreamServer, "_why_waiting", ask_long)
+    events: list[object] = []
+    with trio.fail_after(PATIENCE_S), Store.memory() as store:
+        async with served(store, observer=events.append):
+            found = [event["event"] for event in events if isinstance(event, dict)]
+        assert found[:2] == ["waiting", "listening"]
 
 
 async def test_what_is_no_stream_is_not_served() -> None:
