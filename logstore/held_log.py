@@ -35,9 +35,9 @@ class HeldLog:
         *,
         lacks_any: bool,
     ) -> None:
-        """`lacks_any`: whether there are payloads of it that may be asked for."""
         self._database = database
-        self._lacks_any = lacks_any
+        self.lacks_any = lacks_any
+        """Whether there are payloads of it that may be asked for."""
         self._row = row
         self._author = author
         self._system = system
@@ -59,7 +59,7 @@ class HeldLog:
         self, from_seq: int = 1, *, sizes: tuple[int, int] = (0, U64_MAX), limit: int
     ) -> list[int]:
         """`Store.missing_payloads` of this log."""
-        if not (self._row.newest and self._lacks_any):
+        if not (self._row.newest and self.lacks_any):
             return []
         now_us = self._system.now_us()
         with self._database.read() as db:

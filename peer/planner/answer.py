@@ -103,8 +103,9 @@ def answer(
 ) -> Answer:
     """Decide on a proposal of the other side.
 
-    `view` must hold the hash and, as `entry`, the encoding of `link_target`, and its runs begin at
-    or before the start, as does what it names as missing if the range begins inside a payload.
+    `view` must hold the hash of `link_target`, and as `entry` its encoding if that hash contradicts
+    the proposal or the range begins inside a payload, and its runs begin at or before the start, as
+    does what it names as missing in the latter case.
     `serve`: what is held is given out; where it is not, what brings something is confirmed all the
     same. `newest`: the newest entry that is known of. `coming`: what requests in force bring.
     `bounded`: an open range is confirmed only up to what is held now. Raises Violation if the
@@ -202,12 +203,16 @@ def obstacle(proposal: Propose, view: LogView) -> Cancel | None:
     if last_possible(view) < start:
         # A fork without its proof, or what the author has made invalid: there is nothing to show.
         return Cancel(number, CancelReason.NOT_WANTED)
-    target = link_target(proposal)
-    if target is not None and proposal.starting_hash is not None:
-        held = view.hashes.get(target)
-        if held is not None and held != proposal.starting_hash and view.entry is not None:
-            return Cancel(number, CancelReason.HASH_MISMATCH, entries=(view.entry.encoded,))
+    if contradicts(proposal, view) and view.entry is not None:
+        return Cancel(number, CancelReason.HASH_MISMATCH, entries=(view.entry.encoded,))
     return None
+
+
+def contradicts(proposal: Propose, view: LogView) -> bool:
+    """Whether the expected starting hash is that of another history than the one held here."""
+    if proposal.starting_hash is None or (target := link_target(proposal)) is None:
+        return False
+    return view.hashes.get(target, proposal.starting_hash) != proposal.starting_hash
 
 
 def _judge_offset(proposal: Propose, view: LogView) -> None:
@@ -284,7 +289,7 @@ def _serve(
     more = any(first > run_last for first, _ in view.runs) or not view.runs_complete
     if proposal.end is None and more and is_pool_of_later(view, proposal.start, run_last):
         # It comes with what is offered.
-        return _refuse(proposal, take_over=wants.is_wanted, unserved=_asked(proposal))
+        return _leave_to_us(proposal, wants)
     if last <= run_last or until or more or proposal.payloads_only:
         return _confirm(proposal, view, min(last, run_last))
     missing = _missing(proposal, view, wants, newest)
@@ -310,27 +315,30 @@ def _go_on_behind(
     proposal: Propose, view: LogView, wants: Wants, *, newest: int, bounded: bool
 ) -> Answer:
     """The start is not held: it may still come from there, or to both sides."""
-    wanted = wants.is_wanted
-    refusal = _refuse(proposal, take_over=wanted, unserved=_asked(proposal))
     start, target = proposal.start, link_target(proposal)
     # With something held behind the start our cursor would stand before a gap from the beginning:
     # refused, it is offered that. A sync moves the log by itself (`bounded`).
     more = any(first > start for first, _ in view.runs) or view.newest > start
     if more or bounded:
-        return refusal
+        return _leave_to_us(proposal, wants)
     # Who confirms a range has to hold the pool of its start, or ask for it (section 8).
     if target is not None and target not in view.hashes:
-        return refusal
+        return _leave_to_us(proposal, wants)
     # What is wanted before the start is asked for with the rest, from where we stand (section 10).
     if view.newest + 1 < start and meet(wants.ranges(newest), ((view.newest + 1, start - 1),)):
-        return refusal
+        return _leave_to_us(proposal, wants)
     missing = _missing(proposal, view, wants, newest)
     # Who listens too: where the other side has ended its request to ask itself, it may not repeat
     # that (section 6, 128), and would hear nothing more.
     watches = wants.follows and view.newest == start - 1 and not wants.followed(newest)
     if watches or (missing and missing[0][0] == start):
         return _confirm_tail(proposal, view, wants, start, newest, missing)
-    return refusal
+    return _leave_to_us(proposal, wants)
+
+
+def _leave_to_us(proposal: Propose, wants: Wants) -> Answer:
+    """Refused: we ask for what we want of it ourselves, and offer what is held of it."""
+    return _refuse(proposal, take_over=wants.is_wanted, unserved=_asked(proposal))
 
 
 def _take_offer(

@@ -371,6 +371,8 @@ def pool_of(ask: Ask, hashes: Mapping[int, bytes]) -> Ranges:
     if ask.offset is not None:
         return ()
     lower_info = lower_info_of(ask.start, hashes)
+    if lower_info == ask.start:
+        return ()
     return union((n, n) for n in lower_pool(ask.start) if lower_info <= n < ask.start)
 
 

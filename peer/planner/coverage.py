@@ -59,13 +59,16 @@ def _agreed(request: Request) -> Sequence:
 
 def coming(requests: Iterable[Request]) -> Ranges:
     """What requests bring us, or ask for, the members of their pools included."""
-    return union(
-        *(
-            entries(_agreed(request), request.lowest_end())
-            for request in requests
-            if takes(request) and not (request.proposal.payloads_only or _is_over(request))
-        )
-    )
+    return union(*map(_coming, filter(_brings_entries, requests)))
+
+
+def _brings_entries(request: Request) -> bool:
+    is_of_payloads = request.proposal.payloads_only
+    return not is_of_payloads and takes(request) and not _is_over(request)
+
+
+def _coming(request: Request) -> Ranges:
+    return entries(_agreed(request), request.lowest_end())
 
 
 def bodies(requests: Iterable[Request]) -> Ranges:
@@ -96,7 +99,10 @@ def _is_over(request: Request) -> bool:
 
 def is_coming(seq: int, requests: Iterable[Request]) -> bool:
     """Whether an entry comes here, or is to come: the other side may wait for it too."""
-    return range_with(coming(requests), seq) is not None
+    for request in requests:
+        if _brings_entries(request) and range_with(_coming(request), seq) is not None:
+            return True
+    return False
 
 
 _ENDINGS = (CancelReason.COMPLETE, CancelReason.YOU_CANCELLED, CancelReason.LOG_ENDED)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from peer.protocol.events import Interests
 from peer.protocol.request import OPEN_END, Request
 from peer.protocol.sequence import Sequence
-from wire import Adjust, Cancel, CancelReason, Eagerness, LogKey
+from wire import U64_MAX, Adjust, Cancel, CancelReason, Eagerness, LogKey
 
 from .asks import AskKind
 from .peer_log import PeerLog
@@ -51,6 +51,9 @@ def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Chang
     base = request.base
     if base is None or base.path is not None or base.per_entry == 1:
         return KEEP
+    if wants.is_all and _asks_for_all(request):
+        # As nearly all requests.
+        return KEEP
     if request.ours and wants.is_sparse and _is_payload_of_path(request, base, wants, newest):
         return KEEP
     at, last = _ahead(request, base)
@@ -61,6 +64,13 @@ def change(request: Request, wants: Wants, newest: int, *, serve: bool) -> Chang
         follows = last == OPEN_END and meet(wants.followed(newest), ((at, last),))
         return CANCEL if follows else KEEP
     return _narrowed(request, wants, newest, (at, last), serve=serve)
+
+
+def _asks_for_all(request: Request) -> bool:
+    """Whether every payload of its entries is to come, as the proposal or confirmation has said."""
+    interest = request.our_interest
+    is_limited = interest.min_bytes > 0 or interest.max_bytes < U64_MAX
+    return interest.eagerness is Eagerness.ALL and not is_limited
 
 
 def _narrowed(

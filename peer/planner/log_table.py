@@ -54,6 +54,17 @@ class LogTable(MutableMapping[LogKey, Value]):
     def __contains__(self, log: object) -> bool:
         return isinstance(log, LogKey) and self._find(log)[1]
 
+    def take(self, log: LogKey) -> Value | None:
+        """Removes the log and returns its value; None if it is not there.
+
+        As of nearly all that are asked for: `pop` finds that out by an exception.
+        """
+        place, is_there = self._find(log)
+        if not is_there:
+            return None
+        del self._logs[place]
+        return self._values.pop(place)
+
     def __iter__(self) -> Iterator[LogKey]:
         return iter(self._logs)
 

@@ -73,7 +73,8 @@ class Outcomes:
         if ask is None:
             return
         was_incomplete = ask.incomplete
-        known.asks[request] = replace(ask, incomplete=False)
+        if was_incomplete:
+            known.asks[request] = replace(ask, incomplete=False)
         if ask.kind is AskKind.PAYLOADS:
             return
         if ask.kind is AskKind.PROBE and request.base is not None:

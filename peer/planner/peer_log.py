@@ -15,7 +15,7 @@ A peer may be offered hundreds of thousands of logs that it has no use for. Of o
 altogether no `PeerLog` is kept but a `Closed`, which all that are alike share (`PeerLogs`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -106,7 +106,8 @@ class PeerLog(Struct):
     @property
     def reach(self) -> int:
         """The newest entry that the other side is known to hold."""
-        return max(self.newest or 0, self.theirs.behind, *(last for _, last in self.offered))
+        told = max(self.newest or 0, self.theirs.behind)
+        return max(told, self.offered[-1][1]) if self.offered else told
 
     @property
     def may_hold_payloads(self) -> bool:
@@ -125,11 +126,14 @@ class PeerLog(Struct):
     def peer(self, coming_here: Ranges, now: float) -> TheirPart:
         """What `asks.plan` takes."""
         rests = self.rests.left_alone
+        holds = union(self.offered, self.in_step)
+        if not self.rests.any_noted(self.log):
+            return TheirPart(self.newest, holds, coming=coming_here, offered=self.offered)
         path = max((last for _, last in rests(self.log, Kind.PATH, now)), default=0)
         watched = max((last for _, last in rests(self.log, Kind.WATCH, now)), default=0)
         return TheirPart(
             self.newest,
-            union(self.offered, self.in_step),
+            holds,
             rests(self.log, Kind.RANGE, now),
             coming_here,
             # It may have an end now, or a fork, and a path that leads there was not refused.
@@ -152,21 +156,26 @@ class PeerLog(Struct):
         # An offer is mostly the answer to what we asked for in vain: it tells what is there, not
         # that more is wanted. Who probes wants a number, and would refuse again what it refused.
         tells_little = is_offer(proposal) or is_probe(proposal)
+        further = proposal.start > self.heard_up_to and not tells_little
+        if self.rests.any_noted(self.log):
+            self._lift(proposal, now, is_further=further, late=late)
+        if further:
+            self.heard_up_to = proposal.start
+        if not (proposal.sparse or proposal.payloads_only):
+            self._hear(proposal, requests)
+        return before != (self.offered, self.heard_up_to)
+
+    def _lift(self, proposal: Propose, now: float, *, is_further: bool, late: bool) -> None:
+        """What came to nothing before a proposal of the other side may not do so behind it."""
         if not late:
-            further = proposal.start > self.heard_up_to and not tells_little
             # What it offers now is what it holds, though it may have refused it until now.
             told = (proposal.end or 0) if is_offer(proposal) else 0
             exists = max(self.reach, self.planned.height, told)
-            self.rests.lift_by_their_proposal(self.log, now, exists, is_further=further)
+            self.rests.lift_by_their_proposal(self.log, now, exists, is_further=is_further)
         if not asks_for_payloads(proposal):
             # It may hold more than when it ended what it told. Who only lacks payloads of what it
             # holds does not, and asks for one after the other.
             self.rests.lift(self.log, Kind.WATCH)
-        if not tells_little:
-            self.heard_up_to = max(self.heard_up_to, proposal.start)
-        if not (proposal.sparse or proposal.payloads_only):
-            self._hear(proposal, requests)
-        return before != (self.offered, self.heard_up_to)
 
     def _hear(self, proposal: Propose, requests: Iterable[Request]) -> None:
         first = proposal.start
@@ -372,7 +381,9 @@ class PeerLog(Struct):
 
     # What to ask
 
-    def not_twice(self, asks: Iterable[Ask], requests: Iterable[Request], now: float) -> list[Ask]:
+    def not_twice(
+        self, asks: Iterable[Ask], requests: Collection[Request], now: float
+    ) -> list[Ask]:
         """Without what is asked already, or was proposed and withdrawn by the other side.
 
         One request of these kinds is enough, wherever it begins. Of what was withdrawn is left what
@@ -382,6 +393,8 @@ class PeerLog(Struct):
         # A range that is asked for counts as coming, and so is not planned; these bring nothing.
         once = {ask.kind for ask in self.asks.values()} & {AskKind.PROBE, AskKind.WATCH}
         withdrawn = self.rests.withdrawn(self.log, now)
+        if not (once or withdrawn or requests):
+            return list(asks)
         told_from = min(
             (each.proposal.start for each in requests if covers(each)), default=OPEN_END
         )
@@ -474,7 +487,7 @@ class PeerLogs:
 
     def opened(self, log: LogKey, now: float) -> PeerLog | None:
         """What is known of a log, to be changed; None if it has never been heard of."""
-        closed = self._closed.pop(log, None)
+        closed = self._closed.take(log)
         if closed is not None:
             known = self.add(log, closed.wants)
             # As it was when it was closed (`close`); only refusals in a row begin with one again.

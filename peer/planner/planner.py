@@ -200,8 +200,7 @@ class Planner:
         if known is None:
             self._shared.unheard.add(request)
         elif known.heard(request.proposal, self._actions.requests_of(log), now):
-            for kind in (Kind.PAYLOAD, Kind.RANGE):
-                self._rests.hurry(log, kind, now + self._config.look_again_s)
+            self._rests.hurry(log, (Kind.PAYLOAD, Kind.RANGE), now + self._config.look_again_s)
         self._answers.propose(request, self._done)
 
     def not_taken_in(self, request: Request) -> None:
@@ -235,7 +234,7 @@ class Planner:
 
     def answered(self, request: Request, view: LogView, answer: Answer, since: Mark) -> None:
         """We answered a proposal of the other side. `since`: when the view was asked for."""
-        log, now = request.log, self._actions.now
+        log = request.log
         if self._done is not None and request.active:
             # It takes what is held here, and a sync that ended now would cut it off.
             self._done.serving.add(request)
@@ -250,16 +249,21 @@ class Planner:
         self._hear_late(request, known)
         self._actions.note_holds(log, known.reach, view.newest_whole)
         known.planned.stop = last_possible(view)
-        # Told or not, it asks again: it may not have kept what it got, or did not want the log when
-        # it was told. Who asks for the first time may have sent that before our offer arrived. In a
-        # sync there may be no second time.
-        again = answer.unserved if self._done else meet(answer.unserved, known.unserved)
-        self._rests.lift_told_again(log, again, now)
-        self._rests.lift_declined(log, answer.unserved)
-        known.asks_in_vain(answer.unserved)
+        if answer.unserved:
+            self._asked_in_vain(log, known, answer.unserved)
         known.keeps_in_step(request.proposal, view, self._actions.requests_of(log))
         if self._leads_to_more(request, view, answer, known, since, is_owed=owed):
             self._turns.mark(log)
+
+    def _asked_in_vain(self, log: LogKey, known: PeerLog, unserved: Ranges) -> None:
+        """The other side asks for entries that it cannot have in that way."""
+        # Told or not, it asks again: it may not have kept what it got, or did not want the log when
+        # it was told. Who asks for the first time may have sent that before our offer arrived. In a
+        # sync there may be no second time.
+        again = unserved if self._done else meet(unserved, known.unserved)
+        self._rests.lift_told_again(log, again, self._actions.now)
+        self._rests.lift_declined(log, unserved)
+        known.asks_in_vain(unserved)
 
     def _leads_to_more(
         self,
@@ -275,8 +279,8 @@ class Planner:
         log = request.log
         # Of a log that nobody here knew of nothing is asked yet. Where theirs brings all that is
         # new, what it leaves out is found below: a look at each of thousands in step finds nothing.
-        is_new = self._shared.plans(log) and not known.spoken
-        is_new = is_new and not (request.active and covers(request))
+        is_covered = request.active and covers(request)
+        is_new = not (is_covered or known.spoken) and self._shared.plans(log)
         look = (bool(answer.unserved) and is_owed) or is_new
         if answer.take_over:
             # It was refused so that we ask for what we need, and is not to propose that again

@@ -68,8 +68,9 @@ class Progress:
     def coming(self, log: LogKey, since: Mark) -> Ranges:
         """The entries that are coming, or have come since a moment."""
         alive = self._requests_of(log)
-        over = (request for request in (*since, *self._over.get(log, ())) if request not in alive)
-        return union(coming(alive), *map(_entries_passed, over))
+        over = [request for request in (*since, *self._over.get(log, ())) if request not in alive]
+        came = coming(alive)
+        return union(came, *map(_entries_passed, over)) if over else came
 
     def payloads_coming(self, log: LogKey, since: Mark) -> Ranges:
         """The entries whose payloads are coming, or may have come since a moment."""

@@ -295,11 +295,11 @@ class Decider:
     def _cut_at_gaps(self, view: LogView, known: PeerLog, newest: int, look: Look) -> None:
         """End what stands before a gap that nobody has filled for a while."""
         log, config, now = view.log, self._config, self._actions.now
-        wanted = known.wants.ranges(max(view.newest, newest))
-        patience = (config.stalled_after_s, config.look_again_s)
         requests = list(self._actions.requests_of(log))
         if not requests:
             return
+        wanted = known.wants.ranges(max(view.newest, newest))
+        patience = (config.stalled_after_s, config.look_again_s)
         due, at = due_cuts(requests, view, look.runs_from, wanted, patience, now)
         if at is not None:
             self._rests.look_at(log, at)

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable
-from itertools import chain
 
 from peer.protocol.request import OPEN_END
 
@@ -16,7 +15,7 @@ EVERYTHING: Ranges = ((1, OPEN_END),)
 
 def union(*sets: Iterable[Range]) -> Ranges:
     """What is in any of them; the ranges may come in any order and overlap."""
-    given = list(chain.from_iterable(sets))
+    given = [each for ranges in sets for each in ranges]
     if len(given) < 2:
         return tuple(given)
     joined: list[Range] = []
@@ -60,20 +59,25 @@ def meet(one: Ranges, other: Ranges) -> Ranges:
     both: list[Range] = []
     here = there = 0
     while here < len(one) and there < len(other):
-        first = max(one[here][0], other[there][0])
-        last = min(one[here][1], other[there][1])
-        if first <= last:
-            both.append((first, last))
-        if one[here][1] < other[there][1]:
+        first, last = one[here]
+        begin, end = other[there]
+        if last < end:
             here += 1
         else:
             there += 1
+            last = end
+        first = max(first, begin)
+        if first <= last:
+            both.append((first, last))
     return tuple(both)
 
 
 def range_with(ranges: Iterable[Range], seq: int) -> Range | None:
     """The range that a seqnum is in."""
-    return next(((first, last) for first, last in ranges if first <= seq <= last), None)
+    for found in ranges:
+        if found[0] <= seq <= found[1]:
+            return found
+    return None
 
 
 def first_of(ranges: Ranges, count: int) -> Ranges:

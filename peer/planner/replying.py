@@ -28,7 +28,16 @@ from peer.protocol.request import OPEN_END, Request
 from wire import Cancel, CancelReason, Eagerness, LogKey
 
 from .actions import Actions
-from .answer import Answer, answer, is_late_offer, is_offer, link_target, obstacle, offered_payloads
+from .answer import (
+    Answer,
+    answer,
+    contradicts,
+    is_late_offer,
+    is_offer,
+    link_target,
+    obstacle,
+    offered_payloads,
+)
 from .coverage import bodies
 from .done import Done
 from .payloads import NAMED_MAX
@@ -55,6 +64,9 @@ class AnswerListener(Protocol):
 
 
 _LISTENS = Wants(listens=True)
+_WANTED_MAX = 512
+"""As many proposals as a peer may leave unanswered. It may name as many logs as there are numbers.
+"""
 
 
 @lru_cache(maxsize=256)
@@ -84,9 +96,12 @@ class Answers:
         self._listener = listener
         self._bounded = bounded
         self._new_logs = new_logs
-        self._latest: tuple[LogKey, Interests, Wants] | None = None
-        """What was wanted of the log that was asked about last: of one that is answered, or has its
-        turn, that is asked five times."""
+        self._wanted: dict[LogKey, Wants] = {}
+        """What is wanted of the logs that were asked about last: of one that is answered, or has
+        its turn, that is asked six times, and of hundreds at once..."""
+        self._wanted_before: dict[LogKey, Wants] = {}
+        """... and of those that were asked about before them."""
+        self._wanted_by = self.interests
         self._taken_in: set[LogKey] = set()
         """Logs for which there was room, and of which perhaps nothing is held yet."""
         self._declined: dict[LogKey, int] = {}
@@ -99,13 +114,17 @@ class Answers:
 
     def wants_of(self, log: LogKey) -> Wants:
         """What of a log is wanted."""
-        interests, latest = self.interests, self._latest
-        if latest is not None and latest[0] is log and latest[1] is interests:
-            return latest[2]
+        if self._wanted_by is not self.interests:
+            self._wanted_by, self._wanted, self._wanted_before = self.interests, {}, {}
+        known = self._wanted.get(log) or self._wanted_before.get(log)
+        if known is not None:
+            return known
         wants = self._wants_of(log)
-        if interests.scope is None:
+        if self.interests.scope is None:
             # What a scope allows may follow from what happens meanwhile.
-            self._latest = (log, interests, wants)
+            if len(self._wanted) >= _WANTED_MAX:
+                self._wanted, self._wanted_before = {}, self._wanted
+            self._wanted[log] = wants
         return wants
 
     def _wants_of(self, log: LogKey) -> Wants:
@@ -196,37 +215,48 @@ class Answers:
         if not self.interests.concerns(log):
             self._answer(request, {}, LogView(log))
             return
+        # Of the entry that it links to most answers need the hash alone, and to read and check all
+        # of it took more than a third of a look-up. Into a payload its size is needed.
+        self._look(request, done, with_entry=request.proposal.offset is not None)
+
+    def _look(self, request: Request, done: Done | None, *, with_entry: bool) -> None:
+        log, proposal = request.log, request.proposal
         if done is not None:
             done.answers_due.add(request)
-        target = link_target(request.proposal)
+        target = link_target(proposal)
         wants = self.wants_of(log)
         smallest, largest = wants.payload_limits
-        late = is_late_offer(request.proposal)
-        inside = late or request.proposal.offset is not None
+        late = is_late_offer(proposal)
+        inside = late or proposal.offset is not None
         wanted = LookUp(
             0,
             log,
             () if target is None else (target,),
-            target,
-            missing_above=request.proposal.start - 1 if inside else 0,
+            target if with_entry else None,
+            missing_above=proposal.start - 1 if inside else 0,
             min_bytes=smallest,
             max_bytes=largest,
             any_size=wants.fetches if late else (),
             leave_arriving=late,
-            runs_from=request.proposal.start,
+            runs_from=proposal.start,
             missing_max=NAMED_MAX if late else MISSING_NAMED,
+            tail_hashes=False,
         )
         since = self._progress.now(log)
 
         def looked(view: LogView) -> None:
             if done is not None:
                 done.answers_due.discard(request)
-            if self.wants_of(log) == wants:
-                self._answer(request, since, view)
-            else:
+            if self.wants_of(log) != wants:
                 # Of what nobody wanted a view names no payload as missing. Taken for an answer it
                 # would say that nothing is, and the log would not be looked at again.
                 self.propose(request, done)
+                return
+            if not with_entry and contradicts(proposal, view):
+                # With the entry that shows it.
+                self._look(request, done, with_entry=True)
+                return
+            self._answer(request, since, view)
 
         self._actions.look_up(wanted, looked)
 

@@ -29,7 +29,7 @@ It is not for what is under way (a request), nor for what was said once and is t
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from enum import Enum, auto
 from typing import Final
 
@@ -226,6 +226,10 @@ class Rests:
     def _ranges(self, log: LogKey, kind: Kind, outcome: Outcome) -> Ranges:
         row = self._row(log, kind, outcome)
         return () if row is None else row.ranges
+
+    def any_noted(self, log: LogKey) -> bool:
+        """Whether anything of a log has come to nothing, or was told: of nearly all nothing has."""
+        return bool(self._rows.get(log))
 
     def __contains__(self, log: LogKey) -> bool:
         """Whether a rest of this log ends at some time."""
@@ -461,10 +465,10 @@ class Rests:
             if of is kind:
                 row.ranges, row.allowed = minus(row.ranges, ranges), minus(row.allowed, ranges)
 
-    def hurry(self, log: LogKey, kind: Kind, at: float) -> None:
-        """Rests of a kind that end by themselves do so then, if not before."""
+    def hurry(self, log: LogKey, kinds: Container[Kind], at: float) -> None:
+        """Rests of these kinds that end by themselves do so then, if not before."""
         for (of, _), row in self._rows.get(log, {}).items():
-            if of is kind and at < row.until < math.inf:
+            if of in kinds and at < row.until < math.inf:
                 row.until = at
                 self._schedule(log, at)
 

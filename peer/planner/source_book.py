@@ -35,7 +35,7 @@ It is not for what a session asks for in its requests (proposals.py, which asks 
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import Final
+from typing import ClassVar, Final
 
 from peer.protocol.events import SourceChanged
 from peer.protocol.notices import Arriving, FetchEnded, Notice, PayloadsReceived, PeerHolds
@@ -72,6 +72,9 @@ end, whatever it is that this host waits for."""
 
 class SourceBook:
     """Who fetches what, of all sessions of a node."""
+
+    touched_by: ClassVar = (Arriving, PayloadsReceived, PeerHolds, FetchEnded)
+    """The notices that `took` takes. Most are others."""
 
     def __init__(self) -> None:
         self._logs: dict[LogKey, SourceLog] = {}
@@ -141,8 +144,7 @@ class SourceBook:
         """A notice of a session."""
         if isinstance(notice, Arriving):
             seat.came(notice.data_bytes, now)
-        touches = Arriving | PayloadsReceived | PeerHolds | FetchEnded
-        if not isinstance(notice, touches) or (state := self._logs.get(notice.log)) is None:
+        if not isinstance(notice, self.touched_by) or (state := self._logs.get(notice.log)) is None:
             return
         match notice:
             case Arriving():

@@ -305,16 +305,17 @@ class Turns:
             self.mark(log, first=True)
             return
         known.planned.wants, known.planned.stop = self._shared.wants_of(log), last_possible(view)
-        if self._shared.newest_of(log) < newest:
+        theirs = self._shared.newest_of(log)
+        if theirs < newest:
             # The look-up was for the latest ones of a log that was taken to be longer.
             self.mark(log)
         further = None
         if look.fork_range is not None:
             asks = [comparison_of(look.fork_range)]
         elif self._rests.is_left_alone(log, Kind.LOG, self._actions.now):
-            asks = self._decider.at_rest(view, known, self._shared.newest_of(log), look, since)
+            asks = self._decider.at_rest(view, known, theirs, look, since)
         else:
-            decision = self._decider.decide(view, known, self._shared.newest_of(log), look, since)
+            decision = self._decider.decide(view, known, theirs, look, since)
             asks, further = decision.asks, decision.further
         asks = asks or self._told_again(view)
         needed = [*asks, *self.forking.to_tell(view, known)]
@@ -405,7 +406,8 @@ class Turns:
 
     def _pool_coming(self, ask: Ask, view: LogView, since: Mark) -> Ranges:
         """What of the pool that a proposal would ask for is coming."""
-        return meet(pool_of(ask, view.hashes), self._progress.coming(view.log, since))
+        pool = pool_of(ask, view.hashes)
+        return meet(pool, self._progress.coming(view.log, since)) if pool else ()
 
     @staticmethod
     def _has_hash(ask: Ask, view: LogView) -> bool:

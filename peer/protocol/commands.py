@@ -54,6 +54,8 @@ class LookUp(Struct, frozen=True):
     """`LogView.arrived` is what came behind this place in the store's change feed..."""
     arrived_among: tuple[tuple[int, int], ...] = ()
     """... of these entries: ranges, ascending, both ends included."""
+    tail_hashes: bool = True
+    """Beside `hashes_of` those are wanted that a proposal names which goes on behind `height`."""
 
 
 class ReadEntries(Struct, frozen=True):

@@ -318,8 +318,9 @@ class Interests(Struct, frozen=True):
         return log in self.own or log.author == self.author
 
     def _is_followed(self, log: LogKey) -> bool:
-        named = log in self.logs or log in self.own
-        return self.everything or named or log.author in self.authors or log.author == self.author
+        if self.everything or log in self.logs or log in self.own:
+            return True
+        return log.author in self.authors or log.author == self.author
 
     def _is_asked_for(self, log: LogKey) -> bool:
         return self._is_followed(log) or log in self.fetches

@@ -121,7 +121,7 @@ def sequence_of(proposal: Propose, end: int | None, upper_info: int | None) -> S
     lower: tuple[int, ...] = ()
     upper: tuple[int, ...] = ()
     if not proposal.payloads_only:
-        if proposal.lower_info is not None:
+        if proposal.lower_info is not None and proposal.lower_info < start:
             pool = lower_pool(start)
             lower = tuple(n for n in reversed(pool) if proposal.lower_info <= n < start)
         if end is not None and upper_info is not None and upper_info > end:

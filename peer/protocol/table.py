@@ -100,6 +100,8 @@ class RequestTable:
         """Proposals that the other side may still send."""
         self.credit_owed = 0
         """Credit for refused proposals that goes back slowly."""
+        self._granted = 0
+        """Credit that is given from the next bytes on: most turns give it for many requests."""
         self._kept_credit: int | None = None
         """Credit that goes back once the other side reads on, if it leaves so much of what we say
         unread that it may not ask for more."""
@@ -123,6 +125,10 @@ class RequestTable:
 
     def take_bytes(self) -> bytes:
         """The control bytes to send, in order; they are not kept."""
+        if self._granted:
+            # One message for all of a turn, where each answer had one of its own.
+            units, self._granted = self._granted, 0
+            self._send(Grant(units))
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -479,7 +485,7 @@ class RequestTable:
             self._kept_credit += units
             return
         self.their_credit += units
-        self._send(Grant(units))
+        self._granted += units
 
     def _log_of(self, message: ControlMessage) -> LogKey | None:
         if isinstance(message, Grant | Propose):

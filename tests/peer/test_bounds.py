@@ -265,7 +265,7 @@ def test_credit_for_refused_proposals_comes_back_slowly() -> None:
         peer.control(propose(number), cancel(number))
         peer.sent()
         peer.data(encode_request_cancelled(number))
-    assert peer.messages()[0] == Grant(64)
+    assert [m for m in peer.messages() if isinstance(m, Grant)] == [Grant(64)]
     assert not [m for m in peer.messages() if isinstance(m, Grant)]
     peer.wait(0.05)
     assert [m for m in peer.messages() if isinstance(m, Grant)] == [Grant(3)]

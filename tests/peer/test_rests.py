@@ -79,11 +79,11 @@ def test_what_is_refused_meanwhile_does_not_keep_what_a_proposal_has_lifted() ->
 def test_news_shorten_a_rest_that_has_an_end_and_no_other() -> None:
     rests = Rests(CONFIG)
     rests.note(LOG, Kind.RANGE, Outcome.REFUSED, 100.0, SOME)
-    rests.hurry(LOG, Kind.RANGE, 101.0)
+    rests.hurry(LOG, (Kind.RANGE,), 101.0)
     assert rests.left_alone(LOG, Kind.RANGE, 1e9) == SOME
     rests.lift_by_their_proposal(LOG, 100.0, 7, is_further=False)
     assert rests.next_at() == 100.0 + CONFIG.stalled_after_s
-    rests.hurry(LOG, Kind.RANGE, 101.0)
+    rests.hurry(LOG, (Kind.RANGE,), 101.0)
     assert rests.next_at() == 101.0
     assert rests.due(101.0) == [LOG]
     # The later moment that was said before is none any more.

@@ -79,7 +79,7 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
         fork=info.fork_seq,
         fork_proof=None if proof is None else (proof.first, proof.second),
         invalid=info.invalid_seq,
-        hashes=known | _hashes(held, named - known.keys()),
+        hashes=known | _hashes(held, named - known.keys()) if len(named) > len(known) else known,
         entry=None if wanted is None else held_entry(wanted, arriving),
         behind=_behind(store, command),
         tail_partial_bytes=tail_partial_bytes,
@@ -177,8 +177,11 @@ def log_changed(info: LogInfo) -> LogChanged:
 
 def _named_in_view(command: LookUp, height: int) -> set[int]:
     """The entries whose hashes a view carries (events.LogView): those that a proposal names."""
-    tail = {height, lipmaa(height), lipmaa(height + 1)} if height else set()
-    return {*command.hashes_of, *tail} - {0}
+    named = set(command.hashes_of)
+    if command.tail_hashes and height:
+        named |= {height, lipmaa(height), lipmaa(height + 1)}
+    named.discard(0)
+    return named
 
 
 def _behind(store: Store, command: LookUp) -> tuple[HeldEntry, ...]:
@@ -242,6 +245,8 @@ def _missing(
 
     Also the last one of those if there are more.
     """
+    if not held.lacks_any:
+        return None, [], [], None
     info = held.info
     sizes, above = (command.min_bytes, command.max_bytes), command.missing_above
     most = command.missing_max

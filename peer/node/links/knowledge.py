@@ -105,7 +105,7 @@ class Knowledge(Struct):
                 self._requests[notice.request] = notice
                 self._count(notice, 1)
                 self.active[notice.log] = self.active.get(notice.log, 0) + 1
-                self.refused.pop(notice.log, None)
+                self.refused.take(notice.log)
             case RequestCancelled():
                 no_resources = notice.reason is CancelReason.NO_RESOURCES and not notice.by_us
                 if no_resources and notice.request in self._requests:

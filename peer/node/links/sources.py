@@ -47,8 +47,9 @@ class Place:
 
     def take(self, notice: Notice) -> None:
         """A notice of the session."""
-        self._sources.book.took(self._seat, notice, trio.current_time())
-        self._sources.wake()
+        if isinstance(notice, SourceBook.touched_by):
+            self._sources.book.took(self._seat, notice, trio.current_time())
+            self._sources.wake()
 
     def leave(self) -> None:
         """The session has ended."""
