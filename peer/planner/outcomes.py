@@ -24,7 +24,7 @@ requests of other owners (withholding.py, late.py), which the engine hands to th
 from msgspec.structs import replace
 
 from peer.protocol.request import OPEN_END, Request
-from wire import U64_MAX, Cancel, CancelReason, decode_entry
+from wire import Cancel, CancelReason, decode_entry
 
 from .answer import goes_on, is_probe
 from .asks import Ask, AskKind
@@ -98,9 +98,6 @@ class Outcomes:
         elif was_incomplete:
             # Single payloads may be asked of it now (`PeerLog.may_hold_payloads`).
             self._turns.mark(log)
-        if (request.proposal.lower_info or U64_MAX) < request.proposal.start:
-            # What comes as part of a pool comes without its payload.
-            self._turns.mark_soon(log)
         # Nothing of ours is lowered before the confirmation (section 5): this is the first moment
         # to fit it to what is wanted by now.
         if self._shared.wants_of(log) != known.wants or known.blocked:

@@ -26,7 +26,7 @@ from .fitting import Changes
 from .outcomes import Outcomes
 from .peer_log import PeerLog, PeerLogs
 from .progress import Mark, Progress
-from .ranges import Ranges, meet
+from .ranges import Ranges, meet, minus
 from .replying import Answers
 from .rests import Kind, Outcome, Rests
 from .retries import earliest
@@ -434,7 +434,9 @@ class Planner:
             # Soon, and not at once: a log that another session brings changes many times a second.
             # What is fetched once is brought whatever sizes an open request is for.
             fetched = meet(known.wants.fetches, ((1, event.newest),))
-            if self._rests.is_left(log, Kind.POOL) or known.unserved or fetched:
+            left = self._rests.is_left(log, Kind.POOL)
+            lacks = event.lacks and self._brings_pool(log)
+            if left or fetched or lacks or self._may_be_offered(known, event.newest):
                 self._turns.mark_soon(log)
             elif self._may_fill_in(event, known):
                 # Whoever brings the log may have parts of it only, and this side what is between.
@@ -442,6 +444,22 @@ class Planner:
         if self._shared.plans(log) and not self._actions.requests_of(log):
             # Ahead of those that are only offered, though it be one of them.
             self._turns.mark(log)
+
+    def _may_be_offered(self, known: PeerLog, newest: int) -> bool:
+        """Whether what the other side asked for in vain may be held now, and comes to it in no
+        request in force.
+
+        Of each log that a new replica gets its other side has asked for what follows, and it gets
+        that in the request that brings the log: a look at each found nothing to offer.
+        """
+        asked = meet(known.unserved, ((1, newest),))
+        requests = self._actions.requests_of(known.log)
+        return bool(asked and minus(asked, known.reachable(requests, self._actions.now)))
+
+    def _brings_pool(self, log: LogKey) -> bool:
+        """Whether entries come as parts of a pool: they come without their payloads."""
+        bases = (request.base for request in self._actions.requests_of(log))
+        return any(base is not None and base.lower for base in bases)
 
     def _may_fill_in(self, event: LogChanged, known: PeerLog) -> bool:
         """Whether entries or payloads are missing that another session did not bring."""

@@ -5,8 +5,9 @@ from nacl.signing import SigningKey
 
 from peer.planner.sourcing import Claim, claim_all
 from peer.protocol.events import ArrivalChanged, Interests, SourceChanged
-from wire import LogKey
+from wire import Adjust, CancelReason, Eagerness, Grant, LogKey, Propose, encode_switch
 
+from .impolite import REFERENCE, Impolite, cancel, log_of, metadata_packet, propose
 from .rig import Author, Held, Pair, Store, claim_none
 
 AUTHOR = Author(SigningKey(b"l" * 32))
@@ -138,3 +139,28 @@ def test_what_is_whole_is_never_tried_again() -> None:
     before = proposals(pair)
     pass_time(pair, 120)
     assert proposals(pair) == before
+
+
+def proposed(peer: Impolite) -> list[Propose]:
+    return [each for each in peer.messages() if isinstance(each, Propose)]
+
+
+def test_the_payload_of_what_comes_as_part_of_a_pool_is_asked_for_when_that_comes() -> None:
+    """However long after the confirmation: a slow link may take more than a look again waits."""
+    peer = Impolite(log_of(3))
+    beyond = {"starting_hash": REFERENCE[4].hash}
+    peer.control(propose(0, 5, **beyond), Grant(64))
+    [asked] = proposed(peer)
+    assert (asked.start, asked.lower_info) == (4, 4)
+    peer.control(cancel(asked.request, CancelReason.NOT_WANTED), propose(2, 5, **beyond))
+    [asked] = proposed(peer)
+    assert (asked.start, asked.lower_info) == (5, 4)
+    peer.control(Adjust(asked.request, eagerness=Eagerness.ALL, allow_skip=True))
+    for _ in range(30):
+        peer.wait(1.0)
+        assert not proposed(peer)
+    peer.data(encode_switch(asked.request), metadata_packet(REFERENCE, 4, is_first=True))
+    assert sorted(peer.store.logs[asked.log]) == [1, 2, 3, 4]
+    peer.wait(1.0)
+    [asked] = proposed(peer)
+    assert (asked.start, asked.end) == (4, 4)

@@ -220,10 +220,10 @@ async def test_what_was_stored_just_now_is_answered_at_once() -> None:
             client = Client(host)
             author.items(1, 20)
             client.submit(Ingest([author.item(seq) for seq in range(1, 19)]))
-            await client.wait_for(Ingested)
+            await client.hear(lambda news: news.newest == 18)
             assert host.submit(client.port, [read(author, 18, 20)]) == [], "more than a few"
             client.submit(Ingest([author.item(seq) for seq in (19, 20)]))
-            await client.wait_for(Ingested, 2)
+            await client.hear(lambda news: news.newest == 20)
             [answer] = host.submit(client.port, [read(author, 19, 20)])
             assert isinstance(answer, EntriesRead)
             assert [entry.seq for entry in answer.entries] == [19, 20]
