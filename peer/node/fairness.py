@@ -456,25 +456,30 @@ class Seat:
             await trio.sleep_until(until_s)
             await self._turns.take(account)
 
-    def earn(self, notice: Notice, interests: Interests) -> None:
+    def earn(self, notices: Iterable[Notice], interests: Interests, now: float) -> None:
         """Something was sent, or came and was verified, which is of use if it was asked for; or an
         offer of ours was answered."""
-        match notice:
-            case EntriesReceived() | PayloadsReceived() if not _is_asked_for(notice, interests):
-                return
-            case EntriesSent() | EntriesReceived():
-                worth_s = ENTRY_WORTH_S * notice.entries + BYTE_WORTH_S * notice.payload_bytes
-            case PayloadsReceived():
-                worth_s = BYTE_WORTH_S * notice.payload_bytes
-            case RequestCancelled(ours=True, by_us=False):
-                worth_s = REFUSAL_WORTH_S
-            case _:
-                return
-        self.account.earn(worth_s, trio.current_time())
+        worth_s = sum(_worth_s(notice, interests) for notice in notices)
+        if worth_s:
+            self.account.earn(worth_s, now)
 
     def paid(self) -> "_Paid":
         """What is done inside, without a checkpoint, is charged."""
         return _Paid(self.account)
+
+
+def _worth_s(notice: Notice, interests: Interests) -> float:
+    match notice:
+        case EntriesReceived() | PayloadsReceived() if not _is_asked_for(notice, interests):
+            return 0.0
+        case EntriesSent() | EntriesReceived():
+            return ENTRY_WORTH_S * notice.entries + BYTE_WORTH_S * notice.payload_bytes
+        case PayloadsReceived():
+            return BYTE_WORTH_S * notice.payload_bytes
+        case RequestCancelled(ours=True, by_us=False):
+            return REFUSAL_WORTH_S
+        case _:
+            return 0.0
 
 
 class _Paid:

@@ -55,17 +55,18 @@ async def newest_held_by(
     open_questions = set(offers)
     found: dict[LogKey, int] = {}
 
-    def take(notice: Notice) -> None:
-        if isinstance(notice, NewestLearned):
-            found[notice.log] = max(notice.newest, found.get(notice.log, 0))
-            open_questions.discard(notice.log)
-        elif isinstance(notice, RequestCancelled) and not notice.by_us:
-            open_questions.discard(notice.log)
-        if isinstance(notice, NewestLearned | RequestCancelled):
-            heard()
-        if isinstance(notice, SyncFinished) or not open_questions:
-            open_questions.clear()
-            connection.close()
+    def take(notices: Iterable[Notice], _: float) -> None:
+        for notice in notices:
+            if isinstance(notice, NewestLearned):
+                found[notice.log] = max(notice.newest, found.get(notice.log, 0))
+                open_questions.discard(notice.log)
+            elif isinstance(notice, RequestCancelled) and not notice.by_us:
+                open_questions.discard(notice.log)
+            if isinstance(notice, NewestLearned | RequestCancelled):
+                heard()
+            if isinstance(notice, SyncFinished) or not open_questions:
+                open_questions.clear()
+                connection.close()
 
     session_config = replace(config or SessionConfig(), policy="sync")
     connection = Connection(

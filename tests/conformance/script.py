@@ -482,12 +482,30 @@ class Speaker:
         """Propose a log until that is cancelled with a reason."""
         for _ in range(_POLLS_MAX):
             number = self.propose(history, start)
-            answer = self.expect_answer(number)
+            answer = self._answer_unless_crossed(number)
+            if answer is None:
+                continue
             if isinstance(answer, Cancel) and answer.reason is reason:
                 return answer
             self.cancel(number, CancelReason.YOU_CANCELLED)
             self.end(number)
         raise UnmetError(f"no proposal of {history.log} is cancelled with {reason!r}")
+
+    def _answer_unless_crossed(self, number: int) -> Adjust | Cancel | None:
+        """The answer to a request of ours; None: it has met a proposal of the endpoint that wins
+        (section 7), and never was. That one is refused."""
+        looked_at = len(self.inbox)
+        while True:
+            for message in list(self.inbox)[looked_at:]:
+                if isinstance(message, Adjust | Cancel) and message.request == number:
+                    return self.expect_answer(number)
+                ours = self._unanswered.get(number)
+                if isinstance(message, Propose) and ours is not None and _wins(message, ours):
+                    del self._unanswered[number]
+                    self.refuse(message)
+                    return None
+            looked_at = len(self.inbox)
+            self._need(f"an answer to request {number}, heard {list(self.inbox)}")
 
     def no_own_data(self, number: int) -> None:
         """The endpoint has not switched to a request of its own."""
@@ -535,6 +553,12 @@ class Speaker:
         for stream in (CONTROL, DATA):
             self.expect_said(CLOSE, stream)
             self.expect_said(STOP_READ, stream)
+
+
+def _wins(one: Propose, other: Propose) -> bool:
+    """Whether one of two proposals that cross makes the other one void (section 7)."""
+    is_first = (one.start, one.request % 2) < (other.start, other.request % 2)
+    return one.log == other.log and is_first and _overlap(one, other)
 
 
 def _overlap(one: Propose, other: Propose) -> bool:

@@ -132,7 +132,7 @@ async def running(session: FakeSession, buffer_bytes: int = 65_536) -> AsyncIter
                 host,
                 source="a peer",
                 interests=INTERESTS,
-                noticed=lambda notice: None,
+                noticed=lambda _, __: None,
             )
             bench = Bench(session, connection, there, [])
 
@@ -440,7 +440,7 @@ async def test_notices_are_passed_on() -> None:
     session.notices = take  # type: ignore[method-assign]
     async with running(session) as bench:
         assert notices == []
-        bench.connection._noticed = found.append
+        bench.connection._noticed = lambda notices, _: found.extend(notices)
         notices.append(SetUp(False, True, 0, 0))
         bench.connection.tell(INTERESTS)
         assert found == [SetUp(False, True, 0, 0)]

@@ -103,13 +103,10 @@ def test_a_connection_earns_by_what_it_moves() -> None:
         seat = Turns().seat(Accounts().open("amy", 0.0))
         seat.account.charge(10.0, trio.current_time())
         log = LogKey(bytes(32), 0)
-        for notice in (
-            EntriesSent(log, 5, 50_000, 0),
-            EntriesReceived(log, 5, 10_000, 0),
-            PayloadsReceived(log, 5, 100_000_000),
-            PeerHolds(log, 5, 5),
-        ):
-            seat.earn(notice, Interests(logs=frozenset((log,))))
+        interests, now = Interests(logs=frozenset((log,))), trio.current_time()
+        sent, received = EntriesSent(log, 5, 50_000, 0), EntriesReceived(log, 5, 10_000, 0)
+        seat.earn([sent, received], interests, now)
+        seat.earn([PayloadsReceived(log, 5, 100_000_000), PeerHolds(log, 5, 5)], interests, now)
         assert seat.account.spent_s(trio.current_time()) == pytest.approx(10 - 0.9 * 4.6)
 
     trio.run(run, clock=trio.testing.MockClock())
@@ -132,8 +129,9 @@ def test_what_nobody_asked_for_by_name_earns_nothing(interests: Interests, count
         seat = Turns().seat(Account())
         seat.account.charge(10.0, trio.current_time())
         log = LogKey(bytes(32), 0)
-        seat.earn(EntriesReceived(log, 5, 1000 * 1000, 0), interests)
-        seat.earn(PayloadsReceived(log, 5, 10**12), interests)
+        now = trio.current_time()
+        seat.earn([EntriesReceived(log, 5, 1000 * 1000, 0)], interests, now)
+        seat.earn([PayloadsReceived(log, 5, 10**12)], interests, now)
         assert seat.account.spent_s(trio.current_time()) == pytest.approx(counts)
 
     trio.run(run, clock=trio.testing.MockClock())
@@ -149,7 +147,7 @@ def test_whoever_refuses_what_he_was_offered_has_wasted_nothing() -> None:
         for ours, by_us in ((True, False), (True, True), (False, False)):
             refused = RequestCancelled(3, log, CancelReason.NOT_WANTED, by_us, ours)
             for _ in range(100):
-                seat.earn(refused, Interests())
+                seat.earn([refused], Interests(), now)
         assert seat.account.wasted_s(now) == pytest.approx(1.0 - 100 * REFUSAL_WORTH_S)
 
     trio.run(run, clock=trio.testing.MockClock())

@@ -74,7 +74,7 @@ def terms(overview: Overview) -> dict[str, Any]:
 def tell(peer: Peer, *notices: Notice) -> None:
     [member] = peer.node.members
     for notice in notices:
-        member.take(notice)
+        member.take(notice, trio.current_time())
 
 
 async def test_logs_in_order_are_not_told_of() -> None:

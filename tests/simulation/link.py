@@ -197,7 +197,7 @@ class End(ABC):
                 self.node.world.moved_at = self._clock.now
         self.node.world.note(f"{self} {notice_line(notice)}")
         if self.place is not None:
-            self.place.take(notice)
+            self.place.take(notice, self._clock.now)
         if isinstance(notice, SyncFinished):
             if self.link.once is not None:
                 self.link.once.finished(self)

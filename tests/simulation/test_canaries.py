@@ -277,10 +277,12 @@ class Worlds:
     trouble: str
     seeds: tuple[int, ...]
     says: str
+    also: tuple[str, ...] = ()
+    """What else there is in these worlds beside entries that are appended."""
 
     def run(self) -> None:
         for seed in self.seeds:
-            run_world(draw_plan(seed, only=("appends", self.trouble)))
+            run_world(draw_plan(seed, only=("appends", *self.also, self.trouble)))
 
 
 KINDS = (
@@ -331,7 +333,8 @@ KINDS = (
     Worlds("logstore.quotas.Ledger.declare", begin_anything, "quotas", (1,), "bytes"),
     Worlds("peer.planner.rests.Rests.note", have_no_room_for_ever, "quotas", (5,), "got"),
     Worlds("logstore.tidying.boundary_of", delete_one_more, "keeps", (1, 9), "no rule says"),
-    Worlds("logstore.payloads.is_missing", undelete, "keeps", (16,), "has come back"),
+    # Payloads that take a while are there to be deleted while they come.
+    Worlds("logstore.payloads.is_missing", undelete, "keeps", (42,), "has come back", ("large",)),
     Worlds("logstore.pauses.end_pause", pause_for_ever, "pauses", (3, 8), "not connected"),
 )
 """One for each check that only worlds with some kind of trouble put to the test."""

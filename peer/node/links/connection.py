@@ -140,13 +140,13 @@ class Inbox:
 class Connection:
     """Runs a session over a stream.
 
-    `source` names the other side in the store. `noticed` is called with every notice of the
-    session. `interests` is what the session is told first. `send_bytes`: how much is handed to the
-    stream at once, behind which what is urgent has to wait. `failures_max`: after so many failures
-    to keep what came, with nothing kept in between, the session is ended in good order. `failed` is
-    called with the reason of each. `peer_id`: what the other side has proved over TLS, where
-    nothing but a setup or `denied` can be the first that it says. `seat`: its turns among
-    all connections of a node.
+    `source` names the other side in the store. `noticed` is called with the notices of the session,
+    those of one moment at a time, and that moment. `interests` is what the session is told first.
+    `send_bytes`: how much is handed to the stream at once, behind which what is urgent has to wait.
+    `failures_max`: after so many failures to keep what came, with nothing kept in between, the
+    session is ended in good order. `failed` is called with the reason of each. `peer_id`: what the
+    other side has proved over TLS, where nothing but a setup or `denied` can be the first that it
+    says. `seat`: its turns among all connections of a node.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Connection:
         *,
         source: str,
         interests: InterestsChanged,
-        noticed: Callable[[Notice], None],
+        noticed: Callable[[Sequence[Notice], float], None],
         send_bytes: int = SEND_BYTES,
         failures_max: int | None = None,
         failed: Callable[[str], None] = lambda _: None,
@@ -409,9 +409,10 @@ class Connection:
         answers: list[Event] = []
         if self._port is not None and (commands := session.commands()):
             answers = self._host.submit(self._port, commands, payer)
-        for notice in session.notices():
-            self._seat.earn(notice, self._interests)
-            self._noticed(notice)
+        if notices := session.notices():
+            now = trio.current_time()
+            self._seat.earn(notices, self._interests, now)
+            self._noticed(notices, now)
         if session.both_closed:
             deadline = trio.current_time() + CLOSE_TIMEOUT_S
             self._scope.deadline = min(self._scope.deadline, deadline)

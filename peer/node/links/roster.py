@@ -1,7 +1,7 @@
 """The connections of a node: running them, counting them, saying how they are."""
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -158,13 +158,13 @@ class Member(Struct, eq=False):
             receiving=receiving,
         )
 
-    def take(self, notice: Notice) -> None:
+    def take(self, notice: Notice, now: float) -> None:
         """A notice of the session."""
-        self.knowledge.take(notice, trio.current_time())
+        self.knowledge.take(notice, now)
         if self.place is not None:
-            self.place.take(notice)
+            self.place.take(notice, now)
         if isinstance(notice, SetUp):
-            self.since_s = trio.current_time()
+            self.since_s = now
             self.agreed = notice
             self.established.set()
             self.on_established()
@@ -283,7 +283,7 @@ class Roster:
             self._host,
             source=address,
             interests=scoped(self._interests(), peer_id, rule),
-            noticed=lambda notice: self._noticed(member, notice),
+            noticed=lambda notices, now: self._noticed(member, notices, now),
             send_bytes=self.pacer.piece_bytes or SEND_BYTES,
             failures_max=SYNC_FAILURES_MAX if config.policy == "sync" else None,
             failed=self._storage_failed,
@@ -328,12 +328,13 @@ class Roster:
         )
         return config, files
 
-    def _noticed(self, member: Member, notice: Notice) -> None:
-        if isinstance(notice, EntriesSent | EntriesReceived):
-            self._spread(notice.log, notice.newest)
-        elif isinstance(notice, LimitMet):
-            self.hits[notice.limit] += 1
-        member.take(notice)
+    def _noticed(self, member: Member, notices: Iterable[Notice], now: float) -> None:
+        for notice in notices:
+            if isinstance(notice, (EntriesSent, EntriesReceived)):
+                self._spread(notice.log, notice.newest)
+            elif isinstance(notice, LimitMet):
+                self.hits[notice.limit] += 1
+            member.take(notice, now)
 
     async def run(self, member: Member) -> Ending:
         """Runs a connection to its end."""

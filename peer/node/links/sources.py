@@ -45,10 +45,10 @@ class Place:
         self._sources.wake()
         return may
 
-    def take(self, notice: Notice) -> None:
+    def take(self, notice: Notice, now: float) -> None:
         """A notice of the session."""
         if isinstance(notice, SourceBook.touched_by):
-            self._sources.book.took(self._seat, notice, trio.current_time())
+            self._sources.book.took(self._seat, notice, now)
             self._sources.wake()
 
     def leave(self) -> None:
