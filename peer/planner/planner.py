@@ -431,12 +431,8 @@ class Planner:
                 # What is missing before the fork may have been refused with what is behind it.
                 self._rests.lift_refused(log, Kind.RANGE)
                 self._turns.mark(log)
-            # Soon, and not at once: a log that another session brings changes many times a second.
-            # What is fetched once is brought whatever sizes an open request is for.
-            fetched = meet(known.wants.fetches, ((1, event.newest),))
-            left = self._rests.is_left(log, Kind.POOL)
-            lacks = event.lacks and self._brings_pool(log)
-            if left or fetched or lacks or self._may_be_offered(known, event.newest):
+            if self._leads_to_a_look(event, known):
+                # Not at once: a log that another session brings changes many times a second.
                 self._turns.mark_soon(log)
             elif self._may_fill_in(event, known):
                 # Whoever brings the log may have parts of it only, and this side what is between.
@@ -444,6 +440,16 @@ class Planner:
         if self._shared.plans(log) and not self._actions.requests_of(log):
             # Ahead of those that are only offered, though it be one of them.
             self._turns.mark(log)
+
+    def _leads_to_a_look(self, event: LogChanged, known: PeerLog) -> bool:
+        """Whether there may be something to ask for or to offer since something is held."""
+        # What is fetched once is brought whatever sizes an open request is for.
+        if self._rests.is_left(known.log, Kind.POOL) or meet(
+            known.wants.fetches, ((1, event.newest),)
+        ):
+            return True
+        lacks = event.lacks and self._brings_pool(known.log)
+        return lacks or self._may_be_offered(known, event.newest)
 
     def _may_be_offered(self, known: PeerLog, newest: int) -> bool:
         """Whether what the other side asked for in vain may be held now, and comes to it in no

@@ -14,6 +14,8 @@ needed: tests/peer/test_crossings.py goes through these orders.
 from collections import deque
 from typing import Protocol
 
+from msgspec import Struct
+
 from wire import (
     U64_MAX,
     Adjust,
@@ -68,6 +70,17 @@ class Listener(Protocol):
         """The other side sent something that costs us work and moves nothing."""
 
 
+class _Giving(Struct):
+    """Credit of the other side that it has not been told of."""
+
+    due: int = 0
+    """What it is told of with the next bytes: one message for a turn, where each answer had one of
+    its own."""
+    kept: int | None = None
+    """What it gets once it reads on, if it leaves so much of what we say unread that it may not ask
+    for more."""
+
+
 class RequestTable:
     """All requests of a session, its request credit, and the control bytes to send."""
 
@@ -100,11 +113,7 @@ class RequestTable:
         """Proposals that the other side may still send."""
         self.credit_owed = 0
         """Credit for refused proposals that goes back slowly."""
-        self._granted = 0
-        """Credit that is given from the next bytes on: most turns give it for many requests."""
-        self._kept_credit: int | None = None
-        """Credit that goes back once the other side reads on, if it leaves so much of what we say
-        unread that it may not ask for more."""
+        self._giving = _Giving()
         self._withheld: dict[Request, None] = {}
         """Active requests whose credit is not given back: the other side has enough of them."""
 
@@ -125,10 +134,9 @@ class RequestTable:
 
     def take_bytes(self) -> bytes:
         """The control bytes to send, in order; they are not kept."""
-        if self._granted:
-            # One message for all of a turn, where each answer had one of its own.
-            units, self._granted = self._granted, 0
-            self._send(Grant(units))
+        if self._giving.due:
+            self._send(Grant(self._giving.due))
+            self._giving.due = 0
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -471,21 +479,21 @@ class RequestTable:
         only lever that is legal and takes nothing from others is the credit. To stop reading is
         none: two honest sides that do so wait for each other for good.
         """
-        kept = self._kept_credit
+        kept = self._giving.kept
         if unread_bytes > self._config.answer_bytes_max:
-            self._kept_credit = kept or 0
+            self._giving.kept = kept or 0
             return kept is None
-        self._kept_credit = None
+        self._giving.kept = None
         if kept:
             self._grant(kept)
         return False
 
     def _grant(self, units: int) -> None:
-        if self._kept_credit is not None:
-            self._kept_credit += units
+        if self._giving.kept is not None:
+            self._giving.kept += units
             return
         self.their_credit += units
-        self._granted += units
+        self._giving.due += units
 
     def _log_of(self, message: ControlMessage) -> LogKey | None:
         if isinstance(message, Grant | Propose):
