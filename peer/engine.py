@@ -49,6 +49,7 @@ from peer.protocol.events import (
     SourceChanged,
     StorageFailed,
     Verdict,
+    is_about_bytes,
 )
 from peer.protocol.idle import IdleWork
 from peer.protocol.notices import Limit, LimitMet, Notice
@@ -57,26 +58,8 @@ from peer.protocol.table import RequestTable
 from peer.protocol.tickets import Tickets
 from peer.protocol.timers import Timers
 from peer.protocol.tracing import Tracer
-from wire import (
-    Cancel,
-    CancelReason,
-    ControlDecoder,
-    DataDecoder,
-    Grant,
-    LogKey,
-    Negotiated,
-    encode_control,
-)
+from wire import Cancel, CancelReason, ControlDecoder, DataDecoder, LogKey, Negotiated
 from wire import Violation as WireViolation
-
-
-def opening(config: SessionConfig, tracer: Tracer | None) -> bytes:
-    """What a side says on control whatever the other one's setup says: the credit that it starts
-    with. So who is called may propose, or offer, with the first that it says."""
-    grant = Grant(config.request_credit)
-    if tracer is not None:
-        tracer.control_sent(grant, None)
-    return encode_control(grant)
 
 
 class Engine:
@@ -105,7 +88,7 @@ class Engine:
         self._idle = IdleWork(config, now)
         self._tickets = Tickets(self._commands)
         self._by_ident: dict[int, Request] = {}
-        self._data_ends = self._control_ends = self._released = False
+        self._data_ends = self._control_ends = self._released = self._stirred = False
         """`_released`: whether a request was, since the planner had its turn."""
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
@@ -187,6 +170,12 @@ class Engine:
             ):
                 self._give_up(request, "the rest of a payload that was offered does not come")
         self._judge(self._go_on)
+
+    def take_stirred(self) -> bool:
+        """Whether anything happened since the last call that may lead to something to say, or to be
+        due sooner than it was: not where bytes came in the middle of a payload, or were written."""
+        stirred, self._stirred = self._stirred, False
+        return stirred
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do although nothing came, or None."""
@@ -320,6 +309,7 @@ class Engine:
     def receipt_came(self) -> None:
         """It was answered."""
         self._withholding.receipt_came()
+        self._stirred = True
 
     def ended(self) -> None:
         """The connection is gone. Afterwards `commands` holds what is to be kept."""
@@ -335,11 +325,11 @@ class Engine:
         """The other side sends no more control messages: what has no answer will get none."""
         self._control_ends = True
 
-    def _judge(self, read: Callable[[], None]) -> None:
-        """Run something that judges the other side."""
+    def _judge(self, read: Callable[[], bool | None]) -> None:
+        """Run something that judges the other side. False: nothing is to be done behind that."""
         try:
-            read()
-            self._settle()
+            if read() is not False:
+                self._settle()
         except RemoteViolation:
             raise
         except Violation as violation:
@@ -357,13 +347,17 @@ class Engine:
             self._table.receive(message)
         self._read_data()
 
-    def _read_data(self) -> None:
+    def _read_data(self) -> bool:
+        """Whether more came than bytes in the middle of a payload."""
         self._idle.completed += self._inbound.run()
         self._timers.data_held(self._inbound.held_for is not None)
         if self._data_ends and not self._inbound.expects_reply:
             self._inbound.ended(lost=False)
+            return True
+        return not self._inbound.is_inside
 
     def _settle(self) -> None:
+        self._stirred = True
         self._released = False
         # First, since it asks little and much hangs on it: offers would take all the credit.
         self._withholding.advance()
@@ -379,7 +373,11 @@ class Engine:
 
     def handle_all(self, events: Sequence[Event]) -> None:
         """Take several in their order, and go on with reading and planning once."""
-        self._judge(lambda: self._dispatch_all(events))
+        if self._inbound.expects_reply or not all(map(is_about_bytes, events)):
+            self._judge(lambda: self._dispatch_all(events))
+            return
+        for event in events:
+            self._dispatch(event)
 
     def _dispatch_all(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -430,6 +428,7 @@ class Engine:
             if request.outgoing.dry and request.active:
                 self._planner.ran_dry(request)
         elif isinstance(event, PayloadRead):
+            self._stirred = True
             self._outbound.payload_read(request, event)
         elif isinstance(event, PayloadWithdrawn):
             self._outbound.payload_withdrawn(request, event)
@@ -588,6 +587,7 @@ class Engine:
         self._planner.payload_skipped(request)
 
     def arriving(self, request: Request, data_bytes: int) -> None:
+        request.progress_at = self.now
         self.actor.note_arriving(request, data_bytes)
 
     def cursor_moved(self, request: Request) -> None:

@@ -20,10 +20,11 @@ from peer.protocol.config import WRITE_BYTES_MAX, SessionConfig
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import ArrivalChanged, Event, LogChanged
 from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadsReceived, SetUp
+from peer.protocol.table import opening
 from peer.protocol.tracing import Tracer
 from wire import LogKey, NeedMore, Negotiated, decode_setup, encode_setup, negotiate
 
-from .engine import Engine, opening
+from .engine import Engine
 from .figures import Allowances, SessionStatistics
 from .goodbye import PIECE_BYTES, Goodbye
 from .pings import Ping, Pings
@@ -116,6 +117,7 @@ class Session:
         self._out += self._mux.data_to_send()
         self._started_at = self._heard_at = now
         self._pinged_at: float | None = None
+        self._stirred = True
         self._pings = Pings()
         self._goodbye: Goodbye | None = None
         self._peer_closed: set[int] = set()
@@ -200,6 +202,7 @@ class Session:
         """
         self._at(now)
         self._heard_at = now
+        self._stirred = self._stirred or self._pinged_at is not None
         self._pinged_at = None
         self._bytes_received += len(data)
         if self._engine is None:
@@ -269,6 +272,16 @@ class Session:
             self._changed[event.log] = event
         elif not isinstance(event, ArrivalChanged):
             self._waiting.append(event)
+
+    def take_stirred(self) -> bool:
+        """Whether there may be something to send, or due sooner than it was, since the last call.
+
+        Not so where bytes came in the middle of a large payload, or were written: most of what
+        happens while one comes, and to find out what follows from nothing took a third of that.
+        """
+        stirred = self._engine is None or self._engine.take_stirred() or self._stirred
+        self._stirred = False
+        return stirred or self._mux.wants_to_send or self._goodbye is not None
 
     @_final
     def advance(self, now: float) -> None:
@@ -504,6 +517,7 @@ class Session:
                 self._note_step()
                 self._engine.receive_data(*pieces)
                 continue
+            self._stirred = True
             for event in neighbours:
                 self._route(self._engine, event)
 

@@ -159,6 +159,11 @@ class Inbound:
         """Entries whose payloads come next in the current request, and that were looked up."""
         self._notified = False
         """Whether its listener has to be told what the other side has notified of."""
+        self._has_moved = False
+        """Whether it has to be told that the cursor of the current request has moved."""
+        self.is_inside = False
+        """Whether the last `run` only took in bytes in the middle of a large payload: no cursor has
+        moved, nothing has ended, and it goes on with what comes next."""
         self.paused = False
         """Whether reading stopped only to let other work have its turn."""
         self.held_for: Request | None = None
@@ -200,6 +205,8 @@ class Inbound:
         # Bounded by what it costs and not by what came: thirty bytes may stand for 2^40, and other
         # sessions of the same thread have their turn when this returns.
         work = whole = 0
+        # Whoever had to wait goes on now, which is no small matter.
+        self.is_inside = not self.expects_reply
         self.paused = False
         while self._ticket is None and not self._prover.is_full:
             if self.held_for is not None and not self._released_hold():
@@ -209,7 +216,7 @@ class Inbound:
                 break
             first = self._decoder.next_byte
             if self._retry is None and self._take_many(first):
-                self._has_switched = False
+                self._has_switched = self.is_inside = False
                 whole += 1
                 continue
             packet = self._retry or self._next_packet(metadata=first in _METADATA_BYTES)
@@ -228,6 +235,7 @@ class Inbound:
         if self._current is not None:
             self._keep(self._current, self._receiver.put_aside)
         self._prover.flush()
+        self.is_inside = self.is_inside and not self.expects_reply
         return whole
 
     def _released_hold(self) -> bool:
@@ -264,11 +272,12 @@ class Inbound:
         """Apply a packet; False if it has to be tried again later."""
         match packet:
             case Switch():
+                self.is_inside = False
                 self._switch(packet.request)
                 self._has_switched = True
                 return True
             case RequestCancelled():
-                self._has_switched = False
+                self.is_inside = self._has_switched = False
                 self._end(packet.request)
                 return True
             case _:
@@ -313,6 +322,16 @@ class Inbound:
         self._commands.append(wanted)
 
     def _apply_to(self, request: Request, packet: DataPacket) -> bool:
+        sink = request.incoming.sink
+        if not self._take_in(request, packet):
+            return False
+        is_payload = isinstance(packet, (PayloadBytes, PayloadStart))
+        if not is_payload or sink is None or request.incoming.sink != sink:
+            self.is_inside = False
+            self._has_moved = True
+        return True
+
+    def _take_in(self, request: Request, packet: DataPacket) -> bool:
         receiver = self._receiver
         match packet:
             case PayloadBytes():
@@ -348,7 +367,6 @@ class Inbound:
                 raise AssertionError("handled before")
             case _:
                 assert_never(packet)
-        self._listener.cursor_moved(request)
         return True
 
     def _tell_news(self) -> None:
@@ -356,6 +374,9 @@ class Inbound:
         request = self._current
         if request is None:
             return
+        if self._has_moved:
+            self._has_moved = False
+            self._listener.cursor_moved(request)
         if self._notified:
             self._notified = False
             position = request.incoming.position
@@ -419,7 +440,7 @@ class Inbound:
             del self._ahead[entry.seq]
         self._prover.ingest_payloads(request, held, payloads)
         self._receiver.passed_payloads(request, seq, len(payloads))
-        self._listener.cursor_moved(request)
+        self._has_moved = True
         return True
 
     def _take_run(self, request: Request, base: Sequence) -> bool:
@@ -463,7 +484,7 @@ class Inbound:
         if run.mismatch is None:
             incoming.last_entry = None
         remember_hash(request, run.entries[-1].seq, run.entries[-1].entry_hash)
-        self._listener.cursor_moved(request)
+        self._has_moved = True
         return True
 
     def _switch(self, number: int) -> None:

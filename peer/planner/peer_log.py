@@ -51,6 +51,9 @@ class Planned(Struct):
     """Payloads of what is held were missing."""
     awaits: bool = False
     """Some session was receiving a payload that was missing."""
+    unlisted: bool = False
+    """The view did not name all runs that are held, so that what lies between them was not planned.
+    """
 
 
 class PeerLog(Struct):

@@ -81,7 +81,7 @@ class Decider:
         log, now = view.log, self._actions.now
         requests = self._actions.requests_of(log)
         known.planned.height, known.planned.whole = view.height, view.newest_whole
-        known.planned.awaits = view.some_arriving
+        known.planned.awaits, known.planned.unlisted = view.some_arriving, not view.runs_complete
         self._rests.lift_existing(log, max(known.reach, view.newest), now)
         # First: a request that is cut covers less, and what stood in vain rests.
         self._cut_at_gaps(view, known, newest, look)

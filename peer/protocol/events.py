@@ -387,3 +387,10 @@ Event = (
     | NewestAsked
     | SourceChanged
 )
+
+
+def is_about_bytes(event: Event) -> bool:
+    """Whether it only says that bytes of a large payload are written, or brings some to send."""
+    if isinstance(event, PayloadWritten):
+        return True
+    return isinstance(event, PayloadRead) and bool(event.data)

@@ -49,11 +49,15 @@ class IdleWork:
         if units == 0 or self._grants > self._grants_free + proposals:
             self.add(now)
 
-    def small_writes(self, count: int, now: float) -> None:
-        """So many Writes of a few bytes have come: of use are those that completed something."""
+    def small_writes(self, count: int, now: float) -> bool:
+        """So many Writes of a few bytes have come: of use are those that completed something.
+
+        Returns False: nothing is to be done because of them.
+        """
         completed, self.completed = self.completed, 0
         if count > completed:
             self.add(now, count - completed)
+        return False
 
     def forgive(self) -> None:
         """Something useful came."""

@@ -70,6 +70,15 @@ class Listener(Protocol):
         """The other side sent something that costs us work and moves nothing."""
 
 
+def opening(config: SessionConfig, tracer: Tracer | None) -> bytes:
+    """What a side says on control whatever the other one's setup says: the credit that it starts
+    with. So who is called may propose, or offer, with the first that it says."""
+    grant = Grant(config.request_credit)
+    if tracer is not None:
+        tracer.control_sent(grant, None)
+    return encode_control(grant)
+
+
 class _Giving(Struct):
     """Credit of the other side that it has not been told of."""
 

@@ -121,6 +121,16 @@ def test_what_one_side_asked_for_and_wants_no_more_still_comes_to_the_other() ->
     assert set(range(31, 38)) <= state.pair.hosts[0].store.logs[LOG].keys()
 
 
+def test_a_log_of_many_runs_is_not_closed_before_all_of_it_was_asked_for() -> None:
+    """Found by the machine: the other side refused what follows the last run, asked for first."""
+    state = Changes()
+    state.connect(parts=(set(), set(range(29, 42))), bare=set(), wishes=(None, None))
+    state.get(0, {53, 21}, set())
+    state.change(0, Subscription(PolicyKind.RANGE, first=41))
+    state.teardown()
+    assert 41 in state.pair.hosts[0].store.logs[LOG]
+
+
 LARGE = 200_000
 
 

@@ -56,6 +56,9 @@ class FakeSession:
     held: list[int] = field(default_factory=list)
     ended: bool = False
     has_unread: bool = False
+    stirred: bool = True
+    asked: int = 0
+    """How often it was asked for bytes to send."""
     on_bytes: Callable[[bytes], None] = lambda _: None
     on_event: Callable[[Event], None] = lambda _: None
     on_advance: Callable[[], None] = lambda: None
@@ -79,6 +82,9 @@ class FakeSession:
     def next_deadline(self) -> float | None:
         return self.deadline
 
+    def take_stirred(self) -> bool:
+        return self.stirred
+
     def commands(self) -> list[Command]:
         taken, self.to_do = self.to_do, []
         return taken
@@ -87,6 +93,7 @@ class FakeSession:
         return []
 
     def bytes_to_send(self, bytes_max: int, now: float, *, waited_s: float) -> bytes:
+        self.asked += 1
         return self.to_send.pop(0) if self.to_send else b""
 
     def close(self, now: float) -> None:
@@ -425,6 +432,24 @@ async def test_who_is_not_waited_for_gets_nothing_more(mock_clock: MockClock) ->
         assert "without waiting" in ending.reason
     assert trio.current_time() == 1.0
     assert session.held == []  # nobody knows what is under way in memory
+
+
+async def test_where_nothing_is_stirred_nothing_is_looked_for_to_send() -> None:
+    session = FakeSession()
+    async with running(session) as bench:
+        await wait_all_tasks_blocked()
+        asked, session.stirred, session.deadline = session.asked, False, 0.0
+        session.on_advance = lambda: setattr(session, "deadline", None)
+        session.on_bytes = lambda data: session.to_do.append(LookUp(5, Author().log))
+        await bench.there.send_all(b"inside")
+        await bench.answer()
+        await wait_all_tasks_blocked()
+        assert (session.received, session.asked, session.advanced) == ([b"inside"], asked, [])
+        session.stirred = True
+        await bench.there.send_all(b"more")
+        await wait_all_tasks_blocked()
+        assert session.asked > asked
+        assert session.advanced
 
 
 async def test_notices_are_passed_on() -> None:

@@ -69,7 +69,7 @@ class End(ABC):
         self.notices: list[Notice] = []
         self._clock = link.clock
         self._rng = link.rng
-        self._timer_at = float("inf")
+        self._timer_at = self._told_due_at = float("inf")
         self._writing = False
         self.peer = link.nodes[1 - side].store.author
         self.port: Port = node.host.open_port(source, self.deliver, self._failed, self.peer)
@@ -120,6 +120,9 @@ class End(ABC):
         """Sends something; False if there is nothing."""
 
     @abstractmethod
+    def _stirred(self) -> bool: ...
+
+    @abstractmethod
     def _eof(self) -> None: ...
 
     @abstractmethod
@@ -151,8 +154,8 @@ class End(ABC):
 
         self.guarded(handle)
 
-    def guarded(self, do: Callable[[], None]) -> None:
-        """Anything that may prove the other side wrong."""
+    def guarded(self, do: Callable[[], None], *, stirs: bool = False) -> None:
+        """Anything that may prove the other side wrong. `stirs`: done to an engine by hand."""
         if self.ending is not None or self.lie is not None:
             return
         try:
@@ -164,15 +167,24 @@ class End(ABC):
             self.link.timed_out(self, timeout)
             self.end(f"timeout: {timeout}")
         else:
-            self._turn()
+            self._turn(stirs=stirs)
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, StoreError):
             raise error
         self.end(f"the store failed: {type(error).__name__}")
 
-    def _turn(self) -> None:
+    def _turn(self, *, stirs: bool = False) -> None:
+        is_stirred, self._told_due_at = self._stirred(), self._timer_at
         self._pass_on()
+        if not (is_stirred or stirs):
+            # As a connection of a node, which neither looks for something to say then, nor when
+            # something is due.
+            if self._timer_at < self._told_due_at:
+                raise AssertionError(f"{self}: something is due sooner than anybody was told")
+            return
+        # What was asked for may have been answered, in a turn of its own, before this one is over.
+        self._told_due_at = self._timer_at
         if not self._writing:
             self._writing = True
             self._clock.after(0.0, self._write, self.life)
@@ -313,6 +325,9 @@ class SplitEnd(End):
     def _notices(self) -> list[Notice]:
         return self._engine.notices()
 
+    def _stirred(self) -> bool:
+        return self._engine.take_stirred()
+
     def _eof(self) -> None:
         self._engine.ended()
 
@@ -336,6 +351,7 @@ class SplitEnd(End):
             self._receipt_due = True
             self._engine.receipt_asked()
             self._clock.after(2.5 * self.link.plan.delay_s, self._receipt, self.life)
+            self._set_timer()
 
     def _pong(self) -> None:
         """A pong comes behind everything that was sent before it."""
@@ -390,7 +406,7 @@ class SplitEnd(End):
     def _credit_arrived(self, units: int) -> None:
         self.credit_in_flight -= units
         self.credit += units
-        self._turn()
+        self._turn(stirs=True)
 
     def _control_arrived(self, data: bytes) -> None:
         self._engine.now = self._clock.now
@@ -472,6 +488,9 @@ class SessionEnd(End):
 
     def _notices(self) -> list[Notice]:
         return self.session.notices()
+
+    def _stirred(self) -> bool:
+        return self.session.take_stirred()
 
     def _eof(self) -> None:
         self.session.receive_eof(self._clock.now)

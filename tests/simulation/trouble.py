@@ -212,7 +212,7 @@ class Trouble:
         requests = [] if engine is None else [r for r in engine._table.all() if r.active]
         if engine is not None and requests:
             request = self._rng.choice(requests)
-            end.guarded(lambda: engine._give_up(request, "a whim"))
+            end.guarded(lambda: engine._give_up(request, "a whim"), stirs=True)
 
     # Requests in force
 
@@ -233,9 +233,9 @@ class Trouble:
                         mine = request.ours
                         reason = CancelReason.NOT_WANTED if mine else CancelReason.NO_RESOURCES
                         cancel = Cancel(request.number, reason)
-                        end.guarded(partial(engine.actor.cancel, request, cancel))
+                        end.guarded(partial(engine.actor.cancel, request, cancel), stirs=True)
                     else:
-                        end.guarded(partial(engine.actor.adjust, request, adjust))
+                        end.guarded(partial(engine.actor.adjust, request, adjust), stirs=True)
 
     def _narrow_for_a_moment(self, node: "SimNode") -> None:
         target = self._followed_by(node) if node.alive else None

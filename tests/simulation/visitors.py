@@ -183,7 +183,8 @@ class Visitors:
         """Offers entries that nobody has, of logs that its host wants."""
         logs = sorted(self._world.truth.entries)
         for log in self._rng.sample(logs, min(len(logs), self._rng.randint(1, 5))):
-            end.guarded(partial(self._offer, end, log, self._rng.choice((2, 100, 1 << 40))))
+            offer = partial(self._offer, end, log, self._rng.choice((2, 100, 1 << 40)))
+            end.guarded(offer, stirs=True)
 
     def _offer(self, end: End, log: LogKey, last: int) -> None:
         engine = end.engine

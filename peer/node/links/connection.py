@@ -398,7 +398,7 @@ class Connection:
     def _turn(self, payer: Account | None = None) -> None:
         """After any input: passes on what follows from it, and looks for something to send."""
         self._pass_on(payer)
-        if not self._writer.unpark_all():
+        if self.session.take_stirred() and not self._writer.unpark_all():
             # Else the task that writes does so, behind what it finds to send: to ask all that may
             # be due costs as much as to read a packet.
             self._set_timer()
