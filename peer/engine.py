@@ -88,8 +88,8 @@ class Engine:
         self._idle = IdleWork(config, now)
         self._tickets = Tickets(self._commands)
         self._by_ident: dict[int, Request] = {}
-        self._data_ends = self._control_ends = self._released = self._stirred = False
-        """`_released`: whether a request was, since the planner had its turn."""
+        self._open = {"control", "data"}  # channels of which the other side has not said its last
+        self._stirred = self._released = False  # a request was, since the planner had its turn
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now
@@ -164,12 +164,14 @@ class Engine:
         # What was offered is taken whoever the log's source is: begun and left, it would be kept
         # from everybody. But what waits for our own disk is no silence of the other side.
         for request in self._prover.inside_offers():
-            if (
-                request.progress_at + self._config.unfed_timeout_s <= self.now
-                and not self.is_behind
-            ):
+            due = request.progress_at + self._config.unfed_timeout_s
+            if due <= self.now and not self.is_behind:
                 self._give_up(request, "the rest of a payload that was offered does not come")
         self._judge(self._go_on)
+
+    def stir(self) -> None:
+        """Something happened beside what it is told of here."""
+        self._stirred = True
 
     def take_stirred(self) -> bool:
         """Whether anything happened since the last call that may lead to something to say, or to be
@@ -246,8 +248,8 @@ class Engine:
         """Whether everything that came on the data channel is stored or thrown away."""
         # Once the other side has said its last on control, no answer comes for what is held for
         # one.
-        held = self._inbound.held_for is not None and not self._control_ends
-        left = not self._data_ends and self._inbound.buffered > 0
+        held = self._inbound.held_for is not None and "control" in self._open
+        left = "data" in self._open and self._inbound.buffered > 0
         return self._inbound.drained and self._prover.idle and not held and not left
 
     @property
@@ -309,7 +311,7 @@ class Engine:
     def receipt_came(self) -> None:
         """It was answered."""
         self._withholding.receipt_came()
-        self._stirred = True
+        self.stir()
 
     def ended(self) -> None:
         """The connection is gone. Afterwards `commands` holds what is to be kept."""
@@ -318,12 +320,12 @@ class Engine:
 
     def data_ended(self) -> None:
         """The other side sends no more data, in good order: keep what came of the last piece."""
-        self._data_ends = True
+        self._open.discard("data")
         self._judge(self._read_data)
 
     def control_ended(self) -> None:
         """The other side sends no more control messages: what has no answer will get none."""
-        self._control_ends = True
+        self._open.discard("control")
 
     def _judge(self, read: Callable[[], bool | None]) -> None:
         """Run something that judges the other side. False: nothing is to be done behind that."""
@@ -351,7 +353,7 @@ class Engine:
         """Whether more came than bytes in the middle of a payload."""
         self._idle.completed += self._inbound.run()
         self._timers.data_held(self._inbound.held_for is not None)
-        if self._data_ends and not self._inbound.expects_reply:
+        if "data" not in self._open and not self._inbound.expects_reply:
             self._inbound.ended(lost=False)
             return True
         return not self._inbound.is_inside

@@ -117,7 +117,6 @@ class Session:
         self._out += self._mux.data_to_send()
         self._started_at = self._heard_at = now
         self._pinged_at: float | None = None
-        self._stirred = True
         self._pings = Pings()
         self._goodbye: Goodbye | None = None
         self._peer_closed: set[int] = set()
@@ -202,7 +201,9 @@ class Session:
         """
         self._at(now)
         self._heard_at = now
-        self._stirred = self._stirred or self._pinged_at is not None
+        if self._pinged_at is not None and self._engine is not None:
+            # The next ping is due sooner than the end for want of an answer was.
+            self._engine.stir()
         self._pinged_at = None
         self._bytes_received += len(data)
         if self._engine is None:
@@ -279,8 +280,7 @@ class Session:
         Not so where bytes came in the middle of a large payload, or were written: most of what
         happens while one comes, and to find out what follows from nothing took a third of that.
         """
-        stirred = self._engine is None or self._engine.take_stirred() or self._stirred
-        self._stirred = False
+        stirred = self._engine is None or self._engine.take_stirred()
         return stirred or self._mux.wants_to_send or self._goodbye is not None
 
     @_final
@@ -517,7 +517,7 @@ class Session:
                 self._note_step()
                 self._engine.receive_data(*pieces)
                 continue
-            self._stirred = True
+            self._engine.stir()
             for event in neighbours:
                 self._route(self._engine, event)
 

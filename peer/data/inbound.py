@@ -14,6 +14,8 @@ is, so that what the other side sends costs no more memory than the data credit.
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
+from msgspec import Struct
+
 from peer.protocol.commands import Command, LookUp
 from peer.protocol.config import SessionConfig
 from peer.protocol.errors import Violation
@@ -23,7 +25,6 @@ from peer.protocol.sequence import METADATA, Sequence
 from peer.protocol.table import RequestTable
 from peer.protocol.tracing import Tracer
 from wire import (
-    PIECE_BYTES_MAX,
     RAW_PAYLOAD,
     U64_MAX,
     Apology,
@@ -43,6 +44,7 @@ from wire import (
 from wire import Violation as WireViolation
 
 from .apologies import Apologies
+from .discarded import Discarded
 from .links import (
     CannotTakeIn,
     NeedLookUp,
@@ -72,26 +74,15 @@ _READ_WHILE_HELD = (0, 32)
 """First bytes of a switch and of the end of a request: nothing holds them up (section 8)."""
 
 
-class Discarded:
-    """What is thrown away, which costs us work: `idle_work` is called for some of it.
+class _News(Struct):
+    """What came for the current request since its listener was told."""
 
-    Each 64 KiB of it, as they came: of a payload that shrinks well an honest side may have a
-    thousand times as much under way when we give it up. But each turn of reading that was for
-    nothing counts too: what thirty bytes say may be 2^40, at which a core would work for half an
-    hour.
-    """
-
-    def __init__(self, config: SessionConfig, idle_work: Callable[[], None]) -> None:
-        self._idle_work = idle_work
-        self._turn_bytes = config.read_work_bytes_max
-        self._bytes = self._payload_bytes = 0
-
-    def add(self, size: int, payload_bytes: int) -> None:
-        """So much more, that stood for so many bytes of a payload."""
-        as_it_came, self._bytes = divmod(self._bytes + size, PIECE_BYTES_MAX)
-        turns, self._payload_bytes = divmod(self._payload_bytes + payload_bytes, self._turn_bytes)
-        for _ in range(as_it_came + turns):
-            self._idle_work()
+    arrived_bytes: int = 0
+    """Of metadata and payloads."""
+    has_notified: bool = False
+    """Whether the other side has told of something."""
+    has_moved: bool = False
+    """Whether its cursor has moved."""
 
 
 class InboundListener(Protocol):
@@ -153,14 +144,9 @@ class Inbound:
         """Whether the last packet was a switch."""
         self._packet_bytes = 0
         """What the last packet took on the wire, as far as it has come."""
-        self._arrived_bytes = 0
-        """Metadata and payloads of the current request since its listener was told."""
+        self._news = _News()
         self._ahead: dict[int, HeldEntry] = {}
         """Entries whose payloads come next in the current request, and that were looked up."""
-        self._notified = False
-        """Whether its listener has to be told what the other side has notified of."""
-        self._has_moved = False
-        """Whether it has to be told that the cursor of the current request has moved."""
         self.is_inside = False
         """Whether the last `run` only took in bytes in the middle of a large payload: no cursor has
         moved, nothing has ended, and it goes on with what comes next."""
@@ -328,14 +314,14 @@ class Inbound:
         is_payload = isinstance(packet, (PayloadBytes, PayloadStart))
         if not is_payload or sink is None or request.incoming.sink != sink:
             self.is_inside = False
-            self._has_moved = True
+            self._news.has_moved = True
         return True
 
     def _take_in(self, request: Request, packet: DataPacket) -> bool:
         receiver = self._receiver
         match packet:
             case PayloadBytes():
-                self._arrived_bytes += len(packet.data)
+                self._news.arrived_bytes += len(packet.data)
                 receiver.payload_bytes(request, packet.data)
                 if request.incoming.discarding:
                     self._discarded.add(self._packet_bytes, len(packet.data))
@@ -343,13 +329,13 @@ class Inbound:
                 receiver.payload_start(request, packet)
             case Metadata():
                 receiver.metadata(request, packet, self._table.now)
-                self._arrived_bytes += len(packet.tail)
+                self._news.arrived_bytes += len(packet.tail)
             case Notify():
                 if packet.count == 0:
                     self._listener.idle_work()
                 else:
                     receiver.notify(request, packet.count)
-                    self._notified = True
+                    self._news.has_notified = True
             case SkipBelow():
                 receiver.skip(request, 4)
             case SkipAbove():
@@ -374,17 +360,15 @@ class Inbound:
         request = self._current
         if request is None:
             return
-        if self._has_moved:
-            self._has_moved = False
+        news, self._news = self._news, _News()
+        if news.has_moved:
             self._listener.cursor_moved(request)
-        if self._notified:
-            self._notified = False
+        if news.has_notified:
             position = request.incoming.position
             if request.base is not None and position > request.outgoing.position:
                 self._listener.peer_holds(request, request.base.piece(position - 1).seq)
-        if self._arrived_bytes:
-            arrived, self._arrived_bytes = self._arrived_bytes, 0
-            self._listener.arriving(request, arrived)
+        if news.arrived_bytes:
+            self._listener.arriving(request, news.arrived_bytes)
 
     def _take_many(self, first: int | None) -> bool:
         """The fast way: many pieces of the usual shape at once. False if none are next.
@@ -435,12 +419,12 @@ class Inbound:
         )
         if not payloads:
             return False
-        self._arrived_bytes += self._decoder.consumed - before
+        self._news.arrived_bytes += self._decoder.consumed - before
         for entry in held[: len(payloads)]:
             del self._ahead[entry.seq]
         self._prover.ingest_payloads(request, held, payloads)
         self._receiver.passed_payloads(request, seq, len(payloads))
-        self._has_moved = True
+        self._news.has_moved = True
         return True
 
     def _take_run(self, request: Request, base: Sequence) -> bool:
@@ -468,7 +452,7 @@ class Inbound:
         )
         if not run.entries:
             return False
-        self._arrived_bytes += self._decoder.consumed - before
+        self._news.arrived_bytes += self._decoder.consumed - before
         whole = run.entries if run.mismatch is None else run.entries[:-1]
         if whole:
             self._prover.ingest_run(request, whole)
@@ -484,7 +468,7 @@ class Inbound:
         if run.mismatch is None:
             incoming.last_entry = None
         remember_hash(request, run.entries[-1].seq, run.entries[-1].entry_hash)
-        self._has_moved = True
+        self._news.has_moved = True
         return True
 
     def _switch(self, number: int) -> None:

@@ -27,13 +27,14 @@ from peer.node.host.port import Port
 from peer.node.links.backoff import Backoff
 from peer.node.links.scoping import scoped
 from peer.node.links.sources import Place
-from peer.protocol.commands import Command, LookUp
+from peer.protocol.commands import LookUp
 from peer.protocol.notices import Arriving, Notice
 from tests.records import replace
 from wire import ControlDecoder, ControlMessage, Grant, LogKey, Setup, encode_control, negotiate
 
 from .clock import Clock, Life
 from .doors import connect
+from .due import Due
 from .leaks import Watch
 from .lies import Liar, lies
 from .once import CLOSED, OneTimeSync
@@ -69,7 +70,7 @@ class End(ABC):
         self.notices: list[Notice] = []
         self._clock = link.clock
         self._rng = link.rng
-        self._timer_at = self._told_due_at = float("inf")
+        self._due = Due(self._clock, lambda: self.core.next_deadline())  # noqa: PLW0108 - made below
         self._writing = False
         self.peer = link.nodes[1 - side].store.author
         self.port: Port = node.host.open_port(source, self.deliver, self._failed, self.peer)
@@ -106,21 +107,14 @@ class End(ABC):
     @abstractmethod
     def _advance(self) -> None: ...
 
+    @property
     @abstractmethod
-    def _deadline(self) -> float | None: ...
-
-    @abstractmethod
-    def _commands(self) -> list[Command]: ...
-
-    @abstractmethod
-    def _notices(self) -> list[Notice]: ...
+    def core(self) -> Engine | Session:
+        """What is asked for commands and notices, and when something is due."""
 
     @abstractmethod
     def _send_some(self) -> bool:
         """Sends something; False if there is nothing."""
-
-    @abstractmethod
-    def _stirred(self) -> bool: ...
 
     @abstractmethod
     def _eof(self) -> None: ...
@@ -175,30 +169,30 @@ class End(ABC):
         self.end(f"the store failed: {type(error).__name__}")
 
     def _turn(self, *, stirs: bool = False) -> None:
-        is_stirred, self._told_due_at = self._stirred(), self._timer_at
+        stirs = self.core.take_stirred() or stirs
+        self._due.told()
         self._pass_on()
-        if not (is_stirred or stirs):
-            # As a connection of a node, which neither looks for something to say then, nor when
-            # something is due.
-            if self._timer_at < self._told_due_at:
+        if not stirs:
+            # As a connection of a node, which then looks for nothing to say.
+            if self._due.is_late:
                 raise AssertionError(f"{self}: something is due sooner than anybody was told")
             return
         # What was asked for may have been answered, in a turn of its own, before this one is over.
-        self._told_due_at = self._timer_at
+        self._due.told()
         if not self._writing:
             self._writing = True
             self._clock.after(0.0, self._write, self.life)
 
     def _pass_on(self) -> None:
         self.watch.attach(self.engine)
-        commands = self._commands()
+        commands = self.core.commands()
         if commands:
             self.watch.check_commands(commands)
             self.node.host.submit(self.port, commands)
             self.node.world.figures.look_ups += sum(isinstance(each, LookUp) for each in commands)
-        for notice in self._notices():
+        for notice in self.core.notices():
             self._noticed(notice)
-        self._set_timer()
+        self._due.look(self._on_timer, self.life)
         self.node.world.touch(self)
 
     def _noticed(self, notice: Notice) -> None:
@@ -226,19 +220,11 @@ class End(ABC):
             self._clock.after(delay_s, self._write, self.life)
         self._pass_on()
 
-    def _set_timer(self) -> None:
-        deadline = self._deadline()
-        if deadline is not None and deadline < self._timer_at:
-            self._timer_at = deadline
-            self._clock.after(deadline - self._clock.now, self._on_timer, self.life)
-
     def _on_timer(self) -> None:
-        self._timer_at = float("inf")
-        deadline = self._deadline()
-        if deadline is not None and deadline <= self._clock.now:
+        if self._due.came():
             self.guarded(self._advance)
         else:
-            self._set_timer()
+            self._due.look(self._on_timer, self.life)
 
     def end(self, why: str) -> None:
         """The connection is over on this side: keep what is whole, and tell the other one."""
@@ -247,7 +233,7 @@ class End(ABC):
         self.ending = why
         self.node.world.note(f"{self} ends: {why}")
         self._eof()
-        commands = self._commands()
+        commands = self.core.commands()
         if commands:
             self.node.host.submit(self.port, commands)
         self.forget()
@@ -316,17 +302,9 @@ class SplitEnd(End):
         self._engine.now = self._clock.now
         self._engine.advance()
 
-    def _deadline(self) -> float | None:
-        return self._engine.next_deadline()
-
-    def _commands(self) -> list[Command]:
-        return self._engine.commands()
-
-    def _notices(self) -> list[Notice]:
-        return self._engine.notices()
-
-    def _stirred(self) -> bool:
-        return self._engine.take_stirred()
+    @property
+    def core(self) -> Engine:
+        return self._engine
 
     def _eof(self) -> None:
         self._engine.ended()
@@ -351,7 +329,7 @@ class SplitEnd(End):
             self._receipt_due = True
             self._engine.receipt_asked()
             self._clock.after(2.5 * self.link.plan.delay_s, self._receipt, self.life)
-            self._set_timer()
+            self._due.look(self._on_timer, self.life)
 
     def _pong(self) -> None:
         """A pong comes behind everything that was sent before it."""
@@ -480,17 +458,9 @@ class SessionEnd(End):
     def _advance(self) -> None:
         self.session.advance(self._clock.now)
 
-    def _deadline(self) -> float | None:
-        return self.session.next_deadline()
-
-    def _commands(self) -> list[Command]:
-        return self.session.commands()
-
-    def _notices(self) -> list[Notice]:
-        return self.session.notices()
-
-    def _stirred(self) -> bool:
-        return self.session.take_stirred()
+    @property
+    def core(self) -> Session:
+        return self.session
 
     def _eof(self) -> None:
         self.session.receive_eof(self._clock.now)
