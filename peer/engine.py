@@ -89,7 +89,7 @@ class Engine:
         self._tickets = Tickets(self._commands)
         self._by_ident: dict[int, Request] = {}
         self._open = {"control", "data"}  # channels of which the other side has not said its last
-        self._stirred = self._released = False  # a request was, since the planner had its turn
+        self._released, self._stirred = False, True  # a request was, since the planner's turn
         self._control = ControlDecoder()
         self._table = RequestTable(proactive=proactive, config=config, listener=self, tracer=tracer)
         self._table.now = now

@@ -321,8 +321,8 @@ class Inbound:
         receiver = self._receiver
         match packet:
             case PayloadBytes():
-                self._news.arrived_bytes += len(packet.data)
                 receiver.payload_bytes(request, packet.data)
+                self._news.arrived_bytes += len(packet.data)
                 if request.incoming.discarding:
                     self._discarded.add(self._packet_bytes, len(packet.data))
             case PayloadStart():

@@ -208,7 +208,13 @@ class Receiver:
         elif not incoming.discarding and not incoming.held_already:
             incoming.gathered += data
         if incoming.progress == entry.payload_bytes:
-            self._payload_whole(request, entry)
+            try:
+                self._payload_whole(request, entry)
+            except CannotTakeIn:
+                # The same bytes are applied once more, to be thrown away. Counted twice, the piece
+                # would have no end here, and what the other side sends next be taken for a fault.
+                incoming.progress -= len(data)
+                raise
 
     def _choose_way(self, request: Request, entry: OpenEntry) -> None:
         """Small payloads are gathered, all others go through a sink.

@@ -6,12 +6,15 @@ from peer.protocol.notices import FetchEnded
 from tests.peer.impolite import (
     AUTHOR,
     LOG,
+    SMALL,
     SWITCH,
     Impolite,
     cancel,
     entry_packets,
     log_of,
     metadata_packet,
+    payload_packet,
+    propose,
 )
 from tests.peer.rig import Held
 from tests.records import replace
@@ -110,3 +113,22 @@ def test_a_range_that_ends_with_a_wrong_payload_is_given_up_for_a_while() -> Non
     assert not [each for each in peer.messages() if isinstance(each, Propose)]
     assert peer.store.logs[LOG][4].payload == right
     assert peer.store.logs[LOG][5].payload is None
+
+
+def test_a_small_one_that_is_wrong_has_an_end_though_nothing_can_be_begun_for_it() -> None:
+    """It is given up, and counted once: the one behind it is read for what it is."""
+    whole = log_of(4, lambda seq: bytes((seq,)) * (1000 if seq == 4 else 20))
+    held = {seq: Held(whole[seq].encoded, whole[seq].hash, None) for seq in (2, 3)}
+    peer = Impolite({1: whole[1], **held}, config=replace(SMALL, sinks_max=1))
+    peer.control(propose(0, 4, starting_hash=whole[1].hash), Grant(64))
+    [asked] = [each for each in peer.messages() if isinstance(each, Propose)]
+    assert (asked.start, asked.end, asked.payloads_only) == (2, 3, True)
+    peer.control(Adjust(asked.request, eagerness=Eagerness.ALL, allow_skip=True))
+    begun = encode_payload_header(300) + (whole[4].payload or b"")[:300]
+    peer.data(SWITCH(0), metadata_packet(whole, 4, is_first=True), begun)
+    peer.data(SWITCH(asked.request), encode_payload_header(20) + b"x" * 20)
+    assert cancel(asked.request, CancelReason.NO_RESOURCES) in peer.messages()
+    incoming = next(each for each in peer.engine._table.all() if each.ours).incoming
+    assert (incoming.position, incoming.progress) == (1, 0)
+    peer.data(payload_packet(whole, 3))
+    assert incoming.position == 2
