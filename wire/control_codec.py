@@ -15,7 +15,7 @@ from .yamf import HASH_BYTES, decode_yamf
 _RULE: Final = "point2point.md 2"
 _ENTRIES_OF: Final = {CancelReason.HASH_MISMATCH: 1, CancelReason.FORKED: 2}
 _EAGERNESS: Final = {each.value: each for each in Eagerness}
-"""To call the enumeration takes four times as long."""
+"""To call the enumeration takes 0.7 us."""
 
 
 def encode_control(message: ControlMessage) -> bytes:

@@ -64,9 +64,9 @@ class AnswerListener(Protocol):
 
 
 _LISTENS = Wants(listens=True)
-_WANTED_MAX = 512
-"""As many proposals as a peer may leave unanswered. It may name as many logs as there are numbers.
-"""
+_WANTED_MAX = 1024
+"""Twice the proposals that a peer may leave unanswered. It may name as many logs as there are
+numbers."""
 
 
 @lru_cache(maxsize=256)
@@ -98,9 +98,7 @@ class Answers:
         self._new_logs = new_logs
         self._wanted: dict[LogKey, Wants] = {}
         """What is wanted of the logs that were asked about last: of one that is answered, or has
-        its turn, that is asked six times, and of hundreds at once..."""
-        self._wanted_before: dict[LogKey, Wants] = {}
-        """... and of those that were asked about before them."""
+        its turn, that is asked six times, and of hundreds at once."""
         self._wanted_by = self.interests
         self._taken_in: set[LogKey] = set()
         """Logs for which there was room, and of which perhaps nothing is held yet."""
@@ -115,16 +113,15 @@ class Answers:
     def wants_of(self, log: LogKey) -> Wants:
         """What of a log is wanted."""
         if self._wanted_by is not self.interests:
-            self._wanted_by, self._wanted, self._wanted_before = self.interests, {}, {}
-        known = self._wanted.get(log) or self._wanted_before.get(log)
-        if known is not None:
+            self._wanted_by, self._wanted = self.interests, {}
+        if (known := self._wanted.get(log)) is not None:
             return known
         wants = self._wants_of(log)
         if self.interests.scope is None:
             # What a scope allows may follow from what happens meanwhile.
-            if len(self._wanted) >= _WANTED_MAX:
-                self._wanted, self._wanted_before = {}, self._wanted
             self._wanted[log] = wants
+            if len(self._wanted) > _WANTED_MAX:
+                del self._wanted[next(iter(self._wanted))]
         return wants
 
     def _wants_of(self, log: LogKey) -> Wants:

@@ -35,7 +35,7 @@ It is not for what a session asks for in its requests (proposals.py, which asks 
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import ClassVar, Final
+from typing import Final
 
 from peer.protocol.events import SourceChanged
 from peer.protocol.notices import Arriving, FetchEnded, Notice, PayloadsReceived, PeerHolds
@@ -69,12 +69,11 @@ BEHIND_MAX_S: Final = 60.0
 """How long a source may be quiet because what it sent waits for this host. Not without
 end, whatever it is that this host waits for."""
 
+_TOUCHING: Final = (Arriving, PayloadsReceived, PeerHolds, FetchEnded)
+
 
 class SourceBook:
     """Who fetches what, of all sessions of a node."""
-
-    touched_by: ClassVar = (Arriving, PayloadsReceived, PeerHolds, FetchEnded)
-    """The notices that `took` takes. Most are others."""
 
     def __init__(self) -> None:
         self._logs: dict[LogKey, SourceLog] = {}
@@ -140,19 +139,19 @@ class SourceBook:
         # a part has come may stop there, and who brings it all may not stay.
         return brought > state.came or 0 < state.inside <= brought
 
-    def took(self, seat: SourceSeat, notice: Notice, now: float) -> None:
-        """A notice of a session."""
+    def took(self, seat: SourceSeat, notice: Notice, now: float) -> bool:
+        """A notice of a session; whether it is about a log of the book. Most are not."""
         if isinstance(notice, Arriving):
             seat.came(notice.data_bytes, now)
-        if not isinstance(notice, self.touched_by) or (state := self._logs.get(notice.log)) is None:
-            return
+        if not isinstance(notice, _TOUCHING) or (state := self._logs.get(notice.log)) is None:
+            return False
         match notice:
             case Arriving():
                 before = state.inside
                 self._arriving(state, seat, notice, now)
                 if state.inside == before:
                     # It is looked at once this is stored, or when it is time: not for each piece.
-                    return
+                    return True
             case PayloadsReceived():
                 if state.inside <= notice.newest:
                     state.inside, state.offer = 0, None
@@ -164,6 +163,7 @@ class SourceBook:
             case FetchEnded():
                 self._fetch_ended(state, seat, now)
         self._look(state, now, is_told=isinstance(notice, PeerHolds))
+        return True
 
     def stands(self, log: LogKey, newest: int, now: float) -> None:
         """The newest entry that is held is this one, whoever brought it: the store says so.

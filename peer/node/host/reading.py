@@ -1,6 +1,6 @@
 """What sessions read: carried out in a reading thread, one short snapshot each."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from typing import Final, NamedTuple
 
 from logstore import (
@@ -79,7 +79,7 @@ def _view(store: Store, command: LookUp, arriving: Arriving) -> LogView:
         fork=info.fork_seq,
         fork_proof=None if proof is None else (proof.first, proof.second),
         invalid=info.invalid_seq,
-        hashes=known | _hashes(held, named - known.keys()) if len(named) > len(known) else known,
+        hashes=known | _hashes(held, named - known.keys()),
         entry=None if wanted is None else held_entry(wanted, arriving),
         behind=_behind(store, command),
         tail_partial_bytes=tail_partial_bytes,
@@ -204,7 +204,9 @@ def _entry(held: HeldLog, seq: int) -> StoredEntry | None:
         return None
 
 
-def _hashes(held: HeldLog, seqs: Iterable[int]) -> dict[int, bytes]:
+def _hashes(held: HeldLog, seqs: Collection[int]) -> dict[int, bytes]:
+    if not seqs:
+        return {}
     try:
         return held.hashes(seqs)
     except StoreDamaged:

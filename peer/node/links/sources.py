@@ -47,8 +47,7 @@ class Place:
 
     def take(self, notice: Notice, now: float) -> None:
         """A notice of the session."""
-        if isinstance(notice, SourceBook.touched_by):
-            self._sources.book.took(self._seat, notice, now)
+        if self._sources.book.took(self._seat, notice, now):
             self._sources.wake()
 
     def leave(self) -> None:
