@@ -16,7 +16,7 @@ from peer.data.link_speed import Pull
 from peer.planner.sourcing import Claim, Readable, claim_all
 from peer.protocol.buckets import Buckets
 from peer.protocol.commands import Command
-from peer.protocol.config import WRITE_BYTES_MAX, SessionConfig
+from peer.protocol.config import HEADERS_BYTES_MAX, WRITE_BYTES_MAX, SessionConfig
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import ArrivalChanged, Event, LogChanged
 from peer.protocol.notices import EntriesReceived, EntriesSent, Notice, PayloadsReceived, SetUp
@@ -377,7 +377,7 @@ class Session:
             return b""
         else:
             self._pull(bytes_max, waited_s)
-            data = self._mux.data_to_send(bytes_max)
+            data = self._mux.data_to_send(bytes_max + HEADERS_BYTES_MAX)
         self._bytes_sent += len(data)
         return data
 
@@ -437,7 +437,8 @@ class Session:
         before, dry, blocked = self._data_bytes, False, False
         wanted = max(bytes_max, _QUEUED_BYTES_MIN)
         while self._mux.queued(DATA) < wanted:
-            room = min(self._mux.sendable(DATA), wanted - self._mux.queued(DATA))
+            room = wanted + HEADERS_BYTES_MAX - self._mux.queued(DATA)
+            room = min(self._mux.sendable(DATA), room)
             if room <= 0:
                 blocked = True
                 break

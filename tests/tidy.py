@@ -26,7 +26,7 @@ TOO_MANY_FIELDS = {
     "peer/engine.py Engine": 21,
     "peer/node/node.py Node": 22,
     "peer/protocol/request.py Incoming": 23,
-    "peer/protocol/request.py Outgoing": 30,
+    "peer/protocol/request.py Outgoing": 29,
     "peer/protocol/request.py Request": 21,
     "peer/session.py Session": 28,
 }

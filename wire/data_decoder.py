@@ -104,7 +104,7 @@ class DataDecoder:
         if not data:
             return
         self._fed_bytes += len(data)
-        if self._fed and len(self._fed[-1]) < _PIECE_BYTES_LEAST:
+        if self._fed and len(self._fed[-1]) < _PIECE_BYTES_LEAST and len(data) < _PIECE_BYTES_LEAST:
             # An object for each byte would be forty times as much memory as the credit bounds.
             self._fed[-1] = b"".join((self._fed[-1], data))
         elif type(data) is memoryview and type(data.obj) is bytes:
@@ -197,6 +197,48 @@ class DataDecoder:
         )
         return payloads
 
+    def next_pieces(self, bytes_max: int, pieces_max: int) -> tuple[list[bytes | memoryview], int]:
+        """Takes what is buffered of a payload that comes raw, and how many packets began in that.
+
+        At most `bytes_max` bytes, which are left of the payload, in up to `pieces_max` pieces. It
+        ends before a packet that is not raw, is longer than what is left, empty, or has a header
+        that is not whole in one piece: with those go on with `next_packet`. It never raises.
+        """
+        pieces: list[bytes | memoryview] = []
+        begun = 0
+        if self._violation is not None or not self._lzfoo.finished:
+            return pieces, begun
+        while bytes_max and len(pieces) < pieces_max:
+            self._go_on()
+            if not self._raw_left:
+                if not self._begin_fitting(bytes_max):
+                    break
+                begun += 1
+                self._go_on()
+            piece = self._data[self._offset : self._offset + min(self._raw_left, bytes_max)]
+            if not piece:
+                break
+            size = len(piece)
+            self._offset += size
+            self._raw_left -= size
+            bytes_max -= size
+            pieces.append(piece)
+        return pieces, begun
+
+    def _begin_fitting(self, bytes_max: int) -> bool:
+        """Begins a raw packet if that is next, and has from 1 to `bytes_max` bytes."""
+        data, offset = self._data, self._offset
+        if offset >= len(data) or data[offset] != RAW_PAYLOAD:
+            return False
+        try:
+            length, offset = decode_varu64(data, offset + 1)
+        except NeedMore:
+            return False
+        if not 0 < length <= bytes_max:
+            return False
+        self._raw_left, self._offset = length, offset
+        return True
+
     def _go_on(self) -> None:
         """Goes on to what came next, as it came, where all before it is used."""
         if self._offset >= len(self._data) and self._fed:
@@ -220,7 +262,10 @@ class DataDecoder:
         """The beginning of a raw payload packet in a large piece: what follows it needs no copy."""
         self._go_on()
         data, offset = self._data, self._offset
-        if type(data) is bytes or offset >= len(data) or data[offset] != RAW_PAYLOAD:
+        if offset >= len(data) or data[offset] != RAW_PAYLOAD:
+            return None
+        if type(data) is bytes and not (self._fed and type(self._fed[0]) is memoryview):
+            # To join small pieces takes less than to hand on each of them.
             return None
         try:
             return self._begin_raw(data, offset + 1)

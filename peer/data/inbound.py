@@ -12,7 +12,7 @@ is, so that what the other side sends costs no more memory than the data credit.
 """
 
 from collections.abc import Callable
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from msgspec import Struct
 
@@ -45,6 +45,7 @@ from wire import Violation as WireViolation
 
 from .apologies import Apologies
 from .discarded import Discarded
+from .inbound_listener import InboundListener
 from .links import (
     CannotTakeIn,
     NeedLookUp,
@@ -61,6 +62,10 @@ RUN_ENTRIES_MAX = 1024
 
 _PACKET_WORK_BYTES = 4096
 """What reading a packet counts for, beside its bytes: it takes as long as so many payload bytes."""
+
+_STORED_PIECES_MAX = 64
+"""So many pieces of a payload that is stored as it comes are taken at once. Bytes cost nothing
+there, but a hostile side may send a packet for each."""
 
 _ENTRIES_AHEAD = 512
 """So many entries are looked up at once where the payloads of consecutive ones are to come: the
@@ -83,31 +88,6 @@ class _News(Struct):
     """Whether the other side has told of something."""
     has_moved: bool = False
     """Whether its cursor has moved."""
-
-
-class InboundListener(Protocol):
-    """Who is told what the data channel brought."""
-
-    def request_given_up(self, request: Request, detail: str) -> None:
-        """We cannot take in what comes for this request, and why."""
-
-    def peer_holds(self, request: Request, seq: int) -> None:
-        """The other side notified of an entry that we have not sent it."""
-
-    def payload_skipped(self, request: Request) -> None:
-        """The other side passed a payload that it does not have."""
-
-    def arriving(self, request: Request, data_bytes: int) -> None:
-        """So many bytes of metadata and payloads have come for a request."""
-
-    def cursor_moved(self, request: Request) -> None:
-        """The other side's cursor moved; perhaps ours may now."""
-
-    def idle_work(self) -> None:
-        """The other side sent something that costs us work and moves nothing."""
-
-    def new_ticket(self) -> int:
-        """A ticket for a look-up."""
 
 
 class Inbound:
@@ -200,6 +180,12 @@ class Inbound:
             if work > self._config.read_work_bytes_max:
                 self.paused = True
                 break
+            if self._retry is None:
+                cost, begun = self._take_stored()
+                if cost:
+                    work += cost
+                    whole += begun
+                    continue
             first = self._decoder.next_byte
             if self._retry is None and self._take_many(first):
                 self._has_switched = self.is_inside = False
@@ -369,6 +355,29 @@ class Inbound:
                 self._listener.peer_holds(request, request.base.piece(position - 1).seq)
         if news.arrived_bytes:
             self._listener.arriving(request, news.arrived_bytes)
+
+    def _take_stored(self) -> tuple[int, int]:
+        """The fast way through a payload that is stored as it comes: all at once that is there.
+
+        Returns what reading that counts for, 0 if it is not what comes next, and how many packets
+        began. Packet by packet it took a third of what the event loop does for such a payload.
+        """
+        request = self._current
+        if request is None or self._tracer is not None:
+            return 0, 0
+        sink = request.incoming.sink
+        if sink is None or not (left := self._receiver.stored_bytes_left(request)):
+            return 0, 0
+        pieces, begun = self._decoder.next_pieces(left, _STORED_PIECES_MAX)
+        if not (pieces or begun):
+            return 0, 0
+        count = self._receiver.stored_bytes(request, pieces)
+        self._news.arrived_bytes += count
+        self._has_switched = False
+        if request.incoming.sink != sink:
+            self.is_inside = False
+            self._news.has_moved = True
+        return count + (len(pieces) + begun) * _PACKET_WORK_BYTES, begun
 
     def _take_many(self, first: int | None) -> bool:
         """The fast way: many pieces of the usual shape at once. False if none are next.

@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from peer.protocol.commands import Command, ReadPayload, StopReading
 from peer.protocol.config import SessionConfig
 from peer.protocol.events import HeldEntry, PayloadRead, PayloadWithdrawn
 from peer.protocol.notices import Notice, note_sent
-from peer.protocol.request import NOTHING, Request
+from peer.protocol.request import NOTHING, Outgoing, Request
 from wire import (
     CancelReason,
     Eagerness,
@@ -151,26 +153,35 @@ class PayloadSender:
     ) -> bytes | memoryview:
         """Bytes of a large payload at the cursor; empty while they are being read."""
         outgoing = request.outgoing
-        seq, at = outgoing.chunk_at
-        used = outgoing.progress - at
-        if seq == row.seq and 0 <= used < len(outgoing.chunk):
+        if (chunk := _at_cursor(outgoing, row.seq)) is not None:
+            used = outgoing.progress - chunk.offset
             end = used + max(bytes_max, self._packer.packet_bytes_min)
-            data = memoryview(outgoing.chunk)[used:end]
-            outgoing.unproved = outgoing.unproved or not outgoing.chunk_verified
-            # The next bytes are read while these are sent.
-            left = len(outgoing.chunk) - end
-            if 2 * left < self._read_bytes_max() and at + len(outgoing.chunk) < size:
-                self._read(request, row, at + len(outgoing.chunk))
+            data = memoryview(chunk.data)[used:end]
+            outgoing.unproved = outgoing.unproved or not chunk.verified
+            self._read_behind(request, row, size, chunk, len(chunk.data) - end)
             return data
         if not row.payload_held and not self._takes_unverified(request):
             # It was dropped while we were sending it, and a skip is not allowed any more.
             outgoing.cancel_due = CancelReason.NO_RESOURCES
             return b""
         outgoing.unfed = outgoing.unproved and not (row.payload_held or row.payload_arriving)
-        outgoing.chunk = b""
         if size > outgoing.progress:
             self._read(request, row, outgoing.progress)
         return b""
+
+    def _read_behind(
+        self, request: Request, row: HeldEntry, size: int, chunk: PayloadRead, left: int
+    ) -> None:
+        """Has the next bytes read while these are sent, and while the ones behind them wait: else
+        the thread that reads and hashes would wait for the event loop each time, and that for it.
+        """
+        outgoing = request.outgoing
+        if left <= 0:
+            outgoing.shift_chunks()
+        if outgoing.next_chunk is None and left <= self._read_bytes_max():
+            last = chunk if left > 0 else outgoing.chunk or chunk
+            if (behind := last.offset + len(last.data)) < size:
+                self._read(request, row, behind)
 
     def _read(self, request: Request, row: HeldEntry, offset: int) -> None:
         outgoing = request.outgoing
@@ -205,18 +216,16 @@ class PayloadSender:
         if not event.data:
             look_again(request)
             return not outgoing.in_piece
-        seq, at = outgoing.chunk_at
-        if seq == event.seq and at + len(outgoing.chunk) == event.offset:
-            used = min(max(outgoing.progress - at, 0), len(outgoing.chunk))
-            outgoing.chunk = outgoing.chunk[used:] + event.data
-            outgoing.chunk_at = (seq, at + used)
+        if outgoing.chunk is None:
+            outgoing.chunk = event
         else:
-            outgoing.chunk = event.data
-            outgoing.chunk_at = (event.seq, event.offset)
-        outgoing.chunk_verified = event.verified
+            outgoing.next_chunk = event
         outgoing.unfed = False
         if event.verified:
+            # So are the bytes of the payload before these, those that are still to be sent as well.
             outgoing.unproved = False
+            if outgoing.chunk.seq == event.seq:
+                outgoing.chunk = replace(outgoing.chunk, verified=True)
         return True
 
     def withdrawn(self, request: Request, event: PayloadWithdrawn) -> bytes:
@@ -256,9 +265,7 @@ def apology(request: Request) -> bytes:
 def look_again(request: Request) -> None:
     """Forget what was read ahead of the payload at our cursor: it is another one now."""
     outgoing = request.outgoing
-    outgoing.chunk = b""
-    outgoing.chunk_at = (0, 0)
-    outgoing.fetching = None
+    outgoing.chunk = outgoing.next_chunk = outgoing.fetching = None
     outgoing.waiting = False
     outgoing.read_anew()
 
@@ -276,7 +283,20 @@ def payloads_at_hand(request: Request) -> tuple[int, ...]:
     """The entries of which payload bytes have been read, or are being read."""
     outgoing = request.outgoing
     fetched = () if outgoing.fetching is None else (outgoing.fetching[0],)
-    return (outgoing.chunk_at[0], *fetched)
+    chunks = (outgoing.chunk, outgoing.next_chunk)
+    return (*(chunk.seq for chunk in chunks if chunk is not None), *fetched)
+
+
+def _at_cursor(outgoing: Outgoing, seq: int) -> PayloadRead | None:
+    """The bytes at the cursor, which is at or in the payload of an entry, if they were read.
+
+    What is before them goes: it was sent, or the cursor has passed it.
+    """
+    while (chunk := outgoing.chunk) is not None:
+        if chunk.seq == seq and 0 <= outgoing.progress - chunk.offset < len(chunk.data):
+            return chunk
+        outgoing.shift_chunks()
+    return None
 
 
 def is_in_the_way(request: Request) -> bool:

@@ -9,7 +9,12 @@ MIB = 1024 * 1024
 
 DEFAULT_WINDOW_BYTES = 65_536
 
-WRITE_BYTES_MAX = 256 * 1024
+HEADERS_BYTES_MAX = 64
+"""By how much a turn of the data channel may be longer than what was asked for: a switch and the
+header of a payload packet, and that of the bymux packet around them. Cut off where a turn is full,
+they took a turn of their own here and a read over there, for a few bytes of each 512 KiB."""
+
+WRITE_BYTES_MAX = 256 * 1024 + HEADERS_BYTES_MAX
 """The largest bymux packet of data: what the transport is given at once. What comes of one is
 handed on as it came, so that smaller ones cost both sides more work for each byte. A message of
 control waits for no more of it than for what the transport has been given already."""

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from wire import Adjust, Cancel, CancelReason, LogKey, Propose, in_upper_pool, shortest_path
 
 from .errors import Violation
-from .events import HeldEntry
+from .events import HeldEntry, PayloadRead
 from .interest import Interest
 from .sequence import Sequence, sequence_of
 
@@ -139,11 +139,11 @@ class Outgoing(Struct):
     """The position where that began."""
     waited_at: int = NEVER
     """The position of the last payload that was waited for long enough."""
-    chunk: bytes = b""
-    chunk_at: tuple[int, int] = (0, 0)
-    """The seqnum and offset of the payload bytes in `chunk`."""
-    chunk_verified: bool = True
-    """Whether these bytes, and those of the same payload before them, are verified."""
+    chunk: PayloadRead | None = None
+    """Payload bytes that are being sent..."""
+    next_chunk: PayloadRead | None = None
+    """... and those behind them, which were read meanwhile. Not put together: what is left of the
+    first ones would be copied with each read."""
     fetching: tuple[int, int] | None = None
     """The seqnum and offset of the payload bytes that the host is to read, if it is."""
     has_read: bool = False
@@ -170,6 +170,11 @@ class Outgoing(Struct):
     def wait(self) -> None:
         """The payload at the cursor is waited for."""
         self.waiting, self.waiting_at = True, self.position
+
+    def shift_chunks(self) -> None:
+        """What was sent of a payload is let go: kept, it would be half a megabyte for each request
+        that has sent a large one."""
+        self.chunk, self.next_chunk = self.next_chunk, None
 
     def read_anew(self) -> None:
         """The rows at hand are out of date."""

@@ -6,7 +6,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from bymux import Role
-from peer.protocol.config import SessionConfig
+from peer.protocol.config import HEADERS_BYTES_MAX, SessionConfig
 from peer.protocol.errors import RemoteViolation, SessionTimeout
 from peer.protocol.events import Interests, InterestsChanged, LogChanged
 from peer.protocol.notices import SetUp
@@ -101,6 +101,27 @@ def test_a_log_that_is_new_while_the_setup_is_under_way_is_told_of() -> None:
     wire.ends[0].session.handle(LogChanged(LOG, 3, 3), 0.0)
     wire.run()
     assert wire.ends[1].host.store.logs[LOG] == store_of(3).logs[LOG]
+
+
+def test_a_turn_of_a_large_payload_leaves_whole() -> None:
+    """Headers and all: cut off, they took a turn and a read of their own."""
+    wire = Wire(store_of(1, Random(1).randbytes(4 << 20)), Store())
+    turn_bytes = 256 * 1024
+    sent: list[int] = []
+    for _ in range(1000):
+        if not any(end.work(wire.now) for end in wire.ends) and sent and not sent[-1]:
+            break
+        sent.append(wire.send(0, turn_bytes))
+        wire.send(1)
+        wire.deliver(0, 1 << 20)
+        wire.deliver(1, 1 << 20)
+    assert wire.ends[0].host.store.logs[LOG] == wire.ends[1].host.store.logs[LOG]
+    turns = [size for size in sent if size > 1000]
+    assert len(turns) == 16
+    assert all(turn_bytes < size <= turn_bytes + 2 * HEADERS_BYTES_MAX for size in turns)
+    # The rest are messages, and not the ends of turns.
+    assert all(size < 500 for size in sent if size not in turns)
+    assert sum(bool(size) for size in sent) < len(turns) + 8
 
 
 def test_statistics_count_what_was_moved() -> None:

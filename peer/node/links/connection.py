@@ -42,7 +42,9 @@ from .sniffing import DENIED, TLS, Sniffer
 if TYPE_CHECKING:
     from wire import LogKey
 
-RECEIVE_BYTES: Final = 256 * 1024
+RECEIVE_BYTES: Final = 257 * 1024
+"""Room for a turn of the other side with its headers: the few bytes that a smaller read leaves of
+it would be one of their own."""
 SEND_BYTES: Final = 256 * 1024
 CLOSE_TIMEOUT_S: Final = 2.0
 LINGER_S: Final = 1.0
