@@ -148,7 +148,8 @@ def _read_arguments(
     definition.arguments(parser)
     _preset(parser, command, definition, argv)
     parser.check_spelling(argv)
-    args = parser.parse_intermixed_args(argv)
+    args, left = parser.parse_known_intermixed_args(argv)
+    parser.check_all_taken(left)
     args.read_again = partial(_read_arguments, command, definition, argv)
     return args
 

@@ -119,6 +119,19 @@ class Parser(argparse.ArgumentParser):
             if flag.startswith("--") and " " not in word and flag not in known:
                 self.error(f"there is no flag {flag}{similar(flag, known)}")
 
+    def check_all_taken(self, left: Sequence[str]) -> None:
+        """Raises WrongUsage for what is left of a command line: it names the first word too many.
+
+        Of a command that takes none that is most often the store, as other programs take theirs.
+        """
+        if left:
+            word = left[0]
+            takes_some = any(not action.option_strings for action in self._actions)
+            amount = "no more arguments" if takes_some else "no arguments"
+            is_store = not takes_some and _may_be_path(word)
+            store = f"; a store is named with --store {word}" if is_store else ""
+            self.error(f"{self.prog.removeprefix(f'{PROGRAM} ')} takes {amount}: {word!r}{store}")
+
     def variable(self, action: argparse.Action) -> str:
         """The variable of a flag."""
         own = self._own.get(action)
@@ -154,6 +167,11 @@ class Parser(argparse.ArgumentParser):
             items = value if isinstance(value, list) else str(value).split()
             return [_one(action, item) for item in items]
         return _one(action, value)
+
+
+def _may_be_path(word: str) -> bool:
+    """Whether somebody may mean a directory, and not an address, a number or a flag."""
+    return not (word.startswith("-") or ":" in word or word.replace(".", "").isdigit())
 
 
 def _explaining(convert: Callable[[str], object]) -> Callable[[str], object]:

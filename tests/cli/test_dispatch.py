@@ -195,6 +195,22 @@ def test_a_misspelt_flag_has_the_nearest_one_suggested(
     assert "--help`)" in result.err
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("init", "a"), "init takes no arguments: 'a'; a store is named with --store a (see"),
+        (("serve", "127.0.0.1:7007"), "serve takes no arguments: '127.0.0.1:7007' (see"),
+        (("serve", "7007"), "serve takes no arguments: '7007' (see"),
+        (("status", "0", "./b"), "status takes no more arguments: './b' (see"),
+    ],
+)
+def test_an_argument_too_many_is_named(cli: CommandLine, argv: tuple[str, ...], said: str) -> None:
+    result = cli(*argv)
+    assert (result.status, result.out) == (2, b"")
+    assert said in result.err
+    assert f"`bamboo-peer {argv[0]} --help`)" in result.err
+
+
 def test_a_flag_like_no_other_and_words_that_are_no_flags(cli: CommandLine) -> None:
     assert "there is no flag --qqqqqq (see" in cli("tail", "--qqqqqq").err
     assert "there is no flag" not in cli("cat", "--", "--qqqqqq").err
