@@ -235,6 +235,15 @@ def load_changed_logs(db: apsw.Connection, after: int) -> list[LogKey]:
     return [LogKey(author, unpack_u64(log_id)) for author, log_id in rows]
 
 
+def load_changed_rows(db: apsw.Connection, after: int) -> list[LogRow]:
+    """The same, their rows: one statement, where one for each log took as long as storing it."""
+    rows = db.execute(
+        f"SELECT {_LOG_COLUMNS} FROM logs WHERE changed > ? ORDER BY changed",  # noqa: S608 (constant)
+        (after,),
+    )
+    return [_log_row(row) for row in rows]
+
+
 def create_log(db: apsw.Connection, key: LogKey) -> LogRow:
     """A new, empty row for a log that has none.
 

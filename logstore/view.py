@@ -44,7 +44,13 @@ from .records import (
     Statistics,
     StoredEntry,
 )
-from .rows import load_changed_logs, load_log, load_log_and_lacks, load_logs_after
+from .rows import (
+    load_changed_logs,
+    load_changed_rows,
+    load_log,
+    load_log_and_lacks,
+    load_logs_after,
+)
 from .shortfall import Holding, Shortfall, count_holding, count_shortfall
 from .subscriptions import Subscription
 from .with_payload import PAYLOAD_BYTES_MAX, EntryWithPayload, with_payload
@@ -440,6 +446,15 @@ class StoreView:
         """The position now, and the logs of which anything changed after an earlier one."""
         with self._database.read() as db:
             return feed.load_position(db), load_changed_logs(db, after)
+
+    def changed_infos(self, after: int, also: Iterable[LogKey] = ()) -> tuple[int, list[LogInfo]]:
+        """The same, and what is held of these logs, and of others if anything is."""
+        with self._database.read() as db:
+            infos = {row.key: row.info() for row in load_changed_rows(db, after)}
+            for key in also:
+                if key not in infos and (row := load_log(db, key)) is not None:
+                    infos[key] = row.info()
+            return feed.load_position(db), list(infos.values())
 
     def data_version(self) -> int:
         """A number that is another one once any process has committed something. Cheap to poll."""

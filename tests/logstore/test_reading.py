@@ -81,6 +81,23 @@ def test_changed_logs_are_those_of_which_anything_changed(memory: Store) -> None
     assert memory.changed_logs(later)[1] == [other.key]
 
 
+def test_what_is_held_of_changed_logs_and_of_others(memory: Store) -> None:
+    log, other, third = AuthorLog(), AuthorLog(2), AuthorLog(3)
+    for each in (log, other, third):
+        memory.put_entries(each.key, each.add_all([1, 2]), source="peer")
+    for after in range(memory.position() + 1):
+        position, keys = memory.changed_logs(after)
+        infos = [memory.log(key) for key in keys]
+        assert memory.changed_infos(after) == (position, infos)
+        # Others behind them, each once, and none of which nothing is held.
+        also = [log.key, third.key, AuthorLog(4).key, log.key]
+        beside = [key for key in (log.key, third.key) if key not in keys]
+        assert memory.changed_infos(after, also) == (
+            position,
+            [*infos, *(memory.log(key) for key in beside)],
+        )
+
+
 def test_a_missing_payload_is_neither_present_nor_deleted(memory: Store) -> None:
     log = AuthorLog()
     entries = [log.add(seq, held=seq not in (3, 6)) for seq in range(1, 8)]
@@ -246,6 +263,7 @@ def test_the_work_of_a_call_does_not_grow_with_the_store(memory: Store) -> None:
             ),
             lambda: memory.changes(50, 20),
             lambda: memory.changed_logs(memory.position() - 1),
+            lambda: memory.changed_infos(memory.position() - 1),
             lambda: memory.missing_payloads(log.key, limit=1),
         ):
             steps.clear()

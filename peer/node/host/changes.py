@@ -68,8 +68,7 @@ class ChangeFeed:
             # In this order: what is committed in between makes the version a stale one.
             version, wishes = self._store.data_version(), self._store.wishes_version()
             with self._store.snapshot():
-                position, keys = self._store.changed_logs(self.position)
-                infos = [self._store.log(key) for key in dict.fromkeys((*keys, *also))]
+                position, infos = self._store.changed_infos(self.position, also)
                 wanted = Wanted.load(self._store) if wishes != self._wishes else None
                 fresh = self._fresh(position)
         except StoreError as error:
@@ -82,8 +81,7 @@ class ChangeFeed:
         self._version, self._wishes, self.position = version, wishes, position
         if wanted is not None:
             self.forgotten = wanted.forgotten
-        changes = [log_changed(info) for info in infos if info is not None]
-        return News(changes, position, wanted, fresh)
+        return News([log_changed(info) for info in infos], position, wanted, fresh)
 
     def _fresh(self, position: int) -> Fresh | None:
         if not 0 < position - self.position <= FRESH_MAX:
