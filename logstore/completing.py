@@ -81,7 +81,8 @@ def complete_all(
             completed = Completed(added=False, error=error)
         else:
             if ledger is not None:
-                ledger.grew(key, row.bytes - before.bytes)
+                has_file = not isinstance(completion.payload, bytes)
+                ledger.grew(key, row.bytes - before.bytes, has_files=has_file)
         outcomes.append(completed)
         rows[key] = row
     for row in rows.values():

@@ -91,7 +91,15 @@ def _page_count(db: apsw.Connection) -> int:
 class Transaction:
     """What a write works with: the connection, the time, and the next ingest numbers."""
 
-    __slots__ = ("_authored", "_changed", "_ingest", "changes_wishes", "db", "now_us")
+    __slots__ = (
+        "_authored",
+        "_changed",
+        "_ingest",
+        "changes_wishes",
+        "db",
+        "now_us",
+        "wants_nothing",
+    )
 
     def __init__(self, db: apsw.Connection, now_us: int, ingest: int, authored: int) -> None:
         """`ingest`, `authored`: the counters as they are."""
@@ -102,6 +110,8 @@ class Transaction:
         self._changed = False
         self.changes_wishes = False
         """Whether it changes what is followed, wanted or contested (`wishes_version`)."""
+        self.wants_nothing = False
+        """Whether it has seen that nothing is wanted (`wants.py`)."""
 
     @property
     def ingest(self) -> int:

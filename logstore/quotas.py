@@ -201,15 +201,20 @@ class Ledger:
         )
         self.quotas.declared[claim] = (self.giver, payload.payload_bytes)
 
-    def grew(self, key: LogKey, count: int) -> None:
-        """So many bytes of a log are held that were not."""
+    def grew(self, key: LogKey, count: int, *, has_files: bool) -> None:
+        """So many bytes of a log are held that were not; `has_files`: some are payloads that have
+        files, so that what is under way is less, and is counted again."""
         sums = self.quotas.sums
         for of in (key.author, None):
             if of in sums:
                 sums[of] += count
         if count > 0 and not self._is_named(key):
             note_brought(self.transaction.db, self.giver, count)
-        self._free = self._parts = None
+        if has_files:
+            self._free = self._parts = None
+        elif self._free is not None:
+            # Not asked of the disk again: a transaction of forty short logs did so for each.
+            self._free -= max(count, 0)
 
     # What there is room for
 

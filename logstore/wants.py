@@ -32,6 +32,7 @@ def want(transaction: "Transaction", key: LogKey, first: int, last: int) -> bool
     db.execute(
         "INSERT INTO wants VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", (*names, row_tag(*names))
     )
+    transaction.wants_nothing = False
     if row is None:
         return True
     ask_again(db, row, first, last)
@@ -63,8 +64,11 @@ def unwant_overlapping(db: "apsw.Connection", key: LogKey, first: int, last: int
 
 def settle(transaction: "Transaction", row: LogRow) -> None:
     """Takes back what is held by now, and what can never be."""
+    if transaction.wants_nothing:
+        return
     db = transaction.db
     if db.execute("SELECT 1 FROM wants LIMIT 1").get is None:
+        transaction.wants_nothing = True
         return
     for first, last in load_wants_of(db, row.key):
         high = min(last, row.servable)

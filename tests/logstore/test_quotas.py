@@ -431,3 +431,17 @@ def test_a_part_that_somebody_is_at_is_not_stale(store: Store) -> None:
     sink.write(b"x")
     sink.suspend()
     assert store.drop_stale(3600) == 0
+
+
+def test_logs_of_one_transaction_share_what_the_disk_has_left(store: Store, disk: Disk) -> None:
+    """It is asked once: each takes of what those before it have left."""
+    disk.size, disk.free = 1 << 40, (1 << 30) + 10_000
+    store.set_quotas(QuotaLimits(author_bytes=None, peer_bytes=None, free_bytes=1 << 30))
+    logs = [AuthorLog(author) for author in range(4)]
+    batches = [(log.key, [log.add(1, b"x" * 3000)]) for log in logs]
+    results = store.put_many(batches, source="peer", giver=PEER)
+    assert [result.stored for result in results] == [1, 1, 1, 0]
+    assert results[-1].over_quota is not None
+    assert results[-1].over_quota.key == "free-bytes"
+    # What the disk says counts again for the next one.
+    assert bring(store, logs[-1], batches[-1][1]) == (1, None)
