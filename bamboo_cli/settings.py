@@ -126,6 +126,8 @@ class Parser(argparse.ArgumentParser):
         """
         if left:
             word = left[0]
+            if word.startswith("-") and word != "-":
+                self.error(f"there is no flag {word}")
             takes_some = any(not action.option_strings for action in self._actions)
             amount = "no more arguments" if takes_some else "no arguments"
             is_store = not takes_some and _may_be_path(word)
@@ -170,8 +172,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _may_be_path(word: str) -> bool:
-    """Whether somebody may mean a directory, and not an address, a number or a flag."""
-    return not (word.startswith("-") or ":" in word or word.replace(".", "").isdigit())
+    """Whether somebody may mean a directory, and not an address or a number."""
+    return not (":" in word or word.replace(".", "").isdigit())
 
 
 def _explaining(convert: Callable[[str], object]) -> Callable[[str], object]:

@@ -81,8 +81,7 @@ def complete_all(
             completed = Completed(added=False, error=error)
         else:
             if ledger is not None:
-                has_file = not isinstance(completion.payload, bytes)
-                ledger.grew(key, row.bytes - before.bytes, has_files=has_file)
+                ledger.grew(key, row.bytes - before.bytes, (completion.payload,))
         outcomes.append(completed)
         rows[key] = row
     for row in rows.values():

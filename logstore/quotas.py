@@ -47,10 +47,10 @@ from .schema import FILE_PARTIAL, FILE_WHOLE
 from .system import System
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from .database import Transaction
-    from .payloads import ReadyEntry
+    from .payloads import GivenPayload, ReadyEntry
 
 GIB: Final = 1 << 30
 FREE_BYTES_MAX: Final = GIB
@@ -201,16 +201,16 @@ class Ledger:
         )
         self.quotas.declared[claim] = (self.giver, payload.payload_bytes)
 
-    def grew(self, key: LogKey, count: int, *, has_files: bool) -> None:
-        """So many bytes of a log are held that were not; `has_files`: some are payloads that have
-        files, so that what is under way is less, and is counted again."""
+    def grew(self, key: LogKey, count: int, payloads: "Iterable[GivenPayload | None]") -> None:
+        """So many bytes of a log are held that were not, these payloads among them."""
         sums = self.quotas.sums
         for of in (key.author, None):
             if of in sums:
                 sums[of] += count
         if count > 0 and not self._is_named(key):
             note_brought(self.transaction.db, self.giver, count)
-        if has_files:
+        if any(payload is not None and not isinstance(payload, bytes) for payload in payloads):
+            # What has a file was under way until now.
             self._free = self._parts = None
         elif self._free is not None:
             # Not asked of the disk again: a transaction of forty short logs did so for each.

@@ -363,10 +363,7 @@ class Store(StoreWishes):
             return put_log(transaction, key, entries, source, own=own, undeletes=undeletes)
         admitted, over = ledger.admit(key, entries)
         result = put_log(transaction, key, admitted, source, own=own, undeletes=undeletes)
-        has_files = any(
-            entry.payload is not None and not isinstance(entry.payload, bytes) for entry in admitted
-        )
-        ledger.grew(key, result.grown_bytes, has_files=has_files)
+        ledger.grew(key, result.grown_bytes, (entry.payload for entry in admitted))
         return result if over is None else result._replace(over_quota=over)
 
     @contextmanager

@@ -211,33 +211,19 @@ class DataDecoder:
         while bytes_max and len(pieces) < pieces_max:
             self._go_on()
             if not self._raw_left:
-                if not self._begin_fitting(bytes_max):
+                header = self._raw_header()
+                if header is None or not 0 < header[0] <= bytes_max:
                     break
+                self._begin_raw(*header)
                 begun += 1
-                self._go_on()
-            piece = self._data[self._offset : self._offset + min(self._raw_left, bytes_max)]
-            if not piece:
+            elif self._offset < len(self._data):
+                piece = self._take(min(self._raw_left, bytes_max))
+                self._raw_left -= len(piece)
+                bytes_max -= len(piece)
+                pieces.append(piece)
+            else:
                 break
-            size = len(piece)
-            self._offset += size
-            self._raw_left -= size
-            bytes_max -= size
-            pieces.append(piece)
         return pieces, begun
-
-    def _begin_fitting(self, bytes_max: int) -> bool:
-        """Begins a raw packet if that is next, and has from 1 to `bytes_max` bytes."""
-        data, offset = self._data, self._offset
-        if offset >= len(data) or data[offset] != RAW_PAYLOAD:
-            return False
-        try:
-            length, offset = decode_varu64(data, offset + 1)
-        except NeedMore:
-            return False
-        if not 0 < length <= bytes_max:
-            return False
-        self._raw_left, self._offset = length, offset
-        return True
 
     def _go_on(self) -> None:
         """Goes on to what came next, as it came, where all before it is used."""
@@ -261,21 +247,26 @@ class DataDecoder:
     def _raw_start(self) -> PayloadStart | None:
         """The beginning of a raw payload packet in a large piece: what follows it needs no copy."""
         self._go_on()
+        if type(self._data) is bytes and not (self._fed and type(self._fed[0]) is memoryview):
+            # To join small pieces takes less than to hand on each of them.
+            return None
+        header = self._raw_header()
+        return None if header is None else self._begin_raw(*header)
+
+    def _raw_header(self) -> tuple[int, int] | None:
+        """The length of a raw packet that is next, and where its bytes begin; None if what is next
+        is another one, or the rest of its header is in the next piece."""
         data, offset = self._data, self._offset
         if offset >= len(data) or data[offset] != RAW_PAYLOAD:
             return None
-        if type(data) is bytes and not (self._fed and type(self._fed[0]) is memoryview):
-            # To join small pieces takes less than to hand on each of them.
-            return None
         try:
-            return self._begin_raw(data, offset + 1)
+            return decode_varu64(data, offset + 1)
         except NeedMore:
-            # The rest of it is in the next piece.
             return None
 
-    def _begin_raw(self, data: bytes | memoryview, offset: int) -> PayloadStart:
-        self._raw_left, self._offset = decode_varu64(data, offset)
-        return PayloadStart(self._raw_left, compressed=False)
+    def _begin_raw(self, length: int, offset: int) -> PayloadStart:
+        self._raw_left, self._offset = length, offset
+        return PayloadStart(length, compressed=False)
 
     def _take(self, n: int) -> bytes | memoryview:
         """The next bytes, at most n and at least one, of what came at once."""
@@ -313,7 +304,7 @@ class DataDecoder:
             raise NeedMore("packet")
         first = data[offset]
         if first == RAW_PAYLOAD:
-            return self._begin_raw(data, offset + 1)
+            return self._begin_raw(*decode_varu64(data, offset + 1))
         if first >> 1 == 64:
             return self._metadata(first & 1, data, offset + 1, with_backlink)
         bare = _WITHOUT_BODY.get(first)

@@ -371,7 +371,9 @@ class Inbound:
         pieces, begun = self._decoder.next_pieces(left, _STORED_PIECES_MAX)
         if not (pieces or begun):
             return 0, 0
-        count = self._receiver.stored_bytes(request, pieces)
+        for piece in pieces:
+            self._receiver.payload_bytes(request, piece)
+        count = sum(map(len, pieces))
         self._news.arrived_bytes += count
         self._has_switched = False
         if request.incoming.sink != sink:

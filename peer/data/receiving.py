@@ -13,7 +13,7 @@ end. Apologies have a module of their own, and so has what proves a payload wron
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from peer.protocol.config import SessionConfig
 from peer.protocol.errors import Violation
@@ -206,21 +206,6 @@ class Receiver:
         if _past_end(request, 1) or entry.payload_bytes > request.our_interest.data_up_to:
             return 0
         return entry.payload_bytes - incoming.progress
-
-    def stored_bytes(self, request: Request, pieces: Sequence[bytes | memoryview]) -> int:
-        """Takes the next bytes of such a payload, no more than are to come; returns how many."""
-        incoming = request.incoming
-        entry, sink = incoming.entry, incoming.sink
-        assert entry is not None
-        assert sink is not None
-        size = 0
-        for piece in pieces:
-            self._prover.write(sink, piece)
-            size += len(piece)
-        incoming.progress += size
-        if incoming.progress == entry.payload_bytes:
-            self._payload_whole(request, entry)
-        return size
 
     def payload_bytes(self, request: Request, data: bytes | memoryview) -> None:
         incoming = request.incoming

@@ -179,7 +179,7 @@ class PayloadSender:
         if left <= 0:
             outgoing.shift_chunks()
         if outgoing.next_chunk is None and left <= self._read_bytes_max():
-            last = chunk if left > 0 else outgoing.chunk or chunk
+            last = outgoing.chunk or chunk
             if (behind := last.offset + len(last.data)) < size:
                 self._read(request, row, behind)
 

@@ -200,6 +200,7 @@ def test_a_misspelt_flag_has_the_nearest_one_suggested(
     [
         (("init", "a"), "init takes no arguments: 'a'; a store is named with --store a (see"),
         (("serve", "127.0.0.1:7007"), "serve takes no arguments: '127.0.0.1:7007' (see"),
+        (("init", "-x"), "there is no flag -x (see"),
         (("serve", "7007"), "serve takes no arguments: '7007' (see"),
         (("status", "0", "./b"), "status takes no more arguments: './b' (see"),
     ],
